@@ -1,0 +1,1 @@
+"""The real world: the same programs over torch.distributed."""

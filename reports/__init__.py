@@ -1,0 +1,1 @@
+"""The reading room: frames, tables and comparisons of runs."""

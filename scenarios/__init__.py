@@ -1,0 +1,1 @@
+"""The language and the workload: everything that decides what is computed and sent."""

@@ -1,0 +1,1 @@
+"""Gradient compression, as coroutines over a Rank."""

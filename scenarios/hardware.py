@@ -1,0 +1,104 @@
+"""What a cluster is made of: frozen values with units in their names; reading them from TOML is left to `load`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One direction of a cable."""
+
+    bytes_per_s: float
+    latency_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator, or one CPU process that stands for it (`kind = "cpu"`).
+
+    `flops_per_s` is the datasheet's peak by dtype name ("float32", "bfloat16"); `efficiency` is the share of the peak
+    (of flop/s and of memory bytes/s alike) that a kind of kernel reaches, with "default" for the kinds not listed.
+    `launch_ns` is what one kernel launch costs at least.
+    """
+
+    name: str
+    kind: Literal["cuda", "cpu"]
+    memory_bytes: int
+    memory_bytes_per_s: float
+    flops_per_s: Mapping[str, float]
+    efficiency: Mapping[str, float] = field(default_factory=dict)
+    launch_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """How the GPUs of one host reach each other: each GPU has one such link in, and one out.
+
+    "nvlink": every pair at the GPU's full rate (NVSwitch). "pcie": the GPUs also share the host's bridge, whose rate
+    in each direction is `bridge_bytes_per_s`. "memory": ranks of one host exchange through its memory, shared by all,
+    at `bridge_bytes_per_s`.
+    """
+
+    kind: Literal["nvlink", "pcie", "memory"]
+    link: Link
+    bridge_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nics:
+    """The network interfaces of one host: `per = "gpu"` gives each GPU its own, `per = "host"` shares `count` of them.
+
+    With `per = "host"`, GPU i uses NIC i mod count.
+    """
+
+    per: Literal["gpu", "host"]
+    count: int
+    link: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One machine: its GPUs are alike."""
+
+    gpus: int
+    gpu: Gpu
+    inside: Inside
+    nics: Nics
+    cores: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What joins the hosts. `latency_ns` is added to the two NICs' latencies, once for each switch crossed.
+
+    "non_blocking": one ideal switch. "leaf_spine": `hosts_per_leaf` hosts a leaf; a leaf's uplinks carry, in each
+    direction, the sum of its hosts' NIC rates divided by `oversubscription`.
+    """
+
+    kind: Literal["non_blocking", "leaf_spine"]
+    latency_ns: int = 0
+    hosts_per_leaf: int | None = None
+    oversubscription: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """`hosts` machines that are alike. Rank r is GPU r mod gpus of host r // gpus.
+
+    `payload_share` is the part of a network link's rate that carries payload (headers take the rest).
+    """
+
+    profile: str
+    hosts: int
+    host: Host
+    network: Network
+    payload_share: float = 1.0
+
+    @property
+    def world_size(self) -> int:
+        """GPUs in all."""
+        return self.hosts * self.host.gpus

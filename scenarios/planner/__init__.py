@@ -1,0 +1,1 @@
+"""Where the shards of embedding tables go."""

@@ -1,0 +1,1 @@
+"""Sparse features and their exchange between ranks."""

@@ -1,0 +1,138 @@
+"""What a run leaves behind, the same from the simulated and the real world; storing and reading it is left to reports.
+
+Nothing here may import torch or simpy: the reading room starts from this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """One operation of one rank. Times are integer ns on the run's one axis; bytes are payload, not wire bytes.
+
+    kind: a verb's name ("all_to_all_single", "compute", ...) or "step". `label` is the program's word for it.
+    `issued_ns` <= `start_ns` <= `end_ns`. A collective starts on a rank when that rank enters it, so waiting for late
+    members is inside. `wait_from_ns` to `wait_until_ns` is when the program stood still in `await` (equal if it did
+    not; -1 if never awaited). `sequence` counts what this rank issued on this stream. `call` counts a group's
+    collectives and is the same number on every member (-1 for others). `rank_count` ranks behaved like this one.
+    `bytes_in` is the size of the rank's input tensors, `bytes_out` of its outputs; `bytes_sent` of what it gives to
+    other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
+    """
+
+    rank: int
+    host: int
+    stream: str
+    step: int
+    sequence: int
+    kind: str
+    label: str
+    group: str
+    call: int
+    issued_ns: int
+    start_ns: int
+    end_ns: int
+    wait_from_ns: int
+    wait_until_ns: int
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_sent: int = 0
+    dtype: str = ""
+    kernel: str = ""
+    flops: float = 0.0
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+    rank_count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number that the program recorded."""
+
+    rank: int
+    step: int
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRow:
+    """One shard of one table: where the planner put it. Offsets and sizes in elements; perf in ms, storage in bytes.
+
+    `ids_per_step` is how many ids this shard's rank looks up in it each step, as expected by the planner.
+    """
+
+    table: str
+    sharding_type: str
+    compute_kernel: str
+    shard: int
+    rank: int
+    row_offset: int
+    column_offset: int
+    rows: int
+    columns: int
+    storage_bytes: int
+    perf_ms: float
+    ids_per_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow:
+    """What one part ("embedding weights", "activations", ...) takes of one rank's device memory."""
+
+    rank: int
+    part: str
+    size_bytes: int
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRow:
+    """What one link carried over the run. `busy_ns` is the time in which it carried anything.
+
+    `link_class` is "nvlink", "pcie", "memory", "nic" or "uplink"; `direction` "out" or "in" as seen from its owner.
+    """
+
+    link: str
+    link_class: str
+    direction: str
+    host: int
+    bytes_carried: float
+    busy_ns: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why."""
+
+    name: str
+    world: str
+    digest: str
+    scenario: dict[str, Any]
+    seed: int
+    world_size: int
+    started: str
+    versions: dict[str, str]
+    hosts: tuple[str, ...]
+    complete: bool = True
+    error: str = ""
+    clock_residual_ns: int = 0
+    elapsed_s: float = 0.0
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """A whole run in memory."""
+
+    info: RunInfo
+    spans: list[Span] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
+    plan: list[PlanRow] = field(default_factory=list)
+    memory: list[MemoryRow] = field(default_factory=list)
+    links: list[LinkRow] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""The simulated world: predicts when everything that a program does would happen."""
