@@ -1,1 +1,32 @@
-"""The reading room: frames, tables and comparisons of runs."""
+"""The reading room: frames, tables and comparisons of runs.
+
+`import reports` costs nothing: pandas is loaded with the first name that is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reports.errors import ReportError as ReportError
+    from reports.run import Run as Run
+    from reports.store import fresh_folder as fresh_folder
+    from reports.store import load as load
+    from reports.store import write as write
+
+_HOMES = {
+    "ReportError": "reports.errors",
+    "Run": "reports.run",
+    "fresh_folder": "reports.store",
+    "load": "reports.store",
+    "write": "reports.store",
+}
+
+__all__ = ["ReportError", "Run", "fresh_folder", "load", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'reports' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

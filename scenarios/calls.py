@@ -7,13 +7,13 @@ Semantics follow torch.distributed 2.13. A check that needs only one rank's argu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.errors import CollectiveError
+from scenarios.errors import CollectiveError, ProgramError
 from scenarios.rank import Group
 
 REDUCE_OPS: dict[object, str] = {
@@ -218,6 +218,8 @@ def barrier_call(rank: int, group: Group, label: str) -> Call:
 def disagreement(calls: Mapping[int, Call]) -> str | None:
     """One sentence when the members' calls (by group rank) do not fit together, else None."""
     first = calls[min(calls)]
+    if first.op in ("send", "recv"):
+        return _pair_disagreement(calls)
     for call in calls.values():
         if (call.op, call.root, call.reduce, call.dtype) != (first.op, first.root, first.reduce, first.dtype):
             return f"group {first.group.name}: {_describe(first)}, but {_describe(call)}"
@@ -229,6 +231,19 @@ def disagreement(calls: Mapping[int, Call]) -> str | None:
 
 
 _EQUAL = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"})
+
+
+def _pair_disagreement(calls: Mapping[int, Call]) -> str | None:
+    """Of a send and its recv."""
+    sender, receiver = (next((call for call in calls.values() if call.op == op), None) for op in ("send", "recv"))
+    if sender is None or receiver is None:
+        return None
+    if (sender.bytes_in, sender.dtype) != (receiver.bytes_out, receiver.dtype):
+        return (
+            f"rank {sender.rank} sends {sender.bytes_in} bytes of {sender.dtype} to rank {receiver.rank},"
+            f" which expects {receiver.bytes_out} of {receiver.dtype}"
+        )
+    return None
 
 
 def _split_disagreement(calls: Mapping[int, Call]) -> str | None:
@@ -283,3 +298,34 @@ def _reduce_name(op: str, rank: int, reduce: object, tensor: Tensor) -> str:
     if (name in ("min", "max") and tensor.is_complex()) or tensor.dtype == torch.bool:
         raise CollectiveError(f"rank {rank}: {op}: op {name} is not defined for {dtype_name(tensor)}")
     return name
+
+
+def check_group(rank: int, ranks: Sequence[int], world_size: int) -> tuple[int, ...]:
+    """The ranks of a new group, in order; CollectiveError if one is missing from the world or named twice."""
+    members = tuple(int(member) for member in ranks)
+    if not members or len(set(members)) != len(members) or min(members) < 0 or max(members) >= world_size:
+        raise CollectiveError(
+            f"rank {rank}: new_group: ranks {list(members)} must be distinct ranks of a world of {world_size}"
+        )
+    return members
+
+
+def check_stream(rank: int, name: str, taken: Sequence[str]) -> None:
+    """Nothing, if a stream of that name is still to be had; ProgramError otherwise."""
+    if not name or name in taken:
+        raise ProgramError(f"rank {rank}: stream: '{name}' must be a new name; there are {', '.join(taken)}")
+
+
+def not_a_member(op: str, rank: int, group: Group) -> str:
+    """The warning to a rank that calls a collective of a group it is not in."""
+    return f"rank {rank}: {op}: not a member of group {group.name} of {list(group.ranks)}; nothing is done"
+
+
+def never_awaited(rank: int, what: str) -> str:
+    """The error at the end of a program for a Work that nobody awaited."""
+    return f"rank {rank}: {what} was issued but never awaited"
+
+
+def in_pair(call: Call, pair: Group) -> Call:
+    """A send or recv as one of a group of two, source first; its root is the other one."""
+    return replace(call, group=pair, root=1 - pair.index(call.rank))

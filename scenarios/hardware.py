@@ -21,7 +21,8 @@ class Gpu:
 
     `flops_per_s` is the datasheet's peak by dtype name ("float32", "bfloat16"); `efficiency` is the share of the peak
     (of flop/s and of memory bytes/s alike) that a kind of kernel reaches, with "default" for the kinds not listed.
-    `launch_ns` is what one kernel launch costs at least.
+    `launch_ns` is what one kernel launch costs at least. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's choices
+    depend on it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Gpu:
     flops_per_s: Mapping[str, float]
     efficiency: Mapping[str, float] = field(default_factory=dict)
     launch_ns: int = 0
+    compute_capability: int = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

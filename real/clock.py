@@ -1,0 +1,228 @@
+"""Time as one rank sees it, and how hosts' clocks become one axis; device events of CUDA are left to `cuda`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:  # the launcher reads the clock too, and has no need of torch
+    import torch
+    import torch.distributed as dist
+
+T = TypeVar("T")
+
+# A moment: ns of this host's monotonic clock, or an event that a device will pass.
+Mark: TypeAlias = "int | torch.cuda.Event"
+
+ROUND_TRIPS = 32
+
+
+def now_ns() -> int:
+    """This host's clock, the same for all its processes (CLOCK_MONOTONIC on Linux)."""
+    return time.monotonic_ns()
+
+
+class Timed(Protocol):
+    """Where a lane writes when an operation began and ended."""
+
+    start: Mark
+    end: Mark | None
+
+
+class Pending(Protocol):
+    """A collective under way."""
+
+    def is_over(self) -> bool:
+        """Whether its outputs are filled; where that is unknown before waiting, False."""
+        ...
+
+    def wait(self) -> None:
+        """Until its outputs are filled, for what runs next in the caller's order; RuntimeError if it failed."""
+        ...
+
+
+class Lane(Protocol):
+    """What one stream of a rank is on its device: it runs kernels, follows collectives, and says when they were.
+
+    `CpuLane` here and `cuda.CudaLane` are siblings, chosen where a rank takes its place.
+    """
+
+    def entered(self) -> AbstractContextManager[object]:
+        """What runs inside runs on this lane."""
+        ...
+
+    def mark(self) -> Mark:
+        """Now, in the order of the caller's lane."""
+        ...
+
+    def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+        """Run a kernel on this lane; fills `timed`, also when the kernel raises."""
+        ...
+
+    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> Pending:
+        """Fills `timed.end` when the collective has ended and `finish` has run; does not wait."""
+        ...
+
+    def wait_for(self, mark: Mark) -> None:
+        """What the caller runs next comes after this mark."""
+        ...
+
+    def is_past(self, mark: Mark) -> bool:
+        """Whether `ns` can say when that was."""
+        ...
+
+    def ns(self, mark: Mark) -> int:
+        """When it was, on this host's clock."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until every mark is past."""
+        ...
+
+
+class CpuLane:
+    """A CPU thread: a kernel runs where it is issued; a collective's end is told by its future, not by the await."""
+
+    __slots__ = ()
+
+    def entered(self) -> AbstractContextManager[object]:
+        """A thread is its own order."""
+        return nullcontext()
+
+    def mark(self) -> Mark:
+        """The clock."""
+        return time.monotonic_ns()
+
+    def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+        """Run it here and now."""
+        timed.start = time.monotonic_ns()
+        try:
+            return function(*arguments)
+        finally:
+            timed.end = time.monotonic_ns()
+
+    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> Pending:
+        """Take the end from gloo's own thread; a send or recv has no future, and ends when it is awaited."""
+        try:
+            future = work.get_future()
+        except RuntimeError:
+            return _Unfollowed(timed, work, finish)
+        return _Followed(timed, work, finish, future)
+
+    def wait_for(self, mark: Mark) -> None:
+        """A mark of a CPU is always past."""
+
+    def is_past(self, mark: Mark) -> bool:
+        """A mark of a CPU is always past."""
+        return True
+
+    def ns(self, mark: Mark) -> int:
+        """The mark itself."""
+        assert isinstance(mark, int), "a CPU's marks are ns"
+        return mark
+
+    def settle(self) -> None:
+        """Nothing is under way that a mark waits for."""
+
+
+class _Followed:
+    """Finished by the thread that ended it, so that neither the end nor the outputs wait for the program."""
+
+    __slots__ = ("_error", "_finish", "_finished", "_timed", "_work")
+
+    def __init__(
+        self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, future: torch.futures.Future[object]
+    ) -> None:
+        self._timed, self._work, self._finish = timed, work, finish
+        self._error: BaseException | None = None
+        self._finished: torch.futures.Future[None] = future.then(self._end)
+
+    def is_over(self) -> bool:
+        return self._finished.done()
+
+    def wait(self) -> None:
+        self._finished.wait()
+        self._work.wait()  # raises what went wrong in the transport
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, future: torch.futures.Future[object]) -> None:
+        try:
+            future.value()
+            if self._finish is not None:
+                self._finish()
+        except BaseException as error:  # raised again where the program awaits
+            self._error = error
+        self._timed.end = time.monotonic_ns()
+
+
+class _Unfollowed:
+    """Known to be over only by waiting."""
+
+    __slots__ = ("_finish", "_timed", "_work")
+
+    def __init__(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> None:
+        self._timed, self._work, self._finish = timed, work, finish
+
+    def is_over(self) -> bool:
+        return False
+
+    def wait(self) -> None:
+        self._work.wait()
+        if self._finish is not None:
+            self._finish()
+        self._timed.end = time.monotonic_ns()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTrip:
+    """One question to the clock that all are aligned to: asked and answered by ours, `there_ns` by the other."""
+
+    asked_ns: int
+    there_ns: int
+    answered_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Where the axis stood: at `local_ns` of our clock it read `offset_ns` more, give or take `error_ns`."""
+
+    local_ns: int
+    offset_ns: int
+    error_ns: int
+
+
+SAME_CLOCK = Sight(local_ns=0, offset_ns=0, error_ns=0)
+
+
+def sight(trips: Iterable[RoundTrip]) -> Sight:
+    """The quickest round trip says most: the other clock was read somewhere between question and answer."""
+    best = min(trips, key=lambda trip: trip.answered_ns - trip.asked_ns)
+    middle = (best.asked_ns + best.answered_ns) // 2
+    return Sight(
+        local_ns=middle, offset_ns=best.there_ns - middle, error_ns=(best.answered_ns - best.asked_ns + 1) // 2
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """Two sights, before and after a run; between them the clocks drift evenly. Without the second, they do not."""
+
+    first: Sight = SAME_CLOCK
+    last: Sight | None = None
+
+    @property
+    def residual_ns(self) -> int:
+        """How far a time on the axis may be off."""
+        return max(self.first.error_ns, self.last.error_ns if self.last else 0)
+
+    def on_axis_ns(self, local_ns: int) -> int:
+        """A time of our clock as a time of the axis, in integers: a float would lose ns."""
+        if self.last is None or self.last.local_ns == self.first.local_ns:
+            return local_ns + self.first.offset_ns
+        elapsed = local_ns - self.first.local_ns
+        drift = self.last.offset_ns - self.first.offset_ns
+        return local_ns + self.first.offset_ns + elapsed * drift // (self.last.local_ns - self.first.local_ns)

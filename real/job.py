@@ -1,0 +1,65 @@
+"""What a run was asked for, handed from the launcher to its ranks as one file; a rank's place is left to `place`."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scenarios.scenario import Scenario
+from scenarios.trace import Recording
+
+if TYPE_CHECKING:  # the launcher has no need of torch
+    from scenarios.rank import Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run. `program` and `writer` name functions as "module:function".
+
+    `program` makes a `Program` of the scenario; `writer` stores a `Recording` in the folder `out`, whole or not at all.
+    `spool` is the folder in which ranks keep what they have measured until then. `started` is an ISO time.
+    """
+
+    scenario: Scenario
+    program: str
+    writer: str
+    out: Path
+    spool: Path
+    started: str
+
+    def build(self) -> Program:
+        """The program."""
+        make: Callable[[Scenario], Program] = function(self.program)
+        return make(self.scenario)
+
+    def write(self, recording: Recording) -> None:
+        """Store what was recorded."""
+        function(self.writer)(recording, self.out)
+
+    def save(self, path: Path) -> None:
+        """For the ranks of this machine to `load`."""
+        path.write_bytes(pickle.dumps(self))
+
+
+def load(path: Path) -> Job:
+    """What `save` wrote; only for files of our own, as unpickling runs code."""
+    job = pickle.loads(path.read_bytes())
+    assert isinstance(job, Job), "the launcher writes jobs"
+    return job
+
+
+def function(name: str) -> Callable[..., Any]:
+    """The function of a "module:function".
+
+    Raises:
+        ValueError: not of that form. ImportError or AttributeError: there is no such module or function.
+    """
+    module, separator, attribute = name.partition(":")
+    if not (module and separator and attribute):
+        raise ValueError(f"'{name}': expected module:function")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -1,0 +1,141 @@
+"""A rank's line to the warden: one connection that tells where the rank is, and that closes when its process ends.
+
+Messages are JSON, one a line. A rank says: {"hello": rank, "token": ...} first, {"step": index}, {"at": position},
+{"failed": sentence}, {"lost": sentence}, {"ping": n}, {"bye": true}. The warden says: {"pong": n, "ns": clock},
+{"stop": sentence}. Judging is left to `roll`, hearing to `warden`.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from real.clock import ROUND_TRIPS, RoundTrip, Sight, now_ns, sight
+from real.journal import Entry, Journal
+
+
+class Line:
+    """Open until `close`; a thread listens, and tells the warden now and then where the rank is."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        rank: int,
+        token: str,
+        *,
+        timeout_s: float,
+        on_stop: Callable[[str], None],
+        on_cut: Callable[[], None],
+    ) -> None:
+        """`on_stop` and `on_cut` are called on the listening thread: the run is over, or the warden is gone."""
+        self._socket = socket.create_connection(address, timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(None)
+        self._lock = threading.Lock()
+        self._on_stop, self._on_cut = on_stop, on_cut
+        self._pongs: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+        self._every_s = min(1.0, timeout_s / 10)
+        self._timeout_s = timeout_s
+        self._is_closing = False
+        self.journal: Journal | None = None
+        self.say({"hello": rank, "token": token})
+        threading.Thread(target=self._listen, name="line", daemon=True).start()
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send it; a warden that is gone is noticed by the listener."""
+        data = json.dumps(message).encode() + b"\n"
+        try:
+            with self._lock:
+                self._socket.sendall(data)
+        except OSError:
+            if not self._is_closing:
+                self._socket.close()
+
+    def look(self) -> Sight:
+        """Where the warden's clock stands against ours.
+
+        Raises:
+            TimeoutError: the warden did not answer.
+        """
+        return sight([self._round_trip(number) for number in range(ROUND_TRIPS)])
+
+    def close(self) -> None:
+        """The rank is done."""
+        self._is_closing = True
+        self.say({"bye": True})
+
+    def _round_trip(self, number: int) -> RoundTrip:
+        asked = now_ns()
+        self.say({"ping": number})
+        try:
+            there, answered = self._pongs.get(timeout=self._timeout_s)
+        except queue.Empty:
+            raise TimeoutError("the warden did not answer") from None
+        return RoundTrip(asked_ns=asked, there_ns=there, answered_ns=answered)
+
+    def _listen(self) -> None:
+        try:
+            for message in self._messages():
+                if "pong" in message:
+                    self._pongs.put((message["ns"], now_ns()))
+                elif "stop" in message:
+                    self._is_closing = True
+                    self._on_stop(message["stop"])
+                    return
+        except (OSError, ValueError):
+            pass  # a line that breaks is cut
+        if not self._is_closing:
+            self._on_cut()
+
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        buffer = b""
+        told = -1
+        while True:
+            readable, _, _ = select.select([self._socket], [], [], self._every_s)
+            if not readable:
+                told = self._tell_position(told)
+                continue
+            data = self._socket.recv(1 << 16)
+            if not data:
+                return
+            *lines, buffer = (buffer + data).split(b"\n")
+            yield from map(json.loads, lines)
+
+    def _tell_position(self, told: int) -> int:
+        """Say where the rank is if that is news; twice, as the wait that follows a move is no move."""
+        journal = self.journal
+        if journal is None:
+            return told
+        at = position(journal)
+        key = hash((at["moves"], at["inside"], len(at["waits"])))
+        if key != told:
+            self.say({"at": at})
+        return key
+
+
+def position(journal: Journal) -> dict[str, Any]:
+    """Where a rank is, for `roll.Position`; read while the rank goes on, so it may mix two moments."""
+    last = journal.last
+    waits = [_waits(entry) for entry in list(journal.waiting.values())]
+    if journal.has_ended:
+        waits = [("the end of the run", "", -1, list(journal.others))]
+    return {
+        "moves": journal.moves,
+        "reached": dict(journal.reached),
+        "last": last.describe() if last else "",
+        "inside": last is not None and last.end is None,
+        "waits": [wait for wait in waits if wait is not None],
+    }
+
+
+def _waits(entry: Entry) -> tuple[str, str, int, list[int]] | None:
+    call = entry.call
+    if call is None:
+        return None
+    ranks = [call.group.ranks[call.root]] if entry.index < 0 else list(call.group.ranks)
+    return entry.describe(), call.group.name, entry.index, ranks

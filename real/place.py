@@ -1,0 +1,104 @@
+"""Which rank this process is, as torchrun, srun or our own launcher say; joining the others is left to `join`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scenarios.errors import ScenarioError
+
+# Our launcher's own variables: where its warden listens, the run's secret, the store's socket, the job's file.
+WARDEN = "TWINSTEP_WARDEN"
+TOKEN = "TWINSTEP_TOKEN"
+STORE_FD = "TWINSTEP_STORE_FD"
+JOB = "TWINSTEP_JOB"
+PARENT = "TWINSTEP_PARENT"
+
+# As ephemeral ports begin at 32768 on Linux, and well-known ones end at 1024.
+_SLURM_PORTS = range(20_000, 30_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """This process among the others. The store is at `address`:`port`; `by` is "launcher", "torchrun" or "srun"."""
+
+    by: str
+    rank: int
+    world_size: int
+    local_rank: int
+    address: str
+    port: int
+    has_agent_store: bool = False  # torchrun's agent serves the store, not rank 0
+    attempt: int = 0  # torchrun restarts a group of ranks under a new number
+
+
+def place(environment: Mapping[str, str] = os.environ) -> Place | None:
+    """This process's place; None if nobody has given it one.
+
+    Raises:
+        ScenarioError: a variable that is missing or no number, in one sentence.
+    """
+    if "RANK" in environment and "WORLD_SIZE" in environment:
+        return _of_torchrun(environment)
+    if "SLURM_PROCID" in environment and "SLURM_LOCALID" in environment:
+        return _of_slurm(environment)
+    return None
+
+
+def _of_torchrun(environment: Mapping[str, str]) -> Place:
+    by = "launcher" if WARDEN in environment else "torchrun"
+    return Place(
+        by=by,
+        rank=_number(environment, "RANK"),
+        world_size=_number(environment, "WORLD_SIZE"),
+        local_rank=_number(environment, "LOCAL_RANK"),
+        address=_text(environment, "MASTER_ADDR"),
+        port=_number(environment, "MASTER_PORT"),
+        has_agent_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+        attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+    )
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Place:
+    job = _number(environment, "SLURM_JOB_ID")
+    port = environment.get("MASTER_PORT") or str(_SLURM_PORTS[job % len(_SLURM_PORTS)])
+    nodes = environment.get("SLURM_STEP_NODELIST") or _text(environment, "SLURM_NODELIST")
+    return Place(
+        by="srun",
+        rank=_number(environment, "SLURM_PROCID"),
+        world_size=_number(environment, "SLURM_NTASKS"),
+        local_rank=_number(environment, "SLURM_LOCALID"),
+        address=environment.get("MASTER_ADDR") or first_host(nodes),
+        port=int(port),
+    )
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a Slurm node list such as "gpu[003-006,9],login1": scontrol says, else it is read here."""
+    scontrol = shutil.which("scontrol")
+    if scontrol is not None:
+        told = subprocess.run([scontrol, "show", "hostnames", nodes], capture_output=True, text=True, check=False)
+        if told.returncode == 0 and told.stdout.strip():
+            return told.stdout.split()[0]
+    match = re.match(r"([^\[,]+)(?:\[([^\],-]+)[^\]]*\]([^,\[]*))?", nodes)
+    if match is None:
+        raise ScenarioError(f"environment: SLURM_NODELIST = '{nodes}': expected a list of hosts such as 'gpu[01-04]'")
+    return match[1] + (match[2] or "") + (match[3] or "")
+
+
+def _text(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise ScenarioError(f"environment: {name}: missing; expected as set by torchrun or srun")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    value = _text(environment, name)
+    if not value.isdigit():
+        raise ScenarioError(f"environment: {name} = '{value}': expected a number")
+    return int(value)

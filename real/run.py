@@ -1,0 +1,149 @@
+"""One rank of a run: join the group, play the program, hand what was measured to rank 0.
+
+Where the rank is, and what becomes of the run when a rank is lost, is left to `station`.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import takewhile
+
+import torch.distributed as dist
+from torch.distributed import Store
+
+from real import spool
+from real.clock import SAME_CLOCK, Sight
+from real.drive import play
+from real.job import Job
+from real.journal import Journal
+from real.merge import merge, spool_head
+from real.place import Place
+from real.rank import TorchRank
+from real.seat import Library, Seat
+from real.spool import Spool
+from scenarios.calls import never_awaited
+from scenarios.errors import ProgramError, ScenarioError
+from scenarios.rank import Program
+from scenarios.trace import Recording
+
+# A transport that waits longer than the warden does never speaks first.
+TRANSPORT_TIMEOUTS = 3.0
+# A gloo thread that has ended a collective waits for the interpreter at most this long (5 ms otherwise).
+SWITCH_INTERVAL_S = 0.0005
+
+
+def check_world_size(job: Job, place: Place) -> None:
+    """Nothing if as many ranks were started as the scenario has; ScenarioError otherwise."""
+    cluster = job.scenario.cluster
+    if place.world_size != cluster.world_size:
+        raise ScenarioError(
+            f"{job.scenario.path}: {cluster.hosts} hosts of {cluster.host.gpus} GPUs are {cluster.world_size} ranks,"
+            f" but {place.by} started {place.world_size}"
+        )
+
+
+class Keeper:
+    """Spools what is finished after each step; also called from other threads when the run is over."""
+
+    def __init__(self, own: Spool, journal: Journal, on_step: Callable[[int], None]) -> None:
+        self._own, self._journal, self._on_step = own, journal, on_step
+        self._is_spooling = False
+
+    def step_begins(self, index: int) -> None:
+        """Tell it."""
+        self._on_step(index)
+
+    def step_ends(self, *, is_last: bool = False) -> None:
+        """Write what is finished. If another thread is at it just now, that one's writing is enough."""
+        if self._is_spooling:
+            return
+        self._is_spooling = True
+        spans, metrics = self._journal.take(is_last=is_last)
+        if spans:
+            self._own.append("spans", spans)
+        if metrics:
+            self._own.append("metrics", metrics)
+        self._is_spooling = False
+
+
+class RankRun:
+    """One job at one place, in a world whose store is at hand."""
+
+    def __init__(
+        self, job: Job, place: Place, store: Store, on_step: Callable[[int], None] = lambda index: None
+    ) -> None:
+        self._job, self._place, self._store = job, place, store
+        self._began_s = time.monotonic()
+        self.journal = Journal(place.rank, place.rank // job.scenario.cluster.host.gpus, place.world_size)
+        self._own = Spool(job.spool, place.rank)
+        self.keeper = Keeper(self._own, self.journal, on_step)
+
+    def play(self, look: Callable[[], Sight] = lambda: SAME_CLOCK) -> Recording | None:
+        """The recording on rank 0, None on the others. `look` says where the common clock stands.
+
+        Raises:
+            ProgramError: the program misused a verb, left a Work unawaited, or lost a connection.
+            Exception: whatever the program raises.
+        """
+        program = self._job.build()
+        library = Library(self._job.scenario.library, self._place.local_rank)
+        dist.init_process_group(
+            library.wire.backend,
+            store=self._store,
+            rank=self._place.rank,
+            world_size=self._place.world_size,
+            timeout=timedelta(seconds=TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s),
+        )
+        try:
+            spool_head(self._own, socket.gethostname(), program, look())
+            self._play(program, library)
+            self._own.append("sight", _fields(look()))
+            return self._gather(library.wire.lanes)
+        finally:
+            self._own.close()
+            dist.destroy_process_group()
+
+    def _play(self, program: Program, library: Library) -> None:
+        seat = Seat(self.journal, self._job.scenario.cluster, library, self.keeper)
+        rank = TorchRank(seat)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.collect()
+        gc.freeze()  # what is here stays: a collection in the midst of a step need not look at it
+        dist.barrier()
+        play(program(rank), seat.rank)
+        self._check_awaited()
+        self.journal.has_ended = True
+        seat.settle()
+        self.keeper.step_ends(is_last=True)
+
+    def _check_awaited(self) -> None:
+        for entry in self.journal.unawaited:
+            raise ProgramError(never_awaited(self.journal.rank, entry.describe()))
+
+    def _gather(self, lanes: int) -> Recording | None:
+        """Through the default group, which no program uses."""
+        is_root = self._place.rank == 0
+        spools: list[bytes] | None = [b""] * self._place.world_size if is_root else None
+        dist.gather_object(spool.read(self._job.spool, self._place.rank), spools)
+        dist.barrier()
+        if spools is None:
+            return None
+        return merge(self._job, dict(enumerate(spools)), lanes=lanes, elapsed_s=time.monotonic() - self._began_s)
+
+
+def sentence_of(error: BaseException, rank: int) -> str:
+    """What a rank says of its own mistake: one sentence that names it."""
+    lines = list(takewhile(str.strip, str(error).splitlines()))
+    if isinstance(error, (ProgramError, ScenarioError)) and lines:
+        text = "; ".join(lines)
+        return text if isinstance(error, ScenarioError) or text.startswith(f"rank {rank}") else f"rank {rank}: {text}"
+    return f"rank {rank} raised {type(error).__name__}" + (f": {lines[0]}" if lines else "")
+
+
+def _fields(look: Sight) -> tuple[int, int, int]:
+    return look.local_ns, look.offset_ns, look.error_ns

@@ -1,0 +1,88 @@
+"""What the streams of one rank share: its place, its device, its groups and its journal; the verbs are in `rank`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from real.clock import CpuLane, Lane
+from real.cuda import Anchors, CudaLane
+from real.journal import Journal
+from real.wire import Gloo, Joined, Nccl, Wire
+from scenarios.hardware import Cluster
+from scenarios.rank import Group
+
+
+class Observer(Protocol):
+    """Who is told of a rank's steps; called between operations, never inside one."""
+
+    def step_begins(self, index: int) -> None: ...
+    def step_ends(self) -> None: ...
+
+
+# How many calls of one group each library serves at a time.
+LANES = {"gloo": Gloo.lanes, "nccl": Nccl.lanes}
+
+
+class Library:
+    """gloo on CPU tensors, or NCCL on CUDA tensors: what belongs together, chosen once from the scenario."""
+
+    def __init__(self, name: str, device_index: int) -> None:
+        """`device_index` is the CUDA device of this process; it becomes the current one."""
+        self.wire: Wire
+        self.new_lane: Callable[[bool], Lane]
+        if name == "nccl":
+            self.device = torch.device("cuda", device_index)
+            torch.cuda.set_device(self.device)
+            anchors = Anchors(self.device)
+            self.wire = Nccl()
+            self.new_lane = lambda is_main: CudaLane(self.device, anchors, is_main=is_main)
+        else:
+            self.device = torch.device("cpu")
+            torch.set_num_threads(1)
+            self.wire = Gloo()
+            self.new_lane = lambda is_main: CpuLane()
+
+
+class Seat:
+    """One rank's place in a world that has been joined."""
+
+    def __init__(self, journal: Journal, cluster: Cluster, library: Library, observer: Observer) -> None:
+        self.journal = journal
+        self.rank = journal.rank
+        self.world_size = cluster.world_size
+        self.hosts, self.local_world_size = cluster.hosts, cluster.host.gpus
+        self.device = library.device
+        self.wire = library.wire
+        self.observer = observer
+        self.streams = ["main"]
+        self._library = library
+        self._lanes: list[Lane] = []
+        self._joined: dict[Group, Joined] = {}
+
+    def new_lane(self, *, is_main: bool) -> Lane:
+        """What a stream is on this rank's device."""
+        lane = self._library.new_lane(is_main)
+        self._lanes.append(lane)
+        return lane
+
+    def settle(self) -> None:
+        """Wait until the device has done all that was launched."""
+        for lane in self._lanes:
+            lane.settle()
+
+    def join(self, name: str, ranks: tuple[int, ...]) -> Group:
+        """A group of global ranks; every rank of the world calls this in the same order, member or not."""
+        group = Group(name, ranks)
+        handle = dist.new_group(sorted(ranks))
+        if self.rank in group:
+            order = tuple(ranks.index(rank) for rank in sorted(ranks))
+            self._joined[group] = Joined(group=group, handle=handle, order=order)
+        return group
+
+    def joined(self, group: Group) -> Joined:
+        """The group's handle. A group that this rank did not make is a mistake of the program: KeyError."""
+        return self._joined[group]

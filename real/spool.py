@@ -1,0 +1,55 @@
+"""What a rank has measured so far, on disk after every step: a crash loses one step at most; merging is `merge`'s.
+
+A file of frames: length and CRC-32 of a payload (little-endian uint32 each), then the payload, written by `marshal`:
+a fifth of JSON's time, and a spool is read by the interpreter that wrote it or by nobody. A torn tail is ignored.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_HEADER = struct.Struct("<II")
+
+
+class Spool:
+    """One rank's file, open for appending; unbuffered, so that what was written survives the process."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._file = path_of(folder, rank).open("ab", buffering=0)
+
+    def append(self, kind: str, value: Any) -> None:
+        """Keep a value made of None, bool, int, float, str, tuple, list and dict."""
+        payload = marshal.dumps((kind, value))
+        self._file.write(_HEADER.pack(len(payload), zlib.crc32(payload)) + payload)
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._file.close()
+
+
+def path_of(folder: Path, rank: int) -> Path:
+    """Where a rank's spool lies in the run's spool folder."""
+    return folder / f"rank-{rank}.spool"
+
+
+def read(folder: Path, rank: int) -> bytes:
+    """All that a rank has spooled; nothing if it never began."""
+    path = path_of(folder, rank)
+    return path.read_bytes() if path.exists() else b""
+
+
+def frames(data: bytes) -> Iterator[tuple[str, Any]]:
+    """The whole frames of a spool, in order: (kind, value)."""
+    offset = 0
+    while offset + _HEADER.size <= len(data):
+        size, checksum = _HEADER.unpack_from(data, offset)
+        payload = data[offset + _HEADER.size : offset + _HEADER.size + size]
+        if len(payload) < size or zlib.crc32(payload) != checksum:
+            return
+        yield marshal.loads(payload)
+        offset += _HEADER.size + size

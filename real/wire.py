@@ -1,0 +1,306 @@
+"""How tensors travel over torch.distributed: what gloo and NCCL cannot do as asked is done with what they can.
+
+Whatever only moves travels as bytes, so every dtype does; a reduction that a library lacks is made of one that it has.
+Arguments are checked by `scenarios.calls` before; waiting and times are left to the lanes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+from scenarios.calls import REDUCE_OPS
+from scenarios.rank import Group
+
+_OPS = {name: op for op, name in REDUCE_OPS.items()}
+# Neither library reduces these; sums and products of a wider integer, cut to the width, are the same.
+_WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
+# torch 2.13 renamed these two and warns about the old names.
+_all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A group that this rank is in. `order` gives, for each rank of the handle, its place in the group.
+
+    torch.distributed sorts the ranks of a group; a program may have named them in another order.
+    """
+
+    group: Group
+    handle: dist.ProcessGroup
+    order: tuple[int, ...]
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether both orders are the same."""
+        return self.order == tuple(range(len(self.order)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A collective on its way, and what is left to do with the buffers once it has ended."""
+
+    work: dist.Work
+    finish: Callable[[], None] | None = None
+
+
+class Wire(Protocol):
+    """A library; `lanes` is how many calls on one group it serves at a time."""
+
+    backend: str
+    lanes: int
+
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """All to all: one tensor for each member, in group order, of any size."""
+        ...
+
+    def exchange_rows(self, joined: Joined, output: Rows, input: Rows) -> Sent:
+        """All to all of two tensors and how many bytes of each belong to each member."""
+        ...
+
+    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
+        """In place."""
+        ...
+
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+        """The share of this member of the reduced input."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A contiguous tensor and its bytes for each member, in group order."""
+
+    tensor: Tensor
+    sizes_bytes: Sequence[int]
+
+    def chunks(self) -> Sequence[Tensor]:
+        """Views of its bytes."""
+        return split(as_bytes(self.tensor), self.sizes_bytes)
+
+
+class Gloo:
+    """gloo, on CPU tensors: futures say when a call ended; two threads serve a group."""
+
+    backend = "gloo"
+    lanes = 2
+
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """Through one buffer each way: gloo's own list form wants equal sizes."""
+        sent = torch.cat([as_bytes(inputs[place]) for place in joined.order])
+        targets = [as_bytes(outputs[place]) for place in joined.order]
+        sizes = [len(target) for target in targets]
+        received = torch.empty(sum(sizes), dtype=torch.uint8)
+        given = [inputs[place].numel() * inputs[place].element_size() for place in joined.order]
+        work = dist.all_to_all_single(received, sent, sizes, given, group=joined.handle, async_op=True)
+
+        def finish() -> None:
+            for target, chunk in zip(targets, split(received, sizes), strict=True):
+                target.copy_(chunk)
+
+        return Sent(_started(work), finish)
+
+    def exchange_rows(self, joined: Joined, output: Rows, input: Rows) -> Sent:
+        """Straight from and to the program's memory, unless the two overlap or the orders differ."""
+        if not joined.is_sorted or _overlap(output.tensor, input.tensor):
+            return self.exchange(joined, output.chunks(), input.chunks())
+        return _exchange_rows(joined, output, input)
+
+    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
+        """gloo has no average: a sum, divided."""
+        if tensor.is_complex() and reduce == "product":
+            return _product(joined, tensor)
+        arithmetic = _arithmetic(tensor)
+        op = ReduceOp.SUM if reduce == "avg" else _OPS[reduce]
+        work = _started(dist.all_reduce(arithmetic, op=op, group=joined.handle, async_op=True))
+        if reduce != "avg" and arithmetic.data_ptr() == tensor.data_ptr():
+            return Sent(work)
+
+        def finish() -> None:
+            if reduce == "avg":
+                _divide(arithmetic, joined.group.size)
+            if arithmetic.data_ptr() != tensor.data_ptr():
+                _as_real(tensor).copy_(arithmetic)
+
+        return Sent(work, finish)
+
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+        """As gloo does it: an all-reduce of the whole input. By hand, because gloo's own hides when it ended."""
+        whole = input.detach().clone()
+        reduced = self.all_reduce(joined, whole, reduce)
+        mine = joined.order[joined.handle.rank()]
+
+        def finish() -> None:
+            if reduced.finish is not None:
+                reduced.finish()
+            output.detach().view(-1).copy_(whole.view(joined.group.size, -1)[mine])
+
+        return Sent(reduced.work, finish)
+
+
+class Nccl:
+    """NCCL, on CUDA tensors: one stream serves a group; averages, uneven lists and reduce-scatter are its own."""
+
+    backend = "cpu:gloo,cuda:nccl"
+    lanes = 1
+
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """Grouped sends and receives of any size; outputs that overlap inputs get a buffer."""
+        sources = [as_bytes(inputs[place]) for place in joined.order]
+        targets = [as_bytes(outputs[place]) for place in joined.order]
+        if any(_overlap(target, source) for target in targets for source in sources):
+            sources = [source.clone() for source in sources]
+        return Sent(_started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True)))
+
+    def exchange_rows(self, joined: Joined, output: Rows, input: Rows) -> Sent:
+        """As `Gloo.exchange_rows`."""
+        if not joined.is_sorted or _overlap(output.tensor, input.tensor):
+            return self.exchange(joined, output.chunks(), input.chunks())
+        return _exchange_rows(joined, output, input)
+
+    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
+        """In place, or by way of a wider type."""
+        if tensor.is_complex() and reduce == "product":
+            return _product(joined, tensor)
+        arithmetic = _arithmetic(tensor)
+        work = _started(dist.all_reduce(arithmetic, op=_OPS[reduce], group=joined.handle, async_op=True))
+        if arithmetic.data_ptr() == tensor.data_ptr():
+            return Sent(work)
+        return Sent(work, lambda: _copy(_as_real(tensor), arithmetic))
+
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+        """NCCL's own where the type and the order allow it."""
+        is_plain = input.dtype not in _WIDER and not (input.is_complex() and reduce == "product")
+        if is_plain and joined.is_sorted:
+            return Sent(
+                _started(
+                    _reduce_scatter(
+                        _as_real(output), _as_real(input), op=_OPS[reduce], group=joined.handle, async_op=True
+                    )
+                )
+            )
+        whole = input.detach().clone()
+        reduced = self.all_reduce(joined, whole, reduce)
+        mine = joined.order[joined.handle.rank()]
+
+        def finish() -> None:
+            if reduced.finish is not None:
+                reduced.finish()
+            output.detach().view(-1).copy_(whole.view(joined.group.size, -1)[mine])
+
+        return Sent(reduced.work, finish)
+
+
+def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
+    """Everyone's input, one after the other in group order."""
+    source, target = as_bytes(input), as_bytes(output)
+    if joined.is_sorted and not _overlap(target, source):
+        return Sent(_started(_all_gather(target, source, group=joined.handle, async_op=True)))
+    gathered = torch.empty_like(target)
+    work = _started(_all_gather(gathered, source.clone(), group=joined.handle, async_op=True))
+
+    def finish() -> None:
+        rows = target.view(joined.group.size, -1)
+        for place, row in zip(joined.order, gathered.view(joined.group.size, -1), strict=True):
+            rows[place].copy_(row)
+
+    return Sent(work, finish)
+
+
+def broadcast(joined: Joined, tensor: Tensor, src: int) -> Sent:
+    """From a global rank."""
+    return Sent(_started(dist.broadcast(as_bytes(tensor), src, group=joined.handle, async_op=True)))
+
+
+def barrier(joined: Joined) -> Sent:
+    """Until all members are here."""
+    return Sent(_started(dist.barrier(group=joined.handle, async_op=True)))
+
+
+def send(joined: Joined, tensor: Tensor, dst: int) -> Sent:
+    """To a global rank."""
+    return Sent(_started(dist.isend(as_bytes(tensor), dst, group=joined.handle)))
+
+
+def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
+    """From a global rank."""
+    return Sent(_started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor: a flat uint8 view of the same memory."""
+    return tensor.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+
+
+def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """Views of consecutive parts."""
+    return torch.split(flat, list(sizes))
+
+
+def _exchange_rows(joined: Joined, output: Rows, input: Rows) -> Sent:
+    return Sent(
+        _started(
+            dist.all_to_all_single(
+                as_bytes(output.tensor),
+                as_bytes(input.tensor),
+                list(output.sizes_bytes),
+                list(input.sizes_bytes),
+                group=joined.handle,
+                async_op=True,
+            )
+        )
+    )
+
+
+def _product(joined: Joined, tensor: Tensor) -> Sent:
+    """A product of complex numbers is no product of their parts: gather them, and multiply in group order."""
+    gathered = tensor.new_empty((joined.group.size, tensor.numel()))
+    sent = all_gather(joined, gathered, tensor.detach().clone())
+
+    def finish() -> None:
+        if sent.finish is not None:
+            sent.finish()
+        tensor.detach().view(-1).copy_(functools.reduce(torch.mul, gathered.unbind()))
+
+    return Sent(sent.work, finish)
+
+
+def _arithmetic(tensor: Tensor) -> Tensor:
+    """What the libraries can add: the same memory where they can, else a wider copy."""
+    wider = _WIDER.get(tensor.dtype)
+    return _as_real(tensor) if wider is None else tensor.detach().to(wider)
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+
+
+def _divide(tensor: Tensor, by: int) -> None:
+    if tensor.is_floating_point():
+        tensor.div_(by)
+    else:
+        tensor.div_(by, rounding_mode="trunc")
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    target.copy_(source)
+
+
+def _overlap(first: Tensor, second: Tensor) -> bool:
+    """Whether two contiguous tensors share bytes."""
+    starts = (first.data_ptr(), second.data_ptr())
+    ends = (starts[0] + first.numel() * first.element_size(), starts[1] + second.numel() * second.element_size())
+    return max(starts) < min(ends)
+
+
+def _started(work: dist.Work | None) -> dist.Work:
+    assert work is not None, "only a member of a group issues on it"
+    return work

@@ -1,0 +1,99 @@
+"""The reading room's hallway: show one run, compare two, export one; what they say is left to the other modules.
+
+They are imported inside the commands, so that help is quick and Ctrl-C is quiet while pandas loads, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.errors import ReportError
+
+_COMMANDS = ("show", "compare", "export")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. 0: done; 2: a mistake, said in one sentence on stderr; 130: interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] not in (*_COMMANDS, "-h", "--help"):
+        words.insert(0, "show")
+    options = _parser().parse_args(words)
+    try:
+        _prepare_output()
+        {"show": _show, "compare": _compare, "export": _export}[options.command](options)
+        sys.stdout.flush()
+    except ReportError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader has seen enough; a second complaint at exit must not come
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m reports", description="Read the runs of sim and real.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    show = commands.add_parser("show", help="the summary of one run (also without the word show)")
+    show.add_argument("run", type=Path, help="a run folder")
+    show.add_argument("--step", type=int, help="the step whose critical path is shown (default: a typical one)")
+    show.add_argument("--json", action="store_true", help="all tables as JSON")
+    both = commands.add_parser("compare", help="a predicted against a measured run of the same scenario")
+    both.add_argument("sim", type=Path, help="the folder of a simulated run")
+    both.add_argument("real", type=Path, help="the folder of a real run")
+    both.add_argument("--any", action="store_true", help="also two runs of the same world")
+    both.add_argument("--json", action="store_true", help="all tables as JSON")
+    export = commands.add_parser("export", help="every frame of a run as CSV")
+    export.add_argument("run", type=Path, help="a run folder")
+    export.add_argument("--csv", type=Path, required=True, metavar="DIR", help="a new folder for the files")
+    return parser
+
+
+def _prepare_output() -> None:
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")  # a terminal that lacks a letter of a label shows "?"
+
+
+def _show(options: argparse.Namespace) -> None:
+    from reports import store, tables, text  # noqa: PLC0415
+
+    run = store.load(options.run)
+    if options.json:
+        _print_json(tables.as_json(run))
+    else:
+        text.show(tables.summarize(run, options.step), sys.stdout)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from reports import compare, compare_tables, store, text  # noqa: PLC0415
+
+    comparison = compare.compare(store.load(options.sim), store.load(options.real), any_worlds=options.any)
+    if options.json:
+        _print_json(compare_tables.as_json(comparison))
+    else:
+        text.show(compare_tables.summarize(comparison), sys.stdout)
+
+
+def _export(options: argparse.Namespace) -> None:
+    from reports import store  # noqa: PLC0415
+
+    derived = store.load(options.run).derived()
+    with store.whole_folder(options.csv) as partial:
+        for name, frame in derived.items():
+            frame.to_csv(partial / f"{name}.csv", index=False)
+
+
+def _print_json(content: object) -> None:
+    json.dump(content, sys.stdout, indent=1, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

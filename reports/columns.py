@@ -1,0 +1,57 @@
+"""Rows of the trace as columns: Arrow schemas, tables and frames with fixed dtypes; files are left to `store`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Span
+
+TABLES: dict[str, type] = {"spans": Span, "metrics": Metric, "plan": PlanRow, "memory": MemoryRow, "links": LinkRow}
+
+# pandas 3 reads text as `str`; pandas 2.2 has the same dtype under this name.
+TEXT: Any = "str" if int(pd.__version__.split(".")[0]) >= 3 else "string[pyarrow_numpy]"
+
+_ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}
+_PANDAS: dict[str, Any] = {"int": "int64", "float": "float64", "str": TEXT}
+
+
+def schema_of(row_type: type) -> pa.Schema:
+    """The stored columns of one row type: int64, float64 and string, none of them nullable."""
+    return pa.schema([pa.field(name, _ARROW[kind], nullable=False) for name, kind in _fields(row_type)])
+
+
+def to_arrow(rows: Sequence[object], row_type: type) -> pa.Table:
+    """Rows as an Arrow table in the same order; a fraction where an int belongs is refused by Arrow, a None by us."""
+    schema = schema_of(row_type)
+    arrays = [_array(list(map(attrgetter(field.name), rows)), field.type) for field in schema]
+    for field, array in zip(schema, arrays, strict=True):
+        assert array.null_count == 0, f"{row_type.__name__}.{field.name} must not be None"
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
+    """An Arrow table as a frame with the dtypes of its row type, whatever the pandas release, empty or not."""
+    frame: pd.DataFrame = table.to_pandas()
+    return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type)})
+
+
+def fixed(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
+    """A frame of exactly the columns of `kinds` ("int", "float", "str", "bool") in that order, with those dtypes."""
+    dtypes = {**_PANDAS, "bool": "bool"}
+    return pd.DataFrame({name: pd.Series(np.asarray(columns[name]), dtype=dtypes[kinds[name]]) for name in kinds})
+
+
+def _array(values: list[object], kind: pa.DataType) -> pa.Array:
+    # Given the type, Arrow would cut 0.5 down to 0; the cast refuses.
+    return pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
+
+
+def _fields(row_type: type) -> list[tuple[str, str]]:
+    return [(field.name, str(field.type)) for field in dataclasses.fields(row_type)]

@@ -1,0 +1,260 @@
+"""Predicted against measured: signed errors by operation and step, and whether both runs did the same.
+
+Pure functions of two runs; showing the comparison is left to `tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from reports.columns import fixed
+from reports.errors import ReportError
+from reports.frames import KEYS, STEP
+from reports.run import Run
+
+# A recorded number counts as equal up to this share of the larger one: float32 keeps 1.2e-7, and a loss is the end of
+# some hundred roundings in an order that the two worlds do not share.
+METRIC_TOLERANCE = 1e-5
+
+# What the scenario's digest leaves out: it changes how a scenario is played, not what it computes and sends.
+_PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s"})
+_KEYS_SHOWN = 3
+_WORLDS = {"sim": "simulated", "real": "real"}
+
+_TIMES = {"predicted_ns": "float", "measured_ns": "float", "error": "float"}
+OPERATION_ERRORS = {**dict.fromkeys(KEYS, "str"), "part": "str", **_TIMES, "measured_share": "float"}
+STEP_ERRORS = {"step": "int", **_TIMES}
+BYTES_DIFFERENCES = {
+    "rank": "int",
+    "step": "int",
+    **dict.fromkeys(KEYS, "str"),
+    **{
+        f"{side}_{column}": "float"
+        for column in ("bytes_in", "bytes_out", "bytes_sent")
+        for side in ("predicted", "measured")
+    },
+}
+ORDER_DIFFERENCES = {
+    "rank": "int",
+    "stream": "str",
+    "position": "int",
+    "predicted": "str",
+    "measured": "str",
+}
+METRIC_DIFFERENCES = {
+    "rank": "int",
+    "step": "int",
+    "name": "str",
+    **dict.fromkeys(["predicted", "measured", "difference", "relative"], "float"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Whether the two runs agree in one respect; `differences` has one row for each place where they do not.
+
+    `compared` counts the places looked at; with 0 of them nothing is claimed and `reason` says why.
+    """
+
+    name: str
+    compared: int
+    differences: pd.DataFrame
+    worst: float = 0.0
+    reason: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Something was compared, and nothing differs."""
+        return self.compared > 0 and not len(self.differences)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs side by side. Errors are (predicted - measured) / measured; nan where one side lacks it."""
+
+    predicted: Run
+    measured: Run
+    operations: pd.DataFrame
+    steps: pd.DataFrame
+    checks: tuple[Check, ...]
+
+
+def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Comparison:
+    """The comparison; a real run given first changes places with a simulated one given second.
+
+    Raises:
+        ReportError: runs of different scenarios; or two of the same world without `any_worlds`.
+    """
+    predicted, measured = sim_run, real_run
+    if (predicted.info.world, measured.info.world) == ("real", "sim"):
+        predicted, measured = measured, predicted
+    _refuse_different_scenarios(predicted, measured)
+    if predicted.info.world == measured.info.world and not any_worlds:
+        world = _WORLDS.get(measured.info.world, measured.info.world)
+        raise ReportError(
+            f"both runs of '{measured.info.name}' are {world} ones, expected a simulated and a real one;"
+            " --any compares them all the same"
+        )
+    return Comparison(
+        predicted=predicted,
+        measured=measured,
+        operations=_operation_errors(predicted.operations, measured.operations),
+        steps=_step_errors(predicted.steps, measured.steps),
+        checks=(
+            _check_bytes(predicted, measured),
+            _check_order(predicted, measured),
+            _check_metrics(predicted, measured),
+        ),
+    )
+
+
+def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
+    """The median of the errors' sizes, and the error of greatest size with its sign; nan and nan without any."""
+    known = errors["error"].dropna().to_numpy(float)
+    if not len(known):
+        return float("nan"), float("nan")
+    return float(np.median(np.abs(known))), float(known[np.abs(known).argmax()])
+
+
+def _refuse_different_scenarios(first: Run, second: Run) -> None:
+    if first.info.digest == second.info.digest:
+        return
+    found = [text for text in _differing(first.info.scenario, second.info.scenario) if text]
+    shown = ", ".join(found[:_KEYS_SHOWN])
+    more = f" and {len(found) - _KEYS_SHOWN} more" if len(found) > _KEYS_SHOWN else ""
+    where = f"; they differ in {shown}{more}" if found else "; their digests differ"
+    raise ReportError(f"runs of different scenarios, '{first.info.name}' and '{second.info.name}'{where}")
+
+
+def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        for name in dict.fromkeys([*first, *second]):
+            if key or name not in _PLAYING:
+                path = f"{key}.{name}" if key else str(name)
+                yield from _differing(first.get(name), second.get(name), path)
+    elif isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)) and len(first) == len(second):
+        for at, pair in enumerate(zip(first, second, strict=True)):
+            yield from _differing(*pair, f"{key}[{at}]")
+    elif first != second:
+        yield f"{key} ({_short(first)} and {_short(second)})"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} items"
+    return "none" if value is None else "a table" if isinstance(value, dict) else str(value)
+
+
+def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
+    measured = frame["measured_ns"].to_numpy(float)
+    difference = frame["predicted_ns"].to_numpy(float) - measured
+    return frame.assign(error=np.divide(difference, measured, out=np.full(len(frame), np.nan), where=measured > 0))
+
+
+def _operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    keys = [*KEYS, "part"]
+    left = predicted[[*keys, "median_ns"]].rename(columns={"median_ns": "predicted_ns"})
+    right = measured[[*keys, "median_ns"]].rename(columns={"median_ns": "measured_ns"})
+    both = _with_error(left.merge(right, on=keys, how="outer"))
+    total = both["measured_ns"].sum()
+    both = both.assign(measured_share=both["measured_ns"] / total if total else 0.0)
+    ordered = both.sort_values(["measured_ns", *KEYS], ascending=[False, True, True, True], ignore_index=True)
+    return fixed({**ordered}, OPERATION_ERRORS)
+
+
+def _step_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    left = predicted.loc[predicted["complete"], ["step", "step_ns"]].rename(columns={"step_ns": "predicted_ns"})
+    right = measured.loc[measured["complete"], ["step", "step_ns"]].rename(columns={"step_ns": "measured_ns"})
+    both = _with_error(left.merge(right, on="step", how="outer").sort_values("step"))
+    return fixed({**both}, STEP_ERRORS)
+
+
+def _common_ranks(predicted: Run, measured: Run) -> list[int]:
+    """Ranks with spans of their own in both runs; others are stood for by one that behaves alike."""
+    return sorted(set(predicted.spans["rank"].unique()) & set(measured.spans["rank"].unique()))
+
+
+def _operations_of(run: Run, ranks: list[int]) -> pd.DataFrame:
+    spans = run.spans
+    return spans[((spans["kind"] != STEP) & spans["rank"].isin(ranks)).to_numpy(bool)]
+
+
+def _check_bytes(predicted: Run, measured: Run) -> Check:
+    keys, columns = ["rank", "step", *KEYS], ["bytes_in", "bytes_out", "bytes_sent"]
+    ranks = _common_ranks(predicted, measured)
+    sides = [
+        _operations_of(run, ranks).groupby(keys)[columns].sum().add_prefix(prefix).reset_index()
+        for run, prefix in ((predicted, "predicted_"), (measured, "measured_"))
+    ]
+    both = sides[0].merge(sides[1], on=keys, how="outer")
+    unlike = np.zeros(len(both), bool)
+    for column in columns:  # an operation that one side lacks is nan there, and so unequal
+        unlike |= (both[f"predicted_{column}"] != both[f"measured_{column}"]).to_numpy(bool)
+    differences = fixed({**both[unlike]}, BYTES_DIFFERENCES)
+    return Check(name="bytes per operation and rank", compared=len(both), differences=differences, reason=_no(both))
+
+
+def _check_order(predicted: Run, measured: Run) -> Check:
+    ranks = _common_ranks(predicted, measured)
+    sides = [_in_order(run, ranks, name) for run, name in ((predicted, "predicted"), (measured, "measured"))]
+    both = sides[0].merge(sides[1], on=["rank", "stream", "position"], how="outer")
+    both = both.fillna({"predicted": "nothing", "measured": "nothing"})
+    unlike = (both["predicted"] != both["measured"]).to_numpy(bool)
+    first = both[unlike].sort_values("position").drop_duplicates(["rank", "stream"]).sort_values(["rank", "stream"])
+    streams = len(both.drop_duplicates(["rank", "stream"]))
+    differences = fixed({**first}, ORDER_DIFFERENCES)
+    return Check(
+        name="order of operations per rank and stream", compared=streams, differences=differences, reason=_no(both)
+    )
+
+
+def _in_order(run: Run, ranks: list[int], name: str) -> pd.DataFrame:
+    spans = _operations_of(run, ranks).sort_values(["rank", "stream", "sequence"], kind="stable")
+    words = spans["kind"] + " '" + spans["label"] + "' of step " + spans["step"].astype(str).astype(spans["kind"].dtype)
+    position = spans.groupby(["rank", "stream"]).cumcount()
+    return spans[["rank", "stream"]].assign(position=position, **{name: words})
+
+
+def _check_metrics(predicted: Run, measured: Run) -> Check:
+    both = _common_metrics(predicted, measured)
+    one, other = both["predicted"].to_numpy(float), both["measured"].to_numpy(float)
+    with np.errstate(invalid="ignore"):  # infinite minus infinite
+        difference, size = one - other, np.maximum(np.abs(one), np.abs(other))
+        relative = np.divide(np.abs(difference), size, out=size * 0.0, where=size > 0)  # nan stays nan
+    recorded_twice = (both["_merge"] == "both").to_numpy(bool)
+    same = recorded_twice & ((relative <= METRIC_TOLERANCE) | (one == other) | (np.isnan(one) & np.isnan(other)))
+    both = both.assign(difference=difference, relative=relative)
+    return Check(
+        name=f"recorded numbers, within {METRIC_TOLERANCE:g}",
+        compared=len(both),
+        differences=fixed({**both[~same]}, METRIC_DIFFERENCES),
+        worst=float(np.nanmax(relative, initial=0.0)),
+        reason=_no_metrics(predicted, measured, both),
+    )
+
+
+def _common_metrics(predicted: Run, measured: Run) -> pd.DataFrame:
+    """The numbers of common ranks side by side; when one run recorded none at all, nothing is common."""
+    ranks = _common_ranks(predicted, measured)
+    sides = [
+        run.metrics[run.metrics["rank"].isin(ranks).to_numpy(bool)].rename(columns={"value": name})
+        for run, name in ((predicted, "predicted"), (measured, "measured"))
+    ]
+    how: Literal["outer", "inner"] = "outer" if len(sides[0]) and len(sides[1]) else "inner"
+    return sides[0].merge(sides[1], on=["rank", "step", "name"], how=how, indicator=True)
+
+
+def _no(both: pd.DataFrame) -> str:
+    return "" if len(both) else "the runs have no ranks in common"
+
+
+def _no_metrics(predicted: Run, measured: Run, both: pd.DataFrame) -> str:
+    if len(both):
+        return ""
+    silent = [_WORLDS.get(run.info.world, run.info.world) for run in (predicted, measured) if not len(run.metrics)]
+    return f"the {' and the '.join(silent)} run recorded none" if silent else "no rank, step and name in common"

@@ -1,0 +1,90 @@
+"""Arithmetic on half-open intervals of integer ns, vectorised over all ranks at once; it knows nothing of spans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Disjoint intervals in ascending order; `before[i]` is the length of all intervals left of interval i."""
+
+    starts: Ints
+    ends: Ints
+    before: Ints
+
+    def covered(self, starts: Ints, ends: Ints) -> Ints:
+        """How much of each interval [start, end) lies in the union, in ns."""
+        return self._length_up_to(ends) - self._length_up_to(starts)
+
+    def _length_up_to(self, moments: Ints) -> Ints:
+        if not len(self.starts):
+            return np.zeros(len(moments), np.int64)
+        at = np.searchsorted(self.starts, moments, side="right") - 1
+        safe = np.maximum(at, 0)
+        inside = np.minimum(moments, self.ends[safe]) - self.starts[safe]
+        return np.where(at < 0, 0, self.before[safe] + inside).astype(np.int64)
+
+
+def union(starts: Ints, ends: Ints) -> Union:
+    """The union of intervals given in any order; empty ones count for nothing."""
+    kept = ends > starts
+    order = np.argsort(starts[kept], kind="stable")
+    starts, reach = starts[kept][order], np.maximum.accumulate(ends[kept][order])
+    opens = np.ones(len(starts), bool)
+    opens[1:] = starts[1:] > reach[:-1]
+    firsts = np.flatnonzero(opens)
+    lasts = np.append(firsts[1:], len(starts))[: len(firsts)] - 1
+    begins, finishes = starts[firsts], reach[lasts]
+    lengths = finishes - begins
+    return Union(begins, finishes, np.cumsum(lengths) - lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis on which every rank has a stretch of its own, so that intervals of two ranks never touch."""
+
+    ranks: Ints
+    origin: int
+    width: int
+
+    @classmethod
+    def of(cls, ranks: Ints, starts: Ints, ends: Ints) -> Axis:
+        """The axis that holds these intervals of these ranks."""
+        known = np.unique(ranks)
+        origin = int(starts.min()) if len(starts) else 0
+        width = (int(ends.max()) if len(ends) else 0) - origin + 1
+        assert len(known) * width < 2**63, "the run is too long for int64 ns on every rank"
+        return cls(known, origin, width)
+
+    def place(self, ranks: Ints, moments: Ints) -> Ints:
+        """Where the moments of the ranks lie on this axis."""
+        return np.searchsorted(self.ranks, ranks) * np.int64(self.width) + (moments - self.origin)
+
+
+def weighted_median(groups: Ints, values: Floats, weights: Ints, count: int) -> Floats:
+    """The median of `values` in each group 0..count-1, each value counted `weights` times; nan for an empty group."""
+    order = np.lexsort((values, groups))
+    groups, values, weights = groups[order], values[order], weights[order]
+    totals = np.bincount(groups, weights, count).astype(np.int64)
+    below = np.concatenate([[0], np.cumsum(totals)[:-1]]) if count else totals
+    reached = 2 * (np.cumsum(weights) - below[groups])
+    low = _first_of_groups(groups, reached >= totals[groups], count)
+    high = _first_of_groups(groups, reached > totals[groups], count)
+    medians = np.full(count, np.nan)
+    filled = totals > 0
+    medians[filled] = (values[low[filled]] + values[high[filled]]) / 2
+    return medians
+
+
+def _first_of_groups(groups: Ints, true: npt.NDArray[np.bool_], count: int) -> Ints:
+    rows = np.flatnonzero(true)
+    first = np.zeros(count, np.int64)
+    first[groups[rows][::-1]] = rows[::-1]  # the last assignment wins: the first row of each group
+    return first

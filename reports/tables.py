@@ -1,0 +1,302 @@
+"""The summary of one run for the terminal and for scripts; numbers come from the run's frames, layout from `text`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Group, RenderableType
+
+from reports import text
+from reports.errors import ReportError
+from reports.run import Run
+
+_ROWS = 16
+_STEPS_SHOWN = 12
+_WORLDS = {"sim": "predicted", "real": "measured"}
+_MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "ids_per_step": ("ids a step", text.number),
+    "perf_ms": ("planner's time", lambda ms: text.duration(ms * 1e6)),
+    "storage_bytes": ("storage", text.size),
+}
+
+
+def summarize(run: Run, step: int | None = None) -> RenderableType:
+    """Everything that a person asks first, 80 columns wide; the critical path is that of `step`.
+
+    Without `step`, it is that of the median step of the last phase. `text.as_text` makes it a string.
+
+    Raises:
+        ReportError: the run has no such step.
+    """
+    shown = _step_shown(run, step)
+    sections = [_headline(run), _steps(run)]
+    if shown is not None:
+        sections += [_waited_for(run, shown), _operations(run), _ranks(run)]
+    sections += [_links(run), _imbalance(run), _memory(run), _metrics(run)]
+    return Group(*sections)
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """The same frames, whole, as JSON-ready values: a list of rows each."""
+    names = ["steps", "operations", "ranks", "waited_for", "link_classes", "links", "imbalance", "imbalance_causes"]
+    names += ["rank_memory", "memory", "metrics"]
+    steady = steady_steps(run.steps)
+    info = run.info
+    head = {
+        "name": info.name,
+        "world": info.world,
+        "digest": info.digest,
+        "world_size": info.world_size,
+        "seed": info.seed,
+        "complete": info.complete,
+        "error": info.error,
+        "median_step_ns": steady["step_ns"].median(),
+        "samples_per_s": steady["samples_per_s"].median(),
+        "median_of_steps": steady["step"].tolist(),
+    }
+    plain = text.plain({**head, **{name: records(getattr(run, name)) for name in names}})
+    assert isinstance(plain, dict)
+    return plain
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame as a list of rows."""
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
+
+
+def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The complete steps of the last phase, where the run has become what it stays; all steps if none is complete."""
+    complete = steps[steps["complete"]]
+    complete = complete if len(complete) else steps
+    last = (complete["phase"] == complete["phase"].max()).to_numpy(bool)
+    kept: pd.DataFrame = complete.loc[last]
+    return kept
+
+
+def _step_shown(run: Run, asked: int | None) -> int | None:
+    numbers = run.steps["step"].tolist()
+    if asked is not None and asked not in numbers:
+        known = f"steps {numbers[0]} to {numbers[-1]}" if numbers else "no steps"
+        raise ReportError(f"--step {asked}: the run has {known}")
+    if asked is not None or not numbers:
+        return asked
+    steady = steady_steps(run.steps).sort_values(["step_ns", "step"])
+    return int(steady["step"].iloc[(len(steady) - 1) // 2])
+
+
+def _headline(run: Run) -> RenderableType:
+    info, steady = run.info, steady_steps(run.steps)
+    hosts = info.hosts if info.world == "real" else ()
+    hosts_known = int(run.spans["host"].nunique()) if not hosts else len(hosts)
+    where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, 'host')}"
+    if (run.spans["rank_count"] > 1).any():
+        where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"
+    keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
+    playing = [f"{key} {info.scenario[key]}" for key in keys if key in info.scenario]
+    lines = [", ".join([f"{info.name}: {_WORLDS.get(info.world, info.world)}", where, *playing])]
+    if not info.complete:
+        lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
+    if len(steady):
+        lines.append(_step_time(steady, run))
+    return text.paragraph("\n".join(lines), style="bold")
+
+
+def _step_time(steady: pd.DataFrame, run: Run) -> str:
+    numbers = steady["step"].tolist()
+    of = f"step {numbers[0]}" if len(numbers) == 1 else f"the median of steps {_ranges(numbers)}"
+    line = f"step time {text.duration(float(steady['step_ns'].median()))}, {of}"
+    rate = float(steady["samples_per_s"].median())
+    if run.batch_size is None or np.isnan(rate):
+        return line
+    return f"{line}\n{text.number(rate)} samples/s at a batch of {run.batch_size:,} a rank"
+
+
+def _ranges(numbers: list[int]) -> str:
+    """ "0, 2-4" for 0, 2, 3, 4."""
+    starts = [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n - 1]
+    ends = [n for at, n in enumerate(numbers) if at == len(numbers) - 1 or numbers[at + 1] != n + 1]
+    return ", ".join(str(one) if one == two else f"{one}-{two}" for one, two in zip(starts, ends, strict=True))
+
+
+def _steps(run: Run) -> RenderableType:
+    steps = run.steps
+    if not len(steps):
+        return text.paragraph("Steps: no rank ended one.")
+    by = "step" if len(steps) <= _STEPS_SHOWN else "phase"
+    rows = [_step_row(group) for _, group in steps.groupby(by, sort=True)]
+    columns = ["steps", "median", "shortest", "longest", "samples/s", "operations"]
+    if by == "step":  # one step has no median of its own
+        columns = ["step", "time", "fastest rank", "slowest rank", "samples/s", "operations"]
+    notes = _phase_notes(steps, by)
+    return text.table("Steps", columns, [[*row, note] for row, note in zip(rows, notes, strict=True)])
+
+
+def _step_row(group: pd.DataFrame) -> list[str]:
+    single = len(group) == 1
+    low = group["fastest_rank_ns"].min() if single else group["step_ns"].min()
+    high = group["slowest_rank_ns"].max() if single else group["step_ns"].max()
+    rate = text.number(float(group["samples_per_s"].median()))
+    times = [float(group["step_ns"].median()), float(low), float(high)]
+    return [_ranges(group["step"].tolist()), *map(text.duration, times), rate]
+
+
+def _phase_notes(steps: pd.DataFrame, by: str) -> Iterator[str]:
+    previous = None
+    for _, group in steps.groupby(by, sort=True):
+        phase = int(group["phase"].iloc[0])
+        changed = (
+            "others" if previous is not None and phase != previous else "same" if previous is not None else "first"
+        )
+        yield changed if bool(group["complete"].all()) else "incomplete"
+        previous = phase
+
+
+def _name(row: dict[str, Any]) -> str:
+    """An operation as a person knows it: its label, else its kind; with its stream unless that is the main one."""
+    name = str(row["label"] or row["kind"])
+    return name if row["stream"] in ("main", "") else f"{name} @{row['stream']}"
+
+
+def _kind(row: dict[str, Any]) -> str:
+    return str(row["kind"]) if row["label"] else ""
+
+
+def _waited_for(run: Run, step: int) -> RenderableType:
+    own = run.waited_for[run.waited_for["step"] == step]
+    kept = own.sort_values("duration_ns", ascending=False, kind="stable").head(_ROWS).sort_values("order")
+    rows = [
+        [_name(row), _kind(row), text.duration(row["duration_ns"]), text.percent(row["share"])] for row in records(kept)
+    ]
+    rest = own.drop(kept.index)
+    if len(rest):
+        total, share = float(rest["duration_ns"].sum()), float(rest["share"].sum())
+        rows.append([f"({len(rest)} others)", "", text.duration(total), text.percent(share)])
+    took = float(own["duration_ns"].sum())
+    rows.append(["(the step)", "", text.duration(took), text.percent(float(own["share"].sum()))])
+    return text.table(
+        f"What step {step} waited for, in order", ["critical path", "kind", "time", "share"], rows, left=2
+    )
+
+
+def _operations(run: Run) -> RenderableType:
+    frame = run.operations.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
+    twice = frame[frame["label"] != ""].duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
+    rows = [
+        [
+            f"{_name(row)} ({row['kind']})" if row["ambiguous"] else _name(row),
+            f"{row['calls_per_step']:.4g}",
+            text.duration(row["median_ns"]),
+            text.duration(row["max_ns"]),
+            text.size(row["bytes_sent"]) if row["part"] == "communication" else "",
+            text.percent(row["hidden_share"]) if row["part"] == "communication" else "",
+        ]
+        for row in records(frame.assign(ambiguous=twice).head(_ROWS))
+    ]
+    columns = ["operation", "calls", "median", "longest", "sent", "hidden"]
+    more = f"; {len(frame) - _ROWS} shorter ones left out" if len(frame) > _ROWS else ""
+    return text.table(f"Operations, one rank in one step{more}", columns, rows)
+
+
+def _ranks(run: Run) -> RenderableType:
+    ranks = run.ranks
+    steps, weight = ranks["steps"].clip(lower=1), ranks["rank_count"]
+    rows = []
+    for column in ("compute_ns", "communication_ns", "hidden_ns", "idle_ns"):
+        each = ranks[column] / steps
+        mean = float(np.average(each, weights=weight))
+        worst = int(each.to_numpy().argmax())
+        ratio = f"{float(each.iloc[worst]) / mean:.2f}" if mean else "-"
+        share = mean / float(np.average(ranks["step_ns"] / steps, weights=weight))
+        name = column.removesuffix("_ns") + (" communication" if column == "hidden_ns" else "")
+        most = text.duration(float(each.iloc[worst]))
+        rows.append([name, text.duration(mean), text.percent(share), most, str(ranks["rank"].iloc[worst]), ratio])
+    columns = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
+    return text.table("How the ranks spent a step", columns, rows)
+
+
+def _links(run: Run) -> RenderableType:
+    if not len(run.links):
+        world = "a real run does not see them" if run.info.world == "real" else "none was used"
+        return text.paragraph(f"Links: nothing recorded; {world}.")
+    classes = [
+        [
+            row["link_class"],
+            str(row["links"]),
+            text.size(row["bytes_carried"]),
+            text.percent(row["mean_utilisation"]),
+            text.percent(row["peak_utilisation"]),
+        ]
+        for row in records(run.link_classes)
+    ]
+    hottest = [
+        [
+            *(row["link"], row["direction"], row["link_class"], text.size(row["bytes_carried"])),
+            *(text.percent(row["utilisation"]), text.percent(row["busy_share"])),
+        ]
+        for row in records(run.links.head(5))
+    ]
+    return Group(
+        text.table("Links, over the whole run", ["class", "links", "carried", "mean load", "peak load"], classes),
+        text.table("Hottest links", ["link", "direction", "class", "carried", "load", "busy"], hottest, left=3),
+    )
+
+
+def _imbalance(run: Run) -> RenderableType:
+    if not len(run.plan):
+        return text.paragraph("Plan: no tables.")
+    rows, reasons = [], []
+    for row in records(run.imbalance):
+        title, form = _MEASURES[row["measure"]]
+        rank = str(row["worst_rank"])
+        rows.append([title, form(row["worst"]), rank, form(row["mean"]), f"{row['max_over_mean']:.2f}"])
+        own = run.imbalance_causes[run.imbalance_causes["measure"] == row["measure"]]
+        for cause in records(own[own["excess"] > 0].head(3)) if row["max_over_mean"] > 1.001 else []:
+            here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
+            reasons.append([cause["table"], cause["sharding_type"], title, here, mean, f"+{form(cause['excess'])}"])
+    columns = ["load by the plan", "most", "on rank", "mean", "most/mean"]
+    parts = [text.table("Balance of the tables", columns, rows)]
+    if reasons:
+        columns = ["table", "sharding", "load", "on that rank", "mean", "excess"]
+        parts.append(text.table("Tables that cause it", columns, reasons, left=3))
+    return Group(*parts)
+
+
+def _memory(run: Run) -> RenderableType:
+    if not len(run.rank_memory):
+        return text.paragraph("Memory: nothing recorded.")
+    fullest = records(run.rank_memory.head(1))[0]
+    own = run.memory[run.memory["rank"] == fullest["rank"]].sort_values("size_bytes", ascending=False, kind="stable")
+    capacity = fullest["capacity_bytes"]
+    rows = [[row["part"], text.size(row["size_bytes"]), _part_of(row["size_bytes"], capacity)] for row in records(own)]
+    rows.append(["(in all)", text.size(fullest["used_bytes"]), _part_of(fullest["used_bytes"], capacity)])
+    title = f"Memory of the fullest rank, {fullest['rank']}, of {text.size(capacity)}"
+    return text.table(title, ["part", "size", "of capacity"], rows)
+
+
+def _part_of(size_bytes: float, capacity: float) -> str:
+    return text.percent(size_bytes / capacity) if capacity else "-"
+
+
+def _metrics(run: Run) -> RenderableType:
+    frame = run.metrics_by_step
+    if not len(frame):
+        return text.paragraph("Recorded numbers: none.")
+    names = list(dict.fromkeys(frame["name"].tolist()))
+    shown = names[:3]
+    values = {(row["step"], row["name"]): row["mean"] for row in records(frame)}
+    steps = sorted(set(frame["step"].tolist()))
+    half = _STEPS_SHOWN // 2
+    kept = steps if len(steps) <= _STEPS_SHOWN else [*steps[:half], *steps[-half:]]
+    rows = [[str(step), *(_exact(values.get((step, name), float("nan"))) for name in shown)] for step in kept]
+    if len(kept) < len(steps):
+        rows.insert(half, ["...", *("" for _ in shown)])
+    title = "Recorded numbers, mean over ranks"
+    title += f"; {len(names) - len(shown)} more names left out" if len(names) > len(shown) else ""
+    return text.table(title, ["step", *shown], rows)
+
+
+def _exact(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.7g}"

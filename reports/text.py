@@ -1,0 +1,120 @@
+"""Numbers and tables as a person reads them in a terminal of 80 columns; what stands in them is left to the callers."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WIDTH = 80
+_DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+
+
+def duration(ns: float) -> str:
+    """ "8.12 ms" for 8,123,456; a dash for nan."""
+    if math.isnan(ns):
+        return "-"
+    factor, unit = next(((size, name) for size, name in _DURATIONS if abs(ns) >= size), _DURATIONS[-1])
+    return f"{ns:.0f} ns" if unit == "ns" else f"{_three_digits(ns / factor)} {unit}"
+
+
+def size(size_bytes: float) -> str:
+    """ "1.50 GiB" for 1,610,612,736; a dash for nan."""
+    if math.isnan(size_bytes):
+        return "-"
+    for factor, unit in _SIZES:
+        if abs(size_bytes) >= factor:
+            return f"{_three_digits(size_bytes / factor)} {unit}"
+    return f"{size_bytes:.0f} B"
+
+
+def number(value: float) -> str:
+    """A number to about four digits, with separators where it is large; a dash for nan."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """ "12.3 %" for 0.123; a dash for nan."""
+    return "-" if math.isnan(share) else f"{100 * share:.1f} %"
+
+
+def signed_percent(share: float) -> str:
+    """ "+12.3 %" for 0.123; a dash for nan."""
+    return "-" if math.isnan(share) else f"{100 * share:+.1f} %"
+
+
+def counted(count: int, noun: str) -> str:
+    """ "1 rank", "2 ranks", "3 classes"."""
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> RenderableType:
+    """A table under its title; the first `left` columns are text, the others numbers on the right.
+
+    The first column gives way when the width is not enough, so that no number is ever cut.
+    """
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="")
+    for at, column in enumerate(columns):
+        grid.add_column(
+            Text(column),
+            justify="left" if at < left else "right",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if at == 0 else max(map(len, [column, *(row[at] for row in rows)])),
+        )
+    for row in rows:
+        grid.add_row(*map(Text, row))  # Text, so that a label such as "[red]" is not markup
+    return Group(Text(title, style="bold"), grid, Text(""))
+
+
+def paragraph(text: str, style: str = "") -> RenderableType:
+    """A sentence or two; folded at the width."""
+    return Group(Text(text, style=style), Text(""))
+
+
+def show(renderable: RenderableType, stream: TextIO) -> None:
+    """Prints; colours and the terminal's own width only on a terminal, else 80 columns."""
+    on_terminal = stream.isatty()
+    console = Console(
+        file=stream,
+        width=None if on_terminal else WIDTH,
+        no_color=None if on_terminal else True,
+        force_terminal=None if on_terminal else False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    console.print(renderable)
+
+
+def as_text(renderable: RenderableType) -> str:
+    """What `show` prints into a pipe."""
+    stream = io.StringIO()
+    show(renderable, stream)
+    return stream.getvalue()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: no numpy scalars, and None for nan and infinities, which JSON does not know."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _three_digits(value: float) -> str:
+    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
+    return f"{value:.{digits}f}"

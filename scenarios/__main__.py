@@ -1,0 +1,85 @@
+"""`python -m scenarios`: check scenario files, list what is ready, and print the schema for editors; runs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from scenarios.errors import ScenarioError
+from scenarios.load import load, load_profile, report_mistakes
+from scenarios.schema import json_schema, reference
+from scenarios.shelf import library_files, profile_files
+from scenarios.tree import read_toml
+from scenarios.units import format_bytes, format_rate
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 0, or 2 when a file has mistakes."""
+    parser = argparse.ArgumentParser(prog="python -m scenarios", description="Scenario files: check, list, describe.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    checked = commands.add_parser("check", help="say for each file that it is ok, or all that is wrong with it")
+    checked.add_argument("files", nargs="+", metavar="FILE")
+    commands.add_parser("list", help="the ready scenarios")
+    commands.add_parser("profiles", help="the ready hardware profiles")
+    commands.add_parser("schema", help="the JSON Schema, for completion in editors")
+    commands.add_parser("keys", help="every key with its meaning, as Markdown")
+    options = parser.parse_args(arguments)
+    if options.command == "check":
+        return check_files(options.files)
+    printed = {"list": list_library, "profiles": list_profiles, "schema": print_schema, "keys": print_keys}
+    with report_mistakes():
+        printed[options.command]()
+    return 0
+
+
+def check_files(files: Sequence[str]) -> int:
+    """Print `FILE: ok` for each, or its sentences to stderr; 2 if any file has mistakes."""
+    code = 0
+    for file in files:
+        try:
+            load(file)
+        except ScenarioError as error:
+            print(*error.sentences, sep="\n", file=sys.stderr)
+            code = 2
+        else:
+            print(f"{file}: ok")
+    return code
+
+
+def list_library() -> None:
+    """Print each ready scenario: its file, what it runs on, and its description."""
+    for path in library_files():
+        scenario = load(path)
+        cluster = scenario.cluster
+        size = f"{cluster.hosts} x {cluster.host.gpus} {cluster.host.gpu.name}"
+        print(f"{path}\n    {scenario.program} on {size}: {_description(str(path))}")
+
+
+def list_profiles() -> None:
+    """Print each ready profile: its name, its main figures, and its description."""
+    for path in profile_files():
+        host = load_profile(path.stem).host
+        nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
+        gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
+        inside = f"{format_rate(host.inside.link.bytes_per_s)} {host.inside.kind}"
+        print(f"{path.stem}\n    {_description(str(path))}\n    {gpu}, {inside}, {nic}")
+
+
+def print_schema() -> None:
+    """Print the JSON Schema of a scenario file."""
+    print(json.dumps(json_schema(), indent=2))
+
+
+def print_keys() -> None:
+    """Print the reference of all keys."""
+    print(reference(), end="")
+
+
+def _description(file: str) -> str:
+    return str(read_toml(file).get("description", ""))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""A checked document to the frozen values that everyone else reads; nothing here can be a user's mistake any more."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scenarios.bags import read_bags
+from scenarios.document import (
+    ClusterSection,
+    CompressionSection,
+    Document,
+    Efficiency,
+    ExchangeSection,
+    FileIds,
+    GpuSection,
+    GradientsSection,
+    MeanIds,
+    ModelSection,
+    NetworkSection,
+    NicSection,
+    OptimizerSection,
+    RunSection,
+    Section,
+    ShardingSection,
+    TableSection,
+    ZipfIds,
+)
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.mistakes import Mistakes
+from scenarios.model_checks import DEFAULT_TYPES, ids_file, table_dim
+from scenarios.resnet import resnet50_shapes
+from scenarios.scenario import (
+    Buckets,
+    Compression,
+    Exchange,
+    Gradients,
+    Ids,
+    Interaction,
+    Model,
+    Optimizer,
+    Planner,
+    Scenario,
+    ShardingType,
+    Table,
+)
+from scenarios.tree import KeyPath
+
+T = TypeVar("T")
+
+DEFAULT_STEPS = 3  # the first of a run is often unlike the others
+DEFAULT_TIMEOUT_S = 60.0
+NO_SAMPLES = 1  # the batch of programs that have no samples
+
+
+def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
+    """The scenario of a document in which `mistakes` found none."""
+    run = document.run or RunSection()
+    cluster = build_cluster(have(document.cluster))
+    buckets = document.buckets
+    return Scenario(
+        name=document.name or path.stem,
+        path=path,
+        program=have(document.program),
+        cluster=cluster,
+        batch_size=run.batch_size or NO_SAMPLES,
+        steps=run.steps or DEFAULT_STEPS,
+        seed=run.seed or 0,
+        payload=run.payload or "sizes",
+        fidelity=run.fidelity or "flows",
+        library=run.library or ("nccl" if cluster.host.gpu.kind == "cuda" else "gloo"),
+        timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
+        model=_model(document.model, document.sharding, mistakes) if document.model else None,
+        planner=Planner(**_given(document.sharding, "sort_by", "balance_modules", "reserved_share")),
+        buckets=Buckets(**_given(buckets, "first", "cap", suffix="_bytes")),
+        compression=_compression(document.compression),
+        exchange=_exchange(document.exchange) if document.exchange else None,
+        gradients=_gradients(document.gradients) if document.gradients else None,
+    )
+
+
+def build_cluster(cluster: ClusterSection) -> Cluster:
+    """The hardware alone."""
+    gpus = have(cluster.gpus_per_host)
+    inside = have(cluster.inside)
+    host = Host(
+        gpus=gpus,
+        gpu=_gpu(have(cluster.gpu)),
+        inside=Inside(
+            kind=have(inside.kind),
+            link=Link(bytes_per_s=have(inside.rate), latency_ns=have(inside.latency)),
+            bridge_bytes_per_s=inside.bridge_rate,
+        ),
+        nics=_nics(have(cluster.nic), gpus),
+        cores=have(cluster.cores),
+        memory_bytes=have(cluster.host_memory),
+    )
+    return Cluster(
+        profile=Path(cluster.profile).stem if cluster.profile else "inline",
+        hosts=have(cluster.hosts),
+        host=host,
+        network=_network(cluster.network or NetworkSection()),
+        payload_share=cluster.payload_share or 1.0,
+    )
+
+
+def have(value: T | None) -> T:
+    """A value that the checks found to be there."""
+    assert value is not None
+    return value
+
+
+def _given(section: Section | None, *keys: str, suffix: str = "") -> dict[str, Any]:
+    """The keys that are there, so that a dataclass's own defaults stand for the others."""
+    values = {key: getattr(section, key, None) for key in keys}
+    return {f"{key}{suffix}": value for key, value in values.items() if value is not None}
+
+
+def _gpu(gpu: GpuSection) -> Gpu:
+    flops = have(gpu.flops)
+    return Gpu(
+        name=gpu.name or have(gpu.kind),
+        kind=have(gpu.kind),
+        memory_bytes=have(gpu.memory),
+        memory_bytes_per_s=have(gpu.memory_rate),
+        flops_per_s=_rates(flops),
+        efficiency=_rates(gpu.efficiency or Efficiency()),
+        launch_ns=gpu.launch or 0,
+    )
+
+
+def _rates(section: Section) -> dict[str, float]:
+    return {key: value for key, value in section if value is not None}
+
+
+def _nics(nic: NicSection, gpus: int) -> Nics:
+    link = Link(bytes_per_s=have(nic.rate), latency_ns=have(nic.latency))
+    return Nics(per=have(nic.per), count=nic.count or gpus, link=link)
+
+
+def _network(network: NetworkSection) -> Network:
+    return Network(
+        kind=network.kind or "non_blocking",
+        latency_ns=network.latency or 0,
+        hosts_per_leaf=network.hosts_per_leaf,
+        oversubscription=network.oversubscription or 1.0,
+    )
+
+
+def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mistakes) -> Model:
+    interaction = have(model.interaction)
+    types = tuple((sharding.types if sharding else None) or DEFAULT_TYPES)
+    optimizer = _given(model.optimizer or OptimizerSection(), "kind", "learning_rate")
+    return Model(
+        dense_features=have(model.dense_features),
+        bottom=tuple(have(model.bottom)),
+        interaction=Interaction(
+            kind=have(interaction.kind), layers=interaction.layers or 0, low_rank=interaction.low_rank or 0
+        ),
+        top=tuple(have(model.top)),
+        tables=tuple(_table(table, model, types, mistakes, index) for index, table in enumerate(have(model.tables))),
+        dtype=model.dtype or "float32",
+        optimizer=Optimizer(**optimizer),
+    )
+
+
+def _table(
+    table: TableSection, model: ModelSection, types: tuple[ShardingType, ...], mistakes: Mistakes, index: int
+) -> Table:
+    ids, mean, fixed = _ids(table, mistakes, ("model", "tables", index, "ids", "file"))
+    return Table(
+        name=have(table.name),
+        rows=have(table.rows),
+        dim=have(table_dim(table, model)),
+        ids_per_sample=mean,
+        ids_per_sample_kind="fixed" if fixed else "poisson",
+        ids=ids,
+        sharding=tuple(table.sharding) if table.sharding else types,
+    )
+
+
+def _ids(table: TableSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
+    """The ids, how many of them a sample has on average, and whether all samples have that many."""
+    if isinstance(table.ids, FileIds):
+        file = ids_file(mistakes, path, have(table.ids.file))
+        lengths = [len(bag) for bag in read_bags(file)]
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        return Ids(kind="file", path=file, sha256=sha256), sum(lengths) / len(lengths), len(set(lengths)) == 1
+    ids = Ids()
+    if isinstance(table.ids, ZipfIds):
+        ids = Ids(kind="zipf", exponent=have(table.ids.zipf), order=table.ids.order or "shuffled")
+    if isinstance(table.ids_per_sample, MeanIds):
+        return ids, have(table.ids_per_sample.mean), False
+    return ids, float(have(table.ids_per_sample)), True
+
+
+def _compression(compression: CompressionSection | None) -> Compression:
+    if compression is None or compression.kind in (None, "none"):
+        return Compression()
+    return Compression(**_given(compression, *CompressionSection.model_fields))
+
+
+def _exchange(exchange: ExchangeSection) -> Exchange:
+    return Exchange(size_bytes=have(exchange.size), **_given(exchange, "splits", "skew", "dtype"))
+
+
+def _gradients(gradients: GradientsSection) -> Gradients:
+    shapes = resnet50_shapes() if gradients.model else tuple(map(tuple, have(gradients.shapes)))
+    return Gradients(shapes=shapes, **_given(gradients, "backward_flops", "dtype"))

@@ -1,0 +1,184 @@
+"""What must hold between the values of a scenario, and what must be there; whether one value is right is `document`'s.
+
+Each check looks only at values that are sound, so that one mistake does not bring forth others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scenarios.document import (
+    ClusterSection,
+    CompressionSection,
+    Document,
+    ExchangeSection,
+    GradientsSection,
+    InsideSection,
+    NetworkSection,
+    NicSection,
+    RunSection,
+    Section,
+)
+from scenarios.mistakes import Mistakes
+from scenarios.model_checks import check_model, check_sharding_types
+from scenarios.schema import expected
+from scenarios.tree import KeyPath
+
+ELEMENT_BYTES = {
+    **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
+    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
+}
+NEEDED = {"dlrm": "model", "all_to_all": "exchange", "powersgd": "gradients"}
+OPTIONAL = {"dlrm": ("sharding", "buckets", "compression"), "all_to_all": (), "powersgd": ("buckets", "compression")}
+
+
+def check(document: Document, mistakes: Mistakes) -> None:
+    """Add everything that is missing from the scenario or does not fit together."""
+    look = Look(mistakes=mistakes)
+    look.need((), document, "program", "cluster")
+    _check_program(document, look)
+    if document.cluster is not None:
+        _check_cluster(document.cluster, look)
+        _check_dtypes(document, document.cluster, look)
+    _check_run(document.run or RunSection(), document, look)
+    if document.model is not None:
+        check_model(document.model, document, mistakes)
+    if document.sharding is not None:
+        check_sharding_types(document.sharding.types, ("sharding", "types"), mistakes)
+    _check_compression(document.compression or CompressionSection(), look)
+    if document.exchange is not None:
+        _check_exchange(document.exchange, look)
+    if document.gradients is not None:
+        _check_gradients(document.gradients, look)
+
+
+def check_profile(document: Document, mistakes: Mistakes) -> None:
+    """Add everything that is missing from the cluster alone or does not fit together."""
+    look = Look(mistakes=mistakes)
+    look.need((), document, "cluster")
+    if document.cluster is not None:
+        _check_cluster(document.cluster, look)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """The few ways in which checks complain."""
+
+    mistakes: Mistakes
+
+    def need(self, path: KeyPath, section: Section | None, *keys: str) -> None:
+        """These keys of the table at `path` must be there."""
+        for key in keys:
+            if section is not None and getattr(section, key) is None:
+                self.mistakes.missing((*path, key), expected(type(section), key))
+
+    def refuse(self, path: KeyPath, section: Section, keys: tuple[str, ...], reason: str) -> None:
+        """These keys of the table at `path` would have no effect, so they must not be there."""
+        for key in keys:
+            if getattr(section, key) is not None:
+                self.mistakes.add((*path, key), f"no {key} {reason}")
+
+
+def _check_program(document: Document, look: Look) -> None:
+    if document.program is None:
+        return
+    needed = NEEDED[document.program]
+    if getattr(document, needed) is None:
+        look.mistakes.missing((needed,), f"a table, because program = '{document.program}'")
+    foreign = {*NEEDED.values(), *(key for keys in OPTIONAL.values() for key in keys)}
+    foreign -= {needed, *OPTIONAL[document.program]}
+    look.refuse((), document, tuple(sorted(foreign)), f"with program = '{document.program}'")
+
+
+def _check_run(run: RunSection, document: Document, look: Look) -> None:
+    if document.program == "dlrm" and run.batch_size is None:
+        path = ("run", "batch_size") if document.run is not None else ("run",)
+        phrase = expected(RunSection, "batch_size")
+        look.mistakes.missing(path, phrase if document.run is not None else f"batch_size = {phrase}")
+    if document.program in ("all_to_all", "powersgd"):
+        look.refuse(("run",), run, ("batch_size",), f"with program = '{document.program}'")
+    gpu = document.cluster.gpu if document.cluster else None
+    if run.library == "nccl" and gpu is not None and gpu.kind == "cpu":
+        look.mistakes.add(("run", "library"), "'gloo', because cluster.gpu.kind = 'cpu'")
+
+
+def _check_cluster(cluster: ClusterSection, look: Look) -> None:
+    look.need(("cluster",), cluster, "hosts", "gpus_per_host", "cores", "host_memory", "gpu", "inside", "nic")
+    gpu = cluster.gpu
+    look.need(("cluster", "gpu"), gpu, "kind", "memory", "memory_rate", "flops")
+    look.need(("cluster", "gpu", "flops"), gpu.flops if gpu else None, "float32")
+    _check_inside(cluster.inside or InsideSection(), look)
+    _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
+    _check_network(cluster.network or NetworkSection(), look)
+
+
+def _check_inside(inside: InsideSection, look: Look) -> None:
+    path = ("cluster", "inside")
+    look.need(path, inside, "kind", "rate", "latency")
+    if inside.kind in ("pcie", "memory"):
+        look.need(path, inside, "bridge_rate")
+    if inside.kind == "nvlink":
+        look.refuse(path, inside, ("bridge_rate",), "with kind = 'nvlink'")
+
+
+def _check_nic(nic: NicSection, gpus_per_host: int | None, look: Look) -> None:
+    path = ("cluster", "nic")
+    look.need(path, nic, "per", "rate", "latency")
+    if nic.per == "host":
+        look.need(path, nic, "count")
+    if nic.per == "gpu" and None not in (nic.count, gpus_per_host) and nic.count != gpus_per_host:
+        look.mistakes.add((*path, "count"), f"{gpus_per_host}, one for each GPU, or no count")
+
+
+def _check_network(network: NetworkSection, look: Look) -> None:
+    path = ("cluster", "network")
+    if network.kind == "leaf_spine":
+        look.need(path, network, "hosts_per_leaf")
+    elif look.mistakes.sound((*path, "kind")):
+        look.refuse(path, network, ("hosts_per_leaf", "oversubscription"), "unless kind = 'leaf_spine'")
+
+
+def _check_dtypes(document: Document, cluster: ClusterSection, look: Look) -> None:
+    """The GPU needs a rate for what the workload computes in."""
+    flops = cluster.gpu.flops if cluster.gpu else None
+    for section in ("model", "gradients"):
+        workload = document.model if section == "model" else document.gradients
+        dtype = workload.dtype if workload else None
+        if NEEDED.get(document.program or "") == section and dtype not in (None, "float32") and flops is not None:
+            path = ("cluster", "gpu", "flops", str(dtype))
+            reason = f"because {section}.dtype = '{dtype}'"
+            if getattr(flops, str(dtype)) is None:
+                look.mistakes.missing(path, f"{expected(type(flops), str(dtype))}, {reason}")
+
+
+def _check_compression(compression: CompressionSection, look: Look) -> None:
+    """As PowerSGDState does: what is carried from step to step needs steps that went before."""
+    keys = ("start_powerSGD_iter", "use_error_feedback", "warm_start", "kind")
+    path: KeyPath = ("compression", "start_powerSGD_iter")
+    start = compression.start_powerSGD_iter
+    carries = {"use_error_feedback": compression.use_error_feedback, "warm_start": compression.warm_start}
+    on = [key for key, value in carries.items() if value is not False]
+    if start is not None and start <= 1 and on and look.mistakes.sound(*(("compression", key) for key in keys)):
+        look.mistakes.add(path, f"at least 2 with {' and '.join(on)}")
+
+
+def _check_exchange(exchange: ExchangeSection, look: Look) -> None:
+    path = ("exchange",)
+    look.need(path, exchange, "size")
+    element = ELEMENT_BYTES[exchange.dtype or "float32"]
+    if exchange.size is not None and look.mistakes.sound((*path, "dtype")) and exchange.size % element:
+        look.mistakes.add(
+            (*path, "size"), f"whole elements of {element} bytes, dtype = '{exchange.dtype or 'float32'}'"
+        )
+    if exchange.skew and exchange.splits != "random" and look.mistakes.sound((*path, "splits")):
+        look.mistakes.add((*path, "skew"), "0 unless splits = 'random'")
+
+
+def _check_gradients(gradients: GradientsSection, look: Look) -> None:
+    path = ("gradients",)
+    if gradients.model is None and gradients.shapes is None and look.mistakes.sound((*path, "model")):
+        look.mistakes.missing((*path, "shapes"), "an array of shapes, or model = 'resnet50'")
+    if gradients.model is not None:
+        look.refuse(path, gradients, ("shapes",), f"with model = '{gradients.model}'")
+    if gradients.shapes is not None and not gradients.shapes:
+        look.mistakes.add((*path, "shapes"), "at least one shape")

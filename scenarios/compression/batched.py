@@ -1,0 +1,77 @@
+"""PowerSGD on a whole bucket as one square matrix; the factors are left to `power_iteration`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from scenarios.compression.bucket import Bucket
+from scenarios.compression.costs import cost
+from scenarios.compression.power_iteration import Alike, corrected, power_iteration, prepare_factors
+from scenarios.compression.state import PowerSGDState
+from scenarios.compression.vanilla import vanilla
+from scenarios.rank import Rank
+
+
+async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
+    """The mean of a bucket of n elements, approximated with `matrix_approximation_rank`: its buffer, in place.
+
+    The bucket is a square matrix, row by row, with zeros at its end. Two all-reduces of side x rank elements, as
+    torch 2.13's `batched_powerSGD_hook` would, if it ran. `orthogonalization_epsilon`, `min_compression_rate` and
+    `batch_tensors_with_same_shape` mean nothing here. Before `start_powerSGD_iter` it is the exact mean.
+
+    Raises:
+        ValueError: the rank is more than the square's side, on every rank alike, before anything is sent.
+    """
+    if state.warming_up:
+        await vanilla(rank, bucket, state.process_group)
+        state.advance(bucket)
+        return bucket.buffer()
+    buffer, side = bucket.buffer(), square_side(bucket.buffer().numel())
+    square = Alike(count=1, rows=side, columns=side, rank=state.matrix_approximation_rank)
+    state.count(bucket, buffer.numel(), square.p_numel + square.q_numel)
+    if square.rank > side:
+        raise ValueError(
+            f"bucket {bucket.index()}: matrix_approximation_rank = {square.rank}: expected {side} or less,"
+            f" the side of the square that holds {buffer.numel()} elements"
+        )
+    matrix = (await corrected(rank, state, bucket, side * side)).view(side, side)
+    factors = await prepare_factors(rank, state, bucket, (square,))
+    await power_iteration(rank, state, bucket, [matrix], factors, 0.0)
+    await _decompress(rank, state, buffer, matrix, factors.p[0][0], factors.q[0][0])
+    state.advance(bucket)
+    return buffer
+
+
+def square_side(numel: int) -> int:
+    """The side of the smallest square that holds so many elements."""
+    side = math.isqrt(numel)
+    return side if side * side == numel else side + 1
+
+
+async def _decompress(rank: Rank, state: PowerSGDState, buffer: Tensor, matrix: Tensor, p: Tensor, q: Tensor) -> None:
+    # Whole rows of the result go straight into the buffer, which has no room for the rest of the square.
+    rows = buffer.numel() // max(len(q), 1)
+    tail = buffer.new_empty((len(q) - rows, len(q)))
+    flops, read = 2 * p.numel() * len(q), p.numel() + q.numel()
+    kernel = cost("gemm", buffer, flops=flops, read=read, written=matrix.numel(), launches=2)
+    await rank.compute(kernel, _reconstruct, buffer, tail, p, q, label="powersgd.decompress")
+    if state.use_error_feedback:
+        numel = matrix.numel()
+        kernel = cost("elementwise", buffer, flops=numel, read=2 * numel, written=numel, launches=2)
+        await rank.compute(kernel, _keep_error, matrix.view(-1), buffer, tail, label="powersgd.keep_error")
+
+
+def _reconstruct(buffer: Tensor, tail: Tensor, p: Tensor, q: Tensor) -> None:
+    rows, side = len(p) - len(tail), len(q)
+    torch.mm(p[:rows], q.mT, out=buffer[: rows * side].view(rows, side))
+    torch.mm(p[rows:], q.mT, out=tail)
+    buffer[rows * side :] = tail.view(-1)[: buffer.numel() - rows * side]
+
+
+def _keep_error(error: Tensor, buffer: Tensor, tail: Tensor) -> None:
+    whole = error.numel() - tail.numel()
+    error[:whole] -= buffer[:whole]
+    error[whole:] -= tail.view(-1)

@@ -1,0 +1,197 @@
+"""PowerSGD on each gradient of a bucket as a matrix of its own; the factors are left to `power_iteration`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scenarios.compression.bucket import Bucket
+from scenarios.compression.costs import copy_cost, cost
+from scenarios.compression.power_iteration import (
+    Alike,
+    Factors,
+    corrected,
+    multiply,
+    power_iteration,
+    prepare_factors,
+)
+from scenarios.compression.state import PowerSGDState
+from scenarios.compression.vanilla import group_size, vanilla
+from scenarios.rank import Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which gradients of a bucket are compressed: `members` are their places in the bucket, by entry of `shapes`.
+
+    `sizes` are the elements of every gradient; `plain` are the places of those that are sent as they are.
+    """
+
+    sizes: tuple[int, ...]
+    shapes: tuple[Alike, ...]
+    members: tuple[tuple[int, ...], ...]
+    plain: tuple[int, ...]
+
+    @property
+    def plain_numel(self) -> int:
+        """Elements sent as they are."""
+        return sum(self.sizes[place] for place in self.plain)
+
+    @property
+    def sent_numel(self) -> int:
+        """Elements sent in all."""
+        return self.plain_numel + sum(alike.p_numel + alike.q_numel for alike in self.shapes)
+
+    def matrices(self, flat: Tensor) -> list[list[Tensor]]:
+        """Views (rows, columns) of a bucket's flat values, by entry of `shapes`."""
+        pieces = flat.split_with_sizes(self.sizes)
+        return [
+            [pieces[place].view(alike.rows, alike.columns) for place in places]
+            for alike, places in zip(self.shapes, self.members, strict=True)
+        ]
+
+
+async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
+    """The mean of a bucket, its matrices approximated with `matrix_approximation_rank`: its buffer, in place.
+
+    A gradient is a matrix of its first extent times all others; it is compressed if that sends fewer elements by a
+    factor of `min_compression_rate`. Always three all-reduces, empty or not, as torch 2.13's `powerSGD_hook`: the
+    others as they are, all P, all Q. Before `start_powerSGD_iter` it is the exact mean.
+    """
+    if state.warming_up:
+        await vanilla(rank, bucket, state.process_group)
+        state.advance(bucket)
+        return bucket.buffer()
+    buffer = bucket.buffer()
+    extents = tuple(gradient.shape for gradient in bucket.gradients())
+    layout = lay_out(extents, state.matrix_approximation_rank, state.min_compression_rate)
+    state.count(bucket, sum(layout.sizes), layout.sent_numel)
+    source = await corrected(rank, state, bucket, buffer.numel())
+    await _reduce_plain(rank, state, layout, source, buffer)
+    factors = await prepare_factors(rank, state, bucket, layout.shapes)
+    matrices = await _operands(rank, state, layout, source)
+    await power_iteration(rank, state, bucket, matrices, factors, state.orthogonalization_epsilon)
+    await _decompress(rank, state, layout, factors, matrices, buffer)
+    if state.use_error_feedback:
+        numel = buffer.numel()
+        kernel = cost("elementwise", buffer, flops=numel, read=2 * numel, written=numel)
+        await rank.compute(kernel, source.sub_, buffer, label="powersgd.keep_error")
+    state.advance(bucket)
+    return buffer
+
+
+@functools.lru_cache(maxsize=4096)
+def lay_out(extents: tuple[tuple[int, ...], ...], rank: int, min_rate: float) -> Layout:
+    """The layout of a bucket of gradients of these shapes; compressed ones grouped by shape, first seen first."""
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    plain: list[int] = []
+    for place, extent in enumerate(extents):
+        rows, columns = _rows_and_columns(extent)
+        fits = (rows + columns) * min(rows, columns, rank) * min_rate < rows * columns
+        (by_shape.setdefault((rows, columns), []) if fits else plain).append(place)
+    return Layout(
+        sizes=tuple(rows * columns for rows, columns in map(_rows_and_columns, extents)),
+        shapes=tuple(
+            Alike(count=len(places), rows=rows, columns=columns, rank=min(rows, columns, rank))
+            for (rows, columns), places in by_shape.items()
+        ),
+        members=tuple(map(tuple, by_shape.values())),
+        plain=tuple(plain),
+    )
+
+
+def _rows_and_columns(extent: tuple[int, ...]) -> tuple[int, int]:
+    rows, columns = (extent[0] if extent else 1), 1
+    for length in extent[1:]:
+        columns *= length
+    return rows, columns
+
+
+async def _reduce_plain(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor, buffer: Tensor) -> None:
+    numel, count = layout.plain_numel, len(layout.plain)
+    packed, pieces = buffer.new_empty(numel), source.split_with_sizes(layout.sizes)
+    if count:
+        plain = [pieces[place] for place in layout.plain]
+        await rank.compute(copy_cost(buffer, numel), _pack, packed, plain, label="powersgd.pack")
+    await rank.all_reduce(packed, group=state.process_group, label="powersgd.uncompressed")
+    if count:
+        results = buffer.split_with_sizes(layout.sizes)
+        targets = [results[place] for place in layout.plain]
+        kernel = cost("permute", buffer, flops=numel, read=2 * numel, written=2 * numel, launches=1 + count)
+        size = group_size(rank, state.process_group)
+        await rank.compute(kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
+
+
+async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
+    """The matrices as they go into products: views, or where batching is on one stack for each shape."""
+    matrices = layout.matrices(source)
+    if not state.batch_tensors_with_same_shape:
+        return [matrix for alike in matrices for matrix in alike]
+    stacks = [_stack_of(alike) for alike in matrices]
+    copied = [(stack, alike) for stack, alike in zip(stacks, matrices, strict=True) if len(alike) > 1]
+    if copied:
+        kernel = copy_cost(source, sum(stack.numel() for stack, _ in copied), len(copied))
+        await rank.compute(kernel, _stack, copied, label="powersgd.stack")
+    return stacks
+
+
+def _stack_of(alike: Sequence[Tensor]) -> Tensor:
+    """Room for a stack of these matrices; of a single one, a view."""
+    return alike[0].unsqueeze(0) if len(alike) == 1 else alike[0].new_empty((len(alike), *alike[0].shape))
+
+
+async def _decompress(
+    rank: Rank, state: PowerSGDState, layout: Layout, factors: Factors, matrices: Sequence[Tensor], buffer: Tensor
+) -> None:
+    stacked, results = state.batch_tensors_with_same_shape, layout.matrices(buffer)
+    outputs = [matrix for alike in results for matrix in alike]
+    copied: list[tuple[Tensor, list[Tensor]]] = []
+    if stacked:
+        # Stacks of several are copies that nobody needs any more: they hold the products on the way to their places.
+        pairs = list(zip(matrices, results, strict=True))
+        outputs = [stack if len(alike) > 1 else _stack_of(alike) for stack, alike in pairs]
+        copied = [(stack, alike) for stack, alike in pairs if len(alike) > 1]
+    await _multiply_factors(rank, factors, outputs, stacked)
+    if copied:
+        launches = sum(len(alike) for _, alike in copied)
+        kernel = copy_cost(buffer, sum(stack.numel() for stack, _ in copied), launches)
+        await rank.compute(kernel, _unstack, copied, label="powersgd.unstack")
+
+
+async def _multiply_factors(rank: Rank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
+    pairs = factors.of_matrices(stacked)
+    flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
+    numel = sum(alike.numel for alike in factors.shapes)
+    read = factors.p_memory.numel() + factors.q_memory.numel()
+    kernel = cost("gemm", factors.p_memory, flops=flops, read=read, written=numel, launches=len(pairs))
+    await rank.compute(kernel, _reconstruct, outputs, pairs, label="powersgd.decompress")
+
+
+def _pack(packed: Tensor, pieces: list[Tensor]) -> None:
+    torch.cat(pieces, out=packed)
+
+
+def _unpack_mean(packed: Tensor, size: int, targets: Sequence[Tensor]) -> None:
+    packed.div_(size)
+    for target, piece in zip(targets, packed.split_with_sizes([target.numel() for target in targets]), strict=True):
+        target.copy_(piece)
+
+
+def _stack(copied: Sequence[tuple[Tensor, list[Tensor]]]) -> None:
+    for stack, alike in copied:
+        torch.stack(alike, out=stack)
+
+
+def _unstack(copied: Sequence[tuple[Tensor, list[Tensor]]]) -> None:
+    for stack, alike in copied:
+        for piece, matrix in zip(stack, alike, strict=True):
+            matrix.copy_(piece)
+
+
+def _reconstruct(outputs: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for output, (p, q) in zip(outputs, pairs, strict=True):
+        multiply(p, q.mT, output)

@@ -1,0 +1,58 @@
+"""Makes the columns of matrices orthonormal, in place; when that happens in PowerSGD is left to `power_iteration`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+_GRAM_SCHMIDT_COLUMNS = 2  # up to here Gram-Schmidt, as torch 2.13 chooses; QR beyond
+_HALF = (torch.float16, torch.bfloat16)  # which have no QR
+_VANISHED = 64  # roundings: a column that projection leaves less of than this depended on the columns before it
+
+
+def uses_gram_schmidt(columns: int, dtype: torch.dtype) -> bool:
+    """Whether matrices of this kind go through Gram-Schmidt rather than QR."""
+    return columns <= _GRAM_SCHMIDT_COLUMNS or dtype in _HALF
+
+
+def orthogonalise(matrices: Tensor, epsilon: float = 0.0, zero_vanished: bool = False) -> None:
+    """Orthonormal columns for matrices of shape (..., rows, columns), columns <= rows, in place.
+
+    `epsilon` is added to the norms that Gram-Schmidt divides by. With `zero_vanished`, a column without a norm
+    becomes zero where it would become NaN. QR always gives orthonormal columns; its signs are Householder's.
+    """
+    assert matrices.shape[-1] <= matrices.shape[-2] or not matrices.numel()
+    if matrices.is_meta or not matrices.numel():
+        return
+    if uses_gram_schmidt(matrices.shape[-1], matrices.dtype):
+        _gram_schmidt(matrices, epsilon, zero_vanished)
+    else:
+        matrices.copy_(torch.linalg.qr(matrices).Q)
+
+
+def refill_zero_columns(matrices: Tensor, reserve: Tensor) -> None:
+    """Replace the columns of (..., rows, columns) that are all zero by those of `reserve`, of the same shape."""
+    if not matrices.is_meta:
+        matrices.copy_(torch.where(_norms(matrices) == 0, reserve, matrices))
+
+
+def _gram_schmidt(matrices: Tensor, epsilon: float, zero_vanished: bool) -> None:
+    columns = matrices.shape[-1]
+    floors = _norms(matrices) * (_VANISHED * torch.finfo(matrices.dtype).eps) if zero_vanished else None
+    for index in range(columns):
+        column = matrices[..., index : index + 1]
+        norm = _norms(column)
+        divisor = norm + epsilon if epsilon else norm
+        if floors is not None:
+            divisor = divisor.masked_fill(norm <= floors[..., index : index + 1], math.inf)
+        column /= divisor
+        if index + 1 < columns:
+            rest = matrices[..., index + 1 :]
+            rest -= column * (column * rest).sum(dim=-2, keepdim=True)
+
+
+def _norms(matrices: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(matrices, dim=-2, keepdim=True)
+    return norms

@@ -1,0 +1,195 @@
+"""One step of power iteration, the part that both PowerSGD algorithms share: P = M Q, Q = M^T P, and their reduction.
+
+Which matrices there are, and what becomes of P and Q, is left to `batched` and `layerwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scenarios.compression.bucket import Bucket
+from scenarios.compression.costs import copy_cost, cost, orthogonalise_cost
+from scenarios.compression.orthogonalise import orthogonalise, refill_zero_columns
+from scenarios.compression.state import PowerSGDState, draw_normal
+from scenarios.compression.vanilla import group_size
+from scenarios.rank import Kernel, Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """`count` matrices of one shape (rows, columns), approximated with `rank` columns, rank <= rows and columns."""
+
+    count: int
+    rows: int
+    columns: int
+    rank: int
+
+    @property
+    def numel(self) -> int:
+        """Elements of all matrices."""
+        return self.count * self.rows * self.columns
+
+    @property
+    def p_numel(self) -> int:
+        """Elements of all P."""
+        return self.count * self.rows * self.rank
+
+    @property
+    def q_numel(self) -> int:
+        """Elements of all Q."""
+        return self.count * self.columns * self.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """P and Q of all matrices of a bucket: each in one flat memory that is reduced at once, and as views of it.
+
+    `p` and `q` are the views by entry of `shapes`: (count, rows, rank) and (count, columns, rank).
+    """
+
+    shapes: tuple[Alike, ...]
+    p_memory: Tensor
+    q_memory: Tensor
+    p: list[Tensor]
+    q: list[Tensor]
+
+    @classmethod
+    def over(cls, shapes: tuple[Alike, ...], p_memory: Tensor, q_memory: Tensor) -> Factors:
+        """The views over two memories of the right size."""
+        p = p_memory.split_with_sizes([alike.p_numel for alike in shapes])
+        q = q_memory.split_with_sizes([alike.q_numel for alike in shapes])
+        return cls(
+            shapes,
+            p_memory,
+            q_memory,
+            [view.view(alike.count, alike.rows, alike.rank) for view, alike in zip(p, shapes, strict=True)],
+            [view.view(alike.count, alike.columns, alike.rank) for view, alike in zip(q, shapes, strict=True)],
+        )
+
+    def of_matrices(self, stacked: bool) -> list[tuple[Tensor, Tensor]]:
+        """P and Q of each matrix (2-D), or of each stack of matrices (3-D)."""
+        if stacked:
+            return list(zip(self.p, self.q, strict=True))
+        return [pair for p, q in zip(self.p, self.q, strict=True) for pair in zip(p.unbind(), q.unbind(), strict=True)]
+
+
+async def prepare_factors(rank: Rank, state: PowerSGDState, bucket: Bucket, shapes: tuple[Alike, ...]) -> Factors:
+    """This step's P, undefined yet, and Q: what warm start kept, or else a fresh draw."""
+    index, like = bucket.index(), bucket.buffer()
+    if state.warm_start and index in state.p_memory_dict:
+        return Factors.over(shapes, state.p_memory_dict[index], state.q_memory_dict[index])
+    p_memory = like.new_empty(sum(alike.p_numel for alike in shapes))
+    q_memory = like.new_empty(sum(alike.q_numel for alike in shapes))
+    factors = Factors.over(shapes, p_memory, q_memory)
+    await _draw(rank, state, factors)
+    if state.warm_start:
+        state.p_memory_dict[index], state.q_memory_dict[index] = p_memory, q_memory
+        if state.survive_zero_matrices:
+            state.reserve_dict[index] = q_memory.clone()
+    return factors
+
+
+async def _draw(rank: Rank, state: PowerSGDState, factors: Factors) -> None:
+    # Normal numbers depend on how many are drawn at once, so a stack is one draw only where torch draws it as one.
+    stacked = state.batch_tensors_with_same_shape
+    targets = [q for _, q in factors.of_matrices(stacked)]
+    memory = factors.q_memory
+    kernel = cost("elementwise", memory, flops=memory.numel(), read=0, written=memory.numel(), launches=len(targets))
+    await rank.compute(kernel, draw_normal, state.next_seed(), targets, label="powersgd.draw")
+
+
+async def power_iteration(
+    rank: Rank, state: PowerSGDState, bucket: Bucket, matrices: Sequence[Tensor], factors: Factors, epsilon: float
+) -> None:
+    """Fill P with an orthonormal basis and Q with the mean of M^T P; the mean of M is then about P Q^T.
+
+    `matrices` are 2-D, or 3-D stacks, in the order of `factors.shapes`. P is reduced as a sum: its scale vanishes.
+    """
+    group, safe = state.process_group, state.survive_zero_matrices
+    stacked = bool(matrices) and matrices[0].dim() > 2
+    pairs = factors.of_matrices(stacked)
+    reserve = state.reserve_dict.get(bucket.index()) if safe else None
+    await _orthonormal_q(rank, factors, epsilon, safe, reserve)
+    kernel = _product_cost(factors, factors.p_memory, factors.q_memory, len(pairs))
+    await rank.compute(kernel, _compress, matrices, pairs, label="powersgd.compress")
+    await rank.all_reduce(factors.p_memory, group=group, label="powersgd.P")
+    kernel = _orthogonalise_cost(factors.p_memory, factors.p)
+    await rank.compute(kernel, _orthogonalise_all, factors.p, epsilon, safe, label="powersgd.orthogonalise")
+    kernel = _product_cost(factors, factors.q_memory, factors.p_memory, len(pairs))
+    await rank.compute(kernel, _project, matrices, pairs, label="powersgd.project")
+    await rank.all_reduce(factors.q_memory, group=group, label="powersgd.Q")
+    numel = factors.q_memory.numel()
+    kernel = cost("elementwise", factors.q_memory, flops=numel, read=numel, written=numel)
+    await rank.compute(kernel, factors.q_memory.div_, group_size(rank, group), label="powersgd.divide")
+
+
+async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int) -> Tensor:
+    """The bucket's values plus what earlier steps failed to send, flat, zeros behind them up to `numel`.
+
+    With error feedback this is the error's own memory, from which `keep_error` then takes what was sent: no copy is
+    needed. Without, it is the bucket's buffer, or a padded copy.
+    """
+    buffer = bucket.buffer()
+    if state.use_error_feedback:
+        error = state.error_dict.get(bucket.index())
+        if error is None:
+            error = state.error_dict[bucket.index()] = buffer.new_zeros(numel)
+        sent = buffer.numel()
+        kernel = cost("elementwise", buffer, flops=sent, read=2 * sent, written=sent)
+        await rank.compute(kernel, error[:sent].add_, buffer, label="powersgd.add_error")
+        return error
+    if buffer.numel() == numel:
+        return buffer
+    padded = buffer.new_zeros(numel)
+    await rank.compute(copy_cost(buffer, numel), padded[: buffer.numel()].copy_, buffer, label="powersgd.pad")
+    return padded
+
+
+async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, safe: bool, reserve: Tensor | None) -> None:
+    if reserve is not None:
+        numel = reserve.numel()
+        spare = Factors.over(factors.shapes, factors.p_memory, reserve)
+        kernel = cost("elementwise", reserve, flops=2 * numel, read=3 * numel, written=2 * numel)
+        await rank.compute(kernel, _refill_all, factors.q, spare.q, label="powersgd.refill")
+    kernel = _orthogonalise_cost(factors.q_memory, factors.q)
+    await rank.compute(kernel, _orthogonalise_all, factors.q, epsilon, safe, label="powersgd.orthogonalise")
+
+
+def _orthogonalise_cost(memory: Tensor, factors: Sequence[Tensor]) -> Kernel:
+    columns = max((factor.shape[-1] for factor in factors), default=1)
+    return orthogonalise_cost(memory, memory.numel(), columns, len(factors))
+
+
+def _product_cost(factors: Factors, result: Tensor, factor: Tensor, launches: int) -> Kernel:
+    flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
+    read = sum(alike.numel for alike in factors.shapes) + factor.numel()
+    return cost("gemm", factor, flops=flops, read=read, written=result.numel(), launches=launches)
+
+
+def _orthogonalise_all(factors: Sequence[Tensor], epsilon: float, safe: bool) -> None:
+    for factor in factors:
+        orthogonalise(factor, epsilon, safe)
+
+
+def _refill_all(factors: Sequence[Tensor], reserves: Sequence[Tensor]) -> None:
+    for factor, reserve in zip(factors, reserves, strict=True):
+        refill_zero_columns(factor, reserve)
+
+
+def _compress(matrices: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for matrix, (p, q) in zip(matrices, pairs, strict=True):
+        multiply(matrix, q, p)
+
+
+def _project(matrices: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for matrix, (p, q) in zip(matrices, pairs, strict=True):
+        multiply(matrix.mT, p, q)
+
+
+def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """The product of matrices, or of stacks of them, into `out`."""
+    (torch.mm if left.dim() == 2 else torch.bmm)(left, right, out=out)

@@ -1,0 +1,336 @@
+"""The shape of a scenario file: its tables, keys and what each accepts; whether they fit each other is for `checks`.
+
+Every key may be absent here, because another file may supply it: `checks` says what is missing in the end. The
+descriptions are what editors show and what `docs/scenario.md` prints.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
+
+from scenarios.scenario import ShardingType
+from scenarios.values import (
+    AtLeastOne,
+    Count,
+    CountOrZero,
+    Duration,
+    File,
+    FlopRate,
+    Flops,
+    IdsCount,
+    Latency,
+    Name,
+    NotNegative,
+    Positive,
+    Profile,
+    Rate,
+    Reserve,
+    Share,
+    Size,
+    Text,
+    Uniform,
+)
+
+ElementType = Literal[
+    "float64",
+    "float32",
+    "bfloat16",
+    "float16",
+    "complex64",
+    "complex128",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+]
+
+
+def about(description: str) -> Any:
+    """A key that may be absent, and what it means."""
+    return Field(default=None, description=description)
+
+
+class Section(BaseModel):
+    """One TOML table. The validation context, a dict, learns which class read which table."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _remember(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, dict) and info.context is not None:
+            info.context[id(value)] = cls
+        return value
+
+
+class RunSection(Section):
+    """How the steps are played."""
+
+    steps: Count | None = about("Training steps to play. Default 3.")
+    seed: CountOrZero | None = about("Seed of ids, splits and initial weights. Default 0.")
+    batch_size: Count | None = about("Samples a rank and step; required by program 'dlrm', of no use to others.")
+    payload: Literal["values", "sizes"] | None = about(
+        "'values' moves and computes true tensors, 'sizes' only their shapes. Default 'sizes'."
+    )
+    fidelity: Literal["flows", "links"] | None = about(
+        "'flows' simulates each transfer of a collective, 'links' its load on every link. Default 'flows'."
+    )
+    library: Literal["gloo", "nccl"] | None = about(
+        "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
+    )
+    timeout: Duration | None = about("After how long without progress a real run gives up. Default '60 s'.")
+
+
+class Efficiency(Section):
+    """The share of the peak rates that each kind of kernel reaches; 'default' is for those not listed."""
+
+    gemm: Share | None = about("Matrix multiplications. Default: that of 'default'.")
+    embedding_lookup: Share | None = about("Gathering and pooling embedding rows. Default: that of 'default'.")
+    embedding_update: Share | None = about("Scattering gradients into embedding rows. Default: that of 'default'.")
+    bucketize: Share | None = about("Sorting ids into the buckets of their shards. Default: that of 'default'.")
+    permute: Share | None = about("Reordering jagged features. Default: that of 'default'.")
+    elementwise: Share | None = about("Activations, sums and copies. Default: that of 'default'.")
+    qr: Share | None = about("Orthogonalizing in PowerSGD. Default: that of 'default'.")
+    optimizer: Share | None = about("Updating dense parameters. Default: that of 'default'.")
+    default: Share | None = about("Every kind of kernel that is not listed. Default 1.")
+
+
+class FlopRates(Section):
+    """Peak arithmetic by dtype, from the datasheet and without sparsity."""
+
+    float64: FlopRate | None = about("Peak of float64, such as '33.5 TFLOP/s'.")
+    float32: FlopRate | None = about("Peak of float32, such as '67 TFLOP/s'; required.")
+    bfloat16: FlopRate | None = about("Peak of bfloat16; required where a model computes in it.")
+    float16: FlopRate | None = about("Peak of float16; required where a model computes in it.")
+
+
+class GpuSection(Section):
+    """One accelerator, or the CPU process that stands for it."""
+
+    name: Name | None = about("What reports call it. Default: its kind.")
+    kind: Literal["cuda", "cpu"] | None = about("'cuda', or 'cpu' for a process on the host's cores. Required.")
+    memory: Size | None = about("Memory of one GPU, such as '80 GB'. Required.")
+    memory_rate: Rate | None = about("Peak rate of that memory, such as '3.35 TB/s'. Required.")
+    launch: Latency | None = about("What launching one kernel costs at least, such as '4 us'. Default '0 ns'.")
+    flops: FlopRates | None = about("Peak arithmetic by dtype. Required.")
+    efficiency: Efficiency | None = about("The share of both peaks that kernels reach. Default 1 for all.")
+
+
+class InsideSection(Section):
+    """How the GPUs of one host reach each other."""
+
+    kind: Literal["nvlink", "pcie", "memory"] | None = about(
+        "'nvlink': every pair at a GPU's full rate; 'pcie': also through a shared bridge; 'memory': through host memory"
+        " that all share. Required."
+    )
+    rate: Rate | None = about("One GPU's rate in each direction, such as '450 GB/s'. Required.")
+    latency: Latency | None = about("One way between two GPUs, such as '1 us'. Required.")
+    bridge_rate: Rate | None = about(
+        "What all GPUs of the host share, in each direction; required by 'pcie' and 'memory', of no use to 'nvlink'."
+    )
+
+
+class NicSection(Section):
+    """The host's network interfaces."""
+
+    per: Literal["gpu", "host"] | None = about("'gpu': one for each GPU; 'host': `count` for all of them. Required.")
+    count: Count | None = about("Interfaces a host; required with per = 'host', else one for each GPU.")
+    rate: Rate | None = about("Rate of one interface in each direction, such as '400 Gbit/s'. Required.")
+    latency: Latency | None = about("What crossing one interface takes, such as '1 us'. Required.")
+
+
+class NetworkSection(Section):
+    """What joins the hosts."""
+
+    kind: Literal["non_blocking", "leaf_spine"] | None = about(
+        "'non_blocking': one ideal switch; 'leaf_spine': uplinks may be too narrow. Default 'non_blocking'."
+    )
+    latency: Latency | None = about("What crossing one switch takes. Default '0 ns'.")
+    hosts_per_leaf: Count | None = about("Hosts on one leaf; the last leaf may have fewer. Required by 'leaf_spine'.")
+    oversubscription: AtLeastOne | None = about(
+        "A leaf's host rates over its uplink rates; 1 is enough for all. Only for 'leaf_spine'. Default 1."
+    )
+
+
+class ClusterSection(Section):
+    """Hosts that are alike."""
+
+    profile: Profile | None = about("A ready profile by name, or a path that ends in .toml. Default: none.")
+    hosts: Count | None = about("How many machines. Required.")
+    gpus_per_host: Count | None = about("GPUs, and thus ranks, on each. Required.")
+    cores: Count | None = about("CPU cores of one host. Required.")
+    host_memory: Size | None = about("Memory of one host, such as '2 TiB'. Required.")
+    payload_share: Share | None = about("The part of a network link's rate that headers leave to payload. Default 1.")
+    gpu: GpuSection | None = about("The accelerator. Required.")
+    inside: InsideSection | None = about("Links between the GPUs of a host. Required.")
+    nic: NicSection | None = about("The host's network interfaces. Required.")
+    network: NetworkSection | None = about("What joins the hosts. Default: one ideal switch.")
+
+
+class MeanIds(Section):
+    """A random number of ids a sample."""
+
+    mean: Positive | None = about("The mean of a Poisson distribution. Required.")
+
+
+class ZipfIds(Section):
+    """Ids of which some are much more frequent than others."""
+
+    zipf: Positive | None = about("Exponent: the k-th most frequent row has a weight of k ** -zipf. Required.")
+    order: Literal["shuffled", "by_frequency"] | None = about(
+        "Whether frequent rows lie anywhere or first. Default 'shuffled'."
+    )
+
+
+class FileIds(Section):
+    """Ids from a file."""
+
+    file: File | None = about("CSV without a header: a sample a line, ids separated by spaces. Relative to this file.")
+
+
+def _tag_ids_per_sample(value: object) -> str:
+    return "<table>" if isinstance(value, dict) else "<number>"
+
+
+def _tag_ids(value: object) -> str:
+    if not isinstance(value, dict):
+        return "<word>"
+    return "<file>" if "file" in value and "zipf" not in value else "<zipf>"
+
+
+# The tags stand in angle brackets, so that `mistakes` can tell them from keys.
+IdsPerSample = Annotated[
+    Annotated[IdsCount, Tag("<number>")] | Annotated[MeanIds, Tag("<table>")], Discriminator(_tag_ids_per_sample)
+]
+IdsKind = Annotated[
+    Annotated[Uniform, Tag("<word>")] | Annotated[ZipfIds, Tag("<zipf>")] | Annotated[FileIds, Tag("<file>")],
+    Discriminator(_tag_ids),
+]
+
+
+class TableSection(Section):
+    """One embedding table."""
+
+    name: Name | None = about("Its name, unlike all others. Required.")
+    rows: Count | None = about("Number of ids that it knows. Required.")
+    dim: Count | None = about("Elements a row. Default: model.embedding_dim.")
+    ids_per_sample: IdsPerSample | None = about(
+        "Ids in a sample's bag: always 3, or {mean = 2.5} for a Poisson distribution. Required, unless from a file."
+    )
+    ids: IdsKind | None = about(
+        "How ids are drawn: 'uniform', {zipf = 1.05, order = 'shuffled'} or {file = 'ids.csv'}. Default 'uniform'."
+    )
+    sharding: list[ShardingType] | None = about("Sharding types that it may take. Default: sharding.types.")
+
+
+class InteractionSection(Section):
+    """How dense and sparse features meet."""
+
+    kind: Literal["cat", "dot", "dcn"] | None = about(
+        "'cat': side by side; 'dot': all pairs' dot products; 'dcn': cross layers, as in DLRM-DCNv2. Required."
+    )
+    layers: Count | None = about("Cross layers; required by 'dcn', of no use to others.")
+    low_rank: Count | None = about("Rank of a cross layer's matrices; required by 'dcn', of no use to others.")
+
+
+class OptimizerSection(Section):
+    """How parameters are updated."""
+
+    kind: Literal["sgd", "adagrad"] | None = about("'adagrad' keeps one float32 a row of each table. Default 'sgd'.")
+    learning_rate: Positive | None = about("Learning rate. Default 0.01.")
+
+
+class ModelSection(Section):
+    """The recommender, for program 'dlrm'."""
+
+    dense_features: Count | None = about("Numbers a sample that enter the bottom layers. Required.")
+    bottom: list[Count] | None = about("Widths of the layers over the dense features. Required.")
+    top: list[Count] | None = about("Widths of the layers over the interaction; the last is 1. Required.")
+    interaction: InteractionSection | None = about("How dense and sparse features meet. Required.")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of weights and arithmetic. Default 'float32'.")
+    optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")
+    embedding_dim: Count | None = about("Elements a row of the tables that do not say. Default: none.")
+    tables: list[TableSection] | None = about("The embedding tables. Required.")
+
+
+class ShardingSection(Section):
+    """How the planner places tables, for program 'dlrm'."""
+
+    types: list[ShardingType] | None = about(
+        "Sharding types for tables that do not say. Default: table_wise, row_wise, table_row_wise, data_parallel."
+    )
+    sort_by: Literal["storage", "perf"] | None = about("What the partitioner places first. Default 'storage'.")
+    balance_modules: bool | None = about("Whether each module is balanced on its own. Default false.")
+    reserved_share: Reserve | None = about("Part of a GPU's memory that is kept from tables. Default 0.15.")
+
+
+class BucketsSection(Section):
+    """Gradient buckets, as DDP makes them, for programs 'dlrm' and 'powersgd'."""
+
+    first: Size | None = about("Cap of the first bucket. Default '1 MiB'.")
+    cap: Size | None = about("Cap of the others. Default '25 MiB'.")
+
+
+class CompressionSection(Section):
+    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd'."""
+
+    kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] | None = about(
+        "'none' leaves the other options without effect. Default 'none'."
+    )
+    matrix_approximation_rank: Count | None = about("Rank of the approximation. Default 1.")
+    start_powerSGD_iter: CountOrZero | None = about(  # noqa: N815 - PowerSGDState's own name
+        "Steps of plain all-reduce before; at least 2 with error feedback or warm start. Default 1000."
+    )
+    min_compression_rate: Positive | None = about("Below this gain, layers are not compressed. Default 2.")
+    use_error_feedback: bool | None = about("Whether what was lost is added to the next gradient. Default true.")
+    warm_start: bool | None = about("Whether the last step's Q is the next one's start. Default true.")
+    orthogonalization_epsilon: NotNegative | None = about("Added to norms to keep them from zero. Default 0.")
+    random_seed: CountOrZero | None = about("Of the initial Q, alike on all ranks. Default 0.")
+    compression_stats_logging_frequency: Count | None = about("Steps between two statistics. Default 10000.")
+    batch_tensors_with_same_shape: bool | None = about(
+        "Whether alike layers are orthogonalized at once. Default false."
+    )
+
+
+class ExchangeSection(Section):
+    """What program 'all_to_all' sends."""
+
+    size: Size | None = about("What one rank sends in all, such as '64 MiB'. Required.")
+    splits: Literal["even", "random"] | None = about("Alike for all peers, or drawn anew each step. Default 'even'.")
+    skew: NotNegative | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
+    dtype: ElementType | None = about("Of the elements. Default 'float32'.")
+
+
+class GradientsSection(Section):
+    """What program 'powersgd' reduces."""
+
+    model: Literal["resnet50"] | None = about("A known model's parameter shapes, instead of `shapes`.")
+    shapes: list[list[Count]] | None = about("Parameter shapes in the order of the forward pass.")
+    backward_flops: Flops | None = about("A rank's backward pass, such as '250 GFLOP'. Default '0 FLOP'.")
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] | None = about("Of gradients. Default 'float32'.")
+
+
+class Document(Section):
+    """A scenario of Twinstep: the cluster, the workload, and how a step is played."""
+
+    name: Name | None = about("What reports call it. Default: the file's name without .toml.")
+    description: Text | None = about("A line for lists of scenarios and profiles.")
+    include: File | list[File] | None = about("Files that supply what this one leaves out; later ones before earlier.")
+    program: Literal["dlrm", "all_to_all", "powersgd"] | None = about(
+        "'dlrm': a training step; 'all_to_all': an exchange alone; 'powersgd': gradient compression alone. Required."
+    )
+    run: RunSection | None = about("Steps, seed, batch and what plays them. Default: all its defaults.")
+    cluster: ClusterSection | None = about("The machines. Required.")
+    model: ModelSection | None = about("The recommender. Required by program 'dlrm'.")
+    sharding: ShardingSection | None = about("What the planner may do. Default: all its defaults.")
+    buckets: BucketsSection | None = about("Sizes of gradient buckets. Default: those of DDP.")
+    compression: CompressionSection | None = about("How gradients are compressed. Default: not at all.")
+    exchange: ExchangeSection | None = about("The exchange. Required by program 'all_to_all'.")
+    gradients: GradientsSection | None = about("The gradients. Required by program 'powersgd'.")
+
+
+SHARDING_TYPES: tuple[ShardingType, ...] = get_args(ShardingType)

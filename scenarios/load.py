@@ -1,0 +1,58 @@
+"""scenario.toml to a `Scenario` that is true: the only reader of scenario files; running it is left to sim and real."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from scenarios.build import build, build_cluster, have
+from scenarios.checks import check, check_profile
+from scenarios.hardware import Cluster
+from scenarios.include import read_profile_tree, read_tree
+from scenarios.mistakes import Mistakes, report_mistakes
+from scenarios.scenario import Scenario
+from scenarios.schema import read_document
+
+__all__ = ["OVERRIDES", "load", "load_profile", "report_mistakes"]
+
+OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "library", "timeout")  # keys of [run]
+
+
+def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Scenario:
+    """Read, check and freeze a scenario.
+
+    `overrides` are values of [run] from a command line, by the key's name; None leaves the file's value. Mistakes in
+    them are called `--batch-size = ...`; those in files begin with the path as it was given.
+
+    Raises:
+        ScenarioError: with a sentence for every mistake in the file, what it includes and the overrides.
+    """
+    file = os.fspath(path)
+    mistakes = read_tree(file)
+    _override(mistakes, overrides or {})
+    document = read_document(mistakes)
+    check(document, mistakes)
+    mistakes.raise_any()
+    return build(document, mistakes, Path(file))
+
+
+def load_profile(name: str) -> Cluster:
+    """One host of a ready profile, or of a profile file whose path ends in .toml; one GPU if it does not say how many.
+
+    Raises:
+        ScenarioError: as `load` does.
+    """
+    mistakes = read_profile_tree(name)
+    mistakes.tree.lay_under({"cluster": {"profile": name, "hosts": 1, "gpus_per_host": 1}}, name)
+    document = read_document(mistakes)
+    check_profile(document, mistakes)
+    mistakes.raise_any()
+    return build_cluster(have(document.cluster))
+
+
+def _override(mistakes: Mistakes, overrides: Mapping[str, object]) -> None:
+    for key, value in overrides.items():
+        assert key in OVERRIDES, f"{key} is not one of {OVERRIDES}"
+        if value is not None:
+            mistakes.tree.put("run", key, value, f"--{key.replace('_', '-')}")

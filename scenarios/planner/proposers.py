@@ -1,0 +1,146 @@
+"""Which option of each table to try next: greedy, uniform and exhaustive; whether a proposal fits is the partitioner's.
+
+A proposer is loaded with a search space, asked for a proposal, told how it went, and asked again until it has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Protocol
+
+from scenarios.planner.types import ShardingOption, Storage, known_perf, known_storage
+
+MAX_PROPOSALS = 10_000
+
+
+class Proposer(Protocol):
+    """Proposals one after the other: one option of each table."""
+
+    def load(self, search_space: list[ShardingOption]) -> None: ...
+
+    def propose(self) -> list[ShardingOption] | None: ...
+
+    def feedback(
+        self, partitionable: bool, plan: list[ShardingOption] | None = None, perf_rating: float | None = None
+    ) -> None: ...
+
+
+class GreedyProposer:
+    """Each table's fastest option first; then, again and again, the next one of the table that now takes most memory.
+
+    `use_depth`: fastest by its slowest shard, else by all shards together.
+    """
+
+    def __init__(self, use_depth: bool = True) -> None:
+        self._use_depth = use_depth
+        self._tables: list[list[ShardingOption]] = []
+        self._at: list[int] | None = None
+
+    def load(self, search_space: list[ShardingOption]) -> None:
+        self._tables = by_table(search_space, self._use_depth)
+        self._at = [0] * len(self._tables)
+
+    def propose(self) -> list[ShardingOption] | None:
+        if self._at is None:
+            return None
+        return [options[at] for options, at in zip(self._tables, self._at, strict=True)]
+
+    def feedback(
+        self, partitionable: bool, plan: list[ShardingOption] | None = None, perf_rating: float | None = None
+    ) -> None:
+        at = self._at
+        if at is None:
+            return
+        left = [index for index, options in enumerate(self._tables) if at[index] + 1 < len(options)]
+        if not left:
+            self._at = None
+            return
+        at[max(left, key=lambda index: self._tables[index][at[index]].total_storage)] += 1
+
+
+class UniformProposer:
+    """One sharding type for all tables, the fastest type first; types that some table cannot take are left out."""
+
+    def __init__(self, use_depth: bool = True) -> None:
+        self._use_depth = use_depth
+        self._left: list[list[ShardingOption]] = []
+
+    def load(self, search_space: list[ShardingOption]) -> None:
+        tables = by_table(search_space, self._use_depth)
+        types = dict.fromkeys(option.sharding_type for option in search_space)
+        uniform = [[_first_of(options, kind) for options in tables] for kind in types]
+        whole = [[option for option in options if option is not None] for options in uniform]
+        self._left = [options for options in whole if options and len(options) == len(tables)]
+        self._left.sort(key=lambda proposal: sum(_slowness(option, self._use_depth) for option in proposal))
+
+    def propose(self) -> list[ShardingOption] | None:
+        return list(self._left[0]) if self._left else None
+
+    def feedback(
+        self, partitionable: bool, plan: list[ShardingOption] | None = None, perf_rating: float | None = None
+    ) -> None:
+        del self._left[:1]
+
+
+class SmallestProposer:
+    """One proposal: of each table the option whose largest shard is smallest, for when memory is what is short."""
+
+    def __init__(self) -> None:
+        self._proposal: list[ShardingOption] | None = None
+
+    def load(self, search_space: list[ShardingOption]) -> None:
+        self._proposal = [min(options, key=_largest_shard) for options in by_table(search_space, True)]
+
+    def propose(self) -> list[ShardingOption] | None:
+        return self._proposal
+
+    def feedback(
+        self, partitionable: bool, plan: list[ShardingOption] | None = None, perf_rating: float | None = None
+    ) -> None:
+        self._proposal = None
+
+
+class GridSearchProposer:
+    """Every combination of options, if there are at most `max_proposals` of them, else none."""
+
+    def __init__(self, max_proposals: int = MAX_PROPOSALS) -> None:
+        self._max_proposals = max_proposals
+        self._rest: Iterator[tuple[ShardingOption, ...]] = iter(())
+        self._next: tuple[ShardingOption, ...] | None = None
+
+    def load(self, search_space: list[ShardingOption]) -> None:
+        tables = by_table(search_space, True)
+        few = prod(len(options) for options in tables) <= self._max_proposals
+        self._rest = product(*tables) if few else iter(())
+        self._next = next(self._rest, None)
+
+    def propose(self) -> list[ShardingOption] | None:
+        return None if self._next is None else list(self._next)
+
+    def feedback(
+        self, partitionable: bool, plan: list[ShardingOption] | None = None, perf_rating: float | None = None
+    ) -> None:
+        self._next = next(self._rest, None)
+
+
+def by_table(search_space: Sequence[ShardingOption], use_depth: bool) -> list[list[ShardingOption]]:
+    """The options of each table, fastest first, ties in the order of the search space."""
+    tables: dict[str, list[ShardingOption]] = {}
+    for option in search_space:
+        tables.setdefault(option.fqn, []).append(option)
+    return [sorted(options, key=lambda option: _slowness(option, use_depth)) for options in tables.values()]
+
+
+def _slowness(option: ShardingOption, use_depth: bool) -> float:
+    totals = (known_perf(shard).total for shard in option.shards)
+    return max(totals) if use_depth else sum(totals)
+
+
+def _largest_shard(option: ShardingOption) -> Storage:
+    return max(known_storage(shard) for shard in option.shards)
+
+
+def _first_of(options: Sequence[ShardingOption], kind: str) -> ShardingOption | None:
+    return next((option for option in options if option.sharding_type == kind), None)

@@ -1,0 +1,49 @@
+"""How a table is cut into shards: sizes and offsets by sharding type; what a shard costs is left to the estimators."""
+
+from __future__ import annotations
+
+from scenarios.planner.topology import Topology
+from scenarios.planner.types import Shard, ShardingType
+
+MIN_CW_DIM = 128
+"""Columns of a shard below which TorchRec 1.8 does not cut by default."""
+
+_COLUMN_ALIGNMENT = 4
+
+
+def cut(sharding_type: str, rows: int, dim: int, topology: Topology, min_partition: int | None = None) -> list[Shard]:
+    """Shards of a table [rows, dim] without costs or ranks; in data_parallel each is a full copy.
+
+    Raises:
+        ValueError: an unknown sharding type.
+    """
+    world, group = topology.world_size, topology.intra_group_size
+    if sharding_type == ShardingType.DATA_PARALLEL:
+        return [Shard([rows, dim], [0, 0]) for _ in range(world)]
+    if sharding_type == ShardingType.TABLE_WISE:
+        return [Shard([rows, dim], [0, 0])]
+    if sharding_type in (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE):
+        count = world if sharding_type == ShardingType.ROW_WISE else group
+        return _blocks(rows, count, dim, 0)
+    width = column_width(dim, min_partition or MIN_CW_DIM)
+    columns = range(0, dim, width)
+    if sharding_type in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
+        return [Shard([rows, width], [0, column]) for column in columns]
+    if sharding_type == ShardingType.GRID_SHARD:
+        return [shard for column in columns for shard in _blocks(rows, group, width, column)]
+    raise ValueError(f"sharding type {sharding_type!r}: expected one of {', '.join(ShardingType)}")
+
+
+def column_width(dim: int, min_partition: int) -> int:
+    """The narrowest even cut of at least `min_partition` columns, a multiple of four; else the whole table."""
+    for width in range(min_partition, dim):
+        if dim % width == 0 and width % _COLUMN_ALIGNMENT == 0:
+            return width
+    return dim
+
+
+def _blocks(rows: int, count: int, width: int, column: int) -> list[Shard]:
+    """`count` blocks of rows, all alike but the last ones, which may be shorter or empty."""
+    block = -(-rows // count)
+    starts = [min(rows, block * index) for index in range(count)]
+    return [Shard([min(block, rows - start), width], [start, column]) for start in starts]

@@ -1,0 +1,111 @@
+"""What the planner knows of a cluster: memory of each rank and bandwidths; deriving it from a scenario is plan's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+
+from scenarios.planner.types import Perf, Storage
+
+GIB = 1024**3
+
+# TorchRec 1.8's default constants. Bandwidths are bytes/ms here, as in its Topology; the figures are GiB/s.
+HBM_CAP = 32 * GIB
+DDR_CAP = 128 * GIB
+SSD_CAP = 2 * 1024 * GIB
+INTRA_NODE_BANDWIDTH = 600 * GIB / 1000
+CROSS_NODE_BANDWIDTH = 12.5 * GIB / 1000
+HBM_MEM_BW = 897 * GIB / 1000
+DDR_MEM_BW = 51 * GIB / 1000
+HBM_TO_DDR_MEM_BW = 32 * GIB / 1000
+BWD_COMPUTE_MULTIPLIER = 2
+WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER = 1.1
+
+DEVICES_WITH_HBM = ("cuda", "mtia", "tpu")
+_CUSTOM_FIELDS = ("hbm_cap", "ddr_cap", "ssd_cap")
+
+
+@dataclass(slots=True)
+class DeviceHardware:
+    """One rank's memory that is still free, and the work that it has got already."""
+
+    rank: int
+    storage: Storage
+    perf: Perf = field(default_factory=lambda: Perf(0.0, 0.0, 0.0, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class CustomTopologyData:
+    """Capacities in bytes that differ by rank: "hbm_cap", "ddr_cap", "ssd_cap", each with one value a rank."""
+
+    data: Mapping[str, Sequence[int]]
+    world_size: int
+
+    def __post_init__(self) -> None:
+        for name, values in self.data.items():
+            if name not in _CUSTOM_FIELDS:
+                raise ValueError(f"custom topology data {name!r}: expected one of {', '.join(_CUSTOM_FIELDS)}")
+            if len(values) != self.world_size:
+                raise ValueError(
+                    f"custom topology data {name!r} has {len(values)} values, expected the world size {self.world_size}"
+                )
+
+    def has_data(self, key: str) -> bool:
+        """Whether this capacity differs by rank."""
+        return key in self.data
+
+    def get_data(self, key: str) -> Sequence[int]:
+        """One value a rank; KeyError if there are none."""
+        return self.data[key]
+
+
+@dataclass(slots=True, eq=False)
+class Topology:
+    """Ranks, their capacities in bytes (ddr and ssd too are a rank's) and bandwidths in bytes/ms.
+
+    Without `local_world_size` all ranks are on one host. `hbm_cap` counts on devices that have it (cuda, mtia, tpu).
+    `pod_size` hosts together count as one host.
+    """
+
+    world_size: int
+    compute_device: str
+    hbm_cap: int | None = None
+    ddr_cap: int | None = None
+    local_world_size: int = 0
+    _: KW_ONLY
+    hbm_mem_bw: float = HBM_MEM_BW
+    ddr_mem_bw: float = DDR_MEM_BW
+    hbm_to_ddr_mem_bw: float = HBM_TO_DDR_MEM_BW
+    intra_host_bw: float = INTRA_NODE_BANDWIDTH
+    inter_host_bw: float = CROSS_NODE_BANDWIDTH
+    bwd_compute_multiplier: float = BWD_COMPUTE_MULTIPLIER
+    weighted_feature_bwd_compute_multiplier: float = WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER
+    custom_topology_data: CustomTopologyData | None = None
+    pod_size: int | None = None
+    ssd_cap: int | None = None
+    devices: list[DeviceHardware] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1:
+            raise ValueError(f"world_size = {self.world_size}: expected at least 1")
+        self.local_world_size = self.local_world_size or self.world_size
+        custom = self.custom_topology_data
+        if custom is not None and custom.world_size != self.world_size:
+            raise ValueError(f"custom topology data is for {custom.world_size} ranks, expected {self.world_size}")
+        hbm = self._caps("hbm_cap", HBM_CAP if self.hbm_cap is None else self.hbm_cap)
+        if self.compute_device not in DEVICES_WITH_HBM:
+            hbm = [0] * self.world_size
+        ddr = self._caps("ddr_cap", DDR_CAP if self.ddr_cap is None else self.ddr_cap)
+        ssd = self._caps("ssd_cap", SSD_CAP if self.ssd_cap is None else self.ssd_cap)
+        self.devices = [DeviceHardware(rank, Storage(hbm[rank], ddr[rank], ssd[rank])) for rank in range(len(hbm))]
+
+    @property
+    def intra_group_size(self) -> int:
+        """Ranks that count as one host."""
+        return self.local_world_size * self.pod_size if self.pod_size else self.local_world_size
+
+    def _caps(self, name: str, default: int) -> list[int]:
+        custom = self.custom_topology_data
+        if custom is not None and custom.has_data(name):
+            return list(custom.get_data(name))
+        return [default] * self.world_size

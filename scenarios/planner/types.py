@@ -1,0 +1,302 @@
+"""The planner's words (storage, perf, shards, options, errors), named as in TorchRec 1.8; what they cost is not here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+RELEASE = "1.8.0"
+"""The TorchRec release whose behaviour is matched unless another is asked for (1.9.2 gives the same results)."""
+
+RELEASES = ("1.8.0", "0.2.0")
+
+
+class ShardingType(StrEnum):
+    """How a table is cut."""
+
+    DATA_PARALLEL = "data_parallel"
+    TABLE_WISE = "table_wise"
+    COLUMN_WISE = "column_wise"
+    ROW_WISE = "row_wise"
+    TABLE_ROW_WISE = "table_row_wise"
+    TABLE_COLUMN_WISE = "table_column_wise"
+    GRID_SHARD = "grid_shard"
+
+
+class PartitionByType(StrEnum):
+    """What a group of shards is placed on."""
+
+    DEVICE = "device"
+    HOST = "host"
+    UNIFORM = "uniform"
+    MULTI_HOST = "multi_host"
+
+
+class ComputeKernel(StrEnum):
+    """Which lookup kernel serves a shard, and so in which memory its rows live."""
+
+    DENSE = "dense"
+    FUSED = "fused"
+    FUSED_UVM = "fused_uvm"
+    FUSED_UVM_CACHING = "fused_uvm_caching"
+    KEY_VALUE = "key_value"
+
+
+class SortBy(StrEnum):
+    """Which groups the partitioner places first: the largest ones, or the slowest ones."""
+
+    STORAGE = "storage"
+    PERF = "perf"
+
+
+PARTITION_BY = {
+    ShardingType.DATA_PARALLEL: PartitionByType.UNIFORM,
+    ShardingType.ROW_WISE: PartitionByType.UNIFORM,
+    ShardingType.TABLE_WISE: PartitionByType.DEVICE,
+    ShardingType.COLUMN_WISE: PartitionByType.DEVICE,
+    ShardingType.TABLE_ROW_WISE: PartitionByType.HOST,
+    ShardingType.TABLE_COLUMN_WISE: PartitionByType.HOST,
+    ShardingType.GRID_SHARD: PartitionByType.MULTI_HOST,
+}
+
+
+class PlannerErrorType(StrEnum):
+    """Which part of planning failed."""
+
+    INSUFFICIENT_STORAGE = "insufficient_storage"
+    STRICT_CONSTRAINTS = "strict_constraints"
+    PARTITION = "partition"
+    OTHER = "other"
+
+
+class PlannerError(Exception):
+    """No placement, or no plan.
+
+    `kind` says why: uniform_shard_count, uniform_no_fit, device_no_fit, cw_kv_too_many_shards, cw_kv_no_fit, no_host,
+    no_hosts, grid_not_multiple_of_local; no_options from the enumerator and no_plan from the planner.
+    """
+
+    def __init__(
+        self, message: str, error_type: PlannerErrorType = PlannerErrorType.OTHER, kind: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.error_type = error_type
+        self.kind = kind
+
+
+@dataclass(order=True, slots=True, unsafe_hash=True)
+class Storage:
+    """Bytes in the three tiers of memory; ordered by hbm, then ddr, then ssd."""
+
+    hbm: int
+    ddr: int
+    ssd: int = 0
+
+    def __add__(self, other: Storage) -> Storage:
+        return Storage(self.hbm + other.hbm, self.ddr + other.ddr, self.ssd + other.ssd)
+
+    def __sub__(self, other: Storage) -> Storage:
+        return Storage(self.hbm - other.hbm, self.ddr - other.ddr, self.ssd - other.ssd)
+
+    def fits_in(self, other: Storage) -> bool:
+        """Whether every tier is at most the other's: a tier that is overdrawn already takes nothing, not even 0."""
+        return self.hbm <= other.hbm and self.ddr <= other.ddr and self.ssd <= other.ssd
+
+    @staticmethod
+    def sum(parts: Iterable[Storage]) -> Storage:
+        """All the parts, tier by tier."""
+        hbm = ddr = ssd = 0
+        for part in parts:
+            hbm, ddr, ssd = hbm + part.hbm, ddr + part.ddr, ssd + part.ssd
+        return Storage(hbm, ddr, ssd)
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Perf:
+    """Milliseconds a step, by what they are spent on; smaller means a smaller `total`."""
+
+    fwd_compute: float
+    fwd_comms: float
+    bwd_compute: float
+    bwd_comms: float
+    input_dist_comms: float = 0.0
+    prefetch_compute: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Milliseconds in all; the input exchange is carried beside it, not counted."""
+        return self.fwd_compute + self.bwd_compute + self.fwd_comms + self.bwd_comms + self.prefetch_compute
+
+    def __add__(self, other: Perf) -> Perf:
+        return Perf(
+            self.fwd_compute + other.fwd_compute,
+            self.fwd_comms + other.fwd_comms,
+            self.bwd_compute + other.bwd_compute,
+            self.bwd_comms + other.bwd_comms,
+            self.input_dist_comms + other.input_dist_comms,
+            self.prefetch_compute + other.prefetch_compute,
+        )
+
+    def __lt__(self, other: Perf) -> bool:
+        return self.total < other.total
+
+    @staticmethod
+    def sum(parts: Iterable[Perf]) -> Perf:
+        """All the parts, field by field, in their order (floating-point addition is not associative)."""
+        whole = Perf(0.0, 0.0, 0.0, 0.0)
+        for part in parts:
+            whole = whole + part
+        return whole
+
+
+@dataclass(slots=True)
+class Shard:
+    """A rectangle of a table: [rows, columns] and where it starts. `rank` is written by a partitioner."""
+
+    size: Sequence[int]
+    offset: Sequence[int]
+    storage: Storage | None = None
+    perf: Perf | None = None
+    rank: int | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"Shard size: {tuple(self.size)}, offset: {tuple(self.offset)}, storage: {self.storage},"
+            f" perf: {self.perf}, rank: {self.rank}"
+        )
+
+
+class CacheStats(Protocol):
+    """What is known of a table's accesses, to price a cache."""
+
+    @property
+    def expected_lookups(self) -> int: ...
+
+    def expected_miss_rate(self, clf: float) -> float:
+        """The share of lookups that miss a cache which holds `clf` of the rows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MultiPassPrefetchConfig:
+    """A prefetch that is cut into passes."""
+
+    num_passes: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CacheParams:
+    """The cache in front of a table in host memory: the share of rows that it holds."""
+
+    load_factor: float | None = None
+    stats: CacheStats | None = None
+    multipass_prefetch_config: MultiPassPrefetchConfig | None = None
+
+
+class TableTensor(Protocol):
+    """What is asked of a table's weight: a torch.Tensor has it, and `TensorShape` needs no torch."""
+
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+    def element_size(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TensorShape:
+    """A table's weight without values: [rows, dim], bytes an element, and bytes a row that its optimizer keeps."""
+
+    shape: tuple[int, int]
+    element_bytes: int = 4
+    optimizer_row_bytes: int = 0
+
+    def element_size(self) -> int:
+        """Bytes of one weight."""
+        return self.element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterConstraints:
+    """What a user wants for one table, by name; None leaves it to the planner. `min_partition` in columns."""
+
+    sharding_types: Sequence[str] | None = None
+    compute_kernels: Sequence[str] | None = None
+    min_partition: int | None = None
+    pooling_factors: Sequence[float] = (1.0,)
+    num_poolings: Sequence[float] | None = None
+    batch_sizes: Sequence[int] | None = None
+    is_weighted: bool = False
+    cache_params: CacheParams | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ShardingOption:
+    """One way to shard one table. `module` is (path, module); `input_lengths` ids a sample, by feature.
+
+    Options with the same `dependency` are placed together. `is_pooled` None means pooled.
+    """
+
+    name: str
+    tensor: Any
+    module: tuple[str, object]
+    input_lengths: Sequence[float]
+    batch_size: int
+    sharding_type: str
+    partition_by: str
+    compute_kernel: str
+    shards: list[Shard] = field(default_factory=list)
+    cache_params: CacheParams | None = None
+    enforce_hbm: bool | None = None
+    stochastic_rounding: bool | None = None
+    bounds_check_mode: object | None = None
+    dependency: str | None = None
+    is_pooled: bool | None = None
+    feature_names: Sequence[str] | None = None
+    output_dtype: object | None = None
+    key_value_params: object | None = None
+
+    @property
+    def path(self) -> str:
+        """Where the module is in the model."""
+        return self.module[0]
+
+    @property
+    def fqn(self) -> str:
+        """The table's full name."""
+        return f"{self.module[0]}.{self.name}"
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards."""
+        return len(self.shards)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many features look ids up in the table."""
+        return len(self.input_lengths)
+
+    @property
+    def total_storage(self) -> Storage:
+        """Bytes of all shards; every shard must have been estimated."""
+        return Storage.sum(known_storage(shard) for shard in self.shards)
+
+    @property
+    def total_perf(self) -> float:
+        """Milliseconds of all shards added up; every shard must have been estimated."""
+        return sum(known_perf(shard).total for shard in self.shards)
+
+
+def known_storage(shard: Shard) -> Storage:
+    """The shard's storage; ValueError if nobody has estimated it."""
+    if shard.storage is None:
+        raise ValueError(f"{shard}: its storage has not been estimated")
+    return shard.storage
+
+
+def known_perf(shard: Shard) -> Perf:
+    """The shard's perf; ValueError if nobody has estimated it."""
+    if shard.perf is None:
+        raise ValueError(f"{shard}: its perf has not been estimated")
+    return shard.perf

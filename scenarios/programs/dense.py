@@ -1,0 +1,233 @@
+"""The dense part of a DLRM as blocks with a forward, a backward and their costs; when they run is left to `dlrm`.
+
+A block is differentiated by itself, so that its gradients are there as soon as its backward has run, and can be
+reduced while the backward of the blocks before it goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scenarios.rank import Kernel
+from scenarios.scenario import Model
+
+
+@dataclass(slots=True)
+class Tape:
+    """What a block's forward leaves for its backward."""
+
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+
+
+class Block(ABC):
+    """Some parameters and a function of them and of inputs [batch, ...]; `name` labels its kernels."""
+
+    def __init__(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: str) -> None:
+        self.name = name
+        self.shapes = tuple(shapes)
+        self.dtype = dtype
+        self.parameters: list[Tensor] = []
+
+    @abstractmethod
+    def function(self, *inputs: Tensor) -> Tensor:
+        """The forward, differentiable."""
+
+    @abstractmethod
+    def flops(self, batch: int) -> float:
+        """Of the forward; the backward takes twice as many, once for the inputs and once for the parameters."""
+
+    @abstractmethod
+    def width_in(self) -> int:
+        """Elements of all inputs for one sample."""
+
+    @abstractmethod
+    def width_out(self) -> int:
+        """Elements of the output for one sample."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Elements of all parameters."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tape]:
+        """The output, cut from the graph, and the tape."""
+        leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        with torch.enable_grad():
+            output = self.function(*leaves)
+        return output.detach(), Tape(leaves, output)
+
+    def backward(self, tape: Tape, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The gradients of the inputs and of the parameters."""
+        wanted = [*tape.inputs, *self.parameters]
+        gradients = torch.autograd.grad(tape.output, wanted, gradient)
+        return list(gradients[: len(tape.inputs)]), list(gradients[len(tape.inputs) :])
+
+    def forward_kernel(self, batch: int) -> Kernel:
+        """What the forward costs for a batch."""
+        element = _element_bytes(self.dtype)
+        return Kernel(
+            kind=self.kind,
+            flops=self.flops(batch),
+            bytes_read=element * (batch * self.width_in() + self.parameter_count),
+            bytes_written=element * batch * self.width_out(),
+            dtype=self.dtype,
+            launches=self.launches,
+        )
+
+    def backward_kernel(self, batch: int) -> Kernel:
+        """What the backward costs for a batch: it reads inputs, parameters and the gradient, and writes gradients."""
+        element = _element_bytes(self.dtype)
+        touched = batch * self.width_in() + self.parameter_count
+        return Kernel(
+            kind=self.kind,
+            flops=2 * self.flops(batch),
+            bytes_read=element * (touched + batch * self.width_out()),
+            bytes_written=element * touched,
+            dtype=self.dtype,
+            launches=2 * self.launches,
+        )
+
+    kind = "gemm"
+    launches = 1
+
+
+class Linear(Block):
+    """[batch, inputs] -> [batch, outputs], with ReLU unless it is the last."""
+
+    def __init__(self, name: str, inputs: int, outputs: int, dtype: str, *, relu: bool) -> None:
+        super().__init__(name, [(outputs, inputs), (outputs,)], dtype)
+        self._inputs, self._outputs, self._relu = inputs, outputs, relu
+
+    def function(self, *inputs: Tensor) -> Tensor:
+        output = functional.linear(inputs[0], *self.parameters)
+        return functional.relu(output) if self._relu else output
+
+    def flops(self, batch: int) -> float:
+        return 2.0 * batch * self._inputs * self._outputs
+
+    def width_in(self) -> int:
+        return self._inputs
+
+    def width_out(self) -> int:
+        return self._outputs
+
+
+class Cross(Block):
+    """One layer of DCNv2: x -> x0 * (W (V x) + b) + x, V [rank, width], W [width, rank].
+
+    R. Wang et al., DCN V2, WWW 2021, equation 1 with the low-rank form of section 4.
+    """
+
+    launches = 3
+
+    def __init__(self, name: str, width: int, low_rank: int, dtype: str) -> None:
+        super().__init__(name, [(low_rank, width), (width, low_rank), (width,)], dtype)
+        self._width, self._low_rank = width, low_rank
+
+    def function(self, *inputs: Tensor) -> Tensor:
+        first, x = inputs
+        down, up, bias = self.parameters
+        return first * functional.linear(functional.linear(x, down), up, bias) + x
+
+    def flops(self, batch: int) -> float:
+        return batch * self._width * (4.0 * self._low_rank + 2.0)
+
+    def width_in(self) -> int:
+        return 2 * self._width
+
+    def width_out(self) -> int:
+        return self._width
+
+
+class Dot(Block):
+    """[batch, features * dim] -> [batch, dim + pairs]: dot products of all pairs of features, beside the first."""
+
+    launches = 3
+
+    def __init__(self, name: str, features: int, dim: int, dtype: str) -> None:
+        super().__init__(name, [], dtype)
+        self._features, self._dim = features, dim
+
+    def function(self, *inputs: Tensor) -> Tensor:
+        features = inputs[0].view(-1, self._features, self._dim)
+        products = torch.bmm(features, features.transpose(1, 2))
+        row, column = torch.tril_indices(self._features, self._features, -1, device=features.device)
+        return torch.cat([features[:, 0], products[:, row, column]], dim=1)
+
+    def flops(self, batch: int) -> float:
+        return 2.0 * batch * self._features**2 * self._dim
+
+    def width_in(self) -> int:
+        return self._features * self._dim
+
+    def width_out(self) -> int:
+        return self._dim + self._features * (self._features - 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The dense model: `bottom` takes the dense features; then `cross` (DCN) or `dot`; `top` gives the logit."""
+
+    bottom: tuple[Block, ...]
+    dot: Block | None
+    cross: tuple[Block, ...]
+    top: tuple[Block, ...]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """In the order of the forward pass."""
+        return (*self.bottom, *((self.dot,) if self.dot else ()), *self.cross, *self.top)
+
+    def set_parameters(self, seed: int, device: torch.device) -> None:
+        """The same first values on every rank: uniform within 1/sqrt(fan in), zero biases."""
+        generator = np.random.default_rng([seed, 1])
+        for block in self.blocks:
+            block.parameters = [_first_values(generator, shape, device) for shape in block.shapes]
+
+
+def build_layers(model: Model) -> Layers:
+    """The blocks that a model describes; parameters are set later, once a rank."""
+    dtype = model.dtype
+    bottom = _stack("bottom", (model.dense_features, *model.bottom), dtype, last_relu=True)
+    dims = [table.dim for table in model.tables]
+    width = model.bottom[-1] + sum(dims)
+    dot, cross = None, ()
+    if model.interaction.kind == "dot":
+        dot = Dot("interaction", len(dims) + 1, model.bottom[-1], dtype)
+        width = dot.width_out()
+    elif model.interaction.kind == "dcn":
+        layers = range(model.interaction.layers)
+        cross = tuple(Cross(f"cross.{index}", width, model.interaction.low_rank, dtype) for index in layers)
+    return Layers(bottom, dot, cross, _stack("top", (width, *model.top), dtype, last_relu=False))
+
+
+def _stack(name: str, widths: Sequence[int], dtype: str, *, last_relu: bool) -> tuple[Block, ...]:
+    pairs = list(pairwise(widths))
+    return tuple(
+        Linear(f"{name}.{index}", inputs, outputs, dtype, relu=last_relu or index < len(pairs) - 1)
+        for index, (inputs, outputs) in enumerate(pairs)
+    )
+
+
+def _first_values(generator: np.random.Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    if device.type == "meta":
+        return torch.empty(shape, device=device, requires_grad=True)
+    if len(shape) == 1:
+        return torch.zeros(shape, device=device, requires_grad=True)
+    bound = 1 / math.sqrt(shape[1])
+    values = generator.uniform(-bound, bound, shape).astype(np.float32)
+    return torch.from_numpy(values).to(device).requires_grad_()
+
+
+def _element_bytes(dtype: str) -> int:
+    return {"float32": 4, "bfloat16": 2, "float16": 2}[dtype]

@@ -1,0 +1,179 @@
+"""Keyed jagged features from every rank to every rank of a group; which keys go where is left to the input exchanges.
+
+One small all-to-all of sizes, then one all-to-all a tensor, then a local reordering from source-major to key-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from scenarios.calls import size_bytes
+from scenarios.rank import Group, Kernel, Rank, Work
+from scenarios.sparse.keyed_jagged import KeyedJagged, chunk_sums, take_chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Who gets what: `keys_per_rank[r]` consecutive keys go to group rank r; `keys` are the names of those that come.
+
+    `source_order`: the sources (group ranks) in the order in which their samples shall lie for every key.
+    """
+
+    group: Group
+    keys_per_rank: tuple[int, ...]
+    keys: tuple[str, ...]
+    source_order: tuple[int, ...]
+    label: str
+
+
+async def exchange_features(rank: Rank, features: KeyedJagged, route: Route) -> KeyedJagged:
+    """Send each member its keys, and give back this rank's, with the samples of all sources.
+
+    `features`: keys in sending order, values where payload lives. A group of one moves nothing.
+    """
+    if route.group.size == 1:
+        batches = () if features.stride is None else (features.stride,)
+        return replace(features, keys=route.keys, batch_per_rank=batches)
+    parcel = _Parcel.of(features, route)
+    received = await _exchange_sizes(rank, parcel, route)
+    lengths, values, strides, weights = await _exchange_tensors(rank, features, parcel, received, route)
+    arrived = Arrived(
+        values=values,
+        lengths=lengths,
+        weights=weights,
+        batches=received.batches,
+        strides=_read(strides, len(route.keys)),
+    )
+    return await reorder(rank, arrived, route)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """Source-major tensors as they came. `strides[s][k]`: samples that source s sent of key k; None: `batches[s]`."""
+
+    values: Tensor
+    lengths: Tensor
+    weights: Tensor | None
+    batches: tuple[int, ...]
+    strides: list[list[int]] | None = None
+
+
+async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
+    """From source-major to key-major, every key's sources in the route's order."""
+    return await rank.compute(
+        permute_kernel(arrived.values, arrived.lengths, arrived.weights),
+        _key_major,
+        arrived,
+        route,
+        label=f"{route.label}.recat",
+    )
+
+
+def permute_kernel(*tensors: Tensor | None) -> Kernel:
+    """Moving tensors in memory once: all bytes are read and written."""
+    moved = [tensor for tensor in tensors if tensor is not None]
+    size = float(sum(size_bytes(tensor) for tensor in moved))
+    return Kernel(kind="permute", bytes_read=size, bytes_written=size, launches=max(1, len(moved)))
+
+
+def per_rank(items: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """Sums of consecutive items, `counts[r]` of them for group rank r."""
+    ends = [0, *accumulate(items)]
+    bounds = [0, *accumulate(counts)]
+    return [ends[high] - ends[low] for low, high in pairwise(bounds)]
+
+
+def _key_major(arrived: Arrived, route: Route) -> KeyedJagged:
+    keys = len(route.keys)
+    strides = arrived.strides or [[batch] * keys for batch in arrived.batches]
+    samples = [stride for row in strides for stride in row]
+    ids = chunk_sums(arrived.lengths, samples)
+    order = [source * keys + key for key in range(keys) for source in route.source_order]
+    by_key = tuple(tuple(strides[source][key] for source in route.source_order) for key in range(keys))
+    return KeyedJagged(
+        keys=route.keys,
+        values=take_chunks(arrived.values, ids, order),
+        lengths=take_chunks(arrived.lengths, samples, order),
+        weights=None if arrived.weights is None else take_chunks(arrived.weights, ids, order),
+        stride=sum(arrived.batches) if arrived.strides is None else None,
+        stride_per_key_per_rank=None if arrived.strides is None else by_key,
+        batch_per_rank=arrived.batches if arrived.strides is None else (),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sizes:
+    """Elements to or from each member, by group rank."""
+
+    lengths: list[int]
+    values: list[int]
+    batches: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parcel:
+    """What goes to each member: elements of lengths and of values, and the batch or the strides that describe them."""
+
+    sizes: _Sizes
+    batch: int | None
+    strides: tuple[int, ...]
+    weighted: bool
+
+    @staticmethod
+    def of(features: KeyedJagged, route: Route) -> _Parcel:
+        strides = features.stride_per_key
+        ids = chunk_sums(features.lengths, strides)
+        sizes = _Sizes(
+            lengths=per_rank(strides, route.keys_per_rank), values=per_rank(ids, route.keys_per_rank), batches=()
+        )
+        return _Parcel(sizes=sizes, batch=features.stride, strides=strides, weighted=features.weights is not None)
+
+
+async def _exchange_sizes(rank: Rank, parcel: _Parcel, route: Route) -> _Sizes:
+    """Tell every member how much it will get: one column a tensor, and the batch where all keys have the same one.
+
+    Ranks that send different tensors (weights on some only, say) differ here in size, before any data moves.
+    """
+    rows = [parcel.sizes.lengths, parcel.sizes.values]
+    rows += [parcel.sizes.values] if parcel.weighted else []
+    rows.append(list(route.keys_per_rank) if parcel.batch is None else [parcel.batch] * route.group.size)
+    sent = torch.tensor(rows, dtype=torch.int64).t().contiguous().to(rank.control_device)
+    came = torch.empty_like(sent)
+    await rank.all_to_all_single(came, sent, group=route.group, label=f"{route.label}.splits")
+    lengths, values, *_, last = came.t().tolist()
+    return _Sizes(lengths=lengths, values=values, batches=() if parcel.batch is None else tuple(last))
+
+
+async def _exchange_tensors(
+    rank: Rank, features: KeyedJagged, parcel: _Parcel, received: _Sizes, route: Route
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """All tensors are issued before the first is awaited."""
+
+    def issue(name: str, tensor: Tensor, sends: Sequence[int], receives: Sequence[int]) -> Work[Tensor]:
+        output = tensor.new_empty(sum(receives))
+        label = f"{route.label}.{name}"
+        return rank.all_to_all_single(output, tensor, receives, sends, route.group, label=label)
+
+    sent, works = parcel.sizes, {}
+    works["lengths"] = issue("lengths", features.lengths, sent.lengths, received.lengths)
+    works["values"] = issue("values", features.values, sent.values, received.values)
+    if parcel.batch is None:
+        strides = torch.tensor(parcel.strides, dtype=torch.int64, device=features.lengths.device)
+        each = [len(route.keys)] * route.group.size
+        works["strides"] = issue("strides", strides, route.keys_per_rank, each)
+    if features.weights is not None:
+        works["weights"] = issue("weights", features.weights, sent.values, received.values)
+    done = {name: await work for name, work in works.items()}
+    return done["lengths"], done["values"], done.get("strides"), done.get("weights")
+
+
+def _read(strides: Tensor | None, keys: int) -> list[list[int]] | None:
+    if strides is None:
+        return None
+    rows: list[list[int]] = strides.view(-1, keys).tolist() if keys else []
+    return rows

@@ -1,0 +1,224 @@
+"""Tables and where their shards lie, made into exchanges that a program treats alike; lookups are left to the program.
+
+Each sharding type present is one `ShardedGroup`, as in TorchRec 1.8.0. Groups of ranks come from the rank that calls,
+so one group serves every rank and every stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scenarios.rank import Group, Rank
+from scenarios.scenario import ShardingType
+from scenarios.sparse.feature_exchange import permute_kernel
+from scenarios.sparse.input_dist import (
+    LABEL,
+    DpSparseFeaturesDist,
+    RwSparseFeaturesDist,
+    TwRwSparseFeaturesDist,
+    TwSparseFeaturesDist,
+    block_size,
+)
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.output_dist import (
+    DpPooledEmbeddingDist,
+    PooledEmbeddingDist,
+    RwPooledEmbeddingDist,
+    TwPooledEmbeddingDist,
+    TwRwPooledEmbeddingDist,
+)
+from scenarios.sparse.tables import Layout, Piece, ShardedTable, layouts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A run of columns in a group's forward: `columns` of `table`, from its `column_offset` on."""
+
+    table: str
+    column_offset: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """The part of a table that one rank holds and looks up; ids that come for it count from `row_offset`."""
+
+    table: str
+    row_offset: int
+    rows: int
+    column_offset: int
+    columns: int
+
+
+class InputDist(Protocol):
+    """What all input exchanges have in common."""
+
+    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedGroup:
+    """All tables of one sharding type, and their way there and back.
+
+    `features` are the keys it takes, in sending order; one that is cut by columns comes once a shard. `columns` says
+    what stands where in `forward`'s output and in `backward`'s input.
+    """
+
+    sharding_type: ShardingType
+    layout: Layout
+    features: tuple[str, ...]
+    columns: tuple[Column, ...]
+    input_dist: InputDist
+    output_dist: PooledEmbeddingDist
+    label: str = ""
+
+    @property
+    def width(self) -> int:
+        """Columns of `forward`'s output."""
+        return sum(column.columns for column in self.columns)
+
+    def lookups(self, rank: int) -> tuple[Lookup, ...]:
+        """What global rank `rank` looks up: one for each key that `input` gives it, in the same order."""
+        owner, slot = divmod(rank, self.layout.span)
+        return tuple(_lookup(piece, self.layout.buckets, slot) for piece in self.layout.pieces[owner])
+
+    async def input(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """This rank's keys with the samples of all ranks; ids are rows of its shards.
+
+        `features` holds at least the keys in `features`; where ids are cut by rows, their values must be real.
+
+        Raises:
+            ValueError: a key is missing.
+        """
+        if features.keys != self.features:
+            order = features.positions(self.features)
+            kernel = permute_kernel(features.lengths, features.values, features.weights)
+            features = await rank.compute(kernel, features.permute, order, label=f"{self.label}{LABEL}.select")
+        return await self.input_dist(rank, features)
+
+    async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """[batch, width] from what this rank pooled, [samples, columns of its lookups]; samples as `input` gave them.
+
+        `batch_per_rank` is what `input` gave.
+        """
+        return await self.output_dist.forward(rank, pooled, batch_per_rank)
+
+    async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """The gradient of `pooled` from that of the output; a sum over samples, not divided by the number of ranks."""
+        return await self.output_dist.backward(rank, grad, batch_per_rank)
+
+
+def build_groups(
+    tables: Sequence[ShardedTable], world_size: int, local_world_size: int, *, need_pos: bool = False, label: str = ""
+) -> tuple[ShardedGroup, ...]:
+    """One group a sharding type, in the order in which the types first come; a feature is named as its table.
+
+    If any table of a group has a feature processor, the whole group sends positions, on every rank. `label` stands
+    before the labels of all that the groups issue, with "{sharding_type}" replaced.
+
+    Raises:
+        ValueError: shards that are not laid out as their sharding type says.
+    """
+    groups = []
+    for layout in layouts(tables, world_size, local_world_size):
+        prefix = label.replace("{sharding_type}", layout.sharding_type)
+        groups.append(_build(layout, Group("world", tuple(range(world_size))), need_pos, prefix))
+    return tuple(groups)
+
+
+def outputs_to_tables(groups: Sequence[ShardedGroup], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """What the groups' forwards gave, by table: [batch, dim] each, in the order of the groups' columns."""
+    parts: dict[str, list[tuple[int, Tensor]]] = {}
+    for group, output in zip(groups, outputs, strict=True):
+        widths = [column.columns for column in group.columns]
+        for column, part in zip(group.columns, torch.split_with_sizes(output, widths, dim=1), strict=True):
+            parts.setdefault(column.table, []).append((column.column_offset, part))
+    return {table: _join([part for _, part in sorted(found, key=_offset)]) for table, found in parts.items()}
+
+
+def tables_to_outputs(groups: Sequence[ShardedGroup], grads: dict[str, Tensor]) -> list[Tensor]:
+    """The transpose of `outputs_to_tables`: gradients by table, [batch, dim] each, to one tensor a group."""
+    return [
+        _join([grads[one.table][:, one.column_offset : one.column_offset + one.columns] for one in group.columns])
+        for group in groups
+    ]
+
+
+def _offset(found: tuple[int, Tensor]) -> int:
+    return found[0]
+
+
+def _join(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+
+
+def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:
+    block = block_size(piece.rows, buckets)
+    start = min(block * slot, piece.rows) if buckets > 1 else 0
+    return Lookup(
+        table=piece.table,
+        row_offset=start,
+        rows=min(block, piece.rows - start),
+        column_offset=piece.column_offset,
+        columns=piece.columns,
+    )
+
+
+def _build(layout: Layout, world: Group, need_pos: bool, label: str) -> ShardedGroup:
+    pieces = [piece for owned in layout.pieces for piece in owned]
+    input_dist, output_dist = _DISTS[layout.kind](layout, world, need_pos, label)
+    return ShardedGroup(
+        sharding_type=layout.sharding_type,
+        layout=layout,
+        features=tuple(piece.table for piece in pieces),
+        columns=tuple(
+            Column(table=piece.table, column_offset=piece.column_offset, columns=piece.columns) for piece in pieces
+        ),
+        input_dist=input_dist,
+        output_dist=output_dist,
+        label=label,
+    )
+
+
+_Dists = tuple[InputDist, PooledEmbeddingDist]
+
+
+def _data_parallel(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
+    return DpSparseFeaturesDist(), DpPooledEmbeddingDist()
+
+
+def _table_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
+    counts = [len(owned) for owned in layout.pieces]
+    return TwSparseFeaturesDist(world, counts, label=label + LABEL), TwPooledEmbeddingDist(
+        dim_sum_per_rank=layout.widths, label=label
+    )
+
+
+def _row_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
+    rows = [piece.rows for piece in layout.pieces[0]]
+    processor = layout.has_feature_processor
+    return RwSparseFeaturesDist(world, rows, None, processor, need_pos, label=label + LABEL), RwPooledEmbeddingDist(
+        label=label
+    )
+
+
+def _table_row_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
+    counts = [len(owned) for owned in layout.pieces for _ in range(layout.span)]
+    rows = [piece.rows for owned in layout.pieces for piece in owned]
+    processor = layout.has_feature_processor
+    return TwRwSparseFeaturesDist(
+        world, layout.span, counts, rows, None, processor, need_pos, label=label + LABEL
+    ), TwRwPooledEmbeddingDist(dim_sum_per_node=layout.widths, label=label)
+
+
+_DISTS: dict[str, Callable[[Layout, Group, bool, str], _Dists]] = {
+    "replicated": _data_parallel,
+    "by_rank": _table_wise,
+    "by_host": _table_row_wise,
+    "by_row": _row_wise,
+}

@@ -1,0 +1,251 @@
+"""The input exchanges, one a way of cutting tables: ids to the ranks that look them up; lookups are left to programs.
+
+Behave as TorchRec 1.8.0's SparseFeaturesDist classes of the same names. All take features whose keys stand in sending
+order, and give this rank's keys with the samples of all ranks. Groups come from the rank that calls; what is handed to
+a constructor says who takes part, so that one object serves every rank and stream.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from scenarios.rank import Group, Rank
+from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
+from scenarios.sparse.feature_exchange import Route, exchange_features, permute_kernel
+from scenarios.sparse.keyed_jagged import KeyedJagged
+
+LABEL = "input_dist"
+
+
+class TwRwSparseFeaturesDist:
+    """Each table on one host, cut by rows over its ranks; also for grids, host by host.
+
+    `pg` names the ranks that take part, `local_size` of them a host. Rank r takes `features_per_rank[r]` features,
+    the same number on all ranks of a host (the host's first rank decides). Features come host by host;
+    `feature_hash_sizes` are their tables' rows. `has_feature_processor` sends each id's position in its bag as its
+    weight where there are no weights; `need_pos` does so where there are, and warns that they are replaced.
+    For every key, samples come out staggered: for local rank x, for host y, those of rank y * local_size + x.
+
+    Raises:
+        ValueError: sizes that do not fit each other.
+    """
+
+    def __init__(
+        self,
+        pg: Group,
+        local_size: int,
+        features_per_rank: Sequence[int],
+        feature_hash_sizes: Sequence[int],
+        device: torch.device | None = None,
+        has_feature_processor: bool = False,
+        need_pos: bool = False,
+        *,
+        label: str = LABEL,
+    ) -> None:
+        hosts = _hosts(pg, local_size)
+        _check("features_per_rank", len(features_per_rank), pg.size)
+        self.features_per_node = tuple(features_per_rank[host * local_size] for host in range(hosts))
+        _check("feature_hash_sizes", len(feature_hash_sizes), sum(self.features_per_node))
+        self.pg, self.local_size, self.device, self.label = pg, local_size, device, label
+        self.block_sizes = tuple(block_size(rows, local_size) for rows in feature_hash_sizes)
+        self.has_feature_processor, self.need_pos = has_feature_processor, need_pos
+        self.staggered_shuffle = staggered_shuffle(self.features_per_node, local_size)
+        self.source_order = staggered_sources(hosts, local_size)
+
+    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """This rank's features: ids are rows of its shards; `features.values` must be real."""
+        group = group_of(self.pg, rank)
+        pooled = await self.bucketized(rank, features)
+        return await exchange_features(rank, pooled, self.route(group, features.keys, group.index(rank.rank)))
+
+    async def bucketized(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """What this rank sends: bucketized by local rank, in the order of the receivers."""
+        position = wants_positions(features, self.has_feature_processor, self.need_pos)
+        cut = await bucketize_features(
+            rank, features, self.block_sizes, self.local_size, position, device=self.device, label=self.label
+        )
+        if self.staggered_shuffle == tuple(range(len(self.staggered_shuffle))):
+            return cut
+        kernel = permute_kernel(cut.values, cut.lengths, cut.weights)
+        return await rank.compute(kernel, cut.permute, self.staggered_shuffle, label=f"{self.label}.shuffle")
+
+    def route(self, group: Group, keys: Sequence[str], index: int) -> Route:
+        """Who gets what, as group rank `index` sees it."""
+        host = index // self.local_size
+        start = sum(self.features_per_node[:host])
+        return Route(
+            group=group,
+            keys_per_rank=tuple(count for count in self.features_per_node for _ in range(self.local_size)),
+            keys=tuple(keys[start : start + self.features_per_node[host]]),
+            source_order=self.source_order,
+            label=self.label,
+        )
+
+
+class TwSparseFeaturesDist:
+    """Whole tables, or blocks of their columns: rank r takes `features_per_rank[r]` of the features, in order.
+
+    Raises:
+        ValueError: the number of ranks differs.
+    """
+
+    def __init__(
+        self,
+        pg: Group,
+        features_per_rank: Sequence[int],
+        device: torch.device | None = None,
+        *,
+        label: str = LABEL,
+    ) -> None:
+        _check("features_per_rank", len(features_per_rank), pg.size)
+        self.pg, self.features_per_rank, self.device, self.label = pg, tuple(features_per_rank), device, label
+
+    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """This rank's features; samples by source rank."""
+        group = group_of(self.pg, rank)
+        index = group.index(rank.rank)
+        start = sum(self.features_per_rank[:index])
+        route = Route(
+            group=group,
+            keys_per_rank=self.features_per_rank,
+            keys=features.keys[start : start + self.features_per_rank[index]],
+            source_order=tuple(range(group.size)),
+            label=self.label,
+        )
+        return await exchange_features(rank, features.to_payload(self.device or rank.device), route)
+
+
+class RwSparseFeaturesDist:
+    """Every table cut by rows over all ranks: each rank takes all features, and of the ids those of its rows.
+
+    `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist.
+    """
+
+    def __init__(
+        self,
+        pg: Group,
+        feature_hash_sizes: Sequence[int],
+        device: torch.device | None = None,
+        has_feature_processor: bool = False,
+        need_pos: bool = False,
+        *,
+        label: str = LABEL,
+    ) -> None:
+        self.pg, self.device, self.label = pg, device, label
+        self.block_sizes = tuple(block_size(rows, pg.size) for rows in feature_hash_sizes)
+        self.has_feature_processor, self.need_pos = has_feature_processor, need_pos
+
+    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """This rank's features: ids are rows of its shards; samples by source rank; `features.values` must be real."""
+        group = group_of(self.pg, rank)
+        position = wants_positions(features, self.has_feature_processor, self.need_pos)
+        cut = await bucketize_features(
+            rank, features, self.block_sizes, group.size, position, device=self.device, label=self.label
+        )
+        route = Route(
+            group=group,
+            keys_per_rank=(len(features.keys),) * group.size,
+            keys=features.keys,
+            source_order=tuple(range(group.size)),
+            label=self.label,
+        )
+        return await exchange_features(rank, cut, route)
+
+
+class DpSparseFeaturesDist:
+    """Every rank holds every table: nothing is sent."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
+
+    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """The same features, where payload lives."""
+        batches = () if features.stride is None else (features.stride,)
+        return replace(features.to_payload(self.device or rank.device), batch_per_rank=batches)
+
+
+async def bucketize_features(
+    rank: Rank,
+    features: KeyedJagged,
+    block_sizes: Sequence[int],
+    buckets: int,
+    positions: bool,
+    *,
+    device: torch.device | None,
+    label: str,
+) -> KeyedJagged:
+    """All keys once for every bucket, bucket by bucket; with `positions` they stand in for the weights."""
+
+    def cut() -> Bucketized:
+        return block_bucketize(
+            features.lengths,
+            features.values,
+            block_sizes,
+            buckets,
+            weights=None if positions else features.weights,
+            bucketize_pos=positions,
+            batch_size_per_feature=features.stride_per_key,
+            device=device or rank.device,
+        )
+
+    weights = None if positions else features.weights
+    kernel = bucketize_kernel(features.lengths, features.values, buckets, weights, positions=positions)
+    done = await rank.compute(kernel, cut, label=f"{label}.bucketize")
+    by_rank = features.stride_per_key_per_rank
+    return KeyedJagged(
+        keys=features.keys * buckets,
+        values=done.values,
+        lengths=done.lengths,
+        weights=done.positions if positions else done.weights,
+        stride=features.stride,
+        stride_per_key_per_rank=None if by_rank is None else by_rank * buckets,
+    )
+
+
+def wants_positions(features: KeyedJagged, has_feature_processor: bool, need_pos: bool) -> bool:
+    """Whether positions travel as weights; says so when that drops weights of the user's."""
+    if features.weights is None:
+        return has_feature_processor
+    if need_pos:
+        warnings.warn("need_pos: positions are sent in place of the features' own weights", UserWarning, stacklevel=2)
+    return need_pos
+
+
+def staggered_shuffle(features_per_node: Sequence[int], local_size: int) -> tuple[int, ...]:
+    """Bucketized keys (bucket-major) in the order of their receivers: host by host, local rank by local rank."""
+    total = sum(features_per_node)
+    order, start = [], 0
+    for count in features_per_node:
+        order += [bucket * total + start + key for bucket in range(local_size) for key in range(count)]
+        start += count
+    return tuple(order)
+
+
+def staggered_sources(hosts: int, local_size: int) -> tuple[int, ...]:
+    """Source ranks by local rank, then by host: a reduce-scatter in the host then cuts between local ranks."""
+    return tuple(host * local_size + local for local in range(local_size) for host in range(hosts))
+
+
+def block_size(rows: int, buckets: int) -> int:
+    """Rows of each bucket but the last ones: rows / buckets, rounded up."""
+    return -(-rows // buckets)
+
+
+def group_of(pg: Group, rank: Rank) -> Group:
+    """The ranks of `pg` on the stream of `rank`: its own world where that is meant."""
+    return rank.world if pg.ranks == rank.world.ranks else pg
+
+
+def _hosts(pg: Group, local_size: int) -> int:
+    if local_size < 1 or pg.size % local_size:
+        raise ValueError(f"local_size = {local_size}: expected a divisor of the group's size {pg.size}")
+    return pg.size // local_size
+
+
+def _check(name: str, given: int, expected: int) -> None:
+    if given != expected:
+        raise ValueError(f"{name} has {given} items, expected {expected}")

@@ -1,0 +1,170 @@
+"""Ragged lists of ids by feature and sample, and how they are cut and joined; sending them is left to the exchanges.
+
+Sizes are always real: `lengths` lives where values can be read. `values` and `weights` may live on the meta device, and
+nothing here then reads them: every result has the shape that it would have with values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedJagged:
+    """For every key (feature) and sample a bag of ids.
+
+    `values` [ids] and `weights` [ids] (or none) hold the bags one after the other, key-major: all samples of the first
+    key, then of the second. `lengths` [sum of `stride_per_key`] holds the bags' sizes in the same order. Every key has
+    `stride` samples, unless `stride_per_key_per_rank` says how many for each key, by source, in the order in which
+    they lie; `stride` is None then. `batch_per_rank` is how many samples came from each rank, by group rank; an
+    exchange fills it, and the output exchange needs it to send the pooled rows home.
+
+    Raises:
+        ValueError: the parts do not fit each other.
+    """
+
+    keys: tuple[str, ...]
+    values: Tensor
+    lengths: Tensor
+    weights: Tensor | None = None
+    stride: int | None = None
+    stride_per_key_per_rank: tuple[tuple[int, ...], ...] | None = None
+    batch_per_rank: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.stride is None) == (self.stride_per_key_per_rank is None):
+            raise ValueError("KeyedJagged: give either stride or stride_per_key_per_rank")
+        strides = self.stride_per_key
+        if len(strides) != len(self.keys):
+            raise ValueError(f"KeyedJagged: {len(strides)} keys have strides, expected {len(self.keys)}")
+        if self.lengths.numel() != sum(strides):
+            raise ValueError(
+                f"KeyedJagged: {self.lengths.numel()} lengths, expected {sum(strides)}, the sum of strides"
+            )
+        if self.weights is not None and self.weights.numel() != self.values.numel():
+            raise ValueError(
+                f"KeyedJagged: {self.weights.numel()} weights, expected {self.values.numel()}, the number of ids"
+            )
+
+    @property
+    def stride_per_key(self) -> tuple[int, ...]:
+        """Samples of each key."""
+        if self.stride_per_key_per_rank is None:
+            assert self.stride is not None
+            return (self.stride,) * len(self.keys)
+        return tuple(sum(strides) for strides in self.stride_per_key_per_rank)
+
+    def offsets(self) -> Tensor:
+        """Where each bag starts, and at the end the number of ids: int64 [lengths + 1], where `lengths` lives."""
+        return offsets_of(self.lengths)
+
+    def length_per_key(self) -> list[int]:
+        """Ids of each key; reads `lengths`."""
+        return chunk_sums(self.lengths, self.stride_per_key)
+
+    def to_payload(self, device: torch.device) -> KeyedJagged:
+        """The same with `values` and `weights` on `device`; towards meta only the shapes go."""
+        if self.values.device == device:
+            return self
+        weights = None if self.weights is None else self.weights.to(device)
+        return replace(self, values=self.values.to(device), weights=weights)
+
+    def permute(self, order: Sequence[int]) -> KeyedJagged:
+        """The keys at the positions `order`, in that order; a position may come twice, or not at all."""
+        sizes = self.length_per_key()
+        by_rank = self.stride_per_key_per_rank
+        return replace(
+            self,
+            keys=tuple(self.keys[index] for index in order),
+            values=take_chunks(self.values, sizes, order),
+            lengths=take_chunks(self.lengths, self.stride_per_key, order),
+            weights=None if self.weights is None else take_chunks(self.weights, sizes, order),
+            stride_per_key_per_rank=None if by_rank is None else tuple(by_rank[index] for index in order),
+        )
+
+    def select(self, keys: Sequence[str]) -> KeyedJagged:
+        """The keys named, in that order.
+
+        Raises:
+            ValueError: a key is not there.
+        """
+        return self.permute(self.positions(keys))
+
+    def positions(self, keys: Sequence[str]) -> list[int]:
+        """Where the keys named stand.
+
+        Raises:
+            ValueError: a key is not there.
+        """
+        position = {key: index for index, key in enumerate(self.keys)}
+        missing = [key for key in keys if key not in position]
+        if missing:
+            raise ValueError(f"KeyedJagged: no key {missing[0]!r}; there are {', '.join(self.keys) or 'none'}")
+        return [position[key] for key in keys]
+
+    def split(self, counts: Sequence[int]) -> list[KeyedJagged]:
+        """Cut by keys: the first `counts[0]` keys, the next `counts[1]`, and so on.
+
+        Raises:
+            ValueError: the counts do not add up to the number of keys.
+        """
+        if sum(counts) != len(self.keys):
+            raise ValueError(f"KeyedJagged: split into {list(counts)} keys, but there are {len(self.keys)}")
+        parts, start = [], 0
+        for count in counts:
+            parts.append(self.permute(range(start, start + count)))
+            start += count
+        return parts
+
+
+def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
+    """All keys of all parts in one, in order; the samples must be the same ones.
+
+    Raises:
+        ValueError: no parts, different strides, or weights in some parts only.
+    """
+    if not parts:
+        raise ValueError("concat: expected at least one KeyedJagged")
+    first = parts[0]
+    kinds = {(part.stride, part.weights is None) for part in parts}
+    if len(kinds) > 1:
+        raise ValueError("concat: all parts must have the same stride, and weights in all or in none")
+    weights = [part.weights for part in parts if part.weights is not None]
+    return replace(
+        first,
+        keys=tuple(key for part in parts for key in part.keys),
+        values=torch.cat([part.values for part in parts]),
+        lengths=torch.cat([part.lengths for part in parts]),
+        weights=torch.cat(weights) if weights else None,
+        stride_per_key_per_rank=None
+        if first.stride_per_key_per_rank is None
+        else tuple(strides for part in parts for strides in part.stride_per_key_per_rank or ()),
+    )
+
+
+def offsets_of(lengths: Tensor) -> Tensor:
+    """Exclusive prefix sums with the total at the end: int64 [lengths + 1]."""
+    offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64, device=lengths.device)
+    torch.cumsum(lengths, 0, out=offsets[1:])
+    return offsets
+
+
+def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
+    """What consecutive chunks of `lengths`, of the given sizes, add up to."""
+    bounds = offsets_of(torch.tensor(list(sizes), dtype=torch.int64)).to(lengths.device)
+    ends: Tensor = offsets_of(lengths)[bounds]
+    sums: list[int] = ends.diff().tolist()
+    return sums
+
+
+def take_chunks(tensor: Tensor, sizes: Sequence[int], order: Sequence[int]) -> Tensor:
+    """Consecutive chunks of `tensor`, of the given sizes, in another order; on meta only the shape."""
+    if tensor.is_meta:
+        return tensor.new_empty(sum(sizes[index] for index in order))
+    chunks = torch.split_with_sizes(tensor, list(sizes)) if sizes else ()
+    taken = [chunks[index] for index in order]
+    return torch.cat(taken) if taken else tensor.new_empty(0)

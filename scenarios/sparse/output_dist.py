@@ -1,0 +1,213 @@
+"""The pooled output exchanges, there and back: rows of embeddings to their samples; lookups are left to programs.
+
+A forward gives [batch, dims of all features of the group]; which columns are whose is said by each class. Every
+backward is the exact transpose of its forward: gradients are moved and copied, never divided by the number of ranks.
+`batch_per_rank` is what the input exchange found; batches may differ by rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scenarios.calls import dtype_name, size_bytes
+from scenarios.rank import Group, Kernel, Rank
+from scenarios.sparse.feature_exchange import permute_kernel
+from scenarios.sparse.input_dist import staggered_sources
+
+LABEL = "output_dist"
+LABEL_BACKWARD = "output_dist_backward"
+
+
+class PooledEmbeddingDist(Protocol):
+    """What all have in common; the arguments of `backward` are those of the forward that it undoes."""
+
+    async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """`pooled` [samples of all ranks, dims of this rank's keys], samples as the input exchange ordered them."""
+        ...
+
+    async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """`grad` [batch, dims of all keys] to the gradient of `pooled`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwRwPooledEmbeddingDist:
+    """Partial sums are reduce-scattered in the host, then exchanged across hosts; columns come host by host.
+
+    `dim_sum_per_node[n]` is the width of host n's features.
+    """
+
+    dim_sum_per_node: tuple[int, ...]
+    label: str = ""
+
+    async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """As the protocol says."""
+        chunks, mine = _staggered(rank, batch_per_rank)
+        label = self.label + LABEL
+        summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label)
+        return await rows_home(rank, rank.cross, summed, mine, self.dim_sum_per_node, label)
+
+    async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """As the protocol says."""
+        chunks, mine = _staggered(rank, batch_per_rank)
+        label = self.label + LABEL_BACKWARD
+        rows = await rows_back(rank, rank.cross, grad, mine, self.dim_sum_per_node, label)
+        return await copy_to_all(rank, rank.intra, rows, chunks, label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwPooledEmbeddingDist:
+    """One all-to-all: each rank's rows to the samples' ranks; columns come rank by rank.
+
+    `dim_sum_per_rank[r]` is the width of rank r's features.
+    """
+
+    dim_sum_per_rank: tuple[int, ...]
+    label: str = ""
+
+    async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """As the protocol says."""
+        return await rows_home(rank, rank.world, pooled, batch_per_rank, self.dim_sum_per_rank, self.label + LABEL)
+
+    async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """As the protocol says."""
+        label = self.label + LABEL_BACKWARD
+        return await rows_back(rank, rank.world, grad, batch_per_rank, self.dim_sum_per_rank, label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RwPooledEmbeddingDist:
+    """Partial sums are reduce-scattered over all ranks; columns stand in the order of the features."""
+
+    label: str = ""
+
+    async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """As the protocol says."""
+        return await sum_to_owner(rank, rank.world, pooled, batch_per_rank, self.label + LABEL)
+
+    async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """As the protocol says."""
+        return await copy_to_all(rank, rank.world, grad, batch_per_rank, self.label + LABEL_BACKWARD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DpPooledEmbeddingDist:
+    """Each rank pooled its own samples: nothing moves. The tables' gradients are for the program to all-reduce."""
+
+    async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """`pooled` itself."""
+        return pooled
+
+    async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
+        """`grad` itself."""
+        return grad
+
+
+async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], label: str) -> Tensor:
+    """Rows [sum of counts, dims], summed over the group; each member keeps its chunk [counts[member], dims].
+
+    Even chunks are one reduce-scatter. torch.distributed has none for uneven ones: they are exchanged and summed here,
+    which moves the same bytes as a direct reduce-scatter.
+    """
+    mine = counts[group.index(rank.rank)]
+    if group.size == 1:
+        return rows
+    if rows.numel() == 0:
+        return rows.new_empty(mine, rows.shape[1])
+    rows = rows.contiguous()
+    if min(counts) == max(counts):
+        output = rows.new_empty(mine, rows.shape[1])
+        return await rank.reduce_scatter_tensor(output, rows, group=group, label=f"{label}.reduce_scatter")
+    parts = rows.new_empty(group.size * mine, rows.shape[1])
+    each = [mine] * group.size
+    await rank.all_to_all_single(parts, rows, each, counts, group, label=f"{label}.reduce_scatter")
+    by_member = parts.view(group.size, mine, rows.shape[1])
+    return await rank.compute(_sum_kernel(parts, group.size), _sum_parts, by_member, label=f"{label}.sum")
+
+
+async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], label: str) -> Tensor:
+    """The transpose of `sum_to_owner`: every member gets all chunks [sum of counts, dims], in group order."""
+    if group.size == 1:
+        return rows
+    output = rows.new_empty(sum(counts), rows.shape[1])
+    if output.numel() == 0:
+        return output
+    rows = rows.contiguous()
+    if min(counts) == max(counts):
+        return await rank.all_gather_into_tensor(output, rows, group, label=f"{label}.all_gather")
+    copies = await rank.compute(
+        permute_kernel(*[rows] * group.size), rows.repeat, group.size, 1, label=f"{label}.repeat"
+    )
+    each = [rows.shape[0]] * group.size
+    return await rank.all_to_all_single(output, copies, counts, each, group, label=f"{label}.all_gather")
+
+
+async def rows_home(
+    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], dims: Sequence[int], label: str
+) -> Tensor:
+    """Rows [sum of counts, dims[me]] go to the members whose samples they are: [counts[me], sum of dims]."""
+    if group.size == 1:
+        return rows
+    me = group.index(rank.rank)
+    receives = [counts[me] * width for width in dims]
+    arrived = rows.new_empty(sum(receives))
+    if sum(counts) * sum(dims):
+        sends = [count * dims[me] for count in counts]
+        flat = rows.contiguous().view(-1)
+        await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
+    return await rank.compute(
+        permute_kernel(arrived), _side_by_side, arrived, counts[me], dims, label=f"{label}.columns"
+    )
+
+
+async def rows_back(
+    rank: Rank, group: Group, grad: Tensor, counts: Sequence[int], dims: Sequence[int], label: str
+) -> Tensor:
+    """The transpose of `rows_home`: [counts[me], sum of dims] to [sum of counts, dims[me]]."""
+    if group.size == 1:
+        return grad
+    me = group.index(rank.rank)
+    flat = await rank.compute(permute_kernel(grad), _one_after_the_other, grad, dims, label=f"{label}.columns")
+    arrived = grad.new_empty(sum(counts) * dims[me])
+    if sum(counts) * sum(dims):
+        receives, sends = [count * dims[me] for count in counts], [counts[me] * width for width in dims]
+        await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
+    return arrived.view(sum(counts), dims[me])
+
+
+def _staggered(rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Samples of all hosts by local rank, and of each host for this local rank."""
+    hosts, local = rank.cross.size, rank.intra.size
+    batches = [batch_per_rank[source] for source in staggered_sources(hosts, local)]
+    by_local = [batches[start : start + hosts] for start in range(0, len(batches), hosts)]
+    return [sum(part) for part in by_local], by_local[rank.local_rank]
+
+
+def _side_by_side(flat: Tensor, rows: int, dims: Sequence[int]) -> Tensor:
+    parts = torch.split_with_sizes(flat, [rows * width for width in dims])
+    return torch.cat([part.view(rows, width) for part, width in zip(parts, dims, strict=True)], dim=1)
+
+
+def _one_after_the_other(grad: Tensor, dims: Sequence[int]) -> Tensor:
+    ends = list(accumulate(dims))
+    return torch.cat([grad[:, end - width : end].reshape(-1) for end, width in zip(ends, dims, strict=True)])
+
+
+def _sum_parts(parts: Tensor) -> Tensor:
+    return parts.sum(0)
+
+
+def _sum_kernel(parts: Tensor, count: int) -> Kernel:
+    return Kernel(
+        kind="elementwise",
+        flops=float(parts.numel() * (count - 1) / count),
+        bytes_read=float(size_bytes(parts)),
+        bytes_written=size_bytes(parts) / count,
+        dtype=dtype_name(parts),
+    )

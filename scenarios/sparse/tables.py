@@ -1,0 +1,187 @@
+"""Tables and the places of their shards, checked against their sharding types; the exchanges are left to `groups`.
+
+Behaves as TorchRec 1.8.0's shard shapes: rows are cut into blocks of rows / ranks, rounded up; the last may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from scenarios.scenario import ShardingType
+from scenarios.sparse.input_dist import block_size
+from scenarios.trace import PlanRow
+
+Kind = Literal["replicated", "by_rank", "by_host", "by_row"]
+
+# How the exchanges see each sharding type: cutting by columns only makes more pieces.
+KINDS: dict[str, Kind] = {
+    "data_parallel": "replicated",
+    "table_wise": "by_rank",
+    "column_wise": "by_rank",
+    "table_column_wise": "by_rank",
+    "table_row_wise": "by_host",
+    "grid_shard": "by_host",
+    "row_wise": "by_row",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableShard:
+    """One shard: whose it is, and which rows and columns."""
+
+    rank: int
+    row_offset: int
+    rows: int
+    column_offset: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedTable:
+    """A table and its shards, in the planner's order. Its feature has the same name."""
+
+    name: str
+    rows: int
+    dim: int
+    sharding_type: ShardingType
+    shards: tuple[TableShard, ...]
+    has_feature_processor: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Columns of a table, with all its rows: what travels as one key."""
+
+    table: str
+    rows: int
+    column_offset: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """All tables of one sharding type: `pieces[owner]`, where an owner is `span` consecutive ranks.
+
+    An owner's ranks cut each piece's rows into `buckets` blocks, or all hold it whole (`buckets` is 1).
+    """
+
+    sharding_type: ShardingType
+    kind: Kind
+    span: int
+    buckets: int
+    pieces: tuple[tuple[Piece, ...], ...]
+    has_feature_processor: bool
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Columns of each owner."""
+        return tuple(sum(piece.columns for piece in owned) for owned in self.pieces)
+
+
+def tables_of_plan(plan: Iterable[PlanRow], feature_processors: Sequence[str] = ()) -> tuple[ShardedTable, ...]:
+    """The tables that a plan describes, in the order of their first rows; `feature_processors` names tables."""
+    found: dict[str, list[PlanRow]] = {}
+    for row in plan:
+        found.setdefault(row.table, []).append(row)
+    return tuple(
+        ShardedTable(
+            name=name,
+            rows=max(row.row_offset + row.rows for row in rows),
+            dim=max(row.column_offset + row.columns for row in rows),
+            sharding_type=cast(ShardingType, rows[0].sharding_type),
+            shards=tuple(_shard(row) for row in sorted(rows, key=lambda row: row.shard)),
+            has_feature_processor=name in feature_processors,
+        )
+        for name, rows in found.items()
+    )
+
+
+def layouts(tables: Sequence[ShardedTable], world_size: int, local_world_size: int) -> tuple[Layout, ...]:
+    """One layout a sharding type, in the order in which the types first come.
+
+    Raises:
+        ValueError: shards that are not laid out as their sharding type says.
+    """
+    types = dict.fromkeys(table.sharding_type for table in tables)
+    return tuple(
+        _layout(kind, [table for table in tables if table.sharding_type == kind], world_size, local_world_size)
+        for kind in types
+    )
+
+
+def _shard(row: PlanRow) -> TableShard:
+    return TableShard(
+        rank=row.rank,
+        row_offset=row.row_offset,
+        rows=row.rows,
+        column_offset=row.column_offset,
+        columns=row.columns,
+    )
+
+
+def _layout(sharding_type: ShardingType, tables: Sequence[ShardedTable], world_size: int, local: int) -> Layout:
+    kind = KINDS[sharding_type]
+    span = {"by_rank": 1, "by_host": local}.get(kind, world_size)
+    buckets = {"by_host": local, "by_row": world_size}.get(kind, 1)
+    owned: list[list[Piece]] = [[] for _ in range(world_size // span)]
+    for table in tables:
+        each = world_size if kind == "replicated" else buckets
+        for start in range(0, len(table.shards), each):
+            owner, piece = _piece(table, table.shards[start : start + each], span, buckets)
+            owned[owner].append(piece)
+        _check_columns(table, [shard for shard in table.shards[::each]])
+    return Layout(
+        sharding_type=sharding_type,
+        kind=kind,
+        span=span,
+        buckets=buckets,
+        pieces=tuple(tuple(pieces) for pieces in owned),
+        has_feature_processor=any(table.has_feature_processor for table in tables),
+    )
+
+
+def _piece(table: ShardedTable, shards: Sequence[TableShard], span: int, buckets: int) -> tuple[int, Piece]:
+    """The owner and the piece that these shards make up; a shard a rank of the owner, in order."""
+    first = shards[0]
+    owner = first.rank // span
+    block = block_size(table.rows, buckets)
+    for index, rank in enumerate(range(owner * span, (owner + 1) * span)):
+        start = min(index * block, table.rows) if buckets > 1 else 0
+        end = min(start + block, table.rows)
+        wanted = (rank, start, end, first.column_offset, first.columns)
+        if index >= len(shards) or _place(shards[index], table.rows) != wanted:
+            raise ValueError(
+                f"table {table.name!r} ({table.sharding_type}): {_describe(shards, index)},"
+                f" expected rows {start} to {end} on rank {rank}"
+            )
+    return owner, Piece(table=table.name, rows=table.rows, column_offset=first.column_offset, columns=first.columns)
+
+
+def _place(shard: TableShard, rows: int) -> tuple[int, int, int, int, int]:
+    """An empty shard may say any offset: it lies at the table's end."""
+    start = shard.row_offset if shard.rows else rows
+    return shard.rank, start, start + shard.rows, shard.column_offset, shard.columns
+
+
+def _describe(shards: Sequence[TableShard], index: int) -> str:
+    if index >= len(shards):
+        return "a shard is missing"
+    shard = shards[index]
+    return f"rows {shard.row_offset} to {shard.row_offset + shard.rows} on rank {shard.rank}"
+
+
+def _check_columns(table: ShardedTable, firsts: Sequence[TableShard]) -> None:
+    """The pieces' columns follow each other and make up the table."""
+    end = 0
+    for shard in sorted(firsts, key=lambda shard: shard.column_offset):
+        if shard.column_offset != end:
+            break
+        end += shard.columns
+    else:
+        if end == table.dim:
+            return
+    raise ValueError(
+        f"table {table.name!r} ({table.sharding_type}): its shards hold columns 0 to {end}, expected 0 to {table.dim}"
+    )

@@ -1,0 +1,160 @@
+"""Quantities as people write them ("400 Gbit/s") to plain numbers and back; what a quantity is for is left to others.
+
+Nothing else in the project knows units: past this door everything is bytes, bytes/s, ns, flop and flop/s. The rules of
+prefixes and dimensions are pint's, over a vocabulary of our own that has no `b`, so that bits must be spelt out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pint import UnitRegistry
+
+_NUMBER = r"[+-]?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?"  # bounded, so that no text can cost much to read
+_UNIT = r"[A-Za-zµμ]+(?:\s*/\s*[A-Za-zµμ]+)?"
+_WRITTEN = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})\s*")
+
+_VOCABULARY = (
+    "byte = [information] = B",
+    "bit = byte / 8",
+    "second = [time] = s",
+    "minute = 60 * second = min",
+    "hour = 60 * minute = h",
+    "flop = [arithmetic] = FLOP",
+    *("nano- = 1e-9 = n-", "micro- = 1e-6 = u- = µ- = μ-", "milli- = 1e-3 = m-"),
+    *("kilo- = 1e3 = k-", "mega- = 1e6 = M-", "giga- = 1e9 = G-"),
+    *("tera- = 1e12 = T-", "peta- = 1e15 = P-", "exa- = 1e18 = E-"),
+    *(
+        "kibi- = 2**10 = Ki-",
+        "mebi- = 2**20 = Mi-",
+        "gibi- = 2**30 = Gi-",
+        "tebi- = 2**40 = Ti-",
+        "pebi- = 2**50 = Pi-",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A kind of quantity: what people call it, how they write one, and the unit in which code counts it."""
+
+    noun: str
+    example: str
+    unit: str
+
+    @property
+    def expected(self) -> str:
+        """The phrase of an error sentence."""
+        return f"{self.noun} such as '{self.example}'"
+
+
+RATE = Quantity(noun="a rate", example="400 Gbit/s", unit="byte/second")
+SIZE = Quantity(noun="a size", example="80 GiB", unit="byte")
+TIME = Quantity(noun="a time", example="3 us", unit="nanosecond")
+FLOP_RATE = Quantity(noun="a compute rate", example="67 TFLOP/s", unit="flop/second")
+FLOPS = Quantity(noun="an amount of arithmetic", example="250 GFLOP", unit="flop")
+
+
+def parse(text: str, kind: Quantity) -> Fraction:
+    """The exact number of `kind.unit` that `text` says.
+
+    Raises:
+        ValueError: no number with a known unit of the right dimension; the message is `kind.expected`.
+    """
+    match = _WRITTEN.fullmatch(text)
+    factor = _factor(match[2], kind.unit) if match else None
+    if match is None or factor is None:
+        raise ValueError(kind.expected)
+    return Fraction(match[1]) * factor
+
+
+def parse_rate(text: str) -> float:
+    """Bytes per second of "400 Gbit/s" or "25 GB/s"; ValueError as in `parse`."""
+    return float(parse(text, RATE))
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "80 GiB", rounded to whole ones; ValueError as in `parse`."""
+    return round(parse(text, SIZE))
+
+
+def parse_time(text: str) -> int:
+    """Nanoseconds of "3 us", rounded to whole ones; ValueError as in `parse`."""
+    return round(parse(text, TIME))
+
+
+def parse_flop_rate(text: str) -> float:
+    """Floating point operations per second of "67 TFLOP/s"; ValueError as in `parse`."""
+    return float(parse(text, FLOP_RATE))
+
+
+def parse_flops(text: str) -> float:
+    """Floating point operations of "250 GFLOP"; ValueError as in `parse`."""
+    return float(parse(text, FLOPS))
+
+
+def format_bytes(size_bytes: float) -> str:
+    """For people, three digits: 1536 -> "1.5 KiB"."""
+    return _scaled(size_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """For people, three digits: 5e10 -> "50 GB/s"."""
+    return _scaled(bytes_per_s, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
+
+
+def format_ns(time_ns: float) -> str:
+    """For people, three digits: 3210 -> "3.21 us"."""
+    return _scaled(time_ns, 1000, ("ns", "us", "ms", "s"))
+
+
+def format_flops(flops: float) -> str:
+    """For people, three digits: 2.5e11 -> "250 GFLOP"."""
+    return _scaled(flops, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"))
+
+
+def format_flop_rate(flops_per_s: float) -> str:
+    """For people, three digits: 6.7e13 -> "67 TFLOP/s"."""
+    return f"{format_flops(flops_per_s)}/s"
+
+
+@lru_cache(maxsize=1)
+def _registry() -> UnitRegistry[Fraction]:
+    from pint import UnitRegistry  # noqa: PLC0415 - takes longer to import than everything else here together
+
+    registry: UnitRegistry[Fraction] = UnitRegistry(None, non_int_type=Fraction)
+    for definition in _VOCABULARY:
+        registry.define(definition)
+    return registry
+
+
+@lru_cache(maxsize=256)
+def _factor(unit: str, target: str) -> Fraction | None:
+    """How many `target` one `unit` is; None when there is no such unit or it measures something else."""
+    from pint.errors import PintError  # noqa: PLC0415 - see _registry
+
+    registry = _registry()
+    try:
+        return Fraction(registry.convert(Fraction(1), registry.parse_units(unit), registry.parse_units(target)))
+    except (PintError, ValueError, OverflowError):  # the latter two for "nan" and "inf", numbers to pint
+        return None
+
+
+def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+    if number < 0:
+        return f"-{_scaled(-number, base, units)}"
+    step = 0
+    while step + 1 < len(units) and float(_three_digits(number / base**step)) >= base:
+        step += 1
+    return f"{_three_digits(number / base**step)} {units[step]}"
+
+
+def _three_digits(number: float) -> str:
+    decimals = next((2 - power for power in (0, 1) if number < 10 ** (power + 1)), 0)
+    text = f"{number:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text

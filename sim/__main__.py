@@ -1,0 +1,78 @@
+"""A hallway: a scenario file in, a predicted run out: loaded, simulated, stored, shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from scenarios.errors import ProgramError
+from scenarios.load import load
+from scenarios.mistakes import report_mistakes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command. 0: done; 1: the program went wrong; 2: a mistake in the scenario; 130: interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _predict(options)
+    except ProgramError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m sim", description="Predict how long a scenario's steps take.")
+    parser.add_argument("scenario", type=Path, help="a scenario file (docs/scenario.md)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder; default: a new one in runs/")
+    parser.add_argument("--json", action="store_true", help="print all tables as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
+    overrides = parser.add_argument_group("in place of what the scenario says")
+    overrides.add_argument("--steps", type=int)
+    overrides.add_argument("--seed", type=int)
+    overrides.add_argument("--batch-size", type=int, help="samples a rank")
+    overrides.add_argument("--library", help="gloo or nccl")
+    overrides.add_argument("--payload", help="values or sizes")
+    overrides.add_argument("--fidelity", help="flows or links")
+    return parser
+
+
+_OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity")
+
+
+def _predict(options: argparse.Namespace) -> int:
+    given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
+    with report_mistakes():
+        scenario = load(options.scenario, given)
+        # Only now, so that a bad file is reported at once: these load torch.
+        from scenarios.programs import build
+        from sim.run import simulate
+
+        program = build(scenario)
+    recording = simulate(scenario, program)
+    from reports import store, tables, text
+    from reports.errors import ReportError
+    from reports.run import Run
+
+    try:
+        folder = store.write(recording, options.out or store.fresh_folder("runs", f"{scenario.name}-sim"))
+    except ReportError as error:
+        print(error, file=sys.stderr)
+        return 2
+    run = Run.of(recording)
+    if options.json:
+        json.dump(tables.as_json(run), sys.stdout, indent=1, allow_nan=False)
+        print()
+    elif not options.quiet:
+        text.show(tables.summarize(run), sys.stdout)
+    if not options.json:
+        print(f"run folder: {folder}" if not options.quiet else folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""gloo's collectives as message schedules (torch 2.13, TCP); what it takes to play them is left to the engine.
+
+Bytes agree with the kernel's counters (tests/data/gloo_wire_bytes.json), the order of posts with a trace of gloo's
+system calls. Every `calls` is in group-rank order, except that a send or recv is given as its two calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from sim.collectives import gloo_totals
+from sim.collectives.schedule import Copy, Reduce, Schedule, Script, Totals, WaitRecv, WaitSend, Writer
+from sim.collectives.segments import Segments, all_reduce_segments, reduce_segments
+
+if TYPE_CHECKING:
+    from scenarios.calls import Call
+
+Calls: TypeAlias = "Sequence[Call]"
+
+
+def schedule(calls: Calls) -> Schedule:
+    """Every member's script.
+
+    Of a `gather` each call's bytes_in is its contribution, of a `scatter` each call's bytes_out its share, and the
+    root's other side is the sum; of a `reduce` bytes_in is the buffer, on every member.
+    """
+    if calls[0].op in ("send", "recv"):
+        return _point_to_point(calls)
+    write = _SCRIPTS[calls[0].op]
+    return Schedule(scripts=tuple(write(calls, rank) for rank in range(len(calls))))
+
+
+def script(call: Call) -> Script:
+    """One member's script from its own call alone, so that it can begin before the others have come."""
+    member = call.group.index(call.rank)
+    if call.op in ("send", "recv"):
+        return _point_to_point([call]).scripts[member]
+    assert call.op not in ("gather", "scatter"), f"{call.op}: the root's script needs every member's call"
+    return _SCRIPTS[call.op]([call] * call.group.size, member)
+
+
+def totals(calls: Calls) -> Totals:
+    """`schedule.totals(schedule(calls))` without the schedule: in the order of the pairs that exchange something.
+
+    `latency_steps` of the rings are an upper bound where the buffer leaves segments empty (fewer than 2p elements,
+    or a last chunk that rounding emptied).
+    """
+    return gloo_totals.totals(calls)
+
+
+def _all_reduce(calls: Calls, rank: int) -> Script:
+    writer = Writer()
+    _write_all_reduce(writer, calls[rank], rank, len(calls))
+    return writer.script()
+
+
+def _reduce_scatter(calls: Calls, rank: int) -> Script:
+    """An all_reduce of a copy of the input, of which one share is kept."""
+    writer = Writer()
+    writer.work(Copy(calls[rank].bytes_in))
+    _write_all_reduce(writer, calls[rank], rank, len(calls))
+    writer.work(Copy(calls[rank].bytes_out))
+    return writer.script()
+
+
+def _write_all_reduce(writer: Writer, call: Call, rank: int, ranks: int) -> None:
+    """Reduce-scatter, then all-gather of the reduced chunks, both to the left."""
+    if ranks == 1 or call.bytes_in == 0:
+        return
+    parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
+    steps = parts.count - parts.per_chunk
+    _ring_left(writer, parts, rank, rank + 1, steps, reduces=True)
+    _ring_left(writer, parts, rank, rank, steps, reduces=False)
+
+
+def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, steps: int, *, reduces: bool) -> None:
+    """Sends segments from `first_chunk` on to rank-1 and receives those a chunk further from rank+1.
+
+    Two of each are in flight; what is empty is skipped.
+    """
+    left, right = (rank - 1) % parts.ranks, (rank + 1) % parts.ranks
+    sizes, start = 3 * parts.sizes_bytes(), first_chunk * parts.per_chunk
+    sends = sizes[start : start + steps]
+    recvs = sizes[start + parts.per_chunk : start + parts.per_chunk + steps]
+    flying: list[tuple[int, WaitRecv | None, WaitSend | None]] = []
+    for send_bytes, recv_bytes in zip(sends, recvs, strict=True):
+        if len(flying) == 2:
+            _settle(writer, *flying.pop(0), reduces)
+        arrival = writer.recv(right, recv_bytes) if recv_bytes else None
+        departure = writer.send(left, send_bytes) if send_bytes else None
+        flying.append((recv_bytes, arrival, departure))
+    for step in flying:
+        _settle(writer, *step, reduces)
+
+
+def _settle(
+    writer: Writer, recv_bytes: int, arrival: WaitRecv | None, departure: WaitSend | None, reduces: bool
+) -> None:
+    if arrival:
+        writer.wait(arrival)
+        if reduces:
+            writer.work(Reduce(recv_bytes))
+    if departure:
+        writer.wait(departure)
+
+
+def _reduce(calls: Calls, rank: int) -> Script:
+    """A ring to the left until all but two segments have been sent, then every chunk to the root.
+
+    With more than two segments a chunk the ring runs longer than it needs to: gloo sends those bytes all the same.
+    """
+    call, ranks, writer = calls[rank], len(calls), Writer()
+    if ranks == 1 or call.bytes_in == 0:
+        return ()
+    parts = reduce_segments(call.bytes_in, call.element_size, ranks)
+    _ring_left(writer, parts, rank, rank + 1, parts.count - 2, reduces=True)
+    if rank == call.root:
+        others = [(peer, parts.chunk_bytes(peer)) for peer in range(ranks) if peer != rank]
+        writer.wait(*[writer.recv(peer, size_bytes) for peer, size_bytes in others if size_bytes])
+    elif parts.chunk_bytes(rank):
+        writer.wait(writer.send(call.root, parts.chunk_bytes(rank)))
+    return writer.script()
+
+
+def _all_gather(calls: Calls, rank: int) -> Script:
+    """A ring to the right in half chunks, two in flight, on a flat buffer that is copied to the output at the end."""
+    own_bytes, ranks, writer = calls[rank].bytes_in, len(calls), Writer()
+    writer.work(Copy(own_bytes))
+    left, right = (rank - 1) % ranks, (rank + 1) % ranks
+    halves = (own_bytes // 2, own_bytes - own_bytes // 2)
+    flying: list[tuple[WaitSend, WaitRecv]] = []
+    for step in range(2 * (ranks - 1) if own_bytes else 0):
+        if len(flying) == 2:
+            writer.wait(*flying.pop(0))
+        flying.append((writer.send(right, halves[step % 2]), writer.recv(left, halves[step % 2])))
+    for waits in flying:
+        writer.wait(*waits)
+    writer.work(Copy(ranks * own_bytes))
+    return writer.script()
+
+
+def _broadcast(calls: Calls, rank: int) -> Script:
+    """A binomial tree: who has the whole buffer in round i sends it 2**i ranks further, counted from the root."""
+    call, ranks, writer = calls[rank], len(calls), Writer()
+    size_bytes, place = call.bytes_in + call.bytes_out, (rank - call.root) % len(calls)
+    first_round = place.bit_length()
+    if place:
+        parent = place - (1 << (first_round - 1))
+        writer.wait(writer.recv((parent + call.root) % ranks, size_bytes))
+    children = [place + (1 << i) for i in range(first_round, ranks.bit_length()) if place + (1 << i) < ranks]
+    writer.wait(*[writer.send((child + call.root) % ranks, size_bytes) for child in children])
+    return writer.script()
+
+
+def _gather(calls: Calls, rank: int) -> Script:
+    """All to the root at once, into a flat buffer that is copied to the output at the end."""
+    call, writer = calls[rank], Writer()
+    if rank != call.root:
+        writer.wait(writer.send(call.root, call.bytes_in))
+        return writer.script()
+    arrivals = [writer.recv(peer, calls[peer].bytes_in) for peer in range(len(calls)) if peer != rank]
+    writer.work(Copy(call.bytes_in))
+    writer.wait(*arrivals)
+    writer.work(Copy(sum(each.bytes_in for each in calls)))
+    return writer.script()
+
+
+def _scatter(calls: Calls, rank: int) -> Script:
+    """All from the root at once."""
+    call, writer = calls[rank], Writer()
+    if rank != call.root:
+        writer.wait(writer.recv(call.root, call.bytes_out))
+        return writer.script()
+    departures = [writer.send(peer, calls[peer].bytes_out) for peer in range(len(calls)) if peer != rank]
+    writer.work(Copy(call.bytes_out))
+    writer.wait(*departures)
+    return writer.script()
+
+
+def _all_to_all_single(calls: Calls, rank: int) -> Script:
+    writer = Writer()
+    _write_all_to_all(writer, calls[rank], rank)
+    return writer.script()
+
+
+def _all_to_all(calls: Calls, rank: int) -> Script:
+    """The list form packs its inputs into one buffer and unpacks its outputs from another."""
+    writer = Writer()
+    writer.work(Copy(calls[rank].bytes_in))
+    _write_all_to_all(writer, calls[rank], rank)
+    writer.work(Copy(calls[rank].bytes_out))
+    return writer.script()
+
+
+def _write_all_to_all(writer: Writer, call: Call, rank: int) -> None:
+    """Everything posted at once, empty messages too: the send to rank+i, then the receive from rank-i."""
+    ranks = len(call.send_bytes)
+    writer.work(Copy(call.send_bytes[rank]))
+    waits: list[WaitSend | WaitRecv] = []
+    for distance in range(1, ranks):
+        target, source = (rank + distance) % ranks, (rank - distance) % ranks
+        waits += (writer.send(target, call.send_bytes[target]), writer.recv(source, call.recv_bytes[source]))
+    writer.wait(*waits)
+
+
+def _barrier(calls: Calls, rank: int) -> Script:
+    """Dissemination: round i receives from 2**i ranks before and sends 2**i ranks further."""
+    ranks, writer = len(calls), Writer()
+    for distance in _powers_below(ranks):
+        arrival = writer.recv((rank - distance) % ranks, 0)
+        departure = writer.send((rank + distance) % ranks, 0)
+        writer.wait(arrival, departure)
+    return writer.script()
+
+
+def _powers_below(ranks: int) -> list[int]:
+    return [1 << i for i in range((ranks - 1).bit_length())]
+
+
+def _point_to_point(calls: Calls) -> Schedule:
+    """One message between the two callers; the other members of the group do nothing."""
+    scripts: list[Script] = [()] * calls[0].group.size
+    for call in calls:
+        writer = Writer()
+        posted = writer.send(call.root, call.bytes_in) if call.op == "send" else writer.recv(call.root, call.bytes_out)
+        writer.wait(posted)
+        scripts[call.group.index(call.rank)] = writer.script()
+    return Schedule(scripts=tuple(scripts))
+
+
+_SCRIPTS: dict[str, Callable[[Calls, int], Script]] = {
+    "all_reduce": _all_reduce,
+    "reduce_scatter_tensor": _reduce_scatter,
+    "all_gather_into_tensor": _all_gather,
+    "all_gather": _all_gather,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "gather": _gather,
+    "scatter": _scatter,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all_single,
+    "barrier": _barrier,
+}

@@ -1,0 +1,176 @@
+"""NCCL's collectives as phases of transfers between GPUs; the engine plays them on links that others use too.
+
+A first model, with Ring, Tree and grouped point-to-point. On an idle cluster a coupled phase takes what NCCL's own
+formula (`nccl_tuning`) says: its transfers are the payload times one factor, which stands for the protocol's flags
+and for all that NCCL's bandwidth tables take off the links' rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from sim.collectives import nccl_paths as paths
+from sim.collectives.nccl_tuning import P2P_LL_BYTES, Choice, NcclCosts, choose, p2p_latency_ns, ring_steps
+
+if TYPE_CHECKING:
+    from scenarios.calls import Call
+
+Calls: TypeAlias = "Sequence[Call]"
+Layout: TypeAlias = Sequence[int]
+
+LL_PAYLOAD_SHARE = 0.5
+BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """After `latency_ns` the transfers (source group rank, destination group rank, bytes on the link) all begin.
+
+    `coupled`: they are one pipeline and advance together, at the pace of the slowest; else each is a flow of its own.
+    """
+
+    latency_ns: int
+    transfers: tuple[tuple[int, int, float], ...]
+    coupled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclPlan:
+    """Phases one after the other.
+
+    `predicted_ns` is NCCL's own figure for it on an idle cluster; 0 where NCCL has none (point-to-point, one rank).
+    """
+
+    algorithm: str
+    protocol: str
+    phases: tuple[Phase, ...]
+    predicted_ns: float
+
+
+def plan(calls: Calls, layout: Layout, costs: NcclCosts) -> NcclPlan:
+    """What NCCL would do.
+
+    Args:
+        calls: by group rank; a send or recv is given as its two calls.
+        layout: the host of every group rank.
+        costs: the cluster's rates.
+    """
+    call = calls[0]
+    if len(layout) == 1:
+        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    if call.op in _GROUPED:
+        return _grouped(_GROUPED[call.op](calls), layout, costs)
+    op, size_bytes = _COLLECTIVES[call.op], _buffer_bytes(calls)
+    if size_bytes == 0:
+        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    members = paths.members_by_host(layout)
+    shape = paths.shape_of(members, costs)
+    choice = choose(op, size_bytes, shape, costs)
+    loads = _loads(op, call.root, choice, members, shape.rails)
+    return _pipelined(choice, loads, paths.idle_seconds(loads, members, costs))
+
+
+_COLLECTIVES = {
+    "all_reduce": "all_reduce",
+    "barrier": "all_reduce",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather": "all_gather",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+
+
+def _buffer_bytes(calls: Calls) -> int:
+    """What NCCL counts: the larger of a rank's two buffers."""
+    if calls[0].op == "barrier":
+        return BARRIER_BYTES
+    return max(calls[0].bytes_in, calls[0].bytes_out)
+
+
+def _loads(op: str, root: int, choice: Choice, members: Sequence[Sequence[int]], rails: int) -> paths.Loads:
+    if choice.algorithm == "tree":
+        return paths.tree_loads(members, rails)
+    if op in ("broadcast", "reduce"):
+        return paths.chain_loads(members, rails, root, towards_root=op == "reduce")
+    ranks = sum(map(len, members))
+    return paths.ring_loads(members, rails, ring_steps(op, ranks) / ranks)
+
+
+def _pipelined(choice: Choice, loads: paths.Loads, idle_seconds: float) -> NcclPlan:
+    """One coupled phase whose most loaded link, alone, needs the time that NCCL's formula gives the bytes."""
+    factor = choice.transfer_ns / 1e9 / idle_seconds
+    transfers = tuple((source, target, share * factor) for (source, target), share in loads.items())
+    phase = Phase(latency_ns=round(choice.latency_ns), transfers=transfers, coupled=True)
+    return NcclPlan(algorithm=choice.algorithm, protocol=choice.protocol, phases=(phase,), predicted_ns=choice.total_ns)
+
+
+Transfers: TypeAlias = Iterable[tuple[int, int, int]]
+
+
+def _grouped(transfers: Transfers, layout: Layout, costs: NcclCosts) -> NcclPlan:
+    """Every transfer a flow of its own, after a latency that grows with the peers of the busiest rank.
+
+    LL doubles the bytes; NCCL takes it message by message, for what fits.
+    """
+    moved = [transfer for transfer in transfers if transfer[0] != transfer[1] and transfer[2]]
+    if not moved:
+        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    shape = paths.shape_of(paths.members_by_host(layout), costs)
+    largest_bytes = max(size_bytes for _, _, size_bytes in moved)
+    crosses = any(layout[source] != layout[target] for source, target, _ in moved)
+    phase = Phase(
+        latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved), crosses, shape, costs)),
+        transfers=tuple((source, target, _p2p_link_bytes(size_bytes)) for source, target, size_bytes in moved),
+        coupled=False,
+    )
+    protocol = "LL" if largest_bytes <= P2P_LL_BYTES else "Simple"
+    return NcclPlan(algorithm="p2p", protocol=protocol, phases=(phase,), predicted_ns=0.0)
+
+
+def _p2p_link_bytes(size_bytes: int) -> float:
+    return size_bytes / LL_PAYLOAD_SHARE if size_bytes <= P2P_LL_BYTES else float(size_bytes)
+
+
+def _most_peers(transfers: Transfers) -> int:
+    """The most messages that one rank sends, or that one rank receives."""
+    sent: dict[int, int] = {}
+    received: dict[int, int] = {}
+    for source, target, _ in transfers:
+        sent[source] = sent.get(source, 0) + 1
+        received[target] = received.get(target, 0) + 1
+    return max(*sent.values(), *received.values())
+
+
+def _exchange(calls: Calls) -> Transfers:
+    """In the order of distance, as the peers are visited."""
+    ranks = len(calls)
+    for distance in range(1, ranks):
+        for rank, call in enumerate(calls):
+            target = (rank + distance) % ranks
+            yield rank, target, call.send_bytes[target]
+
+
+def _gather(calls: Calls) -> Transfers:
+    return ((rank, call.root, call.bytes_in) for rank, call in enumerate(calls))
+
+
+def _scatter(calls: Calls) -> Transfers:
+    return ((call.root, rank, call.bytes_out) for rank, call in enumerate(calls))
+
+
+def _point_to_point(calls: Calls) -> Transfers:
+    sender = next(call for call in calls if call.op == "send")
+    return [(sender.group.index(sender.rank), sender.root, sender.bytes_in)]
+
+
+_GROUPED: dict[str, Callable[[Calls], Transfers]] = {
+    "all_to_all": _exchange,
+    "all_to_all_single": _exchange,
+    "gather": _gather,
+    "scatter": _scatter,
+    "send": _point_to_point,
+    "recv": _point_to_point,
+}

@@ -1,0 +1,209 @@
+"""What a library puts on the wire, message by message; a library's module writes it, the engine plays it.
+
+A `Script` is one member's program: instructions in the order in which it runs them, peers by group rank. A message is
+known by (source, destination, tag); the tag counts the messages of one directed pair. On the wire a message of L bytes
+from a to b is three things: a notice of NOTICE_BYTES from a ("something to send"), one from b ("ready to receive"), and
+then HEADER_BYTES + L from a, all in the first-in-first-out queue of their direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+NOTICE_BYTES = 48
+HEADER_BYTES = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Post a send and go on."""
+
+    peer: int
+    size_bytes: int
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recv:
+    """Post a receive and go on."""
+
+    peer: int
+    size_bytes: int
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSend:
+    """Block until the posted send of this tag to `peer` has left."""
+
+    peer: int
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRecv:
+    """Block until the posted receive of this tag from `peer` has arrived."""
+
+    peer: int
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Combine this many received bytes with as many local ones."""
+
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy this many bytes in local memory."""
+
+    size_bytes: int
+
+
+Instruction: TypeAlias = Send | Recv | WaitSend | WaitRecv | Reduce | Copy
+Script: TypeAlias = tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One script a group rank."""
+
+    scripts: tuple[Script, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """A schedule without its order, for fidelity "links".
+
+    `pair_bytes[source, destination]` counts payload, headers and notices; pairs without traffic are absent.
+    `latency_steps` by group rank: the one-way latencies until that member is done, were bytes and arithmetic free
+    and did all enter at once. `reduce_bytes`, `copy_bytes`: local work by group rank.
+    """
+
+    pair_bytes: Mapping[tuple[int, int], int]
+    latency_steps: tuple[int, ...]
+    reduce_bytes: tuple[int, ...]
+    copy_bytes: tuple[int, ...]
+
+
+class Writer:
+    """Writes one script; numbers the messages of each directed pair."""
+
+    __slots__ = ("_instructions", "_received", "_sent")
+
+    def __init__(self) -> None:
+        self._instructions: list[Instruction] = []
+        self._sent: dict[int, int] = {}
+        self._received: dict[int, int] = {}
+
+    def send(self, peer: int, size_bytes: int) -> WaitSend:
+        """Post a send; what to write when it must have left."""
+        tag = self._sent.get(peer, 0)
+        self._sent[peer] = tag + 1
+        self._instructions.append(Send(peer, size_bytes, tag))
+        return WaitSend(peer, tag)
+
+    def recv(self, peer: int, size_bytes: int) -> WaitRecv:
+        """Post a receive; what to write when it must have arrived."""
+        tag = self._received.get(peer, 0)
+        self._received[peer] = tag + 1
+        self._instructions.append(Recv(peer, size_bytes, tag))
+        return WaitRecv(peer, tag)
+
+    def wait(self, *waits: WaitSend | WaitRecv) -> None:
+        """Append waits."""
+        self._instructions += waits
+
+    def work(self, instruction: Copy | Reduce) -> None:
+        """Append local work; work on nothing is left out."""
+        if instruction.size_bytes:
+            self._instructions.append(instruction)
+
+    def script(self) -> Script:
+        """What was written."""
+        return tuple(self._instructions)
+
+
+def wire_bytes(schedule: Schedule) -> list[list[int]]:
+    """Bytes from each group rank (row) to each (column), headers and notices included; p x p."""
+    size = len(schedule.scripts)
+    matrix = [[0] * size for _ in range(size)]
+    for (source, destination), count in _pair_bytes(schedule).items():
+        matrix[source][destination] = count
+    return matrix
+
+
+def totals(schedule: Schedule) -> Totals:
+    """The schedule's own sums."""
+    return Totals(
+        pair_bytes=_pair_bytes(schedule),
+        latency_steps=latency_steps(schedule),
+        reduce_bytes=tuple(sum(i.size_bytes for i in script if isinstance(i, Reduce)) for script in schedule.scripts),
+        copy_bytes=tuple(sum(i.size_bytes for i in script if isinstance(i, Copy)) for script in schedule.scripts),
+    )
+
+
+def latency_steps(schedule: Schedule) -> tuple[int, ...]:
+    """Plays the schedule with a latency of one and nothing else that takes time; when each member ends.
+
+    Data leaves once the send is posted and the receiver's notice is here, one latency after the receive was posted.
+    """
+    posted: dict[tuple[type, int, int, int], int] = {}
+    clocks = [0] * len(schedule.scripts)
+    rest = [iter(script) for script in schedule.scripts]
+    blocked: dict[int, WaitSend | WaitRecv | None] = dict.fromkeys(range(len(rest)))
+    while blocked:
+        before = len(posted), len(blocked)
+        for rank in tuple(blocked):
+            wait = _advance(rank, blocked[rank], rest[rank], clocks, posted)
+            if wait is None:
+                del blocked[rank]
+            else:
+                blocked[rank] = wait
+        assert (len(posted), len(blocked)) != before, f"the schedule never ends: {blocked}"
+    return tuple(clocks)
+
+
+def _advance(
+    rank: int,
+    wait: WaitSend | WaitRecv | None,
+    rest: Iterator[Instruction],
+    clocks: list[int],
+    posted: dict[tuple[type, int, int, int], int],
+) -> WaitSend | WaitRecv | None:
+    """Runs one member until it waits for something that its peer has not posted; that wait, or None at its end."""
+    instruction: Instruction | None = wait or next(rest, None)
+    while instruction is not None:
+        match instruction:
+            case Send(peer, _, tag):
+                posted[Send, rank, peer, tag] = clocks[rank]
+            case Recv(peer, _, tag):
+                posted[Recv, peer, rank, tag] = clocks[rank]
+            case WaitSend(peer, tag) | WaitRecv(peer, tag):
+                arrives = isinstance(instruction, WaitRecv)
+                pair = (peer, rank) if arrives else (rank, peer)
+                send, recv = posted.get((Send, *pair, tag)), posted.get((Recv, *pair, tag))
+                if send is None or recv is None:
+                    return instruction
+                clocks[rank] = max(clocks[rank], max(send, recv + 1) + arrives)
+        instruction = next(rest, None)
+    return None
+
+
+def _pair_bytes(schedule: Schedule) -> dict[tuple[int, int], int]:
+    pairs: dict[tuple[int, int], int] = {}
+    for rank, script in enumerate(schedule.scripts):
+        for instruction in script:
+            match instruction:
+                case Send(peer, size_bytes, _):
+                    count = NOTICE_BYTES + HEADER_BYTES + size_bytes
+                case Recv(peer, _, _):
+                    count = NOTICE_BYTES
+                case _:
+                    continue
+            pairs[rank, peer] = pairs.get((rank, peer), 0) + count
+    return pairs

@@ -1,0 +1,46 @@
+"""How long a kernel takes on an idle GPU, and what it uses of it meanwhile: a roofline with the profile's efficiencies.
+
+Samuel Williams et al., Roofline, CACM 52(4), 2009: a kernel is bound by arithmetic or by memory, whichever is slower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scenarios.errors import ProgramError
+from scenarios.hardware import Gpu
+from scenarios.rank import Kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """`launch_ns` before anything runs, then `arithmetic_s` of the whole GPU's arithmetic and `memory_bytes` moved.
+
+    `memory_bytes` is already divided by the efficiency: it is what the datasheet's rate would move meanwhile.
+    """
+
+    launch_ns: int
+    arithmetic_s: float
+    memory_bytes: float
+
+
+def cost(kernel: Kernel, gpu: Gpu) -> Cost:
+    """The cost of `kernel` on `gpu`.
+
+    Raises:
+        ProgramError: the kernel computes in a dtype for which the GPU has no rate.
+    """
+    efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
+    arithmetic_s = 0.0
+    if kernel.flops:
+        if kernel.dtype not in gpu.flops_per_s:
+            known = ", ".join(sorted(gpu.flops_per_s))
+            raise ProgramError(
+                f"{gpu.name}: no flop/s for dtype '{kernel.dtype}' of a {kernel.kind} kernel; has {known}"
+            )
+        arithmetic_s = kernel.flops / (gpu.flops_per_s[kernel.dtype] * efficiency)
+    return Cost(
+        launch_ns=gpu.launch_ns * kernel.launches,
+        arithmetic_s=arithmetic_s,
+        memory_bytes=(kernel.bytes_read + kernel.bytes_written) / efficiency,
+    )

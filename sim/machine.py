@@ -1,0 +1,93 @@
+"""Clock and sharing joined: activities that take simulated time; what they stand for is left to the callers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scenarios.hardware import Cluster
+from scenarios.rank import Kernel
+from sim.cluster import Fabric, Path
+from sim.compute import cost
+from sim.process import Clock, Signal
+from sim.sharing import Activity, Capacity, Sharing
+
+# One Ethernet frame's TCP payload (shared by spec and tc measurements: 1448 of 1514 bytes). What fits into one packet
+# is served between the packets of others and does not change their shares.
+PACKET_BYTES = 1448
+
+
+class Machine:
+    """A cluster in simulated time: `begin` an activity, run a `kernel`, `carry` bytes along a path, `sleep`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.clock = Clock()
+        self.fabric = Fabric(cluster)
+        self._sharing = Sharing()
+        self._resolving = False
+        self._wake_ns = -1
+
+    def begin(self, uses: Mapping[Capacity, float], amount: float = 1.0, weight: float = 1.0) -> Signal[None]:
+        """Start an activity that uses each capacity by so much per unit of `amount`; the signal is its end."""
+        signal: Signal[None] = Signal()
+        activity = Activity(uses, amount, signal.fire, weight)
+        if not activity.uses or amount <= 0:
+            signal.fire()
+            return signal
+        self._sharing.start(activity, self.clock.now_ns)
+        self._resolve_soon()
+        return signal
+
+    def sleep(self, delay_ns: int) -> Signal[None]:
+        """A signal in `delay_ns`; at once if that is nothing."""
+        signal: Signal[None] = Signal()
+        if delay_ns <= 0:
+            signal.fire()
+        else:
+            self.clock.call_in(delay_ns, signal.fire)
+        return signal
+
+    def kernel(self, rank: int, kernel: Kernel) -> Signal[None]:
+        """Run a kernel on a rank's GPU, sharing it with what else runs there."""
+        price = cost(kernel, self.fabric.cluster.host.gpu)
+        uses = {self.fabric.arithmetic[rank]: price.arithmetic_s, self.fabric.memory[rank]: price.memory_bytes}
+        return self._after(price.launch_ns, uses, 1.0)
+
+    def carry(self, path: Path, size_bytes: float) -> Signal[None]:
+        """Move bytes along a path; the signal is when the last one has left the sender (the latency is still to come).
+
+        What fits into a packet takes its time on the wire but no share from others.
+        """
+        if size_bytes > PACKET_BYTES:
+            return self.begin(dict.fromkeys(path.links, 1.0), size_bytes, weight=1.0)
+        for link in path.links:
+            link.used += size_bytes
+        return self.sleep(round(size_bytes / path.bytes_per_ns))
+
+    def _after(self, delay_ns: int, uses: Mapping[Capacity, float], amount: float) -> Signal[None]:
+        if delay_ns <= 0:
+            return self.begin(uses, amount)
+        signal: Signal[None] = Signal()
+        self.clock.call_in(delay_ns, lambda: self.begin(uses, amount).then(signal.fire))
+        return signal
+
+    def _resolve_soon(self) -> None:
+        if not self._resolving:
+            self._resolving = True
+            self.clock.call_last(self._resolve)
+
+    def _resolve(self) -> None:
+        self._resolving = False
+        now_ns = self.clock.now_ns
+        self._sharing.resolve(now_ns)
+        end_ns = self._sharing.next_end_ns()
+        if end_ns is not None and end_ns != self._wake_ns:
+            self._wake_ns = end_ns
+            self.clock.call_in(end_ns - now_ns, lambda: self._wake(end_ns))
+
+    def _wake(self, due_ns: int) -> None:
+        if due_ns != self._wake_ns:
+            return  # rates have changed since, and another wake-up was ordered
+        self._wake_ns = -1
+        for activity in self._sharing.finish_due(self.clock.now_ns):
+            activity.done()
+        self._resolve_soon()

@@ -1,0 +1,68 @@
+"""Where the members of one collective meet: who has entered, with which call, and who is through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scenarios.calls import Call, disagreement
+from scenarios.errors import CollectiveError
+from scenarios.rank import Group
+from sim.payload import Payload, deliver
+from sim.process import Signal
+
+
+class Meeting:
+    """One collective: the `index`-th of its group (or of a pair, for send and recv)."""
+
+    __slots__ = ("_payloads", "calls", "everyone", "group", "index", "through")
+
+    def __init__(self, group: Group, index: int) -> None:
+        self.group = group
+        self.index = index
+        self.calls: dict[int, Call] = {}
+        self.through: dict[int, Signal[None]] = {}
+        self.everyone: Signal[None] = Signal()
+        self._payloads: dict[int, Payload] = {}
+
+    def enter(self, member: int, call: Call, payload: Payload) -> Signal[None]:
+        """A member (a group rank) is here; the signal says when it is through, or that the calls do not fit."""
+        self.calls[member] = call
+        self._payloads[member] = payload
+        signal = self.through[member] = Signal()
+        first = self.calls[next(iter(self.calls))]
+        sentence = disagreement({self.group.index(first.rank): first, member: call})
+        if len(self.calls) == self.group.size:
+            sentence = sentence or disagreement(self.calls)
+        if sentence:
+            self._fail(CollectiveError(sentence))
+        elif len(self.calls) == self.group.size:
+            self.everyone.fire()
+        return signal
+
+    @property
+    def missing(self) -> list[int]:
+        """The global ranks that have not entered."""
+        return [rank for member, rank in enumerate(self.group.ranks) if member not in self.calls]
+
+    def finish(self, member: int) -> None:
+        """This member is through: its outputs hold what they should."""
+        if self.through[member].done:
+            return  # it has failed meanwhile
+        deliver(member, self.calls, self._payloads)
+        self.through[member].fire()
+        if len(self.through) == self.group.size and all(signal.done for signal in self.through.values()):
+            self._payloads.clear()
+
+    def finish_all(self) -> None:
+        """Everyone is through, in group order."""
+        for member in range(self.group.size):
+            self.finish(member)
+
+    def _fail(self, error: CollectiveError) -> None:
+        for signal in self.through.values():
+            if not signal.done:
+                signal.fire(error=error)
+
+
+# How a library's collectives take time: told of each member that enters, it lets each finish in the end.
+Transport = Callable[[Meeting, int], None]

@@ -1,0 +1,159 @@
+"""Collectives that begin when everyone has entered: NCCL's phases, and either library as loads on links.
+
+"links" plays a collective as one activity with its load on every link, so that time and memory grow with ranks and
+links; "flows" plays each transfer that is not part of one pipeline. What is sent is left to `collectives`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from scenarios.hardware import Cluster
+from sim.cluster import Fabric
+from sim.collectives import gloo, nccl
+from sim.collectives.nccl_tuning import NcclCosts
+from sim.collectives.schedule import Totals
+from sim.machine import Machine
+from sim.meeting import Meeting
+from sim.process import Signal
+from sim.sharing import Capacity
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bytes on every link, the flows on the busiest, and the longest latency on the way."""
+
+    uses: Mapping[Capacity, float]
+    weight: float
+    latency_ns: int
+
+
+def load(fabric: Fabric, ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int, int, float]]) -> Load:
+    """Of transfers (source, target, bytes) between group ranks.
+
+    Weighted so that it gets of its busiest link what its flows would get there each for itself.
+    """
+    uses: dict[Capacity, float] = {}
+    flows: dict[Capacity, int] = {}
+    latency_ns = 0
+    for source, target, size_bytes in pair_bytes:
+        path = fabric.path(ranks[source], ranks[target])
+        latency_ns = max(latency_ns, path.latency_ns)
+        for link in path.links:
+            uses[link] = uses.get(link, 0.0) + size_bytes
+            flows[link] = flows.get(link, 0) + 1
+    if not uses:
+        return Load({}, 1.0, latency_ns)
+    busiest = max(uses, key=lambda link: uses[link] / link.per_s)
+    return Load(uses, flows[busiest] / max(uses[busiest], 1.0), latency_ns)
+
+
+def costs_of(cluster: Cluster) -> NcclCosts:
+    """What NCCL's own formula wants to know of a cluster."""
+    host = cluster.host
+    return NcclCosts(
+        intra_bytes_per_s=host.inside.link.bytes_per_s,
+        inter_bytes_per_s=host.nics.link.bytes_per_s * cluster.payload_share,
+        nic_latency_ns=host.nics.link.latency_ns,
+        hosts=cluster.hosts,
+        ranks_per_host=host.gpus,
+        compute_capability=host.gpu.compute_capability,
+        nvlink=host.inside.kind == "nvlink",
+        nics_per_host=None if host.nics.per == "gpu" else host.nics.count,
+    )
+
+
+class GlooLinks:
+    """A gloo collective as one activity: its bytes on every link, and its sums and copies on a CPU's memory."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def __call__(self, meeting: Meeting, member: int) -> None:
+        """It begins when the last member has entered, and ends for all at once."""
+        if not meeting.everyone.done:
+            return
+        totals = gloo.totals([meeting.calls[index] for index in range(meeting.group.size)])
+        ranks = meeting.group.ranks
+        pairs = ((source, target, float(count)) for (source, target), count in totals.pair_bytes.items())
+        carried = load(self._machine.fabric, ranks, pairs)
+        uses = {**carried.uses, **self._local(totals, ranks)}
+        delay = self._machine.sleep(max(totals.latency_steps, default=0) * carried.latency_ns)
+        delay.then(lambda: self._machine.begin(uses, weight=carried.weight).then(meeting.finish_all))
+
+    def _local(self, totals: Totals, ranks: tuple[int, ...]) -> dict[Capacity, float]:
+        """gloo adds and copies on the host: what that takes is known where the host is the device."""
+        gpu, memory = self._machine.fabric.cluster.host.gpu, self._machine.fabric.memory
+        if gpu.kind != "cpu":
+            return {}
+        efficiency = gpu.efficiency.get("elementwise", gpu.efficiency.get("default", 1.0))
+        touched = zip(ranks, totals.reduce_bytes, totals.copy_bytes, strict=True)
+        return {memory[rank]: (3.0 * reduced + 2.0 * copied) / efficiency for rank, reduced, copied in touched}
+
+
+class NcclPhases:
+    """NCCL's phases, one after the other, from when the last member has entered.
+
+    A coupled phase (a pipelined ring or tree) is one activity at either fidelity. In "flows" each transfer of an
+    uncoupled one is its own, and a member is through with the last phase when its own transfers are.
+    """
+
+    def __init__(self, machine: Machine, *, flows: bool) -> None:
+        self._machine = machine
+        self._flows = flows
+        self._costs = costs_of(machine.fabric.cluster)
+
+    def __call__(self, meeting: Meeting, member: int) -> None:
+        """The last to come sets it going."""
+        if meeting.everyone.done:
+            calls = [meeting.calls[index] for index in range(meeting.group.size)]
+            hosts = tuple(self._machine.fabric.host(rank) for rank in meeting.group.ranks)
+            self._play(meeting, list(nccl.plan(calls, hosts, self._costs).phases))
+
+    def _play(self, meeting: Meeting, phases: list[nccl.Phase]) -> None:
+        if not phases:
+            meeting.finish_all()
+            return
+        phase, *rest = phases
+        delay = self._machine.sleep(phase.latency_ns)
+        if self._flows and not phase.coupled:
+            delay.then(lambda: self._each(meeting, phase, rest))
+        else:
+            delay.then(lambda: self._whole(meeting, phase).then(lambda: self._play(meeting, rest)))
+
+    def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
+        carried = load(self._machine.fabric, meeting.group.ranks, phase.transfers)
+        return self._machine.begin(carried.uses, weight=carried.weight)
+
+    def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase]) -> None:
+        left = [0] * meeting.group.size
+        for source, target, _ in phase.transfers:
+            left[source] += 1
+            left[target] += 1
+        open_members = sum(1 for count in left if count)
+
+        def ended(member: int) -> None:
+            nonlocal open_members
+            left[member] -= 1
+            if left[member] == 0:
+                open_members -= 1
+                if not rest:
+                    meeting.finish(member)
+                elif open_members == 0:
+                    self._play(meeting, rest)
+
+        ranks = meeting.group.ranks
+        idle = [member for member, count in enumerate(left) if not count]
+        for source, target, size_bytes in phase.transfers:
+            signal = self._machine.begin(
+                dict.fromkeys(self._machine.fabric.path(ranks[source], ranks[target]).links, 1.0), size_bytes
+            )
+            signal.then(partial(ended, source))
+            signal.then(partial(ended, target))
+        if not rest:
+            for member in idle:
+                meeting.finish(member)
+        elif not phase.transfers:
+            self._play(meeting, rest)

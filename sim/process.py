@@ -1,0 +1,88 @@
+"""The only door to SimPy: integer-ns time, coroutines as processes, and one-shot events; what they mean is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+import simpy
+
+T = TypeVar("T")
+
+# Later than everything else of the same instant, so that all that happens at one time is settled together.
+_LAST = 2
+
+
+class Signal(Generic[T]):
+    """Something that will happen once: `await` it, or hang functions on it. It gives a value or an exception."""
+
+    __slots__ = ("_event", "_functions", "done", "error", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: T | None = None
+        self.error: BaseException | None = None
+        self._event: simpy.Event | None = None
+        self._functions: list[Callable[[], None]] = []
+
+    def fire(self, value: T | None = None, error: BaseException | None = None) -> None:
+        """It has happened, now; firing twice is a mistake of ours."""
+        assert not self.done, "a signal fires once"
+        self.done, self.value, self.error = True, value, error
+        if self._event is not None:
+            self._event.succeed()
+        functions, self._functions = self._functions, []
+        for function in functions:
+            function()
+
+    def then(self, function: Callable[[], None]) -> None:
+        """Call `function` when it happens: at once if it has."""
+        if self.done:
+            function()
+        else:
+            self._functions.append(function)
+
+    def wait(self, clock: Clock) -> Generator[simpy.Event, Any, None]:
+        """What an `__await__` yields from: suspends the running process until it has happened."""
+        if not self.done:
+            if self._event is None:
+                self._event = clock.new_event()
+            yield self._event
+
+
+class Clock:
+    """Simulated time. Processes are coroutines that suspend only in `Signal.wait` and `sleep`."""
+
+    def __init__(self) -> None:
+        self._environment = simpy.Environment()
+
+    @property
+    def now_ns(self) -> int:
+        """The present, in ns since the start."""
+        return int(self._environment.now)
+
+    def new_event(self) -> simpy.Event:
+        """A bare SimPy event, for `Signal` alone."""
+        return self._environment.event()
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine as a process from this instant on. What it raises ends `run`."""
+        self._environment.process(coroutine)  # type: ignore[arg-type]
+
+    def call_in(self, delay_ns: int, function: Callable[[], None]) -> None:
+        """Call `function` after a delay; calls of one instant keep their order."""
+        timeout = self._environment.timeout(delay_ns)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(lambda _: function())
+
+    def call_last(self, function: Callable[[], None]) -> None:
+        """Call `function` at this instant, after all else that happens in it."""
+        event = self._environment.event()
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: function())
+        event._ok, event._value = True, None
+        self._environment.schedule(event, priority=_LAST)  # type: ignore[arg-type]
+
+    def run(self) -> None:
+        """Until nothing more will happen."""
+        self._environment.run()

@@ -1,0 +1,76 @@
+"""A scenario and its program become a recording of simulated time; choosing and storing it is left to the hallway."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from scenarios.calls import never_awaited
+from scenarios.errors import DeadlockError, ProgramError
+from scenarios.rank import Program
+from scenarios.scenario import Scenario
+from scenarios.trace import Recording, RunInfo
+from scenarios.versions import versions
+from sim.machine import Machine
+from sim.rank import SimRank
+from sim.transport import lane_width, transport
+from sim.world import World
+
+
+def simulate(scenario: Scenario, program: Program) -> Recording:
+    """Play the program on every rank of the scenario's cluster.
+
+    The same scenario gives the same spans, metrics and links, to the byte.
+
+    Raises:
+        ProgramError: a rank raised, a Work was never awaited, or calls did not fit together.
+        DeadlockError: no rank could go on.
+    """
+    started, begin = datetime.now(UTC), time.perf_counter()
+    machine = Machine(scenario.cluster)
+    world = World(scenario, machine, transport(scenario, machine), lane_width(scenario))
+    _play(world, program)
+    spans = [draft.span() for draft in sorted(world.drafts, key=lambda d: (d.rank, d.stream, d.sequence))]
+    return Recording(
+        info=RunInfo(
+            name=scenario.name,
+            world="sim",
+            digest=scenario.digest(),
+            scenario=scenario.as_dict(),
+            seed=scenario.seed,
+            world_size=scenario.cluster.world_size,
+            started=started.isoformat(timespec="seconds"),
+            versions=versions(),
+            hosts=tuple(f"host{host}" for host in range(scenario.cluster.hosts)),
+            elapsed_s=time.perf_counter() - begin,
+        ),
+        spans=spans,
+        metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
+        plan=list(program.plan),
+        memory=list(program.memory),
+        links=machine.fabric.rows(),
+    )
+
+
+def _play(world: World, program: Program) -> None:
+    ended: list[int] = []
+
+    async def play(rank: SimRank) -> None:
+        await program(rank)
+        left = [draft for draft in world.outstanding if draft.rank == rank.rank]
+        if left:
+            raise ProgramError(never_awaited(rank.rank, left[0].describe()))
+        ended.append(rank.rank)
+
+    for rank in range(world.scenario.cluster.world_size):
+        world.start(rank, play(SimRank(world, rank)))
+    world.machine.clock.run()
+    if len(ended) < world.scenario.cluster.world_size:
+        raise DeadlockError(_deadlock(world))
+
+
+def _deadlock(world: World) -> str:
+    waits = [f"rank {draft.rank} waits for {work.describe()}" for draft, work in world.waiting.items()]
+    shown, more = waits[:16], len(waits) - 16
+    rest = f"; and {more} more" if more > 0 else ""
+    return f"deadlock at {world.machine.clock.now_ns} ns: {'; '.join(shown)}{rest}"

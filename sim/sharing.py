@@ -1,0 +1,186 @@
+"""How activities share capacities: weighted max-min fairness, settled whenever one starts or ends.
+
+Arithmetic only: time comes in as ns and goes out as ns; who waits for what is left to `process` and the callers.
+
+An activity has an amount to do and uses each of its capacities by so much per unit of the amount. Its rate grows with
+its weight until a capacity that it uses is full; then the others go on growing (progressive filling; Bertsekas and
+Gallager, Data Networks, 6.5.2). So no activity can gain without one that has less, by weight, losing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+
+# Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
+_FULL = 1e-12
+_NS_PER_S = 1e9
+
+
+class Capacity:
+    """Something of which only so much can be used at a time: a link's bytes/s, a GPU's share of its time."""
+
+    __slots__ = ("_busy_since_ns", "active", "busy_ns", "name", "per_ns", "per_s", "used")
+
+    def __init__(self, name: str, per_s: float) -> None:
+        assert per_s > 0, f"{name}: a capacity is positive"
+        self.name = name
+        self.per_s = per_s
+        self.per_ns = per_s / _NS_PER_S
+        self.active: dict[Activity, float] = {}
+        self.used = 0.0
+        self.busy_ns = 0
+        self._busy_since_ns = 0
+
+    def join(self, activity: Activity, per_unit: float, now_ns: int) -> None:
+        """An activity begins to use this, `per_unit` of its amount."""
+        if not self.active:
+            self._busy_since_ns = now_ns
+        self.active[activity] = per_unit
+        self.used += per_unit * activity.amount
+
+    def leave(self, activity: Activity, now_ns: int) -> None:
+        """The activity has ended."""
+        del self.active[activity]
+        if not self.active:
+            self.busy_ns += now_ns - self._busy_since_ns
+
+
+class Activity:
+    """Work under way; `done` is called when it ends."""
+
+    __slots__ = ("amount", "done", "number", "rate", "remaining", "settled_ns", "uses", "version", "weight")
+
+    def __init__(
+        self, uses: Mapping[Capacity, float], amount: float, done: Callable[[], None], weight: float = 1.0
+    ) -> None:
+        self.uses = {capacity: per_unit for capacity, per_unit in uses.items() if per_unit > 0}
+        self.amount = self.remaining = amount
+        self.weight = weight
+        self.done = done
+        self.rate = 0.0
+        self.settled_ns = 0
+        self.version = 0
+        self.number = -1
+
+    def settle(self, now_ns: int) -> None:
+        """Book what was done at the present rate."""
+        self.remaining -= self.rate * (now_ns - self.settled_ns)
+        self.settled_ns = now_ns
+
+
+class Sharing:
+    """All activities under way. `start` and `finish_due` mark what changed; `resolve` then sets new rates."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int, int, Activity]] = []
+        self._changed: dict[Capacity, None] = {}
+        self._numbers = count()
+
+    def start(self, activity: Activity, now_ns: int) -> None:
+        """Begin; it must use something and have something to do, else it would be over already."""
+        assert activity.uses, "an activity uses something"
+        assert activity.amount > 0, "an activity has something to do"
+        activity.number = next(self._numbers)
+        activity.settled_ns = now_ns
+        for capacity, per_unit in activity.uses.items():
+            capacity.join(activity, per_unit, now_ns)
+            self._changed[capacity] = None
+
+    def resolve(self, now_ns: int) -> None:
+        """Share anew whatever is joined, through activities, to a capacity that changed."""
+        activities = self._joined(self._changed)
+        self._changed.clear()
+        for activity, rate in max_min_rates(activities).items():
+            if rate != activity.rate or activity.version == 0:
+                activity.settle(now_ns)
+                activity.rate = rate
+                activity.version += 1
+                end_ns = now_ns + max(0, math.ceil(activity.remaining / rate - 1e-6))
+                heapq.heappush(self._ends, (end_ns, activity.number, activity.version, activity))
+
+    def next_end_ns(self) -> int | None:
+        """When the next activity ends, if rates stay as they are."""
+        while self._ends and self._ends[0][2] != self._ends[0][3].version:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else None
+
+    def finish_due(self, now_ns: int) -> list[Activity]:
+        """Take out what ends now, in the order in which it began."""
+        ended = []
+        while (end_ns := self.next_end_ns()) is not None and end_ns <= now_ns:
+            activity = heapq.heappop(self._ends)[3]
+            activity.version = -1
+            for capacity in activity.uses:
+                capacity.leave(activity, now_ns)
+                self._changed[capacity] = None
+            ended.append(activity)
+        return sorted(ended, key=lambda activity: activity.number)
+
+    @staticmethod
+    def _joined(capacities: Iterable[Capacity]) -> list[Activity]:
+        seen = dict.fromkeys(capacities)
+        reach = list(seen)
+        found: dict[Activity, None] = {}
+        while reach:
+            for activity in reach.pop().active:
+                if activity not in found:
+                    found[activity] = None
+                    fresh = [capacity for capacity in activity.uses if capacity not in seen]
+                    seen.update(dict.fromkeys(fresh))
+                    reach += fresh
+        return sorted(found, key=lambda activity: activity.number)
+
+
+def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
+    """The weighted max-min fair rate of each activity, in amount/ns.
+
+    `level` is the common rate by weight of all that still grow; a capacity fills at `left / growth` of it.
+    """
+    growing = dict.fromkeys(activities)
+    shares = _Shares(growing)
+    rates: dict[Activity, float] = {}
+    while growing:
+        levels = shares.levels()
+        full_level = min(levels.values()) * (1 + _FULL)
+        for capacity, level in levels.items():
+            if level > full_level:
+                continue
+            for activity in capacity.active:
+                if activity in growing:
+                    del growing[activity]
+                    rates[activity] = activity.weight * level
+                    shares.freeze(activity, rates[activity])
+    return rates
+
+
+class _Shares:
+    """What is left of each capacity, and how fast the activities that still grow fill it."""
+
+    __slots__ = ("counts", "growth", "left")
+
+    def __init__(self, growing: Iterable[Activity]) -> None:
+        self.left: dict[Capacity, float] = {}
+        self.growth: dict[Capacity, float] = {}
+        self.counts: dict[Capacity, int] = {}
+        for activity in growing:
+            for capacity, per_unit in activity.uses.items():
+                self.left[capacity] = capacity.per_ns
+                self.growth[capacity] = self.growth.get(capacity, 0.0) + per_unit * activity.weight
+                self.counts[capacity] = self.counts.get(capacity, 0) + 1
+
+    def levels(self) -> dict[Capacity, float]:
+        """The common rate by weight at which each capacity would be full, if nothing else stopped its users."""
+        return {capacity: self.left[capacity] / growth for capacity, growth in self.growth.items()}
+
+    def freeze(self, activity: Activity, rate: float) -> None:
+        """This activity grows no further."""
+        for capacity, per_unit in activity.uses.items():
+            self.counts[capacity] -= 1
+            if self.counts[capacity] == 0:
+                self.growth.pop(capacity, None)
+                continue
+            self.left[capacity] = max(0.0, self.left[capacity] - per_unit * rate)
+            self.growth[capacity] -= per_unit * activity.weight

@@ -1,0 +1,182 @@
+"""gloo's messages on its connections: plays scripts of sends and receives; which script, is left to `collectives.gloo`.
+
+One connection joins each pair of ranks of a group. Each direction has one first-in-first-out queue for data and notices
+alike, so a notice waits behind data that was queued before it. Data goes when the send is posted and the receiver's
+notice has come, whichever is later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from scenarios.rank import Kernel
+from sim.cluster import Path
+from sim.collectives import gloo
+from sim.collectives.schedule import (
+    HEADER_BYTES,
+    NOTICE_BYTES,
+    Copy,
+    Instruction,
+    Recv,
+    Reduce,
+    Send,
+    WaitRecv,
+    WaitSend,
+)
+from sim.machine import Machine
+from sim.meeting import Meeting
+from sim.process import Signal
+
+
+class Connection:
+    """One direction between two ranks: what is put in first arrives first."""
+
+    __slots__ = ("_busy", "_machine", "_path", "_queue")
+
+    def __init__(self, machine: Machine, path: Path) -> None:
+        self._machine = machine
+        self._path = path
+        self._queue: deque[tuple[int, Callable[[], None] | None, Callable[[], None]]] = deque()
+        self._busy = False
+
+    def put(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        """Queue a message; `sent` is called when its last byte has left, `arrived` a latency later."""
+        self._queue.append((size_bytes, sent, arrived))
+        if not self._busy:
+            self._next()
+
+    def _next(self) -> None:
+        self._busy = bool(self._queue)
+        if self._busy:
+            size_bytes, sent, arrived = self._queue.popleft()
+            self._machine.carry(self._path, size_bytes).then(lambda: self._gone(sent, arrived))
+
+    def _gone(self, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        self._machine.sleep(self._path.latency_ns).then(arrived)
+        if sent is not None:
+            sent()
+        self._next()
+
+
+class Slot:
+    """One message: it goes when it was `posted` and the receiver is `ready`."""
+
+    __slots__ = ("posted_bytes", "ready", "received", "sent")
+
+    def __init__(self) -> None:
+        self.posted_bytes = -1
+        self.ready = False
+        self.sent: Signal[None] = Signal()
+        self.received: Signal[None] = Signal()
+
+
+Slots = dict[tuple[int, int, int], Slot]
+
+
+class GlooFlows:
+    """The transport that plays every message of every member."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._connections: dict[tuple[str, int, int], Connection] = {}
+        self._slots: dict[Meeting, Slots] = {}
+
+    def __call__(self, meeting: Meeting, member: int) -> None:
+        """A member has entered: it plays its script, and is through at its end."""
+        slots = self._slots.setdefault(meeting, {})
+        _Player(self, self._machine, meeting, member, slots).go_on()
+
+    def close(self, meeting: Meeting) -> None:
+        """Forget a meeting's messages when all members are through."""
+        if len(meeting.through) == meeting.group.size and all(signal.done for signal in meeting.through.values()):
+            del self._slots[meeting]
+
+    def connection(self, meeting: Meeting, source: int, target: int) -> Connection:
+        """From one member to another."""
+        key = (meeting.group.name, source, target)
+        if key not in self._connections:
+            ranks = meeting.group.ranks
+            path = self._machine.fabric.path(ranks[source], ranks[target])
+            self._connections[key] = Connection(self._machine, path)
+        return self._connections[key]
+
+
+class _Player:
+    """One member on its way through its script."""
+
+    __slots__ = ("_instructions", "_machine", "_meeting", "_member", "_slots", "_wire")
+
+    def __init__(self, wire: GlooFlows, machine: Machine, meeting: Meeting, member: int, slots: Slots) -> None:
+        self._wire = wire
+        self._machine = machine
+        self._meeting = meeting
+        self._member = member
+        self._slots = slots
+        self._instructions: Iterator[Instruction] = iter(gloo.script(meeting.calls[member]))
+
+    def go_on(self) -> None:
+        """Until something has to be waited for, or the end."""
+        for instruction in self._instructions:
+            signal = self._do(instruction)
+            if signal is not None and not signal.done:
+                signal.then(self.go_on)
+                return
+        self._meeting.finish(self._member)
+        self._wire.close(self._meeting)
+
+    def _do(self, instruction: Instruction) -> Signal[None] | None:
+        """Carry it out; what is returned must happen before the next one."""
+        match instruction:
+            case Send():
+                self._post_send(instruction)
+            case Recv():
+                self._post_recv(instruction)
+            case WaitSend():
+                return self._slot(self._member, instruction.peer, instruction.tag).sent
+            case WaitRecv():
+                return self._slot(instruction.peer, self._member, instruction.tag).received
+            case Reduce():
+                return self._local(2.0 * instruction.size_bytes, instruction.size_bytes)
+            case Copy():
+                return self._local(instruction.size_bytes, instruction.size_bytes)
+        return None
+
+    def _slot(self, source: int, target: int, tag: int) -> Slot:
+        key = (source, target, tag)
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = Slot()
+        return slot
+
+    def _post_send(self, send: Send) -> None:
+        slot = self._slot(self._member, send.peer, send.tag)
+        slot.posted_bytes = send.size_bytes
+        self._wire.connection(self._meeting, self._member, send.peer).put(NOTICE_BYTES, None, _nothing)
+        if slot.ready:
+            self._put_data(slot, self._member, send.peer)
+
+    def _post_recv(self, recv: Recv) -> None:
+        slot = self._slot(recv.peer, self._member, recv.tag)
+
+        def ready() -> None:
+            slot.ready = True
+            if slot.posted_bytes >= 0:
+                self._put_data(slot, recv.peer, self._member)
+
+        self._wire.connection(self._meeting, self._member, recv.peer).put(NOTICE_BYTES, None, ready)
+
+    def _put_data(self, slot: Slot, source: int, target: int) -> None:
+        connection = self._wire.connection(self._meeting, source, target)
+        connection.put(HEADER_BYTES + slot.posted_bytes, slot.sent.fire, slot.received.fire)
+
+    def _local(self, bytes_read: float, bytes_written: float) -> Signal[None] | None:
+        """gloo adds and copies on the host: what that takes is known where the host is the device."""
+        if self._machine.fabric.cluster.host.gpu.kind != "cpu":
+            return None
+        kernel = Kernel(kind="elementwise", bytes_read=bytes_read, bytes_written=bytes_written)
+        return self._machine.kernel(self._meeting.group.ranks[self._member], kernel)
+
+
+def _nothing() -> None:
+    pass

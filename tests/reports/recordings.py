@@ -1,0 +1,178 @@
+"""Recordings made by hand with known answers, and strategies for random ones; used by the tests of this room."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
+
+# pandas takes its time on a machine that is busy
+PATIENT = settings(deadline=None, max_examples=50)
+
+SCENARIO: dict[str, Any] = {
+    "name": "by_hand",
+    "path": "by_hand.toml",
+    "cluster": {"hosts": 2, "host": {"gpus": 1}},
+    "batch_size": 64,
+    "payload": "values",
+    "fidelity": "flows",
+    "library": "gloo",
+    "model": {"tables": [{"name": "t0", "rows": 10}, {"name": "t1", "rows": 20}]},
+}
+
+
+def info(**changes: Any) -> RunInfo:
+    known: dict[str, Any] = {
+        "name": "by_hand",
+        "world": "sim",
+        "digest": "d1",
+        "scenario": SCENARIO,
+        "seed": 7,
+        "world_size": 2,
+        "started": "2026-01-02T03:04:05",
+        "versions": {"python": "3.11"},
+        "hosts": ("host-a", "host-b"),
+    }
+    return RunInfo(**{**known, **changes})
+
+
+def span(rank: int, kind: str, start: int, end: int, **changes: Any) -> Span:
+    """A span that was issued when it started, and awaited from then to its end; step 0, stream main."""
+    known: dict[str, Any] = {
+        "rank": rank,
+        "host": rank,
+        "stream": "main",
+        "step": 0,
+        "sequence": 0,
+        "kind": kind,
+        "label": "",
+        "group": "",
+        "call": -1,
+        "issued_ns": start,
+        "start_ns": start,
+        "end_ns": end,
+        "wait_from_ns": start,
+        "wait_until_ns": end,
+    }
+    return Span(**{**known, **changes})
+
+
+def step_of(shift: int, step: int, compressed: bool) -> list[Span]:
+    """One step of two ranks, 100 ns long.
+
+    Rank 0 computes "forward" 0-40, issues all_reduce "gradients" at 40, computes "backward" 40-70 and waits for the
+    gradients until 95. Rank 1 computes "forward" 0-60 and enters the all_reduce at 60, which ends on both at 95.
+    Rank 0 ends at 95, rank 1 updates 95-100.
+    """
+    label = "compressed gradients" if compressed else "gradients"
+
+    def at(rank: int, kind: str, start: int, end: int, **changes: Any) -> Span:
+        moved = {name: value + shift for name, value in changes.items() if name.endswith("_ns")}
+        return span(rank, kind, start + shift, end + shift, **{"step": step, **changes, **moved})
+
+    sent = {"group": "world", "call": step, "bytes_in": 1000, "bytes_out": 1000, "bytes_sent": 1000, "dtype": "float32"}
+    first = step * 10
+    return [
+        at(0, "step", 0, 95, sequence=first),
+        at(0, "compute", 0, 40, label="forward", sequence=first + 1, kernel="gemm"),
+        at(0, "all_reduce", 40, 95, label=label, sequence=first + 2, wait_from_ns=70, wait_until_ns=95, **sent),
+        at(0, "compute", 40, 70, label="backward", sequence=first + 3, kernel="gemm"),
+        at(1, "step", 0, 100, sequence=first),
+        at(1, "compute", 0, 60, label="forward", sequence=first + 1, kernel="gemm"),
+        at(1, "all_reduce", 60, 95, label=label, sequence=first + 2, **sent),
+        at(1, "compute", 95, 100, label="update", sequence=first + 3, kernel="optimizer"),
+    ]
+
+
+def by_hand(**changes: Any) -> Recording:
+    """Three steps on two hosts: one plain, two with compressed gradients; rank 1 carries table t1 alone."""
+
+    def shard(table: str, rank: int, ids: float, perf_ms: float, storage_bytes: int) -> PlanRow:
+        return PlanRow(
+            table=table,
+            sharding_type="table_wise",
+            compute_kernel="fused",
+            shard=0,
+            rank=rank,
+            row_offset=0,
+            column_offset=0,
+            rows=10,
+            columns=4,
+            storage_bytes=storage_bytes,
+            perf_ms=perf_ms,
+            ids_per_step=ids,
+        )
+
+    return Recording(
+        info=info(**changes),
+        spans=[one for step in range(3) for one in step_of(100 * step, step, compressed=step > 0)],
+        metrics=[
+            Metric(rank=rank, step=step, name="loss", value=0.7 - 0.1 * step) for step in range(3) for rank in (0, 1)
+        ],
+        plan=[shard("t0", 0, 100.0, 1.0, 4096), shard("t1", 1, 300.0, 2.0, 8192)],
+        memory=[
+            MemoryRow(rank=0, part="embedding weights", size_bytes=4096, capacity_bytes=16384),
+            MemoryRow(rank=1, part="embedding weights", size_bytes=8192, capacity_bytes=16384),
+            MemoryRow(rank=1, part="activations", size_bytes=4096, capacity_bytes=16384),
+        ],
+        links=[
+            link("nic0", "nic", "out", 75.0, 60),
+            link("nic1", "nic", "out", 150.0, 150),
+            link("hbm0", "memory", "in", 30.0, 30),
+        ],
+    )
+
+
+def link(name: str, link_class: str, direction: str, carried: float, busy_ns: int) -> LinkRow:
+    """A link of one byte per ns."""
+    return LinkRow(
+        link=name,
+        link_class=link_class,
+        direction=direction,
+        host=0,
+        bytes_carried=carried,
+        busy_ns=busy_ns,
+        bytes_per_s=1e9,
+    )
+
+
+def with_spans(recording: Recording, *spans: Span) -> Recording:
+    return dataclasses.replace(recording, spans=list(spans))
+
+
+@st.composite
+def recordings(draw: st.DrawFn) -> Recording:
+    """Any spans at all: overlapping, of zero length, with waits before and after the end, members missing or late."""
+    count = draw(st.integers(0, 30))
+    moments = st.integers(0, 60)
+    spans = []
+    for sequence in range(count):
+        issued, wait, start, length, waited = (draw(moments) for _ in range(5))
+        kind = draw(st.sampled_from(["compute", "all_reduce", "all_to_all_single", "send"]))
+        spans.append(
+            span(
+                draw(st.integers(0, 2)),
+                kind,
+                issued + start,
+                issued + start + length,
+                issued_ns=issued,
+                wait_from_ns=draw(st.sampled_from([-1, wait])),
+                wait_until_ns=wait + waited,
+                step=draw(st.integers(-1, 2)),
+                sequence=sequence,
+                stream=draw(st.sampled_from(["main", "side"])),
+                label=draw(st.sampled_from(["", "a", "[b]"])),
+                group="world" if kind.startswith("all") else "",
+                call=draw(st.integers(0, 3)) if kind.startswith("all") else -1,
+                bytes_sent=draw(st.integers(0, 100)),
+            )
+        )
+    for rank in range(3):
+        for step in range(draw(st.integers(0, 3))):
+            start = draw(moments)
+            spans.append(span(rank, "step", start, start + draw(moments), step=step, sequence=100 + step))
+    return Recording(info=info(world_size=3, hosts=("a", "b", "c")), spans=spans)

@@ -1,0 +1,82 @@
+"""Calls of whole groups, for the tests of this room."""
+
+from __future__ import annotations
+
+from scenarios.calls import Call
+from scenarios.rank import Group
+
+
+def group_of(ranks: int) -> Group:
+    return Group("world", tuple(range(ranks)))
+
+
+def reduction(op: str, bytes_in: int, ranks: int, element_size: int = 4, root: int = -1) -> list[Call]:
+    """`bytes_in` on every member; the output as the operation has it."""
+    bytes_out = {"reduce_scatter_tensor": bytes_in // ranks, "all_gather_into_tensor": bytes_in * ranks}
+    return [
+        Call(
+            op=op,
+            group=group_of(ranks),
+            rank=rank,
+            element_size=element_size,
+            bytes_in=bytes_in,
+            bytes_out=bytes_out.get(op, bytes_in),
+            root=root,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def broadcast(size_bytes: int, ranks: int, root: int) -> list[Call]:
+    return [
+        Call(
+            op="broadcast",
+            group=group_of(ranks),
+            rank=rank,
+            bytes_in=size_bytes if rank == root else 0,
+            bytes_out=0 if rank == root else size_bytes,
+            root=root,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def rooted(op: str, share_bytes: int, ranks: int, root: int) -> list[Call]:
+    """gather or scatter of equal shares."""
+    calls = []
+    for rank in range(ranks):
+        whole = share_bytes * ranks if rank == root else 0
+        sizes = {"bytes_in": share_bytes, "bytes_out": whole}
+        if op == "scatter":
+            sizes = {"bytes_in": whole, "bytes_out": share_bytes}
+        calls.append(Call(op=op, group=group_of(ranks), rank=rank, root=root, **sizes))
+    return calls
+
+
+def all_to_all(sizes: list[list[int]], op: str = "all_to_all_single") -> list[Call]:
+    """`sizes[source][target]` bytes."""
+    ranks = len(sizes)
+    return [
+        Call(
+            op=op,
+            group=group_of(ranks),
+            rank=rank,
+            bytes_in=sum(sizes[rank]),
+            bytes_out=sum(row[rank] for row in sizes),
+            send_bytes=tuple(sizes[rank]),
+            recv_bytes=tuple(row[rank] for row in sizes),
+        )
+        for rank in range(ranks)
+    ]
+
+
+def barrier(ranks: int) -> list[Call]:
+    return [Call(op="barrier", group=group_of(ranks), rank=rank) for rank in range(ranks)]
+
+
+def send_recv(size_bytes: int, ranks: int, source: int, target: int) -> list[Call]:
+    group = group_of(ranks)
+    return [
+        Call(op="send", group=group, rank=source, bytes_in=size_bytes, root=target),
+        Call(op="recv", group=group, rank=target, bytes_out=size_bytes, root=source),
+    ]

@@ -1,0 +1,73 @@
+"""Which room may know which: executed, so that a picture in a document cannot go stale unnoticed."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("sim", "real", "scenarios", "reports")
+
+# Room -> what its files may import of the other rooms and of the packages that mark a world.
+ALLOWED = {
+    "scenarios": {"scenarios", "torch"},
+    "sim": {"sim", "scenarios", "torch"},
+    "real": {"real", "scenarios", "torch"},
+    "reports": {"reports", "scenarios.trace", "pandas", "pyarrow"},
+}
+WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
+
+# The only places that cross: hallways, and the one door to SimPy.
+CROSSINGS = {
+    "sim/__main__.py": {"reports"},
+    "real/__main__.py": {"reports"},
+    "sim/process.py": {"simpy"},
+}
+
+
+def room_files() -> list[Path]:
+    return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def imports(path: Path) -> set[str]:
+    """Full dotted names of what a file imports, at its top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+    return names
+
+
+def allowed(name: str, rules: set[str]) -> bool:
+    return any(name == rule or name.startswith(f"{rule}.") or rule.startswith(f"{name}.") for rule in rules)
+
+
+@pytest.mark.parametrize("path", room_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
+    place = str(path.relative_to(ROOT))
+    rules = ALLOWED[place.split("/", maxsplit=1)[0]] | CROSSINGS.get(place, set())
+    foreign = {name for name in imports(path) if name.split(".")[0] in WATCHED and not allowed(name, rules)}
+    assert not foreign, f"{place} may not import {sorted(foreign)}"
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("reports", ("torch", "simpy")),
+        ("reports.store", ("torch", "simpy")),
+        ("scenarios.load", ("torch", "simpy", "pandas")),
+        ("sim.run", ("pandas",)),
+        ("real.run", ("simpy", "pandas")),
+    ],
+)
+def test_importing_a_room_does_not_load(module: str, absent: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; print(' '.join(name for name in {absent!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
