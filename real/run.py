@@ -14,7 +14,7 @@ from datetime import timedelta
 from itertools import takewhile
 
 import torch.distributed as dist
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from real import spool
 from real.clock import SAME_CLOCK, Sight
@@ -83,14 +83,13 @@ class RankRun:
         self._own = Spool(job.spool, place.rank)
         self.keeper = Keeper(self._own, self.journal, on_step)
 
-    def play(self, look: Callable[[], Sight] = lambda: SAME_CLOCK) -> Recording | None:
+    def play(self, program: Program, look: Callable[[], Sight] = lambda: SAME_CLOCK) -> Recording | None:
         """The recording on rank 0, None on the others. `look` says where the common clock stands.
 
         Raises:
             ProgramError: the program misused a verb, left a Work unawaited, or lost a connection.
             Exception: whatever the program raises.
         """
-        program = self._job.build()
         library = Library(self._job.scenario.library, self._place.local_rank)
         dist.init_process_group(
             library.wire.backend,

@@ -62,7 +62,7 @@ def _prepare_output() -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from reports import store, tables, text  # noqa: PLC0415
+    from reports import store, tables, text
 
     run = store.load(options.run)
     if options.json:
@@ -72,7 +72,7 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from reports import compare, compare_tables, store, text  # noqa: PLC0415
+    from reports import compare, compare_tables, store, text
 
     comparison = compare.compare(store.load(options.sim), store.load(options.real), any_worlds=options.any)
     if options.json:
@@ -82,7 +82,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from reports import store  # noqa: PLC0415
+    from reports import store
 
     derived = store.load(options.run).derived()
     with store.whole_folder(options.csv) as partial:

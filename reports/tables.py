@@ -148,7 +148,7 @@ def _phase_notes(steps: pd.DataFrame, by: str) -> Iterator[str]:
     for _, group in steps.groupby(by, sort=True):
         phase = int(group["phase"].iloc[0])
         changed = (
-            "others" if previous is not None and phase != previous else "same" if previous is not None else "first"
+            "changed" if previous is not None and phase != previous else "same" if previous is not None else "first"
         )
         yield changed if bool(group["complete"].all()) else "incomplete"
         previous = phase
@@ -183,7 +183,9 @@ def _waited_for(run: Run, step: int) -> RenderableType:
 
 def _operations(run: Run) -> RenderableType:
     frame = run.operations.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
-    twice = frame[frame["label"] != ""].duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
+    twice = (
+        frame[frame["label"] != ""].duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
+    )
     rows = [
         [
             f"{_name(row)} ({row['kind']})" if row["ambiguous"] else _name(row),

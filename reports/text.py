@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from typing import Any, TextIO
+from dataclasses import dataclass
+from typing import Any, Literal, TextIO
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 WIDTH = 80
+_GAP = 2  # between columns
+_TEXT_LEAST = 8
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
@@ -58,23 +62,40 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural}"
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> RenderableType:
-    """A table under its title; the first `left` columns are text, the others numbers on the right.
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A grid that shortens text, then headers, to fit the width it is given; rich alone would cut numbers off."""
 
-    The first column gives way when the width is not enough, so that no number is ever cut.
-    """
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="")
-    for at, column in enumerate(columns):
-        grid.add_column(
-            Text(column),
-            justify="left" if at < left else "right",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if at == 0 else max(map(len, [column, *(row[at] for row in rows)])),
-        )
-    for row in rows:
-        grid.add_row(*map(Text, row))  # Text, so that a label such as "[red]" is not markup
-    return Group(Text(title, style="bold"), grid, Text(""))
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = self._widths(options.max_width)
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="")
+        for at, (column, width) in enumerate(zip(self.columns, widths, strict=True)):
+            justify: Literal["left", "right"] = "left" if at < self.left else "right"
+            grid.add_column(Text(column), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+        for row in self.rows:
+            grid.add_row(*map(Text, row))  # Text, so that a label such as "[red]" is not markup
+        yield grid
+
+    def _widths(self, room: int) -> list[int]:
+        contents = [max((cell_len(row[at]) for row in self.rows), default=1) for at in range(len(self.columns))]
+        widths = [max(pair) for pair in zip(map(cell_len, self.columns), contents, strict=True)]
+        least = [_TEXT_LEAST] * self.left + contents[self.left :]
+        for first in (0, self.left):  # text gives way before the headers of numbers
+            while sum(widths) + _GAP * (len(widths) - 1) > room:
+                spare = [at for at in range(len(widths)) if widths[at] > least[at] and (at < self.left or first)]
+                if not spare:
+                    break
+                widths[max(spare, key=lambda at: widths[at])] -= 1
+        return widths
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> RenderableType:
+    """A table under its title; the first `left` columns are text, the others numbers on the right, never cut."""
+    return Group(Text(title, style="bold"), _Fitted(columns, rows, left), Text(""))
 
 
 def paragraph(text: str, style: str = "") -> RenderableType:
@@ -82,10 +103,15 @@ def paragraph(text: str, style: str = "") -> RenderableType:
     return Group(Text(text, style=style), Text(""))
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # to whoever knows what a reader that leaves means; rich would end the process
+
+
 def show(renderable: RenderableType, stream: TextIO) -> None:
     """Prints; colours and the terminal's own width only on a terminal, else 80 columns."""
     on_terminal = stream.isatty()
-    console = Console(
+    console = _Console(
         file=stream,
         width=None if on_terminal else WIDTH,
         no_color=None if on_terminal else True,

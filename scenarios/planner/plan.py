@@ -1,4 +1,4 @@
-"""A scenario's tables to their ranks: the bridge from `Scenario` to the planner; running the plan is the program's.
+"""A scenario's tables to their ranks: the bridge from `Scenario` to the planner; carrying it out is the program's.
 
 Costs come from the estimators with the cluster's own bandwidths and capacities. `format_plan` prints the result.
 """
@@ -6,27 +6,239 @@ Costs come from the estimators with the cluster's own bandwidths and capacities.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 
 from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster
+from scenarios.hardware import Cluster, Host
 from scenarios.planner.enumerator import EmbeddingEnumerator
 from scenarios.planner.partitioner import GreedyPerfPartitioner
 from scenarios.planner.plan_text import format_plan
-from scenarios.planner.planner import Search
-from scenarios.planner.proposers import GreedyProposer, GridSearchProposer, SmallestProposer, UniformProposer
-from scenarios.planner.planned import Plan, PlannedShard, PlannedTable, plan_of
+from scenarios.planner.planned import (
+    Plan,
+    PlannedShard,
+    PlannedTable,
+    held_bytes,
+    one_tier,
+    plan_rows,
+    state_bytes,
+)
+from scenarios.planner.planner import Found, Search
+from scenarios.planner.proposers import (
+    GreedyProposer,
+    GridSearchProposer,
+    Proposer,
+    SmallestProposer,
+    UniformProposer,
+    largest_shard,
+)
 from scenarios.planner.topology import Topology
-from scenarios.planner.types import ComputeKernel, ParameterConstraints, PlannerError, ShardingOption, ShardingType
-from scenarios.planner.types import Storage, TensorShape, known_storage
+from scenarios.planner.types import (
+    ComputeKernel,
+    ParameterConstraints,
+    PlannerError,
+    ShardingOption,
+    ShardingType,
+    TensorShape,
+    known_perf,
+    known_storage,
+)
 from scenarios.scenario import Model, Scenario, Table
 from scenarios.units import format_bytes
 
 __all__ = ["Plan", "PlannedShard", "PlannedTable", "format_plan", "plan_tables", "topology_of"]
 
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-ADAGRAD_ROW_BYTES = 4  # row-wise Adagrad: one float32 a row
+OPTIMIZER_ROW_BYTES = {"sgd": 0, "adagrad": 4}  # row-wise Adagrad keeps one float32 a row
 
-# Shards placed in one search, over all proposals: seconds of planning, however many ranks there are.
+_MODULE = "model.tables"
+# Shards placed in one search, over all proposals: keeps planning to seconds, however many ranks there are.
 _SHARD_BUDGET = 2_000_000
 _GRID_PROPOSALS = 256
+
+
+def plan_tables(scenario: Scenario) -> Plan:
+    """The best placement found for the scenario's tables: the least estimated perf on the busiest rank.
+
+    Looked at: the option of least memory for every table, one sharding type for all, the greedy walk by slowest shard
+    and by sum, and all combinations where they are few. The same scenario gives the same plan.
+
+    Raises:
+        ScenarioError: no placement fits; the sentence names the table and how much it takes.
+    """
+    model = scenario.model
+    assert model is not None, "only a scenario with a model has tables to plan"
+    topology = topology_of(scenario)
+    options = [_options(table, scenario, model, topology) for table in model.tables]
+    partitioner = GreedyPerfPartitioner(scenario.planner.sort_by, scenario.planner.balance_modules)
+    try:
+        found = Search(topology, partitioner, _SHARD_BUDGET).run(list(chain(*options)), _proposers())
+    except PlannerError as error:
+        raise ScenarioError(_misfits(scenario, model, topology, options)) from error
+    return _plan(found, scenario, model)
+
+
+def topology_of(scenario: Scenario) -> Topology:
+    """The planner's view of a cluster: bandwidths of one rank in bytes/ms, and what it may fill with embeddings.
+
+    A CPU rank's memory counts as ddr. Shared NICs and bridges are divided among the GPUs that share them.
+    """
+    cluster = scenario.cluster
+    gpu = cluster.host.gpu
+    memory_bytes_per_ms = gpu.memory_bytes_per_s / 1000
+    inside = _inside_bytes_per_s(cluster.host) / 1000
+    return Topology(
+        cluster.world_size,
+        gpu.kind,
+        hbm_cap=capacity_bytes(scenario),
+        ddr_cap=capacity_bytes(scenario) if gpu.kind == "cpu" else cluster.host.memory_bytes // cluster.host.gpus,
+        local_world_size=cluster.host.gpus,
+        hbm_mem_bw=memory_bytes_per_ms,
+        ddr_mem_bw=memory_bytes_per_ms,
+        intra_host_bw=inside,
+        # The estimator prices a replica's all-reduce by this rate also where there is no other host.
+        inter_host_bw=_network_bytes_per_s(cluster) / 1000 if cluster.hosts > 1 else inside,
+    )
+
+
+def capacity_bytes(scenario: Scenario) -> int:
+    """Bytes of one rank's memory that embeddings may take."""
+    return int(scenario.cluster.host.gpu.memory_bytes * (1 - scenario.planner.reserved_share))
+
+
+def _inside_bytes_per_s(host: Host) -> float:
+    inside = host.inside
+    if inside.bridge_bytes_per_s is None:
+        return inside.link.bytes_per_s
+    return min(inside.link.bytes_per_s, inside.bridge_bytes_per_s / host.gpus)
+
+
+def _network_bytes_per_s(cluster: Cluster) -> float:
+    """What one GPU gets of its host's way out, when all of them use it; payload only."""
+    nics, network = cluster.host.nics, cluster.network
+    rate = nics.link.bytes_per_s * cluster.payload_share
+    if nics.per == "host":
+        rate *= min(1.0, nics.count / cluster.host.gpus)
+    crosses = network.kind == "leaf_spine" and cluster.hosts > (network.hosts_per_leaf or cluster.hosts)
+    return rate / network.oversubscription if crosses else rate
+
+
+class _TableSharder:
+    """The sharding types that a scenario allows one table; replicas are looked up by the dense kernel."""
+
+    module_type = Table
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def shardable_parameters(self, module: Table) -> dict[str, TensorShape]:
+        return {module.name: TensorShape((module.rows, module.dim))}
+
+    def sharding_types(self, compute_device_type: str) -> Sequence[str]:
+        return self._table.sharding
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]:
+        replicated = sharding_type == ShardingType.DATA_PARALLEL
+        return [ComputeKernel.DENSE if replicated else ComputeKernel.FUSED]
+
+
+def _options(table: Table, scenario: Scenario, model: Model, topology: Topology) -> list[ShardingOption]:
+    wished = ParameterConstraints(pooling_factors=[table.ids_per_sample])
+    enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
+    state = OPTIMIZER_ROW_BYTES[model.optimizer.kind]
+    tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.dtype], state)
+    return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table))
+
+
+def _proposers() -> list[Proposer]:
+    return [
+        SmallestProposer(),
+        UniformProposer(),
+        GreedyProposer(),
+        GreedyProposer(use_depth=False),
+        GridSearchProposer(_GRID_PROPOSALS),
+    ]
+
+
+def _plan(found: Found, scenario: Scenario, model: Model) -> Plan:
+    by_name = {option.name: option for option in found.proposal}
+    tables = tuple(_planned(index, by_name[table.name]) for index, table in enumerate(model.tables))
+    world = scenario.cluster.world_size
+    storage = [0] * world
+    for shard in chain.from_iterable(table.shards for table in tables):
+        storage[shard.rank] += shard.storage_bytes
+    rows = (plan_rows(planned, model.tables[planned.index], scenario.batch_size, world) for planned in tables)
+    return Plan(
+        tables=tables,
+        rows=tuple(chain.from_iterable(rows)),
+        weight_bytes=held_bytes(tables, world, ELEMENT_BYTES[model.dtype]),
+        optimizer_bytes=state_bytes(tables, world, OPTIMIZER_ROW_BYTES[model.optimizer.kind]),
+        storage_bytes=tuple(storage),
+        perf_ms=tuple(device.perf.total for device in found.devices),
+        capacity_bytes=capacity_bytes(scenario),
+        tried=found.tried,
+        fitting=found.fitting,
+    )
+
+
+def _planned(index: int, option: ShardingOption) -> PlannedTable:
+    shards = []
+    for shard in option.shards:
+        assert shard.rank is not None, "the partitioner has placed every shard"
+        shards.append(
+            PlannedShard(
+                rank=shard.rank,
+                row_offset=shard.offset[0],
+                column_offset=shard.offset[1],
+                rows=shard.size[0],
+                columns=shard.size[1],
+                storage_bytes=one_tier(known_storage(shard)),
+                perf_ms=known_perf(shard).total,
+            )
+        )
+    return PlannedTable(
+        index=index,
+        name=option.name,
+        sharding_type=str(option.sharding_type),
+        compute_kernel=str(option.compute_kernel),
+        shards=tuple(shards),
+    )
+
+
+def _misfits(
+    scenario: Scenario, model: Model, topology: Topology, options: Sequence[Sequence[ShardingOption]]
+) -> list[str]:
+    """One sentence for every table that fits nowhere by itself; if there is none, one for the largest of all."""
+    alone = [index for index, mine in enumerate(options) if not any(_fits_alone(option, topology) for option in mine)]
+    if alone:
+        return [_alone_sentence(index, scenario, model, options[index]) for index in alone]
+    least = [min(mine, key=lambda option: option.total_storage) for mine in options]
+    sizes = [one_tier(option.total_storage) for option in least]
+    index = max(range(len(sizes)), key=sizes.__getitem__)
+    return [
+        f"{_where(index, scenario, model)}: expected all {len(sizes)} tables together to fit into"
+        f" {topology.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
+        f" they take at least {format_bytes(sum(sizes))}, {format_bytes(sizes[index])} of it for table"
+        f" {model.tables[index].name!r}, which is the largest"
+    ]
+
+
+def _fits_alone(option: ShardingOption, topology: Topology) -> bool:
+    try:
+        GreedyPerfPartitioner().partition([option], topology)
+    except PlannerError:
+        return False
+    return True
+
+
+def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Sequence[ShardingOption]) -> str:
+    best = min(options, key=largest_shard)
+    return (
+        f"{_where(index, scenario, model)}: expected table {model.tables[index].name!r} to fit into"
+        f" {scenario.cluster.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
+        f" as {best.sharding_type}, the least demanding of its sharding types, it takes"
+        f" {format_bytes(one_tier(largest_shard(best)))} on one rank"
+    )
+
+
+def _where(index: int, scenario: Scenario, model: Model) -> str:
+    return f"{scenario.path}: model.tables[{index}].rows = {model.tables[index].rows}"

@@ -91,7 +91,7 @@ class SmallestProposer:
         self._proposal: list[ShardingOption] | None = None
 
     def load(self, search_space: list[ShardingOption]) -> None:
-        self._proposal = [min(options, key=_largest_shard) for options in by_table(search_space, True)]
+        self._proposal = [min(options, key=largest_shard) for options in by_table(search_space, True)]
 
     def propose(self) -> list[ShardingOption] | None:
         return self._proposal
@@ -138,7 +138,8 @@ def _slowness(option: ShardingOption, use_depth: bool) -> float:
     return max(totals) if use_depth else sum(totals)
 
 
-def _largest_shard(option: ShardingOption) -> Storage:
+def largest_shard(option: ShardingOption) -> Storage:
+    """The storage of the option's largest shard."""
     return max(known_storage(shard) for shard in option.shards)
 
 

@@ -1,4 +1,4 @@
-"""The planner's words (storage, perf, shards, options, errors), named as in TorchRec 1.8; what they cost is not here."""
+"""The planner's words (storage, perf, shards, options, errors), as in TorchRec 1.8; what they cost is not here."""
 
 from __future__ import annotations
 

@@ -20,10 +20,12 @@ Ints = npt.NDArray[np.int64]
 # (Knuth, TAOCP vol. 3, 6.4), as hashing does with real ids, so that the frequent rows do not share one block.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
+_ALL_BITS = (1 << 64) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Bags:
-    """One table's ids of one rank's batch: `lengths` [batch] int64, `ids` [sum of lengths] int64, sample after sample."""
+    """One table's ids of one rank's batch: `lengths` [batch], `ids` [sum of lengths], sample after sample; int64."""
 
     lengths: Ints
     ids: Ints
@@ -31,7 +33,7 @@ class Bags:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """`features` [batch, dense features] and `labels` [batch] of 0 and 1, float32, on the rank's device."""
+    """`features` [batch, dense features] in the model's dtype, `labels` [batch] of 0 and 1 in float32."""
 
     features: Tensor
     labels: Tensor
@@ -88,15 +90,16 @@ def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count:
 
 def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, device: torch.device) -> Dense:
     """Normal features; labels that a linear rule with noise gives, so that training has something to learn."""
+    dtype: torch.dtype = getattr(torch, model.dtype)
     if device.type == "meta":
         shape = (scenario.batch_size, model.dense_features)
-        return Dense(torch.empty(shape, device=device), torch.empty(shape[:1], device=device))
+        return Dense(torch.empty(shape, dtype=dtype, device=device), torch.empty(shape[:1], device=device))
     generator = np.random.default_rng([scenario.seed, rank, step, len(model.tables)])
     features = generator.standard_normal((scenario.batch_size, model.dense_features), dtype=np.float32)
     noise = generator.standard_normal(scenario.batch_size, dtype=np.float32)
     rule = np.random.default_rng([scenario.seed]).standard_normal(model.dense_features, dtype=np.float32)
     labels = (features @ rule + noise > 0).astype(np.float32)
-    return Dense(torch.from_numpy(features).to(device), torch.from_numpy(labels).to(device))
+    return Dense(torch.from_numpy(features).to(device, dtype), torch.from_numpy(labels).to(device))
 
 
 def initial_rows(table: int, seed: int, rows: range, columns: range, device: torch.device) -> Tensor:
@@ -107,16 +110,16 @@ def initial_rows(table: int, seed: int, rows: range, columns: range, device: tor
     if device.type == "meta":
         return torch.empty(len(rows), len(columns), device=device)
     with np.errstate(over="ignore"):
-        base = _mix(np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(table))
+        base = _mix(np.array(seed * 0x9E3779B97F4A7C15 + table & _ALL_BITS, np.uint64))
         keys = _mix(base + np.arange(rows.start, rows.stop, dtype=np.uint64))[:, None]
         bits = _mix(keys + np.arange(columns.start, columns.stop, dtype=np.uint64)[None, :])
     unit = (bits >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
     return torch.from_numpy((unit - np.float32(0.5)) * np.float32(0.1)).to(device)
 
 
-def _mix(value: npt.NDArray[np.uint64] | np.uint64) -> npt.NDArray[np.uint64]:
+def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """A good 64-bit mixing function: G. Steele et al., Fast splittable pseudorandom number generators, OOPSLA 2014."""
-    mixed = np.asarray(value, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = value + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
@@ -126,8 +129,8 @@ def _integral(x: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArra
     """The integral of t ** -exponent from 1 to x."""
     logarithm = np.log(x)
     if exponent == 1:
-        return logarithm  # type: ignore[no-any-return]
-    return np.expm1((1 - exponent) * logarithm) / (1 - exponent)  # type: ignore[no-any-return]
+        return logarithm
+    return np.expm1((1 - exponent) * logarithm) / (1 - exponent)
 
 
 def _inverse(height: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArray[np.float64]:
@@ -158,5 +161,3 @@ def _file_bags(path: Path) -> tuple[Ints, Ints]:
     bags = [line.split() for line in path.read_text().splitlines()]
     offsets = np.concatenate([[0], np.cumsum([len(bag) for bag in bags])]).astype(np.int64)
     return offsets, np.array([int(item) for bag in bags for item in bag], dtype=np.int64)
-
-

@@ -179,20 +179,20 @@ class Layers:
     """The dense model: `bottom` takes the dense features; then `cross` (DCN) or `dot`; `top` gives the logit."""
 
     bottom: tuple[Block, ...]
-    dot: Block | None
+    dot: tuple[Block, ...]
     cross: tuple[Block, ...]
     top: tuple[Block, ...]
 
     @property
     def blocks(self) -> tuple[Block, ...]:
         """In the order of the forward pass."""
-        return (*self.bottom, *((self.dot,) if self.dot else ()), *self.cross, *self.top)
+        return (*self.bottom, *self.cross, *self.dot, *self.top)
 
-    def set_parameters(self, seed: int, device: torch.device) -> None:
+    def set_parameters(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
         """The same first values on every rank: uniform within 1/sqrt(fan in), zero biases."""
         generator = np.random.default_rng([seed, 1])
         for block in self.blocks:
-            block.parameters = [_first_values(generator, shape, device) for shape in block.shapes]
+            block.parameters = [_first_values(generator, shape, device, dtype) for shape in block.shapes]
 
 
 def build_layers(model: Model) -> Layers:
@@ -201,10 +201,11 @@ def build_layers(model: Model) -> Layers:
     bottom = _stack("bottom", (model.dense_features, *model.bottom), dtype, last_relu=True)
     dims = [table.dim for table in model.tables]
     width = model.bottom[-1] + sum(dims)
-    dot, cross = None, ()
+    dot: tuple[Block, ...] = ()
+    cross: tuple[Block, ...] = ()
     if model.interaction.kind == "dot":
-        dot = Dot("interaction", len(dims) + 1, model.bottom[-1], dtype)
-        width = dot.width_out()
+        dot = (Dot("interaction", len(dims) + 1, model.bottom[-1], dtype),)
+        width = dot[0].width_out()
     elif model.interaction.kind == "dcn":
         layers = range(model.interaction.layers)
         cross = tuple(Cross(f"cross.{index}", width, model.interaction.low_rank, dtype) for index in layers)
@@ -219,14 +220,16 @@ def _stack(name: str, widths: Sequence[int], dtype: str, *, last_relu: bool) -> 
     )
 
 
-def _first_values(generator: np.random.Generator, shape: tuple[int, ...], device: torch.device) -> Tensor:
+def _first_values(
+    generator: np.random.Generator, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> Tensor:
     if device.type == "meta":
-        return torch.empty(shape, device=device, requires_grad=True)
+        return torch.empty(shape, device=device, dtype=dtype, requires_grad=True)
     if len(shape) == 1:
-        return torch.zeros(shape, device=device, requires_grad=True)
+        return torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
     bound = 1 / math.sqrt(shape[1])
     values = generator.uniform(-bound, bound, shape).astype(np.float32)
-    return torch.from_numpy(values).to(device).requires_grad_()
+    return torch.from_numpy(values).to(device, dtype).requires_grad_()
 
 
 def _element_bytes(dtype: str) -> int:

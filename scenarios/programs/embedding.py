@@ -1,4 +1,4 @@
-"""One rank's embedding rows: pooled look-up, gradient and update, with their costs; the exchanges are left to `sparse`."""
+"""One rank's embedding rows: pooled look-up, gradient and update, with their costs; exchanges are left to `sparse`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scenarios.sparse.keyed_jagged import KeyedJagged
 _ID_BYTES = 8
 _LENGTH_BYTES = 8
 # Added to the root of Adagrad's state, as torch.optim.Adagrad does by default.
-_ADAGRAD_EPSILON = 1e-10
+ADAGRAD_EPSILON = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """A block of one table: `table` is its number in the model."""
+class Piece:
+    """A piece of one table: `table` is its number in the model."""
 
     table: int
     rows: range
@@ -30,23 +30,24 @@ class Block:
 
 
 class Rows:
-    """The blocks that one rank holds, one for each key of the features that it looks up, in that order."""
+    """The pieces that one rank holds, one for each key of the features that it looks up, in that order."""
 
-    def __init__(self, blocks: Sequence[Block], seed: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.blocks = tuple(blocks)
+    def __init__(self, pieces: Sequence[Piece], seed: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.pieces = tuple(pieces)
         self.weights = [
-            initial_rows(block.table, seed, block.rows, block.columns, device).to(dtype) for block in self.blocks
+            initial_rows(piece.table, seed, piece.rows, piece.columns, device).to(dtype) for piece in self.pieces
         ]
         self._squares: list[Tensor] = []
-        self._dims = [len(block.columns) for block in self.blocks]
+        self._dims = [len(piece.columns) for piece in self.pieces]
+        self._dtype = dtype
         self._element_bytes = dtype.itemsize
         self._dtype_name = str(dtype).removeprefix("torch.")
 
     def look_up(self, features: KeyedJagged) -> Tensor:
         """The sum of each bag's rows: [samples, sum of dims], columns in key order."""
         samples = _samples(features)
-        if features.values.is_meta:
-            return features.values.new_empty(samples, sum(self._dims), dtype=self.weights[0].dtype)
+        if features.values.is_meta or not self.pieces:
+            return features.values.new_empty(samples, sum(self._dims), dtype=self._dtype)
         return torch.cat(
             [
                 functional.embedding_bag(ids, weight, offsets, mode="sum")
@@ -57,29 +58,32 @@ class Rows:
 
     def update(self, features: KeyedJagged, gradient: Tensor, optimizer: Optimizer) -> None:
         """One optimizer step on the rows that were looked up; `gradient` is [samples, sum of dims]."""
-        if features.values.is_meta:
+        if features.values.is_meta or not self.pieces:
             return
-        columns = gradient.split(self._dims, dim=1)
+        columns = torch.split_with_sizes(gradient, self._dims, dim=1)
         for index, ((ids, _, lengths), part) in enumerate(zip(_bags(features), columns, strict=True)):
             self._update_one(index, ids, part.repeat_interleave(lengths, dim=0), optimizer)
 
-    def dense_gradients(self, features: KeyedJagged, gradient: Tensor) -> list[Tensor]:
-        """The gradient of each whole block [rows, dim], for tables that every rank has a copy of."""
+    def dense_gradients(self, features: KeyedJagged, gradient: Tensor) -> Tensor:
+        """The gradients of all pieces' weights in one flat tensor, for tables that every rank has a copy of."""
         if features.values.is_meta:
-            return [torch.empty_like(weight) for weight in self.weights]
+            return gradient.new_empty(sum(weight.numel() for weight in self.weights))
         result = []
         for weight, (ids, _, lengths), part in zip(
-            self.weights, _bags(features), gradient.split(self._dims, dim=1), strict=True
+            self.weights, _bags(features), torch.split_with_sizes(gradient, self._dims, dim=1), strict=True
         ):
-            result.append(torch.zeros_like(weight).index_add_(0, ids, part.repeat_interleave(lengths, dim=0)))
-        return result
+            whole = torch.zeros_like(weight).index_add_(0, ids, part.repeat_interleave(lengths, dim=0))
+            result.append(whole.view(-1))
+        return torch.cat(result)
 
-    def update_dense(self, gradients: Sequence[Tensor], optimizer: Optimizer) -> None:
-        """One optimizer step on whole blocks."""
-        for index, gradient in enumerate(gradients):
-            if not gradient.is_meta:
-                everything = torch.arange(gradient.shape[0], device=gradient.device)
-                self._update_one(index, everything, gradient, optimizer)
+    def update_dense(self, gradients: Tensor, optimizer: Optimizer) -> None:
+        """One optimizer step on all rows, from what `dense_gradients` gave."""
+        if gradients.is_meta:
+            return
+        for index, part in enumerate(torch.split_with_sizes(gradients, [weight.numel() for weight in self.weights])):
+            weight = self.weights[index]
+            everything = torch.arange(weight.shape[0], device=weight.device)
+            self._update_one(index, everything, part.view_as(weight), optimizer)
 
     def look_up_kernel(self, features: KeyedJagged) -> Kernel:
         """Reads ids, lengths and one row for each id; writes one row for each bag."""
@@ -88,7 +92,7 @@ class Rows:
         return Kernel(
             kind="embedding_lookup",
             flops=elements,
-            bytes_read=_ID_BYTES * ids + _LENGTH_BYTES * samples * len(self.blocks) + self._element_bytes * elements,
+            bytes_read=_ID_BYTES * ids + _LENGTH_BYTES * samples * len(self.pieces) + self._element_bytes * elements,
             bytes_written=self._element_bytes * samples * sum(self._dims),
             dtype=self._dtype_name,
         )
@@ -105,7 +109,7 @@ class Rows:
         )
 
     def dense_update_kernel(self) -> Kernel:
-        """Reads weights and gradients of whole blocks, writes weights."""
+        """Reads weights and gradients of all rows, writes weights."""
         elements = float(sum(weight.numel() for weight in self.weights))
         return Kernel(
             kind="optimizer",
@@ -125,11 +129,11 @@ class Rows:
         if optimizer.kind == "sgd":
             weight.index_add_(0, ids, rows, alpha=-optimizer.learning_rate)
             return
-        unique, inverse = ids.unique(return_inverse=True)
+        unique, inverse = torch.unique(ids, return_inverse=True)
         total = rows.new_zeros(len(unique), rows.shape[1]).index_add_(0, inverse, rows)
         square = self._square(index)
         square[unique] += total.float().square().mean(dim=1)
-        scale = optimizer.learning_rate / (square[unique].sqrt() + _ADAGRAD_EPSILON)
+        scale = optimizer.learning_rate / (square[unique].sqrt() + ADAGRAD_EPSILON)
         weight[unique] -= (total * scale[:, None]).to(weight.dtype)
 
     def _square(self, index: int) -> Tensor:
@@ -147,5 +151,5 @@ def _samples(features: KeyedJagged) -> int:
 def _bags(features: KeyedJagged) -> list[tuple[Tensor, Tensor, Tensor]]:
     """For each key: its ids, where each bag starts among them, and each bag's length."""
     lengths = features.lengths.to(features.values.device).view(len(features.keys), -1)
-    ids = features.values.split(features.length_per_key())
+    ids = torch.split_with_sizes(features.values, features.length_per_key())
     return [(ids[key], row.cumsum(0) - row, row) for key, row in enumerate(lengths)]

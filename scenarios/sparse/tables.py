@@ -127,11 +127,12 @@ def _layout(sharding_type: ShardingType, tables: Sequence[ShardedTable], world_s
     buckets = {"by_host": local, "by_row": world_size}.get(kind, 1)
     owned: list[list[Piece]] = [[] for _ in range(world_size // span)]
     for table in tables:
+        _check_ranks(table, world_size)
         each = world_size if kind == "replicated" else buckets
         for start in range(0, len(table.shards), each):
             owner, piece = _piece(table, table.shards[start : start + each], span, buckets)
             owned[owner].append(piece)
-        _check_columns(table, [shard for shard in table.shards[::each]])
+        _check_columns(table, table.shards[::each])
     return Layout(
         sharding_type=sharding_type,
         kind=kind,
@@ -172,16 +173,22 @@ def _describe(shards: Sequence[TableShard], index: int) -> str:
     return f"rows {shard.row_offset} to {shard.row_offset + shard.rows} on rank {shard.rank}"
 
 
+def _check_ranks(table: ShardedTable, world_size: int) -> None:
+    for shard in table.shards:
+        if not 0 <= shard.rank < world_size:
+            raise ValueError(
+                f"table {table.name!r} ({table.sharding_type}): a shard on rank {shard.rank},"
+                f" expected ranks 0 to {world_size - 1}"
+            )
+
+
 def _check_columns(table: ShardedTable, firsts: Sequence[TableShard]) -> None:
     """The pieces' columns follow each other and make up the table."""
-    end = 0
-    for shard in sorted(firsts, key=lambda shard: shard.column_offset):
-        if shard.column_offset != end:
-            break
-        end += shard.columns
-    else:
-        if end == table.dim:
-            return
-    raise ValueError(
-        f"table {table.name!r} ({table.sharding_type}): its shards hold columns 0 to {end}, expected 0 to {table.dim}"
-    )
+    runs = sorted((shard.column_offset, shard.columns) for shard in firsts)
+    ends = [0, *(offset + columns for offset, columns in runs)]
+    if [offset for offset, _ in runs] + [table.dim] != ends:
+        raise ValueError(
+            f"table {table.name!r} ({table.sharding_type}): its shards hold columns"
+            f" {', '.join(f'{offset} to {offset + columns}' for offset, columns in runs) or 'none'},"
+            f" expected each of 0 to {table.dim} once"
+        )

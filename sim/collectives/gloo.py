@@ -1,13 +1,13 @@
 """gloo's collectives as message schedules (torch 2.13, TCP); what it takes to play them is left to the engine.
 
 Bytes agree with the kernel's counters (tests/data/gloo_wire_bytes.json), the order of posts with a trace of gloo's
-system calls. Every `calls` is in group-rank order, except that a send or recv is given as its two calls.
+system calls. As in gloo, a member's script follows from its own call alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from sim.collectives import gloo_totals
 from sim.collectives.schedule import Copy, Reduce, Schedule, Script, Totals, WaitRecv, WaitSend, Writer
@@ -16,32 +16,30 @@ from sim.collectives.segments import Segments, all_reduce_segments, reduce_segme
 if TYPE_CHECKING:
     from scenarios.calls import Call
 
-Calls: TypeAlias = "Sequence[Call]"
-
-
-def schedule(calls: Calls) -> Schedule:
-    """Every member's script.
-
-    Of a `gather` each call's bytes_in is its contribution, of a `scatter` each call's bytes_out its share, and the
-    root's other side is the sum; of a `reduce` bytes_in is the buffer, on every member.
-    """
-    if calls[0].op in ("send", "recv"):
-        return _point_to_point(calls)
-    write = _SCRIPTS[calls[0].op]
-    return Schedule(scripts=tuple(write(calls, rank) for rank in range(len(calls))))
-
 
 def script(call: Call) -> Script:
-    """One member's script from its own call alone, so that it can begin before the others have come."""
-    member = call.group.index(call.rank)
-    if call.op in ("send", "recv"):
-        return _point_to_point([call]).scripts[member]
-    assert call.op not in ("gather", "scatter"), f"{call.op}: the root's script needs every member's call"
-    return _SCRIPTS[call.op]([call] * call.group.size, member)
+    """What the member of this call does.
+
+    Of a `gather` bytes_in is the member's contribution, of a `scatter` bytes_out its share, on the root as elsewhere;
+    of a `reduce` bytes_in is the buffer, on every member. All members' are equal, as torch demands.
+    """
+    writer = Writer()
+    _WRITERS[call.op](writer, call, call.group.index(call.rank))
+    return writer.script()
 
 
-def totals(calls: Calls) -> Totals:
-    """`schedule.totals(schedule(calls))` without the schedule: in the order of the pairs that exchange something.
+def schedule(calls: Sequence[Call]) -> Schedule:
+    """Every member's script; `calls` in group-rank order, but of a send and its recv just these two, in any order."""
+    if calls[0].op not in ("send", "recv"):
+        return Schedule(scripts=tuple(script(call) for call in calls))
+    scripts: list[Script] = [()] * calls[0].group.size
+    for call in calls:
+        scripts[call.group.index(call.rank)] = script(call)
+    return Schedule(scripts=tuple(scripts))
+
+
+def totals(calls: Sequence[Call]) -> Totals:
+    """`schedule.totals(schedule(calls))` without the schedule, in a time that grows with the pairs that exchange.
 
     `latency_steps` of the rings are an upper bound where the buffer leaves segments empty (fewer than 2p elements,
     or a last chunk that rounding emptied).
@@ -49,29 +47,22 @@ def totals(calls: Calls) -> Totals:
     return gloo_totals.totals(calls)
 
 
-def _all_reduce(calls: Calls, rank: int) -> Script:
-    writer = Writer()
-    _write_all_reduce(writer, calls[rank], rank, len(calls))
-    return writer.script()
-
-
-def _reduce_scatter(calls: Calls, rank: int) -> Script:
-    """An all_reduce of a copy of the input, of which one share is kept."""
-    writer = Writer()
-    writer.work(Copy(calls[rank].bytes_in))
-    _write_all_reduce(writer, calls[rank], rank, len(calls))
-    writer.work(Copy(calls[rank].bytes_out))
-    return writer.script()
-
-
-def _write_all_reduce(writer: Writer, call: Call, rank: int, ranks: int) -> None:
+def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
     """Reduce-scatter, then all-gather of the reduced chunks, both to the left."""
+    ranks = call.group.size
     if ranks == 1 or call.bytes_in == 0:
         return
     parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
     steps = parts.count - parts.per_chunk
     _ring_left(writer, parts, rank, rank + 1, steps, reduces=True)
     _ring_left(writer, parts, rank, rank, steps, reduces=False)
+
+
+def _reduce_scatter(writer: Writer, call: Call, rank: int) -> None:
+    """An all_reduce of a copy of the input, of which one share is kept."""
+    writer.work(Copy(call.bytes_in))
+    _all_reduce(writer, call, rank)
+    writer.work(Copy(call.bytes_out))
 
 
 def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, steps: int, *, reduces: bool) -> None:
@@ -105,14 +96,14 @@ def _settle(
         writer.wait(departure)
 
 
-def _reduce(calls: Calls, rank: int) -> Script:
+def _reduce(writer: Writer, call: Call, rank: int) -> None:
     """A ring to the left until all but two segments have been sent, then every chunk to the root.
 
     With more than two segments a chunk the ring runs longer than it needs to: gloo sends those bytes all the same.
     """
-    call, ranks, writer = calls[rank], len(calls), Writer()
+    ranks = call.group.size
     if ranks == 1 or call.bytes_in == 0:
-        return ()
+        return
     parts = reduce_segments(call.bytes_in, call.element_size, ranks)
     _ring_left(writer, parts, rank, rank + 1, parts.count - 2, reduces=True)
     if rank == call.root:
@@ -120,12 +111,11 @@ def _reduce(calls: Calls, rank: int) -> Script:
         writer.wait(*[writer.recv(peer, size_bytes) for peer, size_bytes in others if size_bytes])
     elif parts.chunk_bytes(rank):
         writer.wait(writer.send(call.root, parts.chunk_bytes(rank)))
-    return writer.script()
 
 
-def _all_gather(calls: Calls, rank: int) -> Script:
+def _all_gather(writer: Writer, call: Call, rank: int) -> None:
     """A ring to the right in half chunks, two in flight, on a flat buffer that is copied to the output at the end."""
-    own_bytes, ranks, writer = calls[rank].bytes_in, len(calls), Writer()
+    own_bytes, ranks = call.bytes_in, call.group.size
     writer.work(Copy(own_bytes))
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
     halves = (own_bytes // 2, own_bytes - own_bytes // 2)
@@ -137,65 +127,45 @@ def _all_gather(calls: Calls, rank: int) -> Script:
     for waits in flying:
         writer.wait(*waits)
     writer.work(Copy(ranks * own_bytes))
-    return writer.script()
 
 
-def _broadcast(calls: Calls, rank: int) -> Script:
+def _broadcast(writer: Writer, call: Call, rank: int) -> None:
     """A binomial tree: who has the whole buffer in round i sends it 2**i ranks further, counted from the root."""
-    call, ranks, writer = calls[rank], len(calls), Writer()
-    size_bytes, place = call.bytes_in + call.bytes_out, (rank - call.root) % len(calls)
+    ranks, size_bytes = call.group.size, call.bytes_in + call.bytes_out
+    place = (rank - call.root) % ranks
     first_round = place.bit_length()
     if place:
         parent = place - (1 << (first_round - 1))
         writer.wait(writer.recv((parent + call.root) % ranks, size_bytes))
     children = [place + (1 << i) for i in range(first_round, ranks.bit_length()) if place + (1 << i) < ranks]
     writer.wait(*[writer.send((child + call.root) % ranks, size_bytes) for child in children])
-    return writer.script()
 
 
-def _gather(calls: Calls, rank: int) -> Script:
+def _gather(writer: Writer, call: Call, rank: int) -> None:
     """All to the root at once, into a flat buffer that is copied to the output at the end."""
-    call, writer = calls[rank], Writer()
+    ranks, share_bytes = call.group.size, call.bytes_in
     if rank != call.root:
-        writer.wait(writer.send(call.root, call.bytes_in))
-        return writer.script()
-    arrivals = [writer.recv(peer, calls[peer].bytes_in) for peer in range(len(calls)) if peer != rank]
-    writer.work(Copy(call.bytes_in))
+        writer.wait(writer.send(call.root, share_bytes))
+        return
+    arrivals = [writer.recv(peer, share_bytes) for peer in range(ranks) if peer != rank]
+    writer.work(Copy(share_bytes))
     writer.wait(*arrivals)
-    writer.work(Copy(sum(each.bytes_in for each in calls)))
-    return writer.script()
+    writer.work(Copy(ranks * share_bytes))
 
 
-def _scatter(calls: Calls, rank: int) -> Script:
+def _scatter(writer: Writer, call: Call, rank: int) -> None:
     """All from the root at once."""
-    call, writer = calls[rank], Writer()
     if rank != call.root:
         writer.wait(writer.recv(call.root, call.bytes_out))
-        return writer.script()
-    departures = [writer.send(peer, calls[peer].bytes_out) for peer in range(len(calls)) if peer != rank]
+        return
+    departures = [writer.send(peer, call.bytes_out) for peer in range(call.group.size) if peer != rank]
     writer.work(Copy(call.bytes_out))
     writer.wait(*departures)
-    return writer.script()
 
 
-def _all_to_all_single(calls: Calls, rank: int) -> Script:
-    writer = Writer()
-    _write_all_to_all(writer, calls[rank], rank)
-    return writer.script()
-
-
-def _all_to_all(calls: Calls, rank: int) -> Script:
-    """The list form packs its inputs into one buffer and unpacks its outputs from another."""
-    writer = Writer()
-    writer.work(Copy(calls[rank].bytes_in))
-    _write_all_to_all(writer, calls[rank], rank)
-    writer.work(Copy(calls[rank].bytes_out))
-    return writer.script()
-
-
-def _write_all_to_all(writer: Writer, call: Call, rank: int) -> None:
+def _all_to_all_single(writer: Writer, call: Call, rank: int) -> None:
     """Everything posted at once, empty messages too: the send to rank+i, then the receive from rank-i."""
-    ranks = len(call.send_bytes)
+    ranks = call.group.size
     writer.work(Copy(call.send_bytes[rank]))
     waits: list[WaitSend | WaitRecv] = []
     for distance in range(1, ranks):
@@ -204,32 +174,31 @@ def _write_all_to_all(writer: Writer, call: Call, rank: int) -> None:
     writer.wait(*waits)
 
 
-def _barrier(calls: Calls, rank: int) -> Script:
+def _all_to_all(writer: Writer, call: Call, rank: int) -> None:
+    """The list form packs its inputs into one buffer and unpacks its outputs from another."""
+    writer.work(Copy(call.bytes_in))
+    _all_to_all_single(writer, call, rank)
+    writer.work(Copy(call.bytes_out))
+
+
+def _barrier(writer: Writer, call: Call, rank: int) -> None:
     """Dissemination: round i receives from 2**i ranks before and sends 2**i ranks further."""
-    ranks, writer = len(calls), Writer()
-    for distance in _powers_below(ranks):
+    ranks = call.group.size
+    for distance in (1 << i for i in range((ranks - 1).bit_length())):
         arrival = writer.recv((rank - distance) % ranks, 0)
         departure = writer.send((rank + distance) % ranks, 0)
         writer.wait(arrival, departure)
-    return writer.script()
 
 
-def _powers_below(ranks: int) -> list[int]:
-    return [1 << i for i in range((ranks - 1).bit_length())]
+def _send(writer: Writer, call: Call, _: int) -> None:
+    writer.wait(writer.send(call.root, call.bytes_in))
 
 
-def _point_to_point(calls: Calls) -> Schedule:
-    """One message between the two callers; the other members of the group do nothing."""
-    scripts: list[Script] = [()] * calls[0].group.size
-    for call in calls:
-        writer = Writer()
-        posted = writer.send(call.root, call.bytes_in) if call.op == "send" else writer.recv(call.root, call.bytes_out)
-        writer.wait(posted)
-        scripts[call.group.index(call.rank)] = writer.script()
-    return Schedule(scripts=tuple(scripts))
+def _recv(writer: Writer, call: Call, _: int) -> None:
+    writer.wait(writer.recv(call.root, call.bytes_out))
 
 
-_SCRIPTS: dict[str, Callable[[Calls, int], Script]] = {
+_WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter_tensor": _reduce_scatter,
     "all_gather_into_tensor": _all_gather,
@@ -241,4 +210,6 @@ _SCRIPTS: dict[str, Callable[[Calls, int], Script]] = {
     "all_to_all": _all_to_all,
     "all_to_all_single": _all_to_all_single,
     "barrier": _barrier,
+    "send": _send,
+    "recv": _recv,
 }

@@ -1,17 +1,20 @@
-"""Buckets of random gradients, and runs of many steps over them."""
+"""Buckets of random gradients, runs of many steps over them, and a scenario to change."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from scenarios.compression import PowerSGDState
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.programs.buckets import GradientBucket
+from scenarios.scenario import Scenario
 from tests.scenarios.compression.lockstep import Fabric, play
 
 Shapes = Sequence[tuple[int, ...]]
@@ -64,3 +67,34 @@ def issued(fabric: Fabric, rank: int = 0) -> list[tuple[object, ...]]:
         (call.op, call.group.name, call.label, call.bytes_in, call.dtype) for call in fabric.calls if call.rank == rank
     ]
     return [*calls, *[(label, kernel) for member, label, kernel in fabric.kernels if member == rank]]
+
+
+GPU_BYTES = 1 << 30
+
+
+def a_scenario(ranks: int, **chosen: Any) -> Scenario:
+    """`ranks` hosts of one device each."""
+    link = Link(bytes_per_s=1e9, latency_ns=5_000)
+    gpu = Gpu(name="cpu", kind="cpu", memory_bytes=GPU_BYTES, memory_bytes_per_s=1e10, flops_per_s={"float32": 1e10})
+    host = Host(
+        gpus=1,
+        gpu=gpu,
+        inside=Inside(kind="memory", link=link, bridge_bytes_per_s=1e10),
+        nics=Nics(per="host", count=1, link=link),
+        cores=1,
+        memory_bytes=GPU_BYTES,
+    )
+    settings: dict[str, Any] = {
+        "name": "test",
+        "path": Path("test.toml"),
+        "program": "powersgd",
+        "cluster": Cluster(profile="test", hosts=ranks, host=host, network=Network(kind="non_blocking")),
+        "batch_size": 1,
+        "steps": 3,
+        "seed": 7,
+        "payload": "values",
+        "fidelity": "flows",
+        "library": "gloo",
+        "timeout_s": 60.0,
+    }
+    return Scenario(**{**settings, **chosen})

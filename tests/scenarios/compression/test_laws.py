@@ -55,8 +55,9 @@ def test_layerwise_with_full_rank_is_the_mean(
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 99))
+@given(st.integers(1, 60).filter(lambda numel: numel != 2), st.integers(1, 4), st.integers(0, 99))
 def test_batched_with_full_rank_is_the_mean(numel: int, ranks: int, seed: int) -> None:
+    """Two elements are a square with a row of zeros, which Gram-Schmidt cannot take; QR can take such rows."""
     gradients = random_gradients([(numel,)], ranks, 3, seed=seed)
     run = Run(
         batched_powersgd,
@@ -67,9 +68,7 @@ def test_batched_with_full_rank_is_the_mean(numel: int, ranks: int, seed: int) -
         random_seed=seed,
         use_error_feedback=False,
     )
-    # A square whose last row is padding alone has no full rank; Gram-Schmidt needs one, and QR does not.
-    if square_side(numel) > 2 or numel in (1, 4):
-        torch.testing.assert_close(run.results[2], sum(gradients[2]) / ranks, atol=1e-7, rtol=1e-7)
+    torch.testing.assert_close(run.results[2], sum(gradients[2]) / ranks, atol=1e-7, rtol=1e-7)
     torch.testing.assert_close(run.results[1], sum(gradients[1]) / ranks)
 
 

@@ -1,0 +1,140 @@
+"""The real world's hallway: load a scenario, play it on this machine's processes or as one rank, store it, show it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from real import job as jobs
+from real.job import Job
+from real.launch import RunEnded, launch, spool_folder
+from real.place import JOB, Place, place
+from reports.errors import ReportError
+from scenarios.errors import ProgramError, ScenarioError
+
+_PROGRAM = "scenarios.programs:build"
+_WRITER = "reports.store:write"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 the run was over before its end, 2 a mistake in the scenario, 128 + n for signal n."""
+    if JOB in os.environ:
+        here = place()
+        assert here is not None, "the launcher gives its ranks a place"
+        return _serve(jobs.load(Path(os.environ[JOB])), here, None)
+    options = _parser().parse_args(arguments)
+    try:
+        here = place()
+        job = _job(options, is_first=here is None or here.rank == 0)
+        return _run(job, options) if here is None else _serve(job, here, options)
+    except (ScenarioError, ProgramError, ReportError) as error:
+        if here_is_first():
+            print(error, file=sys.stderr)
+        return 2
+    except RunEnded as ended:
+        print(ended, file=sys.stderr)
+        return ended.code
+
+
+def here_is_first() -> bool:
+    """Whether this process speaks for all: it is the launcher, or rank 0."""
+    try:
+        here = place()
+    except ScenarioError:
+        return True
+    return here is None or here.rank == 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m real",
+        description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun.",
+    )
+    parser.add_argument("scenario", type=Path, help="a scenario file")
+    parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
+    parser.add_argument("--library", choices=("gloo", "nccl"), help="instead of the scenario's")
+    parser.add_argument("--steps", type=int, help="instead of the scenario's")
+    parser.add_argument("--seed", type=int, help="instead of the scenario's")
+    parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")
+    parser.add_argument("--json", action="store_true", help="all tables as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print nothing if all goes well")
+    parser.add_argument("--program", default=_PROGRAM, help=argparse.SUPPRESS)  # "module:function" of a scenario
+    return parser
+
+
+def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
+    """Everything that can be wrong is found here, before any process starts."""
+    from reports.store import fresh_folder
+    from scenarios.load import load
+
+    overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
+    scenario = dataclasses.replace(load(options.scenario, overrides), payload="values")
+    out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
+    if is_first and os.path.lexists(out):
+        raise ReportError(f"{out}: exists already; --out names a new folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return Job(
+        scenario=scenario,
+        program=options.program,
+        writer=_WRITER,
+        out=out,
+        spool=spool_folder(out),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _run(job: Job, options: argparse.Namespace) -> int:
+    job.build()  # a plan that fits nowhere is said here, once
+    launch(job)
+    _show(job.out, options)
+    return 0
+
+
+def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
+    from real.run import check_world_size
+    from real.station import Station
+
+    warnings.simplefilter("default")
+    check_world_size(job, here)
+    out = Station(job, here).serve()
+    if out is not None and options is not None:
+        _show(out, options)
+    return 0
+
+
+def _show(folder: Path, options: argparse.Namespace) -> None:
+    from reports import store, tables, text
+
+    if options.quiet:
+        return
+    run = store.load(folder)
+    if options.json:
+        json.dump(tables.as_json(run), sys.stdout, indent=1, allow_nan=False)
+        print()
+    else:
+        text.show(tables.summarize(run), sys.stdout)
+        print(f"run folder: {folder}")
+
+
+def _leave(code: int) -> None:
+    """A rank's threads (gloo's, the line's) are not waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if place() is not None:
+        os._exit(code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    try:
+        result = main()
+    except SystemExit as leaving:
+        result = leaving.code if isinstance(leaving.code, int) else 1
+    _leave(result)

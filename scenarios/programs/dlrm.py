@@ -1,0 +1,286 @@
+"""A full training step of a DLRM, written once over `Rank`: exchanges, look-ups, dense passes, reduction, updates.
+
+    ids ─ input exchange ─ look-up ─ output exchange ─┐                 (output exchange on the stream "embeddings",
+    dense features ─ bottom ──────────────────────────┴ interaction ─ top ─ loss    beside the bottom's forward)
+
+and back: while the backward of the bottom goes on, the embeddings' gradients travel on "embeddings" and the dense ones
+are reduced, bucket by bucket, on "gradients". The loss is the mean over the global batch: dense gradients are averaged
+over ranks, and embedding gradients, which the exchange sums, are divided by the number of ranks before they leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scenarios.planner.plan import plan_tables
+from scenarios.programs.buckets import GradientReducer
+from scenarios.programs.data import Bags, Dense, draw_bags, draw_dense
+from scenarios.programs.dense import Block, Layers, Tape, build_layers
+from scenarios.programs.dlrm_memory import memory_rows
+from scenarios.programs.embedding import ADAGRAD_EPSILON, Piece, Rows
+from scenarios.rank import Kernel, Rank, Work
+from scenarios.scenario import Optimizer, Scenario
+from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.tables import tables_of_plan
+from scenarios.trace import MemoryRow, PlanRow
+
+
+class DlrmProgram:
+    """`scenario.steps` training steps; records `loss`, the mean over this rank's batch, each step.
+
+    Before each step the ranks meet in a barrier and draw their batch, neither of which belongs to the step.
+
+    Raises:
+        ScenarioError: the tables fit nowhere, or a rank's memory is too small for the whole model.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        assert scenario.model is not None
+        self.scenario, self.model = scenario, scenario.model
+        self.plan: tuple[PlanRow, ...] = plan_tables(scenario).rows
+        cluster = scenario.cluster
+        self.groups = build_groups(
+            tables_of_plan(self.plan), cluster.world_size, cluster.host.gpus, label="{sharding_type}."
+        )
+        self.memory: tuple[MemoryRow, ...] = memory_rows(scenario, self.plan, build_layers(self.model))
+
+    async def __call__(self, rank: Rank) -> None:
+        replica = _Replica(self, rank)
+        for step in range(self.scenario.steps):
+            features, dense = replica.draw(step)
+            await rank.barrier(label="start")
+            with rank.step(step):
+                await replica.train(features, dense)
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What one group's look-up leaves for its backward."""
+
+    group: ShardedGroup
+    rows: Rows
+    features: KeyedJagged
+
+
+class _Replica:
+    """One rank's parameters and its part of a step."""
+
+    def __init__(self, program: DlrmProgram, rank: Rank) -> None:
+        self._scenario, self._model, self._groups = program.scenario, program.model, program.groups
+        self._rank = rank
+        self._embeddings = rank.stream("embeddings")
+        self._layers = build_layers(self._model)
+        dtype: torch.dtype = getattr(torch, self._model.dtype)
+        self._layers.set_parameters(self._scenario.seed, rank.device, dtype)
+        self._rows = [self._rows_of(group, dtype) for group in self._groups]
+        self._reducer = GradientReducer(
+            rank.stream("gradients"),
+            [shape for block in self._layers.blocks for shape in block.shapes],
+            dtype=dtype,
+            buckets=self._scenario.buckets,
+            compression=self._scenario.compression,
+        )
+        self._optimizer = DenseOptimizer(self._layers, self._model.optimizer)
+
+    def draw(self, step: int) -> tuple[KeyedJagged, Dense]:
+        """This rank's batch. Ids are real even where payload is not: they decide sizes."""
+        rank, tables = self._rank, self._model.tables
+        bags = [draw_bags(self._scenario, number, rank.rank, step) for number in range(len(tables))]
+        device = rank.control_device if rank.device.type == "meta" else rank.device
+        features = KeyedJagged(
+            keys=tuple(table.name for table in tables),
+            values=_join_ids(bags).to(device),
+            lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in bags])).to(rank.control_device),
+            stride=self._scenario.batch_size,
+        )
+        return features, draw_dense(self._scenario, self._model, rank.rank, step, rank.device)
+
+    async def train(self, features: KeyedJagged, dense: Dense) -> None:
+        """One step."""
+        looked = [await self._look_up_input(group, rows, features) for group, rows in self._pairs()]
+        outputs = [await self._send_pooled(one) for one in looked]
+        tapes: list[Tape] = []
+        bottom = await self._forward(self._layers.bottom, (dense.features,), tapes)
+        tables = outputs_to_tables(self._groups, [await output for output in outputs])
+        together = await self._concatenate(bottom, tables)
+        logits = await self._forward_after(together, tapes)
+        gradient = await self._loss(logits, dense.labels)
+        gradient = await self._backward_after(gradient, tapes)
+        returning = await self._send_gradients(gradient[:, bottom.shape[1] :], looked)
+        await self._backward(self._layers.bottom, gradient[:, : bottom.shape[1]], tapes)
+        await self._update_embeddings(looked, returning)
+        await self._optimizer.step(self._rank, await self._reducer.finish())
+
+    def _pairs(self) -> list[tuple[ShardedGroup, Rows]]:
+        return list(zip(self._groups, self._rows, strict=True))
+
+    def _rows_of(self, group: ShardedGroup, dtype: torch.dtype) -> Rows:
+        numbers = {table.name: number for number, table in enumerate(self._model.tables)}
+        pieces = [
+            Piece(
+                table=numbers[part.table],
+                rows=range(part.row_offset, part.row_offset + part.rows),
+                columns=range(part.column_offset, part.column_offset + part.columns),
+            )
+            for part in group.lookups(self._rank.rank)
+        ]
+        return Rows(pieces, self._scenario.seed, self._rank.device, dtype)
+
+    async def _look_up_input(self, group: ShardedGroup, rows: Rows, features: KeyedJagged) -> _Looked:
+        return _Looked(group, rows, await group.input(self._rank, features))
+
+    async def _send_pooled(self, looked: _Looked) -> Work[Tensor]:
+        """Look up, and let the result travel while others are looked up."""
+        features, label = looked.features, f"{looked.group.sharding_type}.lookup"
+        pooled = await self._rank.compute(
+            looked.rows.look_up_kernel(features), looked.rows.look_up, features, label=label
+        )
+        side = self._embeddings
+        return side.spawn(looked.group.forward(side, pooled, features.batch_per_rank))
+
+    async def _forward(self, blocks: Sequence[Block], inputs: tuple[Tensor, ...], tapes: list[Tape]) -> Tensor:
+        output = inputs[-1]
+        for block in blocks:
+            kernel, label = block.forward_kernel(self._scenario.batch_size), f"{block.name}.forward"
+            output, tape = await self._rank.compute(kernel, block.forward, *inputs[:-1], output, label=label)
+            tapes.append(tape)
+        return output
+
+    async def _forward_after(self, together: Tensor, tapes: list[Tape]) -> Tensor:
+        """Interaction and top: [batch, all features] to one logit a sample."""
+        layers = self._layers
+        crossed = await self._forward(layers.cross, (together, together), tapes) if layers.cross else together
+        dotted = await self._forward(layers.dot, (crossed,), tapes)
+        return await self._forward(layers.top, (dotted,), tapes)
+
+    async def _backward(self, blocks: Sequence[Block], gradient: Tensor, tapes: list[Tape]) -> list[Tensor]:
+        """Back through blocks; their parameters' gradients go to the reducer. The gradients of all inputs but the last
+        add up over the blocks, and come before it.
+        """
+        shared: list[Tensor] = []
+        for block in reversed(blocks):
+            kernel, label = block.backward_kernel(self._scenario.batch_size), f"{block.name}.backward"
+            inputs, parameters = await self._rank.compute(kernel, block.backward, tapes.pop(), gradient, label=label)
+            *others, gradient = inputs
+            shared = [total + other for total, other in zip(shared, others, strict=True)] if shared else others
+            first = self._optimizer.first_index[block.name]
+            for offset in reversed(range(len(parameters))):
+                self._reducer.add(first + offset, parameters[offset])
+        return [*shared, gradient]
+
+    async def _backward_after(self, gradient: Tensor, tapes: list[Tape]) -> Tensor:
+        """The gradient of all features, [batch, bottom's width and all tables' dims]."""
+        for blocks in (self._layers.top, self._layers.dot):
+            (gradient,) = await self._backward(blocks, gradient, tapes)
+        if not self._layers.cross:
+            return gradient
+        first, last = await self._backward(self._layers.cross, gradient, tapes)
+        kernel = _moved("elementwise", first.numel(), 2 * first.element_size(), first.element_size())
+        return await self._rank.compute(kernel, torch.add, first, last, label="interaction.backward")
+
+    async def _concatenate(self, bottom: Tensor, tables: dict[str, Tensor]) -> Tensor:
+        parts = [bottom, *(tables[table.name] for table in self._model.tables)]
+        elements = sum(part.numel() for part in parts)
+        kernel = _moved("permute", elements, bottom.element_size(), bottom.element_size())
+        return await self._rank.compute(kernel, torch.cat, parts, 1, label="interaction.forward")
+
+    async def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        kernel = _moved("elementwise", logits.numel(), 2 * logits.element_size(), logits.element_size())
+        loss, gradient = await self._rank.compute(kernel, binary_cross_entropy, logits, labels, label="loss")
+        self._rank.record("loss", loss)
+        return gradient
+
+    async def _send_gradients(self, gradient: Tensor, looked: Sequence[_Looked]) -> list[Work[Tensor]]:
+        """The embeddings' gradients start on their way to the rows' owners."""
+        dims = [table.dim for table in self._model.tables]
+        kernel = _moved("permute", gradient.numel(), gradient.element_size(), gradient.element_size())
+        parts = await self._rank.compute(
+            kernel, self._split, gradient, dims, self._rank.world_size, label="embeddings.gradients"
+        )
+        side = self._embeddings
+        return [
+            side.spawn(one.group.backward(side, part, one.features.batch_per_rank))
+            for one, part in zip(looked, parts, strict=True)
+        ]
+
+    def _split(self, gradient: Tensor, dims: list[int], world_size: int) -> list[Tensor]:
+        columns = torch.split_with_sizes(gradient / world_size, dims, dim=1)
+        by_table = {table.name: part for table, part in zip(self._model.tables, columns, strict=True)}
+        return tables_to_outputs(self._groups, by_table)
+
+    async def _update_embeddings(self, looked: Sequence[_Looked], returning: Sequence[Work[Tensor]]) -> None:
+        for one, work in zip(looked, returning, strict=True):
+            update = self._update_copies if one.group.sharding_type == "data_parallel" else self._update_shards
+            await update(one, await work)
+
+    async def _update_shards(self, looked: _Looked, gradient: Tensor) -> None:
+        rows, features = looked.rows, looked.features
+        label = f"{looked.group.sharding_type}.update"
+        optimizer = self._model.optimizer
+        await self._rank.compute(rows.update_kernel(features), rows.update, features, gradient, optimizer, label=label)
+
+    async def _update_copies(self, looked: _Looked, gradient: Tensor) -> None:
+        """Every rank has a copy of these tables: their whole gradients are summed, like a dense layer's."""
+        rows, features, rank = looked.rows, looked.features, self._rank
+        kernel = rows.update_kernel(features)
+        flat = await rank.compute(kernel, rows.dense_gradients, features, gradient, label="data_parallel.gradients")
+        await rank.all_reduce(flat, label="data_parallel.all_reduce")
+        optimizer = self._model.optimizer
+        await rank.compute(rows.dense_update_kernel(), rows.update_dense, flat, optimizer, label="data_parallel.update")
+
+
+class DenseOptimizer:
+    """SGD or Adagrad for the dense parameters, in the order of the layers' blocks."""
+
+    def __init__(self, layers: Layers, optimizer: Optimizer) -> None:
+        self._parameters = [parameter for block in layers.blocks for parameter in block.parameters]
+        self._optimizer = optimizer
+        self._squares = [torch.zeros_like(each) for each in self._parameters] if optimizer.kind == "adagrad" else []
+        self.first_index: dict[str, int] = {}
+        index = 0
+        for block in layers.blocks:
+            self.first_index[block.name] = index
+            index += len(block.shapes)
+
+    async def step(self, rank: Rank, gradients: Sequence[Tensor]) -> None:
+        """Reads parameters, gradients and the state, writes parameters and state."""
+        elements, element_bytes = sum(each.numel() for each in self._parameters), self._parameters[0].element_size()
+        state = 1 if self._squares else 0
+        kernel = _moved("optimizer", elements, (2 + state) * element_bytes, (1 + state) * element_bytes)
+        await rank.compute(kernel, self._step, gradients, label="dense.update")
+
+    @torch.no_grad()
+    def _step(self, gradients: Sequence[Tensor]) -> None:
+        rate = self._optimizer.learning_rate
+        for index, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
+            if self._squares:
+                square = self._squares[index].addcmul_(gradient, gradient)
+                parameter.addcdiv_(gradient, square.sqrt().add_(ADAGRAD_EPSILON), value=-rate)
+            else:
+                parameter.sub_(gradient, alpha=rate)
+
+
+def binary_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean loss of logits [batch, 1], in float32, and its gradient in the logits' dtype."""
+    wide = logits.float().view(-1)
+    loss = functional.binary_cross_entropy_with_logits(wide, labels)
+    gradient = (torch.sigmoid(wide) - labels) / labels.numel()
+    return loss, gradient.to(logits.dtype).view_as(logits)
+
+
+def _moved(kind: str, elements: int, read_bytes: int, written_bytes: int) -> Kernel:
+    """A kernel that touches each element once: one operation, and so many bytes read and written for each."""
+    return Kernel(
+        kind=kind, flops=float(elements), bytes_read=elements * read_bytes, bytes_written=elements * written_bytes
+    )
+
+
+def _join_ids(bags: Sequence[Bags]) -> Tensor:
+    return torch.from_numpy(np.concatenate([bag.ids for bag in bags]))

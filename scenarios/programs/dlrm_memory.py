@@ -1,0 +1,88 @@
+"""What a DLRM's step takes of each GPU's memory, part by part, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from scenarios.errors import ScenarioError
+from scenarios.programs.buckets import reduction_memory_bytes
+from scenarios.programs.dense import Layers
+from scenarios.scenario import Scenario
+from scenarios.trace import MemoryRow, PlanRow
+from scenarios.units import format_bytes
+
+_ID_BYTES = 8
+_LENGTH_BYTES = 8
+_ADAGRAD_ROW_BYTES = 4
+
+
+def memory_rows(scenario: Scenario, plan: Sequence[PlanRow], layers: Layers) -> tuple[MemoryRow, ...]:
+    """Every part on every rank.
+
+    Raises:
+        ScenarioError: a rank's parts together exceed its GPU's memory.
+    """
+    capacity_bytes = scenario.cluster.host.gpu.memory_bytes
+    dense = _dense_parts(scenario, layers)
+    rows = [
+        MemoryRow(rank=rank, part=part, size_bytes=round(size_bytes), capacity_bytes=capacity_bytes)
+        for rank in range(scenario.cluster.world_size)
+        for part, size_bytes in {**_embedding_parts(scenario, (p for p in plan if p.rank == rank)), **dense}.items()
+    ]
+    _check(scenario, rows, capacity_bytes)
+    return tuple(rows)
+
+
+def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> dict[str, float]:
+    """Rows and their optimizer state; ids and pooled rows of the global batch, there and their gradients back."""
+    assert scenario.model is not None
+    element_bytes = _dtype(scenario).itemsize
+    samples = scenario.batch_size * scenario.cluster.world_size
+    weights = state = buffers = 0.0
+    for shard in shards:
+        pooled_samples = scenario.batch_size if shard.sharding_type == "data_parallel" else samples
+        weights += shard.rows * shard.columns * element_bytes
+        state += shard.rows * _ADAGRAD_ROW_BYTES if scenario.model.optimizer.kind == "adagrad" else 0
+        # Ids arrive source-major and are put into key-major order: twice.
+        buffers += 2 * (_ID_BYTES * shard.ids_per_step + _LENGTH_BYTES * pooled_samples)
+        buffers += 2 * pooled_samples * shard.columns * element_bytes
+    return {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
+
+
+def _dense_parts(scenario: Scenario, layers: Layers) -> dict[str, float]:
+    """The same on every rank: all is replicated, and a block's output is kept until its backward."""
+    assert scenario.model is not None
+    dtype = _dtype(scenario)
+    shapes = [shape for block in layers.blocks for shape in block.shapes]
+    parameters = sum(block.parameter_count for block in layers.blocks) * dtype.itemsize
+    kept = sum(block.width_out() for block in layers.blocks) + scenario.model.dense_features
+    kept += scenario.model.bottom[-1] + sum(table.dim for table in scenario.model.tables)
+    return {
+        "dense parameters": parameters,
+        "dense optimizer": parameters if scenario.model.optimizer.kind == "adagrad" else 0,
+        "dense gradients": parameters,
+        "activations": scenario.batch_size * kept * dtype.itemsize,
+        **reduction_memory_bytes(shapes, dtype, scenario.buckets, scenario.compression),
+    }
+
+
+def _check(scenario: Scenario, rows: Sequence[MemoryRow], capacity_bytes: int) -> None:
+    needed: dict[int, int] = {}
+    for row in rows:
+        needed[row.rank] = needed.get(row.rank, 0) + row.size_bytes
+    fullest = max(needed, key=lambda rank: (needed[rank], -rank))
+    if needed[fullest] > capacity_bytes:
+        largest = max((row for row in rows if row.rank == fullest), key=lambda row: row.size_bytes)
+        raise ScenarioError(
+            f"{scenario.path}: cluster.gpu.memory = {format_bytes(capacity_bytes)!r}: expected at least"
+            f" {format_bytes(needed[fullest])}, which rank {fullest} needs; its largest part is"
+            f" {largest.part} with {format_bytes(largest.size_bytes)}"
+        )
+
+
+def _dtype(scenario: Scenario) -> torch.dtype:
+    assert scenario.model is not None
+    dtype: torch.dtype = getattr(torch, scenario.model.dtype)
+    return dtype

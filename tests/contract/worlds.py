@@ -1,0 +1,48 @@
+"""The worlds that the contract of `Rank` is held in: each plays a program on hosts x GPUs and gives its recording.
+
+A further world is one more entry of WORLDS. All of them raise ProgramError when a program goes wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.rank import Program
+from scenarios.scenario import Scenario
+from scenarios.trace import Recording
+
+WIRE = Link(bytes_per_s=1e9, latency_ns=10_000)
+
+
+def scenario(hosts: int, gpus_per_host: int, *, name: str = "contract", timeout_s: float = 20.0) -> Scenario:
+    """The least scenario of that many ranks; its own program is not what is played."""
+    gpu = Gpu(
+        name="cpu", kind="cpu", memory_bytes=1 << 30, memory_bytes_per_s=1e10, flops_per_s={"float32": 1e10}
+    )
+    inside = Inside(kind="memory", link=WIRE, bridge_bytes_per_s=1e10)
+    nics = Nics(per="host", count=1, link=WIRE)
+    host = Host(gpus=gpus_per_host, gpu=gpu, inside=inside, nics=nics, cores=2, memory_bytes=1 << 33)
+    return Scenario(
+        name=name,
+        path=Path(f"{name}.toml"),
+        program="all_to_all",
+        cluster=Cluster(profile="inline", hosts=hosts, host=host, network=Network(kind="non_blocking")),
+        batch_size=1,
+        steps=1,
+        seed=0,
+        payload="values",
+        fidelity="flows",
+        library="gloo",
+        timeout_s=timeout_s,
+    )
+
+
+def _real(program: Program, scenario: Scenario) -> Recording:
+    from tests.real.pool import shared_pool
+
+    return shared_pool().play(program, scenario)
+
+
+WORLDS: dict[str, Callable[[Program, Scenario], Recording]] = {"real": _real}

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded(code: str) -> set[str]:
+    """The packages that a fresh interpreter has loaded after `code`."""
+    shown = f"{code}\nimport sys; print(' '.join({{name.split('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", shown], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_reading_room_never_loads_torch_or_simpy():
+    rooms = [path.stem for path in (ROOT / "reports").glob("*.py")]
+    assert "frames" in rooms
+    code = "\n".join(f"import reports.{room}" for room in rooms if room != "__init__")
+    names = loaded(code)
+    assert {"pandas", "reports", "scenarios"} <= names
+    assert not {"torch", "simpy", "sim", "real"} & names
+
+
+def test_importing_reports_is_cheap():
+    assert not {"pandas", "numpy", "pyarrow", "rich"} & loaded("import reports")
+
+
+def test_names_of_the_room_are_found_where_they_are_promised():
+    names = loaded("import reports; [getattr(reports, name) for name in reports.__all__]; reports.load; reports.write")
+    assert "pandas" in names
+    done = subprocess.run(
+        [sys.executable, "-c", "import reports; reports.nothing"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == "AttributeError: module 'reports' has no attribute 'nothing'"

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from reports import text
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("ns", "words"),
+    [(0, "0 ns"), (999, "999 ns"), (1000, "1.00 us"), (8_123_456, "8.12 ms"), (-45_600, "-45.6 us"), (2e11, "200 s")],
+)
+def test_durations_have_three_digits_and_a_unit(ns, words):
+    assert text.duration(ns) == words
+
+
+@pytest.mark.parametrize(("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (3 << 39, "1.50 TiB")])
+def test_sizes_are_binary(size, words):
+    assert text.size(size) == words
+
+
+def test_what_is_unknown_is_a_dash():
+    assert [form(NAN) for form in (text.duration, text.size, text.number, text.percent, text.signed_percent)] == [
+        "-"
+    ] * 5
+
+
+def test_shares_say_their_sign_where_it_matters():
+    assert (text.percent(0.123), text.signed_percent(0.123), text.signed_percent(-0.5)) == (
+        "12.3 %",
+        "+12.3 %",
+        "-50.0 %",
+    )
+
+
+def test_things_are_counted_in_the_plural_except_one():
+    assert [text.counted(count, "rank") for count in (0, 1, 131072)] == ["0 ranks", "1 rank", "131,072 ranks"]
+
+
+WORDS = st.text(st.characters(codec="utf-8", categories=["L", "N"]), max_size=90)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, st.integers(0, 10**9).map(str)), min_size=1, max_size=4))
+def test_no_line_is_wider_than_a_terminal_and_no_number_is_cut(rows):
+    lines = text.as_text(text.table("Title", ["one", "two", "a number"], rows, left=2)).splitlines()
+    assert max(map(cell_len, lines)) <= text.WIDTH
+    assert [line.rstrip().endswith(row[2]) for line, row in zip(lines[3:], rows, strict=False)] == [True] * len(rows)
+
+
+def test_labels_are_never_taken_for_markup():
+    printed = text.as_text(text.table("Title", ["operation"], [["[red]all[/red] :smile:"]]))
+    assert "[red]all[/red] :smile:" in printed
+
+
+def test_colours_are_for_terminals(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    text.show(text.paragraph("bold", style="bold"), terminal)
+    assert "\x1b[" in terminal.getvalue()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in text.as_text(text.paragraph("bold", style="bold red"))
+
+
+def test_json_has_no_nan_and_no_numpy():
+    assert text.plain({1: [np.int64(3), np.float64("nan"), (np.bool_(True), float("inf"))]}) == {
+        "1": [3, None, [True, None]]
+    }
