@@ -113,7 +113,7 @@ def _store(place: Place, timeout_s: float, descriptor: int | None) -> Store:
         timeout=timedelta(seconds=timeout_s),
         master_listen_fd=descriptor,
     )
-    return dist.PrefixStore(f"twinstep/{place.attempt}", store)  # type: ignore[attr-defined, no-any-return]
+    return dist.PrefixStore(f"twinstep/{place.attempt}", store)  # type: ignore[attr-defined]
 
 
 def _numeric(address: str) -> str:

@@ -20,7 +20,6 @@ from real.seat import Seat
 from real.wire import Joined, Rows, Sent
 from scenarios import calls
 from scenarios.calls import Call
-from scenarios.errors import RankLostError
 from scenarios.rank import Group, Kernel, Work
 
 T = TypeVar("T")
@@ -38,11 +37,8 @@ class TorchWork(Generic[T]):
         entry, journal = self._entry, self._seat.journal
         was_over = self._pending.is_over()
         journal.wait_begins(entry)
-        try:
+        with wires.transport(self._seat.rank, entry.describe()):
             self._pending.wait()
-        except RuntimeError as error:
-            sentence = f"rank {self._seat.rank}: {entry.describe()} failed: {_first_line(error)}"
-            raise RankLostError(sentence) from error
         journal.wait_ends(entry, has_waited=not was_over)
         return self._result
         yield  # pragma: no cover - makes this a generator
@@ -299,7 +295,7 @@ class TorchRank:
         if call.op not in ("send", "recv"):
             entry.index = self._seat.journal.next_call(call.group.name)
         self._seat.journal.keep(entry)
-        with self._lane.entered():
+        with self._lane.entered(), wires.transport(self.rank, entry.describe()):
             sent = start(self._seat.joined(call.group))
             pending = self._lane.follow(entry, sent.work, sent.finish)
         return TorchWork(self._seat, entry, pending, result)
@@ -314,8 +310,3 @@ class TorchRank:
 
 def _of_host(host: int, gpus: int) -> tuple[int, ...]:
     return tuple(range(host * gpus, (host + 1) * gpus))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

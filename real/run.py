@@ -26,6 +26,7 @@ from real.place import Place
 from real.rank import TorchRank
 from real.seat import Library, Seat
 from real.spool import Spool
+from real.wire import transport
 from scenarios.calls import never_awaited
 from scenarios.errors import ProgramError, ScenarioError
 from scenarios.rank import Program
@@ -91,21 +92,25 @@ class RankRun:
             Exception: whatever the program raises.
         """
         library = Library(self._job.scenario.library, self._place.local_rank)
-        dist.init_process_group(
-            library.wire.backend,
-            store=self._store,
-            rank=self._place.rank,
-            world_size=self._place.world_size,
-            timeout=timedelta(seconds=TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s),
-        )
+        with transport(self._place.rank, "joining the others"):
+            dist.init_process_group(
+                library.wire.backend,
+                store=self._store,
+                rank=self._place.rank,
+                world_size=self._place.world_size,
+                timeout=timedelta(seconds=TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s),
+            )
         try:
             spool_head(self._own, socket.gethostname(), program, look())
             self._play(program, library)
             self._own.append("sight", _fields(look()))
-            return self._gather(library.wire.lanes)
-        finally:
-            self._own.close()
-            dist.destroy_process_group()
+            recording = self._gather(library.wire.lanes)
+        except BaseException:
+            self.keeper.step_ends(is_last=True)
+            raise  # and leave the group as it is: taking it down would wait for ranks that are gone
+        self._own.close()
+        dist.destroy_process_group()
+        return recording
 
     def _play(self, program: Program, library: Library) -> None:
         seat = Seat(self.journal, self._job.scenario.cluster, library, self.keeper)
@@ -113,7 +118,8 @@ class RankRun:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()  # what is here stays: a collection in the midst of a step need not look at it
-        dist.barrier()
+        with transport(seat.rank, "the start of the run"):
+            dist.barrier()
         play(program(rank), seat.rank)
         self._check_awaited()
         self.journal.has_ended = True
@@ -128,8 +134,9 @@ class RankRun:
         """Through the default group, which no program uses."""
         is_root = self._place.rank == 0
         spools: list[bytes] | None = [b""] * self._place.world_size if is_root else None
-        dist.gather_object(spool.read(self._job.spool, self._place.rank), spools)
-        dist.barrier()
+        with transport(self._place.rank, "the end of the run"):
+            dist.gather_object(spool.read(self._job.spool, self._place.rank), spools)
+            dist.barrier()
         if spools is None:
             return None
         return merge(self._job, dict(enumerate(spools)), lanes=lanes, elapsed_s=time.monotonic() - self._began_s)

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from real.clock import CpuLane, Lane
 from real.cuda import Anchors, CudaLane
 from real.journal import Journal
-from real.wire import Gloo, Joined, Nccl, Wire
+from real.wire import Gloo, Joined, Nccl, Wire, transport
 from scenarios.hardware import Cluster
 from scenarios.rank import Group
 
@@ -77,7 +77,8 @@ class Seat:
     def join(self, name: str, ranks: tuple[int, ...]) -> Group:
         """A group of global ranks; every rank of the world calls this in the same order, member or not."""
         group = Group(name, ranks)
-        handle = dist.new_group(sorted(ranks))
+        with transport(self.rank, f"new_group '{name}'"):
+            handle = dist.new_group(sorted(ranks))
         if self.rank in group:
             order = tuple(ranks.index(rank) for rank in sorted(ranks))
             self._joined[group] = Joined(group=group, handle=handle, order=order)

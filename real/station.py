@@ -108,7 +108,6 @@ class Station:
             print(sentence, file=sys.stderr, flush=True)
             return
         self._line.say({"lost" if isinstance(error, RankLostError) else "failed": sentence})
-        self._spool_rest()
         time.sleep(_LEAVE_S)
 
     def _log(self, error: BaseException) -> None:

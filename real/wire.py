@@ -7,7 +7,8 @@ Arguments are checked by `scenarios.calls` before; waiting and times are left to
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios.calls import REDUCE_OPS
+from scenarios.errors import RankLostError
 from scenarios.rank import Group
 
 _OPS = {name: op for op, name in REDUCE_OPS.items()}
@@ -25,6 +27,20 @@ _WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: tor
 # torch 2.13 renamed these two and warns about the old names.
 _all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@contextmanager
+def transport(rank: int, what: str) -> Iterator[None]:
+    """The door at which the transport's errors become ours: a connection that broke, or that waited too long.
+
+    Raises:
+        RankLostError: `rank` and `what` failed, with the transport's first line. Another rank is the likely cause.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RankLostError(f"rank {rank}: {what} failed: {first}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,7 @@ def paragraph(text: str, style: str = "") -> RenderableType:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise  # to whoever knows what a reader that leaves means; rich would end the process
+        raise BrokenPipeError  # for the hallway to judge; rich would end the process
 
 
 def show(renderable: RenderableType, stream: TextIO) -> None:

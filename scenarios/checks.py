@@ -167,9 +167,7 @@ def _check_exchange(exchange: ExchangeSection, look: Look) -> None:
     look.need(path, exchange, "size")
     element = ELEMENT_BYTES[exchange.dtype or "float32"]
     if exchange.size is not None and look.mistakes.sound((*path, "dtype")) and exchange.size % element:
-        look.mistakes.add(
-            (*path, "size"), f"whole elements of {element} bytes, dtype = '{exchange.dtype or 'float32'}'"
-        )
+        look.mistakes.add((*path, "size"), f"a multiple of {element} bytes, a {exchange.dtype or 'float32'}")
     if exchange.skew and exchange.splits != "random" and look.mistakes.sound((*path, "splits")):
         look.mistakes.add((*path, "skew"), "0 unless splits = 'random'")
 

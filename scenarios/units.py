@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pint import UnitRegistry
 
-_NUMBER = r"[+-]?\d{1,20}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?"  # bounded, so that no text can cost much to read
+_NUMBER = (
+    r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"  # bounded, so that no text can cost much to read
+)
 _UNIT = r"[A-Za-zµμ]+(?:\s*/\s*[A-Za-zµμ]+)?"
 _WRITTEN = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})\s*")
 

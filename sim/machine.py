@@ -49,8 +49,13 @@ class Machine:
     def kernel(self, rank: int, kernel: Kernel) -> Signal[None]:
         """Run a kernel on a rank's GPU, sharing it with what else runs there."""
         price = cost(kernel, self.fabric.cluster.host.gpu)
-        uses = {self.fabric.arithmetic[rank]: price.arithmetic_s, self.fabric.memory[rank]: price.memory_bytes}
-        return self._after(price.launch_ns, uses, 1.0)
+        arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
+        # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
+        alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
+        if not alone_s:
+            return self.sleep(price.launch_ns)
+        uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s}
+        return self._after(price.launch_ns, uses, alone_s)
 
     def carry(self, path: Path, size_bytes: float) -> Signal[None]:
         """Move bytes along a path; the signal is when the last one has left the sender (the latency is still to come).

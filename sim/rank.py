@@ -53,6 +53,11 @@ class SimWork(Generic[T]):
             raise self._signal.error
         return self._signal.value  # type: ignore[return-value]
 
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong in it, if that is known by now."""
+        return self._signal.error
+
     def describe(self) -> str:
         """What a rank that waits for this waits for."""
         if self.meeting is None:
@@ -142,8 +147,12 @@ class SimRank:
         )
 
         async def play() -> None:
-            value = await coroutine
-            work.finish(value)
+            try:
+                value = await coroutine
+            except Exception as error:  # raised where the program awaits
+                work.finish(None, error)
+            else:
+                work.finish(value)
             self._spawned.popleft()
             if self._spawned:
                 self._spawned[0]()

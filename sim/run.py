@@ -14,7 +14,7 @@ from scenarios.versions import versions
 from sim.machine import Machine
 from sim.rank import SimRank
 from sim.transport import lane_width, transport
-from sim.world import World
+from sim.world import World, raised
 
 
 def simulate(scenario: Scenario, program: Program) -> Recording:
@@ -66,7 +66,17 @@ def _play(world: World, program: Program) -> None:
         world.start(rank, play(SimRank(world, rank)))
     world.machine.clock.run()
     if len(ended) < world.scenario.cluster.world_size:
+        _raise_unseen(world)
         raise DeadlockError(_deadlock(world))
+
+
+def _raise_unseen(world: World) -> None:
+    """What went wrong beside a program that never came to await it explains a deadlock better than the waits do."""
+    for draft, work in world.outstanding.items():
+        if isinstance(work.error, ProgramError):
+            raise work.error
+        if work.error is not None:
+            raise raised(draft.rank, work.error) from work.error
 
 
 def _deadlock(world: World) -> str:

@@ -170,4 +170,9 @@ async def _named(rank: int, coroutine: Coroutine[Any, Any, None]) -> None:
     except ProgramError:
         raise
     except Exception as error:
-        raise ProgramError(f"rank {rank} raised {type(error).__name__}: {error}") from error
+        raise raised(rank, error) from error
+
+
+def raised(rank: int, error: BaseException) -> ProgramError:
+    """The sentence for what a program raised itself."""
+    return ProgramError(f"rank {rank} raised {type(error).__name__}: {error}")

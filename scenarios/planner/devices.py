@@ -40,10 +40,6 @@ class Ledger:
         self._host_perf = [0.0] * (self.world // group)
         self._dirty = set(range(self.world // group))  # hosts whose perf must be added up anew
 
-    def fits(self, rank: int, need: Storage) -> bool:
-        """Whether every tier of the rank has what is needed."""
-        return need.hbm <= self.hbm[rank] and need.ddr <= self.ddr[rank] and need.ssd <= self.ssd[rank]
-
     def charge(self, rank: int, need: Storage, perf: Perf) -> float:
         """Take the memory and add the perf; the rank's new total in ms. Whoever keeps the charge must `touch`."""
         self.hbm[rank] -= need.hbm

@@ -160,15 +160,16 @@ class _Walk:
                 f" must equal the number of devices ({len(ranks)})"
             )
             raise RuntimeError(message) if self.old else _error("uniform_shard_count", message)
+        ledger = self.ledger
         for shard, rank in zip(option.shards, ranks, strict=True):
-            need = known_storage(shard)
-            if not self.ledger.fits(rank, need):
+            need = shard.storage or known_storage(shard)
+            if need.hbm > ledger.hbm[rank] or need.ddr > ledger.ddr[rank] or need.ssd > ledger.ssd[rank]:
                 raise _error(
                     "uniform_no_fit",
                     f"Shard of size {self._text(need)} bytes does not fit on any rank."
-                    f" Device memory cap: {self._text(self.ledger.storage(rank))}.",
+                    f" Device memory cap: {self._text(ledger.storage(rank))}.",
                 )
-            self.ledger.charge(rank, need, known_perf(shard))
+            ledger.charge(rank, need, shard.perf or known_perf(shard))
         self._keep(option.shards, ranks)
 
     def _keep(self, shards: Sequence[Shard], ranks: Sequence[int]) -> None:

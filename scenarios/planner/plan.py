@@ -52,7 +52,7 @@ OPTIMIZER_ROW_BYTES = {"sgd": 0, "adagrad": 4}  # row-wise Adagrad keeps one flo
 
 _MODULE = "model.tables"
 # Shards placed in one search, over all proposals: keeps planning to seconds, however many ranks there are.
-_SHARD_BUDGET = 2_000_000
+_SHARD_BUDGET = 1_000_000
 _GRID_PROPOSALS = 256
 
 

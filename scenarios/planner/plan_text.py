@@ -27,34 +27,37 @@ def _table(table: PlannedTable) -> str:
     perf = max(shard.perf_ms for shard in table.shards)
     ranks = _clip(rank_ranges(sorted({shard.rank for shard in table.shards})), 14)
     size = f"{largest.rows} x {largest.columns}"
-    return f"{_clip(table.name, 20):<20} {table.sharding_type:<17} {ranks:<14} {size:>18} {storage:>11} {perf:>9.3f}"
+    return f"{_clip(table.name, 20):<20} {table.sharding_type:<17} {ranks:<14} {size:>18} {storage:>11} {_ms(perf):>9}"
 
 
 def _ranks(plan: Plan) -> list[str]:
-    """Ranks that carry the same are one line; with too many lines, the busiest."""
+    """Ranks that look the same are one line; with too many lines, the busiest."""
     loads = rank_loads(plan, range(plan.world_size))
-    alike: dict[tuple[int, float, str], list[int]] = {}
+    alike: dict[str, list[int]] = {}
     for rank in range(plan.world_size):
-        alike.setdefault((plan.storage_bytes[rank], plan.perf_ms[rank], _causes(loads[rank])), []).append(rank)
+        alike.setdefault(_load(plan, rank, loads[rank]), []).append(rank)
     shown = list(alike)
     if len(shown) > _MOST_LINES:
-        shown = sorted(shown, key=lambda load: -load[1])[:_MOST_LINES]
+        shown = sorted(shown, key=lambda line: -plan.perf_ms[alike[line][0]])[:_MOST_LINES]
     lines = [f"{'ranks':<14} {'storage':>11} {'of limit':>8} {'perf ms':>9}  most of it"]
-    for used, perf, causes in shown:
-        share = f"{100 * used / plan.capacity_bytes:.0f} %" if plan.capacity_bytes else "-"
-        ranks = _clip(rank_ranges(alike[used, perf, causes]), 14)
-        lines.append(f"{ranks:<14} {format_bytes(used):>11} {share:>8} {perf:>9.3f}  {causes}".rstrip())
-    hidden = plan.world_size - sum(len(alike[load]) for load in shown)
+    lines += [f"{_clip(rank_ranges(alike[line]), 14):<14} {line}".rstrip() for line in shown]
+    hidden = plan.world_size - sum(len(alike[line]) for line in shown)
     return [*lines, f"{'...':<14} {hidden} more ranks, less busy"] if hidden else lines
+
+
+def _load(plan: Plan, rank: int, tables: dict[str, float]) -> str:
+    used = plan.storage_bytes[rank]
+    share = f"{100 * used / plan.capacity_bytes:.0f} %" if plan.capacity_bytes else "-"
+    return f"{format_bytes(used):>11} {share:>8} {_ms(plan.perf_ms[rank]):>9}  {_causes(tables)}"
 
 
 def _imbalance(plan: Plan) -> list[str]:
     busiest = max(range(plan.world_size), key=lambda rank: plan.perf_ms[rank])
     fullest = max(range(plan.world_size), key=lambda rank: plan.storage_bytes[rank])
     causes = _causes(_above_mean(plan, busiest))
-    perf = f"perf: busiest rank / mean = {_ratio(plan.perf_ms):.2f} (rank {busiest})"
     return [
-        perf + (f", because of {causes}" if causes else ""),
+        f"perf: busiest rank / mean = {_ratio(plan.perf_ms):.2f} (rank {busiest})",
+        *([f"  more than its share, in ms: {causes}"] if causes else []),
         f"storage: fullest rank / mean = {_ratio(plan.storage_bytes):.2f} (rank {fullest}),"
         f" limit {format_bytes(plan.capacity_bytes)}",
         f"proposals: {plan.tried} tried, {plan.fitting} fitted",
@@ -92,7 +95,11 @@ def rank_ranges(ranks: Sequence[int]) -> str:
 
 def _causes(loads: dict[str, float]) -> str:
     worst = sorted(loads, key=lambda name: -loads[name])[:_NAMED_TABLES]
-    return _clip(", ".join(f"{_clip(name, 16)} {loads[name]:.3g}" for name in worst if loads[name] > 0), 48)
+    return _clip(", ".join(f"{_clip(name, 16)} {_ms(loads[name])}" for name in worst if loads[name] > 0), 48)
+
+
+def _ms(perf_ms: float) -> str:
+    return f"{perf_ms:.3g}"
 
 
 def _ratio(values: Sequence[float]) -> float:

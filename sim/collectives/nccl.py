@@ -122,7 +122,7 @@ def _grouped(transfers: Transfers, layout: Layout, costs: NcclCosts) -> NcclPlan
     largest_bytes = max(size_bytes for _, _, size_bytes in moved)
     crosses = any(layout[source] != layout[target] for source, target, _ in moved)
     phase = Phase(
-        latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved), crosses, shape, costs)),
+        latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved, len(layout)), crosses, shape, costs)),
         transfers=tuple((source, target, _p2p_link_bytes(size_bytes)) for source, target, size_bytes in moved),
         coupled=False,
     )
@@ -134,23 +134,21 @@ def _p2p_link_bytes(size_bytes: int) -> float:
     return size_bytes / LL_PAYLOAD_SHARE if size_bytes <= P2P_LL_BYTES else float(size_bytes)
 
 
-def _most_peers(transfers: Transfers) -> int:
+def _most_peers(transfers: Transfers, ranks: int) -> int:
     """The most messages that one rank sends, or that one rank receives."""
-    sent: dict[int, int] = {}
-    received: dict[int, int] = {}
+    sent, received = [0] * ranks, [0] * ranks
     for source, target, _ in transfers:
-        sent[source] = sent.get(source, 0) + 1
-        received[target] = received.get(target, 0) + 1
-    return max(*sent.values(), *received.values())
+        sent[source] += 1
+        received[target] += 1
+    return max(*sent, *received)
 
 
 def _exchange(calls: Calls) -> Transfers:
     """In the order of distance, as the peers are visited."""
-    ranks = len(calls)
+    ranks, sends = len(calls), [call.send_bytes for call in calls]
     for distance in range(1, ranks):
-        for rank, call in enumerate(calls):
-            target = (rank + distance) % ranks
-            yield rank, target, call.send_bytes[target]
+        for rank, target in enumerate([*range(distance, ranks), *range(distance)]):
+            yield rank, target, sends[rank][target]
 
 
 def _gather(calls: Calls) -> Transfers:

@@ -184,4 +184,3 @@ def _serve(request: Request) -> Answer:
             details=traceback.format_exc(),
         )
     return Answer(recording=recording)
-

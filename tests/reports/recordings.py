@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
 
 # pandas takes its time on a machine that is busy
-PATIENT = settings(deadline=None, max_examples=50)
+PATIENT = settings(deadline=None, max_examples=25)
 
 SCENARIO: dict[str, Any] = {
     "name": "by_hand",

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from reports import tables, text
 from reports.errors import ReportError
@@ -116,7 +116,7 @@ def test_what_was_not_recorded_is_said():
     ]
 
 
-@PATIENT
+@settings(PATIENT, max_examples=8)
 @given(recordings())
 def test_any_run_fits_80_columns_without_colour_codes(recording):
     summary = printed(recording)

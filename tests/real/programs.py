@@ -1,0 +1,77 @@
+"""Programs for launched ranks, each made by a function of a scenario: `--program tests.real.programs:<name>`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+import torch
+
+from scenarios.rank import Kernel, Program, Rank
+from scenarios.scenario import Scenario
+from tests.contract.scripts import Script
+
+LATE = 1  # the rank that misbehaves
+STEPS = 3
+KERNEL = Kernel(kind="elementwise")
+
+
+async def _trains(rank: Rank, at_last: Callable[[Rank], Awaitable[None]]) -> None:
+    """Three steps; in the last one, a rank does something else."""
+    for index in range(STEPS):
+        with rank.step(index):
+            if index == STEPS - 1 and rank.rank == LATE:
+                await at_last(rank)
+            await rank.all_reduce(torch.ones(16), label="gradients")
+            rank.record("index", index)
+
+
+async def _goes_on(rank: Rank) -> None:
+    await rank.compute(KERNEL, time.sleep, 0.0)
+
+
+async def _kills_itself(rank: Rank) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _raises(rank: Rank) -> None:
+    raise ValueError("no such luck")
+
+
+async def _stalls(rank: Rank) -> None:
+    await rank.compute(KERNEL, time.sleep, 1000.0, label="sleep")
+
+
+async def _stops_itself(rank: Rank) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+async def _exits(rank: Rank) -> None:
+    os._exit(3)
+
+
+def trains(scenario: Scenario) -> Program:
+    return Script(_trains, (_goes_on,))
+
+
+def is_killed(scenario: Scenario) -> Program:
+    return Script(_trains, (_kills_itself,))
+
+
+def raises(scenario: Scenario) -> Program:
+    return Script(_trains, (_raises,))
+
+
+def stalls(scenario: Scenario) -> Program:
+    return Script(_trains, (_stalls,))
+
+
+def is_stopped(scenario: Scenario) -> Program:
+    return Script(_trains, (_stops_itself,))
+
+
+def exits(scenario: Scenario) -> Program:
+    return Script(_trains, (_exits,))
+

@@ -1,0 +1,237 @@
+"""A scenario's plan: every table placed once, within memory, with the figures that the program and the report need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scenarios.errors import ScenarioError
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.planner.plan import capacity_bytes, format_plan, plan_tables, topology_of
+from scenarios.planner.plan_text import rank_ranges
+from scenarios.scenario import Interaction, Model, Optimizer, Planner, Scenario, ShardingType, Table
+
+MIB = 1 << 20
+ALL: tuple[ShardingType, ...] = (
+    "data_parallel", "table_wise", "row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard",
+)  # fmt: skip
+
+
+def cluster(hosts: int = 2, gpus: int = 4, memory_bytes: int = 100 * MIB, **changes: Any) -> Cluster:
+    gpu = Gpu(
+        name="test",
+        kind=changes.pop("kind", "cuda"),
+        memory_bytes=memory_bytes,
+        memory_bytes_per_s=2e12,
+        flops_per_s={"float32": 6e13},
+    )
+    nics = changes.pop("nics", Nics(per="gpu", count=1, link=Link(bytes_per_s=50e9, latency_ns=1000)))
+    inside = changes.pop("inside", Inside(kind="nvlink", link=Link(bytes_per_s=450e9, latency_ns=500)))
+    host = Host(gpus=gpus, gpu=gpu, inside=inside, nics=nics, cores=8, memory_bytes=1 << 40)
+    network = changes.pop("network", Network(kind="non_blocking"))
+    return Cluster(profile="", hosts=hosts, host=host, network=network, **changes)
+
+
+def table(name: str, rows: int, sharding: Sequence[ShardingType] = ALL, dim: int = 64, ids: float = 2.0) -> Table:
+    return Table(name=name, rows=rows, dim=dim, ids_per_sample=ids, sharding=tuple(sharding))
+
+
+def scenario(tables: Sequence[Table], on: Cluster | None = None, **changes: Any) -> Scenario:
+    model = Model(
+        dense_features=13,
+        bottom=(64,),
+        interaction=Interaction(kind="cat"),
+        top=(1,),
+        tables=tuple(tables),
+        optimizer=Optimizer(kind=changes.pop("optimizer", "adagrad")),
+        dtype=changes.pop("dtype", "float32"),
+    )
+    planner = changes.pop("planner", Planner(reserved_share=0.0))
+    return Scenario(
+        name="test", path=Path("test.toml"), program="dlrm", cluster=on or cluster(), batch_size=32, steps=1, seed=0,
+        payload="sizes", fidelity="links", library="nccl", timeout_s=10.0, model=model, planner=planner, **changes,
+    )  # fmt: skip
+
+
+tables_of_any_kind = st.lists(
+    st.tuples(
+        st.integers(1, 30_000),
+        st.lists(st.sampled_from(ALL), min_size=1, max_size=3, unique=True),
+        st.sampled_from([4, 64, 256]),
+    ),
+    min_size=1,
+    max_size=6,
+).map(lambda drawn: [table(f"t{i}", rows, kinds, dim) for i, (rows, kinds, dim) in enumerate(drawn)])
+
+
+@given(tables=tables_of_any_kind, hosts=st.integers(1, 3), gpus=st.integers(1, 3), megabytes=st.integers(1, 40))
+def test_a_plan_holds_every_row_once_within_memory_or_says_why_not(
+    tables: list[Table], hosts: int, gpus: int, megabytes: int
+) -> None:
+    asked = scenario(tables, cluster(hosts, gpus, megabytes * MIB))
+    try:
+        plan = plan_tables(asked)
+    except ScenarioError as error:
+        where = {sentence.partition(".rows = ")[0] for sentence in error.sentences}
+        if not where <= {f"test.toml: model.tables[{index}]" for index in range(len(tables))}:
+            raise
+        return
+    assert [planned.name for planned in plan.tables] == [each.name for each in tables]
+    for planned, each in zip(plan.tables, tables, strict=True):
+        assert planned.sharding_type in each.sharding
+        copies = hosts * gpus if planned.sharding_type == "data_parallel" else 1
+        assert sum(shard.rows * shard.columns for shard in planned.shards) == copies * each.rows * each.dim
+    assert max(plan.storage_bytes) <= plan.capacity_bytes == megabytes * MIB
+    for rank in range(plan.world_size):
+        assert plan.weight_bytes[rank] + plan.optimizer_bytes[rank] <= plan.storage_bytes[rank]
+        mine = [row for row in plan.rows if row.rank == rank]
+        assert sum(row.storage_bytes for row in mine) == plan.storage_bytes[rank]
+        assert sum(row.perf_ms for row in mine) == pytest.approx(plan.perf_ms[rank])
+        assert sum(row.rows * row.columns * 4 for row in mine) == plan.weight_bytes[rank]
+        assert sum(row.rows * 4 for row in mine) == plan.optimizer_bytes[rank]
+    assert plan_tables(asked) == plan
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_all_ids_of_a_step_are_looked_up(kind: ShardingType) -> None:
+    """Each column of the table sees the 8 x 32 x 2.5 ids of the global batch."""
+    plan = plan_tables(scenario([table("t", 1000, [kind], dim=256, ids=2.5)]))
+    seen = dict.fromkeys(range(256), 0.0)
+    for row in plan.rows:
+        for column in range(row.column_offset, row.column_offset + row.columns):
+            seen[column] += row.ids_per_step
+    assert set(seen.values()) == {640.0}
+    assert [row.shard for row in plan.rows] == list(range(len(plan.rows)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "first"),
+    [
+        ("data_parallel", 8, (1000, 64, 80.0)),
+        ("table_wise", 1, (1000, 64, 640.0)),
+        ("row_wise", 8, (125, 64, 80.0)),
+        ("table_row_wise", 4, (250, 64, 160.0)),
+    ],
+)
+def test_what_one_shard_of_each_type_is(kind: ShardingType, ranks: int, first: tuple[int, int, float]) -> None:
+    plan = plan_tables(scenario([table("t", 1000, [kind], ids=2.5)]))
+    assert [row.rank for row in plan.rows] == list(range(ranks))
+    row = plan.rows[0]
+    assert (row.rows, row.columns, row.ids_per_step) == first
+    assert row.compute_kernel == ("dense" if kind == "data_parallel" else "fused")
+    assert plan.table("t").sharding_type == row.sharding_type == kind
+    with pytest.raises(KeyError):
+        plan.table("u")
+
+
+def test_bytes_follow_dtype_and_optimizer() -> None:
+    tables = [table("t", 1000, ["table_wise"])]
+    plan = plan_tables(scenario(tables, optimizer="sgd", dtype="bfloat16"))
+    assert plan.weight_bytes[0] == 1000 * 64 * 2
+    assert plan.optimizer_bytes[0] == 0
+    wide = [table("t", 1000, ["column_wise"], dim=256)]  # each half keeps a state for each of its rows
+    assert sum(plan_tables(scenario(wide)).optimizer_bytes) == 2 * 1000 * 4
+
+
+def test_a_small_table_is_replicated() -> None:
+    assert plan_tables(scenario([table("t", 10)])).table("t").sharding_type == "data_parallel"
+
+
+def test_a_table_that_fits_nowhere_is_named_with_its_figures() -> None:
+    tables = [table("ok", 10), table("big", 4_000_000, ["table_wise", "table_row_wise"]), table("huge", 10**8, ALL[:2])]
+    with pytest.raises(ScenarioError) as caught:
+        plan_tables(scenario(tables))
+    assert caught.value.sentences == (
+        "test.toml: model.tables[1].rows = 4000000: expected table 'big' to fit into 8 ranks with 100 MiB each for"
+        " embeddings; as table_row_wise, the least demanding of its sharding types, it takes 248 MiB on one rank",
+        "test.toml: model.tables[2].rows = 100000000: expected table 'huge' to fit into 8 ranks with 100 MiB each for"
+        " embeddings; as data_parallel, the least demanding of its sharding types, it takes 24.2 GiB on one rank",
+    )
+
+
+def test_tables_that_do_not_fit_together_name_the_largest() -> None:
+    tables = [table(f"t{index}", 300_000 + index, ["table_wise"]) for index in range(9)]
+    with pytest.raises(ScenarioError) as caught:
+        plan_tables(scenario(tables))
+    assert caught.value.sentences == (
+        "test.toml: model.tables[8].rows = 300008: expected all 9 tables together to fit into 8 ranks with 100 MiB"
+        " each for embeddings; they take at least 670 MiB, 74.5 MiB of it for table 't8', which is the largest",
+    )
+
+
+def test_memory_that_is_reserved_is_not_planned() -> None:
+    asked = scenario([table("t", 10)], planner=Planner(reserved_share=0.25))
+    assert plan_tables(asked).capacity_bytes == capacity_bytes(asked) == 75 * MIB
+    assert {device.storage.hbm for device in topology_of(asked).devices} == {75 * MIB}
+
+
+def test_a_cpu_rank_has_its_memory_as_ddr() -> None:
+    asked = scenario([table("t", 10)], cluster(kind="cpu"))
+    device = topology_of(asked).devices[0]
+    assert (device.storage.hbm, device.storage.ddr) == (0, 100 * MIB)
+    assert plan_tables(asked).storage_bytes[0] > 0
+
+
+PCIE = Inside(kind="pcie", link=Link(bytes_per_s=60e9, latency_ns=0), bridge_bytes_per_s=100e9)
+SHARED = Nics(per="host", count=2, link=Link(bytes_per_s=50e9, latency_ns=0))
+SPINE = Network(kind="leaf_spine", hosts_per_leaf=1, oversubscription=2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "inside", "network"),
+    [
+        ({}, 450e6, 50e6),
+        ({"payload_share": 0.9}, 450e6, 45e6),
+        ({"inside": PCIE}, 25e6, 50e6),
+        ({"nics": SHARED}, 450e6, 25e6),
+        ({"nics": dataclasses.replace(SHARED, count=8)}, 450e6, 50e6),
+        ({"network": SPINE}, 450e6, 25e6),
+        ({"network": dataclasses.replace(SPINE, hosts_per_leaf=2)}, 450e6, 50e6),
+        ({"hosts": 1}, 450e6, 450e6),
+    ],
+)
+def test_a_rank_has_its_share_of_what_is_shared(changes: dict[str, Any], inside: float, network: float) -> None:
+    topology = topology_of(scenario([], cluster(**changes)))
+    assert topology.intra_host_bw == pytest.approx(inside)
+    assert topology.inter_host_bw == pytest.approx(network)
+    assert topology.hbm_mem_bw == 2e9
+
+
+def test_a_plan_is_printed_whole() -> None:
+    tables = [table("ids", 100_000, ["table_wise"], ids=20_000.0), table("few", 10, ["data_parallel"], ids=10_000.0)]
+    assert format_plan(plan_tables(scenario(tables, cluster(1, 2)))) == PRINTED
+
+
+PRINTED = """\
+table                sharding          ranks                       shard     storage   perf ms
+ids                  table_wise        0                     100000 x 64    34.6 MiB     0.583
+few                  data_parallel     0-1                       10 x 64     4.9 MiB     0.253
+
+ranks              storage of limit   perf ms  most of it
+0                   37 MiB     37 %     0.837  ids 0.583, few 0.253
+1                 2.45 MiB      2 %     0.253  few 0.253
+
+perf: busiest rank / mean = 1.53 (rank 0)
+  more than its share, in ms: ids 0.292
+storage: fullest rank / mean = 1.88 (rank 0), limit 100 MiB
+proposals: 1 tried, 1 fitted"""
+
+
+@pytest.mark.parametrize("world", [(2, 4), (40, 1)])
+def test_a_printed_plan_stays_narrow(world: tuple[int, int]) -> None:
+    names = [f"a_table_with_a_very_long_name_{index}" for index in range(40)]
+    tables = [table(name, 1000 * (index + 1), ["table_wise"]) for index, name in enumerate(names)]
+    text = format_plan(plan_tables(scenario(tables, cluster(*world))))
+    assert max(map(len, text.splitlines())) <= 100
+    assert ("24 more ranks, less busy" in text) == (world == (40, 1))
+
+
+def test_ranks_in_short() -> None:
+    assert rank_ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+    assert rank_ranges([3]) == "3"

@@ -1,0 +1,250 @@
+"""The verbs in simulated time: overlap, order, values, and what is said when a program goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from scenarios.errors import CollectiveError, DeadlockError, ProgramError
+from scenarios.rank import Kernel, Rank
+from scenarios.trace import Recording
+from sim.run import simulate
+from tests.small import Play, cluster, scenario
+
+US = Kernel(kind="test", flops=1e7)  # one microsecond of the test GPU
+
+
+def play(program: object, **changes: object) -> Recording:
+    return simulate(scenario(**changes), Play(program))  # type: ignore[arg-type]
+
+
+def test_what_stands_between_issue_and_await_overlaps() -> None:
+    async def program(rank: Rank) -> None:
+        work = rank.all_reduce(torch.ones(100_000))
+        await rank.compute(Kernel(kind="test", flops=1e10), int)
+        await work
+
+    recording = play(program)
+    reduce = next(span for span in recording.spans if span.kind == "all_reduce")
+    compute = next(span for span in recording.spans if span.kind == "compute")
+    assert (reduce.start_ns, compute.start_ns, compute.end_ns) == (0, 0, 1_000_000)
+    assert reduce.end_ns < compute.end_ns
+    assert reduce.wait_from_ns == reduce.wait_until_ns == compute.end_ns
+
+
+def test_an_output_is_poisoned_until_its_operation_completes() -> None:
+    seen = []
+
+    async def program(rank: Rank) -> None:
+        tensor, counts = torch.ones(4), torch.ones(2, dtype=torch.int64)
+        work, counting = rank.all_reduce(tensor), rank.all_reduce(counts)
+        seen.append((tensor.isnan().all().item(), counts.tolist()))
+        assert (await work).tolist() == [4.0] * 4
+        assert (await counting).tolist() == [4, 4]
+
+    play(program)
+    assert seen == [(True, [-1, -1])] * 4
+
+
+def test_kernels_of_one_stream_run_one_after_the_other_and_of_two_side_by_side() -> None:
+    async def program(rank: Rank) -> None:
+        first, second = rank.compute(US, int, label="first"), rank.compute(US, int, label="second")
+        await first
+        await second
+        side = rank.stream("side")
+
+        async def beside() -> None:
+            await side.compute(US, int, label="beside")
+
+        work = side.spawn(beside())
+        await rank.compute(US, int, label="main")
+        await work
+
+    spans = {span.label: span for span in play(program, on=cluster(1, 1)).spans}
+    assert (spans["first"].end_ns, spans["second"].start_ns, spans["second"].end_ns) == (1000, 1000, 2000)
+    assert (spans["main"].start_ns, spans["beside"].start_ns) == (2000, 2000)
+    assert (spans["main"].end_ns, spans["beside"].end_ns) == (4000, 4000)
+
+
+def test_coroutines_of_one_stream_run_in_the_order_of_their_spawning() -> None:
+    order = []
+
+    async def program(rank: Rank) -> None:
+        side = rank.stream("side")
+
+        async def part(name: str) -> str:
+            await side.compute(US, int)
+            order.append(name)
+            return name
+
+        works = [side.spawn(part(name)) for name in "abc"]
+        assert [await work for work in works] == ["a", "b", "c"]
+
+    play(program, on=cluster(1, 1))
+    assert order == ["a", "b", "c"]
+
+
+def test_a_collective_waits_for_what_its_stream_has_computed() -> None:
+    async def program(rank: Rank) -> None:
+        computing = rank.compute(US, int)
+        await rank.barrier()
+        await computing
+
+    for span in play(program).spans:
+        if span.kind == "barrier":
+            assert span.start_ns == 1000
+
+
+def test_gloo_serves_two_collectives_of_a_group_at_a_time_and_nccl_one() -> None:
+    async def program(rank: Rank) -> None:
+        works = [rank.all_reduce(torch.empty(100_000, device="meta")) for _ in range(3)]
+        for work in works:
+            await work
+
+    for library, started in (("gloo", 2), ("nccl", 1)):
+        spans = [span for span in play(program, library=library, payload="sizes").spans if span.rank == 0]
+        assert sum(span.start_ns == 0 for span in spans) == started
+
+
+@pytest.mark.parametrize("library", ["gloo", "nccl"])
+@pytest.mark.parametrize("fidelity", ["flows", "links"])
+def test_every_library_and_fidelity_moves_the_true_bytes(library: str, fidelity: str) -> None:
+    async def program(rank: Rank) -> None:
+        size, me = rank.world_size, rank.rank
+        output = torch.empty(sum(source + 1 for source in range(size)), dtype=torch.int64)
+        sent = torch.full((size * (me + 1),), me)
+        splits = [source + 1 for source in range(size)]
+        await rank.all_to_all_single(output, sent, splits, [me + 1] * size)
+        assert output.tolist() == [source for source in range(size) for _ in range(source + 1)]
+        part = await rank.reduce_scatter_tensor(torch.empty(1), torch.arange(float(size)))
+        assert part.item() == me * size
+        assert (await rank.all_gather_into_tensor(torch.empty(size), part)).tolist() == [i * size for i in range(size)]
+        assert (await rank.broadcast(torch.full((2,), float(me)), 2)).tolist() == [2.0, 2.0]
+        if me == 0:
+            await rank.send(torch.ones(3), 3)
+        if me == 3:
+            assert (await rank.recv(torch.empty(3), 0)).tolist() == [1.0] * 3
+
+    spans = play(program, library=library, fidelity=fidelity).spans
+    assert sum(span.kind == "all_to_all_single" for span in spans) == 4
+
+
+def test_a_work_that_nobody_awaits_is_an_error() -> None:
+    async def program(rank: Rank) -> None:
+        with rank.step(3):
+            work = rank.all_reduce(torch.ones(1), label="forgotten")
+            if rank.rank != 2:
+                await work
+
+    with pytest.raises(ProgramError) as caught:
+        play(program)
+    assert str(caught.value) == "rank 2: all_reduce 'forgotten' on stream main in step 3 was issued but never awaited"
+
+
+def test_a_deadlock_names_the_ranks_and_what_each_waits_for() -> None:
+    async def program(rank: Rank) -> None:
+        if rank.rank == 0:
+            await rank.barrier(rank.intra)
+        elif rank.rank == 1:
+            await rank.all_reduce(torch.ones(1), label="late")
+
+    with pytest.raises(DeadlockError) as caught:
+        play(program)
+    assert str(caught.value) == (
+        "deadlock at 4038 ns: rank 0 waits for barrier (call 0 of group intra:0), which rank 1 never entered;"
+        " rank 1 waits for all_reduce 'late' (call 0 of group world), which ranks 0, 2, 3 never entered"
+    )
+
+
+def test_ranks_that_disagree_are_named_with_what_each_called() -> None:
+    async def program(rank: Rank) -> None:
+        if rank.rank == 1:
+            await rank.broadcast(torch.ones(2), 1, label="weights")
+        else:
+            await rank.all_reduce(torch.ones(2), label="gradients")
+
+    with pytest.raises(CollectiveError) as caught:
+        play(program, on=cluster(1, 2))
+    assert str(caught.value) == (
+        "group world: rank 0 calls all_reduce 'gradients' (8 bytes, float32, sum),"
+        " but rank 1 calls broadcast 'weights' (8 bytes, float32, root 1)"
+    )
+
+
+def test_splits_that_do_not_fit_each_other_are_named() -> None:
+    async def program(rank: Rank) -> None:
+        sent, expected = ([1, 3], [1, 1]) if rank.rank == 0 else ([1, 1], [2, 1])
+        output = torch.empty(sum(expected))
+        await rank.all_to_all_single(output, torch.empty(sum(sent)), expected, sent, label="ids")
+
+    with pytest.raises(CollectiveError) as caught:
+        play(program, on=cluster(1, 2))
+    assert str(caught.value) == (
+        "group world: all_to_all_single 'ids': rank 0 sends 12 bytes to rank 1, which expects 8"
+    )
+
+
+def test_a_send_and_a_recv_that_do_not_fit_are_named() -> None:
+    async def program(rank: Rank) -> None:
+        if rank.rank == 0:
+            await rank.send(torch.ones(3), 1)
+        else:
+            await rank.recv(torch.empty(2), 0)
+
+    with pytest.raises(CollectiveError) as caught:
+        play(program, on=cluster(1, 2))
+    assert str(caught.value) == "rank 0 sends 12 bytes of float32 to rank 1, which expects 8 of float32"
+
+
+def test_a_rank_that_raises_is_named() -> None:
+    async def program(rank: Rank) -> None:
+        await rank.barrier()
+        if rank.rank == 3:
+            raise ValueError("no such table")
+
+    with pytest.raises(ProgramError) as caught:
+        play(program)
+    assert str(caught.value) == "rank 3 raised ValueError: no such table"
+
+
+def test_what_goes_wrong_beside_a_blocked_program_is_what_is_said() -> None:
+    async def program(rank: Rank) -> None:
+        side = rank.stream("side")
+
+        async def wrong() -> None:
+            raise ValueError("no such table")
+
+        work = side.spawn(wrong()) if rank.rank == 1 else None
+        if rank.rank != 3:
+            await rank.barrier()
+        if work is not None:
+            await work
+
+    with pytest.raises(ProgramError) as caught:
+        play(program)
+    assert str(caught.value) == "rank 1 raised ValueError: no such table"
+
+
+def test_a_rank_that_is_no_member_is_warned_and_its_tensor_left_alone() -> None:
+    async def program(rank: Rank) -> None:
+        pair = rank.new_group([0, 1])
+        tensor = torch.ones(1)
+        if rank.rank == 2:
+            with pytest.warns(UserWarning, match="rank 2: all_reduce: not a member of group group1"):
+                assert await rank.all_reduce(tensor, group=pair) is None  # type: ignore[func-returns-value]
+        elif rank.rank < 2:
+            await rank.all_reduce(tensor, group=pair)
+        assert tensor.item() == (2.0 if rank.rank < 2 else 1.0)
+
+    assert len(play(program).spans) == 2
+
+
+def test_the_same_run_gives_the_same_spans() -> None:
+    async def program(rank: Rank) -> None:
+        for step in range(3):
+            with rank.step(step):
+                work = rank.all_reduce(torch.ones(1000 * (rank.rank % 1 + 1)))
+                await rank.compute(US, int)
+                await work
+
+    assert play(program).spans == play(program).spans

@@ -1,0 +1,65 @@
+"""Small clusters and programs for tests of any room."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.rank import Rank
+from scenarios.scenario import Scenario
+from scenarios.trace import MemoryRow, PlanRow
+
+GPU = Gpu(
+    name="test",
+    kind="cuda",
+    memory_bytes=1 << 30,
+    memory_bytes_per_s=1e12,
+    flops_per_s={"float32": 1e13},
+)
+
+
+def cluster(hosts: int = 2, gpus: int = 2, **changes: Any) -> Cluster:
+    """100 GB/s and 1 us inside a host, a NIC of 1.25 GB/s and 2 us for each GPU, an ideal switch."""
+    host = Host(
+        gpus=gpus,
+        gpu=changes.pop("gpu", GPU),
+        inside=changes.pop("inside", Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000))),
+        nics=changes.pop("nics", Nics(per="gpu", count=gpus, link=Link(bytes_per_s=1.25e9, latency_ns=2000))),
+        cores=4,
+        memory_bytes=1 << 34,
+    )
+    network = changes.pop("network", Network(kind="non_blocking"))
+    return Cluster(profile="test", hosts=hosts, host=host, network=network, **changes)
+
+
+def scenario(on: Cluster | None = None, **changes: Any) -> Scenario:
+    """Values over gloo, message by message, unless changed."""
+    whole = Scenario(
+        name="test",
+        path=Path("test.toml"),
+        program="dlrm",
+        cluster=on or cluster(),
+        batch_size=1,
+        steps=1,
+        seed=0,
+        payload="values",
+        fidelity="flows",
+        library="gloo",
+        timeout_s=30.0,
+    )
+    return dataclasses.replace(whole, **changes)
+
+
+@dataclasses.dataclass(slots=True)
+class Play:
+    """A coroutine function as a program."""
+
+    function: Callable[[Rank], Awaitable[None]]
+    plan: tuple[PlanRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+
+    async def __call__(self, rank: Rank) -> None:
+        await self.function(rank)
