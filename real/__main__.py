@@ -15,7 +15,7 @@ from pathlib import Path
 from real import job as jobs
 from real.job import Job
 from real.launch import RunEnded, launch, spool_folder
-from real.place import JOB, Place, place
+from real.place import JOB, Place, check_world_size, place
 from reports.errors import ReportError
 from scenarios.errors import ProgramError, ScenarioError
 
@@ -71,11 +71,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     """Everything that can be wrong is found here, before any process starts."""
-    from reports.store import fresh_folder
     from scenarios.load import load
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
     scenario = dataclasses.replace(load(options.scenario, overrides), payload="values")
+    from reports.store import fresh_folder
+
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
     if is_first and os.path.lexists(out):
         raise ReportError(f"{out}: exists already; --out names a new folder")
@@ -91,18 +92,18 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 
 
 def _run(job: Job, options: argparse.Namespace) -> int:
-    job.build()  # a plan that fits nowhere is said here, once
+    if options.program == _PROGRAM:
+        job.build()  # a plan that fits nowhere is said here, once
     launch(job)
     _show(job.out, options)
     return 0
 
 
 def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
-    from real.run import check_world_size
-    from real.station import Station
+    check_world_size(job.scenario, here)
+    from real.station import Station  # only now, so that a mistake is said at once: it loads torch
 
     warnings.simplefilter("default")
-    check_world_size(job, here)
     out = Station(job, here).serve()
     if out is not None and options is not None:
         _show(out, options)

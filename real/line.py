@@ -13,6 +13,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from real.clock import ROUND_TRIPS, RoundTrip, Sight, now_ns, sight
@@ -49,12 +50,8 @@ class Line:
     def say(self, message: dict[str, Any]) -> None:
         """Send it; a warden that is gone is noticed by the listener."""
         data = json.dumps(message).encode() + b"\n"
-        try:
-            with self._lock:
-                self._socket.sendall(data)
-        except OSError:
-            if not self._is_closing:
-                self._socket.close()
+        with suppress(OSError), self._lock:
+            self._socket.sendall(data)
 
     def look(self) -> Sight:
         """Where the warden's clock stands against ours.
@@ -65,9 +62,11 @@ class Line:
         return sight([self._round_trip(number) for number in range(ROUND_TRIPS)])
 
     def close(self) -> None:
-        """The rank is done."""
+        """The rank is done. The warden hangs up, and then the listener ends."""
         self._is_closing = True
         self.say({"bye": True})
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
     def _round_trip(self, number: int) -> RoundTrip:
         asked = now_ns()
@@ -89,6 +88,8 @@ class Line:
                     return
         except (OSError, ValueError):
             pass  # a line that breaks is cut
+        finally:
+            self._socket.close()
         if not self._is_closing:
             self._on_cut()
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scenarios.errors import ScenarioError
+from scenarios.scenario import Scenario
 
 # Our launcher's own variables: where its warden listens, the run's secret, the store's socket, the job's file.
 WARDEN = "TWINSTEP_WARDEN"
@@ -47,6 +48,16 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     if "SLURM_PROCID" in environment and "SLURM_LOCALID" in environment:
         return _of_slurm(environment)
     return None
+
+
+def check_world_size(scenario: Scenario, place: Place) -> None:
+    """Nothing if as many ranks were started as the scenario has; ScenarioError otherwise."""
+    cluster = scenario.cluster
+    if place.world_size != cluster.world_size:
+        raise ScenarioError(
+            f"{scenario.path}: {cluster.hosts} hosts of {cluster.host.gpus} GPUs are {cluster.world_size} ranks,"
+            f" but {place.by} started {place.world_size}"
+        )
 
 
 def _of_torchrun(environment: Mapping[str, str]) -> Place:

@@ -152,7 +152,7 @@ class TorchRank:
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
-        """See `Rank.step`; what was measured is spooled after it, outside its span."""
+        """See `Rank.step`; what was measured is spooled after it, outside its span. A step that fails has no span."""
         token = STEP.set(index)
         self._seat.observer.step_begins(index)
         entry = self._entry("step", f"step {index}")
@@ -160,8 +160,8 @@ class TorchRank:
         self._seat.journal.keep(entry, is_awaited=False)
         try:
             yield
-        finally:
             entry.end = self._lane.mark()
+        finally:
             STEP.reset(token)
             self._seat.observer.step_ends()
 

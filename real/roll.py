@@ -163,7 +163,7 @@ class Roll:
         if named.is_done:
             stands = "it has ended its program"
         elif named.position is None or not named.position.last:
-            stands = "it has issued nothing"
+            stands = f"it was last heard of {named.where()}"
         else:
             stands = f"it stands {'in' if named.position.is_inside else 'after'} {named.position.last}"
         call = f" (call {waits.call} of group {waits.group})" if waits.call >= 0 else ""

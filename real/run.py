@@ -38,16 +38,6 @@ TRANSPORT_TIMEOUTS = 3.0
 SWITCH_INTERVAL_S = 0.0005
 
 
-def check_world_size(job: Job, place: Place) -> None:
-    """Nothing if as many ranks were started as the scenario has; ScenarioError otherwise."""
-    cluster = job.scenario.cluster
-    if place.world_size != cluster.world_size:
-        raise ScenarioError(
-            f"{job.scenario.path}: {cluster.hosts} hosts of {cluster.host.gpus} GPUs are {cluster.world_size} ranks,"
-            f" but {place.by} started {place.world_size}"
-        )
-
-
 class Keeper:
     """Spools what is finished after each step; also called from other threads when the run is over."""
 

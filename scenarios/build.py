@@ -127,6 +127,7 @@ def _gpu(gpu: GpuSection) -> Gpu:
         flops_per_s=_rates(flops),
         efficiency=_rates(gpu.efficiency or Efficiency()),
         launch_ns=gpu.launch or 0,
+        compute_capability=round(10 * float(gpu.compute_capability or "9.0")),
     )
 
 

@@ -116,6 +116,9 @@ class GpuSection(Section):
     memory: Size | None = about("Memory of one GPU, such as '80 GB'. Required.")
     memory_rate: Rate | None = about("Peak rate of that memory, such as '3.35 TB/s'. Required.")
     launch: Latency | None = about("What launching one kernel costs at least, such as '4 us'. Default '0 ns'.")
+    compute_capability: Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"] | None = about(
+        "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'."
+    )
     flops: FlopRates | None = about("Peak arithmetic by dtype. Required.")
     efficiency: Efficiency | None = about("The share of both peaks that kernels reach. Default 1 for all.")
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scenarios.errors import ProgramError
-from scenarios.load import load
-from scenarios.mistakes import report_mistakes
+from scenarios.load import load, report_mistakes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -146,7 +146,11 @@ class SimRank:
             self._world, self._draft("spawn", getattr(coroutine, "__name__", "spawn"), recorded=False)
         )
 
+        pending = self._world.pending
+        pending[coroutine] = None
+
         async def play() -> None:
+            del pending[coroutine]
             try:
                 value = await coroutine
             except Exception as error:  # raised where the program awaits

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+
+import torch
 
 from scenarios.calls import never_awaited
 from scenarios.errors import DeadlockError, ProgramError
@@ -29,7 +33,8 @@ def simulate(scenario: Scenario, program: Program) -> Recording:
     started, begin = datetime.now(UTC), time.perf_counter()
     machine = Machine(scenario.cluster)
     world = World(scenario, machine, transport(scenario, machine), lane_width(scenario))
-    _play(world, program)
+    with one_thread():
+        _play(world, program)
     spans = [draft.span() for draft in sorted(world.drafts, key=lambda d: (d.rank, d.stream, d.sequence))]
     return Recording(
         info=RunInfo(
@@ -52,6 +57,17 @@ def simulate(scenario: Scenario, program: Program) -> Recording:
     )
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Kernels computed as a real CPU rank computes them, one thread each: the same sums in the same order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _play(world: World, program: Program) -> None:
     ended: list[int] = []
 
@@ -64,7 +80,11 @@ def _play(world: World, program: Program) -> None:
 
     for rank in range(world.scenario.cluster.world_size):
         world.start(rank, play(SimRank(world, rank)))
-    world.machine.clock.run()
+    try:
+        world.machine.clock.run()
+    finally:
+        for coroutine in world.pending:
+            coroutine.close()
     if len(ended) < world.scenario.cluster.world_size:
         _raise_unseen(world)
         raise DeadlockError(_deadlock(world))

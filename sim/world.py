@@ -127,6 +127,8 @@ class World:
         self.metrics: list[Metric] = []
         self.outstanding: dict[Draft, SimWork[Any]] = {}
         self.waiting: dict[Draft, SimWork[Any]] = {}
+        # Coroutines that were spawned and have not begun: closed when the run ends early.
+        self.pending: dict[Coroutine[Any, Any, Any], None] = {}
         self._lane_width = lane_width
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._meetings: dict[tuple[str, int], Meeting] = {}

@@ -80,7 +80,7 @@ class Factors:
 async def prepare_factors(rank: Rank, state: PowerSGDState, bucket: Bucket, shapes: tuple[Alike, ...]) -> Factors:
     """This step's P, undefined yet, and Q: what warm start kept, or else a fresh draw."""
     index, like = bucket.index(), bucket.buffer()
-    if state.warm_start and index in state.p_memory_dict:
+    if index in state.p_memory_dict:
         return Factors.over(shapes, state.p_memory_dict[index], state.q_memory_dict[index])
     p_memory = like.new_empty(sum(alike.p_numel for alike in shapes))
     q_memory = like.new_empty(sum(alike.q_numel for alike in shapes))

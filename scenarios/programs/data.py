@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from scenarios.bags import read_bags
 from scenarios.scenario import Model, Scenario, Table
 
 Ints = npt.NDArray[np.int64]
@@ -110,11 +111,15 @@ def initial_rows(table: int, seed: int, rows: range, columns: range, device: tor
     if device.type == "meta":
         return torch.empty(len(rows), len(columns), device=device)
     with np.errstate(over="ignore"):
-        base = _mix(np.array(seed * 0x9E3779B97F4A7C15 + table & _ALL_BITS, np.uint64))
-        keys = _mix(base + np.arange(rows.start, rows.stop, dtype=np.uint64))[:, None]
-        bits = _mix(keys + np.arange(columns.start, columns.stop, dtype=np.uint64)[None, :])
+        base = _mix(np.full(1, (seed * 0x9E3779B97F4A7C15 + table) & _ALL_BITS, dtype=np.uint64))
+        keys = _mix(np.add(base, _numbers(rows)))
+        bits = _mix(np.add.outer(keys, _numbers(columns)))
     unit = (bits >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
     return torch.from_numpy((unit - np.float32(0.5)) * np.float32(0.1)).to(device)
+
+
+def _numbers(span: range) -> npt.NDArray[np.uint64]:
+    return np.arange(span.start, span.stop, dtype=np.uint64)
 
 
 def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -157,7 +162,7 @@ def _read_bags(table: Table, first: int, count: int) -> Bags:
 
 @cache
 def _file_bags(path: Path) -> tuple[Ints, Ints]:
-    """A checked file of bags (see `load`): one sample a line, ids separated by spaces."""
-    bags = [line.split() for line in path.read_text().splitlines()]
+    """Offsets [bags + 1] and ids of a file that `load` has checked."""
+    bags = read_bags(path)
     offsets = np.concatenate([[0], np.cumsum([len(bag) for bag in bags])]).astype(np.int64)
-    return offsets, np.array([int(item) for bag in bags for item in bag], dtype=np.int64)
+    return offsets, np.array([item for bag in bags for item in bag], dtype=np.int64)

@@ -60,7 +60,10 @@ class Block(ABC):
         return sum(math.prod(shape) for shape in self.shapes)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tape]:
-        """The output, cut from the graph, and the tape."""
+        """The output, cut from the graph, and the tape. On meta only shapes: nothing is traced."""
+        if inputs[0].is_meta:
+            output = inputs[0].new_empty(inputs[0].shape[0], self.width_out())
+            return output, Tape(inputs, output)
         leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
         with torch.enable_grad():
             output = self.function(*leaves)
@@ -69,6 +72,9 @@ class Block(ABC):
     def backward(self, tape: Tape, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """The gradients of the inputs and of the parameters."""
         wanted = [*tape.inputs, *self.parameters]
+        if gradient.is_meta:
+            like = [each.new_empty(each.shape) for each in wanted]
+            return like[: len(tape.inputs)], like[len(tape.inputs) :]
         gradients = torch.autograd.grad(tape.output, wanted, gradient)
         return list(gradients[: len(tape.inputs)]), list(gradients[len(tape.inputs) :])
 
@@ -224,7 +230,7 @@ def _first_values(
     generator: np.random.Generator, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     if device.type == "meta":
-        return torch.empty(shape, device=device, dtype=dtype, requires_grad=True)
+        return torch.empty(shape, device=device, dtype=dtype)
     if len(shape) == 1:
         return torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
     bound = 1 / math.sqrt(shape[1])

@@ -169,7 +169,7 @@ class _Replica:
             kernel, label = block.backward_kernel(self._scenario.batch_size), f"{block.name}.backward"
             inputs, parameters = await self._rank.compute(kernel, block.backward, tapes.pop(), gradient, label=label)
             *others, gradient = inputs
-            shared = [total + other for total, other in zip(shared, others, strict=True)] if shared else others
+            shared = [_add(*both) for both in zip(shared, others, strict=True)] if shared else others
             first = self._optimizer.first_index[block.name]
             for offset in reversed(range(len(parameters))):
                 self._reducer.add(first + offset, parameters[offset])
@@ -183,7 +183,7 @@ class _Replica:
             return gradient
         first, last = await self._backward(self._layers.cross, gradient, tapes)
         kernel = _moved("elementwise", first.numel(), 2 * first.element_size(), first.element_size())
-        return await self._rank.compute(kernel, torch.add, first, last, label="interaction.backward")
+        return await self._rank.compute(kernel, _add, first, last, label="interaction.backward")
 
     async def _concatenate(self, bottom: Tensor, tables: dict[str, Tensor]) -> Tensor:
         parts = [bottom, *(tables[table.name] for table in self._model.tables)]
@@ -211,7 +211,8 @@ class _Replica:
         ]
 
     def _split(self, gradient: Tensor, dims: list[int], world_size: int) -> list[Tensor]:
-        columns = torch.split_with_sizes(gradient / world_size, dims, dim=1)
+        scaled = gradient if gradient.is_meta else gradient / world_size
+        columns = torch.split_with_sizes(scaled, dims, dim=1)
         by_table = {table.name: part for table, part in zip(self._model.tables, columns, strict=True)}
         return tables_to_outputs(self._groups, by_table)
 
@@ -242,7 +243,7 @@ class DenseOptimizer:
     def __init__(self, layers: Layers, optimizer: Optimizer) -> None:
         self._parameters = [parameter for block in layers.blocks for parameter in block.parameters]
         self._optimizer = optimizer
-        self._squares = [torch.zeros_like(each) for each in self._parameters] if optimizer.kind == "adagrad" else []
+        self._squares = [each.new_zeros(each.shape) for each in self._parameters] if optimizer.kind == "adagrad" else []
         self.first_index: dict[str, int] = {}
         index = 0
         for block in layers.blocks:
@@ -258,6 +259,8 @@ class DenseOptimizer:
 
     @torch.no_grad()
     def _step(self, gradients: Sequence[Tensor]) -> None:
+        if gradients[0].is_meta:
+            return
         rate = self._optimizer.learning_rate
         for index, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
             if self._squares:
@@ -269,10 +272,16 @@ class DenseOptimizer:
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The mean loss of logits [batch, 1], in float32, and its gradient in the logits' dtype."""
+    if logits.is_meta:
+        return logits.new_empty(()), logits.new_empty(logits.shape)
     wide = logits.float().view(-1)
     loss = functional.binary_cross_entropy_with_logits(wide, labels)
     gradient = (torch.sigmoid(wide) - labels) / labels.numel()
     return loss, gradient.to(logits.dtype).view_as(logits)
+
+
+def _add(first: Tensor, second: Tensor) -> Tensor:
+    return first if first.is_meta else first + second
 
 
 def _moved(kind: str, elements: int, read_bytes: int, written_bytes: int) -> Kernel:

@@ -141,9 +141,9 @@ async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[i
     rows = rows.contiguous()
     if min(counts) == max(counts):
         return await rank.all_gather_into_tensor(output, rows, group, label=f"{label}.all_gather")
-    copies = await rank.compute(
-        permute_kernel(*[rows] * group.size), rows.repeat, group.size, 1, label=f"{label}.repeat"
-    )
+    size = float(size_bytes(rows))
+    kernel = Kernel(kind="permute", bytes_read=size, bytes_written=size * group.size)
+    copies = await rank.compute(kernel, rows.repeat, group.size, 1, label=f"{label}.repeat")
     each = [rows.shape[0]] * group.size
     return await rank.all_to_all_single(output, copies, counts, each, group, label=f"{label}.all_gather")
 

@@ -74,4 +74,3 @@ def is_stopped(scenario: Scenario) -> Program:
 
 def exits(scenario: Scenario) -> Program:
     return Script(_trains, (_exits,))
-

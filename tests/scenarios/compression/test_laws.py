@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from scenarios.compression import batched_powersgd, layerwise_powersgd
 from scenarios.compression.batched import square_side
+from scenarios.compression.layerwise import lay_out
 from scenarios.programs.buckets import unflatten
 from tests.scenarios.compression.helpers import Run, issued, random_gradients
 
@@ -160,6 +161,18 @@ def test_layerwise_always_reduces_thrice() -> None:
         low = 40 if (40, 40) in shapes else 0
         plain = 5 if (5,) in shapes else 0
         assert sent == [("powersgd.uncompressed", plain), ("powersgd.P", low), ("powersgd.Q", low)]
+
+
+def test_a_matrix_is_compressed_if_that_sends_fewer_elements_by_the_rate() -> None:
+    def compressed(shape: tuple[int, ...], rank: int, rate: float) -> bool:
+        return bool(lay_out((shape,), rank, rate).shapes)
+
+    assert not compressed((4, 4), 1, 2.0)  # 2 (4 + 4) is just 4 * 4
+    assert compressed((4, 4), 1, 1.99)
+    assert compressed((2, 30), 8, 0.8)  # 8 columns would not pay, but the matrix has no more than 2
+    assert not compressed((1000,), 1, 1.0)
+    assert not compressed((), 1, 0.1)
+    assert lay_out(((3, 4, 5), (7,), (6, 9), (3, 20)), 1, 1.0).members == ((0, 3), (2,))
 
 
 def test_batching_changes_draws_but_not_what_is_sent() -> None:

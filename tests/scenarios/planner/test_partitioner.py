@@ -240,3 +240,13 @@ def test_a_ranks_total_is_added_in_perfs_own_order() -> None:
         each.shards[0].perf = parts[each.name]
     GreedyPerfPartitioner().partition(proposal, Topology(2, "cuda"))
     assert ranks_of(proposal) == [[0], [1], [1]]
+
+
+@pytest.mark.parametrize("tier", ["hbm", "ddr", "ssd"])
+def test_a_rank_that_was_too_full_for_one_shard_takes_the_next_that_just_fits(tier: str) -> None:
+    custom = CustomTopologyData({f"{tier}_cap": [10, 20]}, 2)
+    topology = Topology(2, "cuda", custom_topology_data=custom)
+    proposal = [option("large", "table_wise", [(0, 0, 1.0)]), option("small", "table_wise", [(0, 0, 1.0)])]
+    for each, size in zip(proposal, (15, 10), strict=True):
+        each.shards[0].storage = Storage(**{"hbm": 0, "ddr": 0, tier: size})
+    assert ranks_of(GreedyPerfPartitioner().partition(proposal, topology)) == [[1], [0]]

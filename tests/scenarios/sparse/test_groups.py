@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import pytest
@@ -171,6 +171,22 @@ def test_all_sharding_types_together_equal_a_dense_model(
     for name, leaf in leaves.items():
         assert leaf.grad is not None
         assert sum(total[name] for _, total in results).tolist() == leaf.grad.tolist()
+
+
+@settings(deadline=None)
+@given(models())
+def test_every_rank_looks_up_exactly_its_shards(drawn: tuple[World, list[ShardedTable], list[KeyedJagged]]) -> None:
+    world, tables, _ = drawn
+    groups = build_groups(tables, world.size, world.local)
+    for rank in range(world.size):
+        found = [astuple(one) for group in groups for one in group.lookups(rank)]
+        wanted = [
+            (one.name, part.row_offset, part.rows, part.column_offset, part.columns)
+            for one in tables
+            for part in one.shards
+            if part.rank == rank
+        ]
+        assert sorted(found) == sorted(wanted)
 
 
 async def sizes_of(rank: LockstepRank, groups: tuple[ShardedGroup, ...], given: KeyedJagged) -> list[Any]:

@@ -1,0 +1,211 @@
+"""A training step against plain torch in one process, whatever the sharding; and its times against its payload."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scenarios.errors import ScenarioError
+from scenarios.programs.data import draw_bags, draw_dense, initial_rows
+from scenarios.programs.dense import Cross, Dot, build_layers
+from scenarios.programs.dlrm import DlrmProgram
+from scenarios.scenario import Buckets, Compression, Ids, Interaction, Model, Optimizer, Scenario, ShardingType, Table
+from scenarios.trace import Recording
+from sim.run import simulate
+from tests.small import GPU, cluster, scenario
+
+CPU = torch.device("cpu")
+# Losses of float32 sums in different orders: some hundred additions of rounding errors of 6e-8 each, relative.
+TOLERANCE = 1e-5
+Kind = Literal["cat", "dot", "dcn"]
+
+
+def tables(*types: ShardingType, dim: int = 8) -> tuple[Table, ...]:
+    """Four tables that take the sharding types in turn; one jagged, one with fewer rows than ranks."""
+    shapes = ((40, 2.0, "fixed"), (3, 1.0, "fixed"), (57, 1.5, "poisson"), (16, 3.0, "fixed"))
+    return tuple(
+        Table(
+            name=f"t{number}",
+            rows=rows,
+            dim=dim,
+            ids_per_sample=ids,
+            ids_per_sample_kind=kind,
+            ids=Ids(kind="zipf", exponent=1.1),
+            sharding=(types[number % len(types)],),
+        )
+        for number, (rows, ids, kind) in enumerate(shapes)
+    )
+
+
+def training(
+    types: tuple[ShardingType, ...], kind: Kind = "dcn", optimizer: str = "sgd", dim: int = 8, **changes: object
+) -> Scenario:
+    model = Model(
+        dense_features=5,
+        bottom=(16, dim),
+        interaction=Interaction(kind=kind, layers=2, low_rank=3),
+        top=(12, 1),
+        tables=tables(*types, dim=dim),
+        optimizer=Optimizer(kind=optimizer, learning_rate=0.5),  # type: ignore[arg-type]
+    )
+    base = scenario(cluster(2, 2), model=model, batch_size=6, steps=3, buckets=Buckets(first_bytes=64, cap_bytes=256))
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def losses(recording: Recording) -> list[float]:
+    """Of the global batch, by step."""
+    found: dict[int, list[float]] = {}
+    for metric in recording.metrics:
+        found.setdefault(metric.step, []).append(metric.value)
+    return [sum(values) / len(values) for _, values in sorted(found.items())]
+
+
+class Reference:
+    """One process, all tables whole, the global batch at once; torch's own look-up, autograd and dense optimizers."""
+
+    def __init__(self, training: Scenario) -> None:
+        assert training.model is not None
+        self.training, self.model = training, training.model
+        self.layers = build_layers(self.model)
+        self.layers.set_parameters(training.seed, CPU, torch.float32)
+        self.weights = [
+            initial_rows(number, training.seed, range(table.rows), range(table.dim), CPU).requires_grad_()
+            for number, table in enumerate(self.model.tables)
+        ]
+        self.squares = [torch.zeros(len(weight)) for weight in self.weights]
+        parameters = [parameter for block in self.layers.blocks for parameter in block.parameters]
+        self.is_adagrad = self.model.optimizer.kind == "adagrad"
+        make = torch.optim.Adagrad if self.is_adagrad else torch.optim.SGD
+        self.dense = make(parameters, lr=self.model.optimizer.learning_rate)
+
+    def losses(self) -> list[float]:
+        return [self.step(step) for step in range(self.training.steps)]
+
+    def step(self, step: int) -> float:
+        ranks = range(self.training.cluster.world_size)
+        batches = [draw_dense(self.training, self.model, rank, step, CPU) for rank in ranks]
+        pooled = [self.look_up(number, step) for number in range(len(self.weights))]
+        logits = self.forward(torch.cat([batch.features for batch in batches]), pooled)
+        labels = torch.cat([batch.labels for batch in batches])
+        loss = functional.binary_cross_entropy_with_logits(logits.view(-1), labels)
+        self.dense.zero_grad()
+        for weight in self.weights:
+            weight.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.dense.step()
+        self.update_tables()
+        return loss.item()
+
+    def look_up(self, number: int, step: int) -> Tensor:
+        rows = []
+        for rank in range(self.training.cluster.world_size):
+            bags = draw_bags(self.training, number, rank, step)
+            ids = torch.from_numpy(bags.ids).split(bags.lengths.tolist())
+            rows += [self.weights[number][bag].sum(0) for bag in ids]
+        return torch.stack(rows)
+
+    def forward(self, features: Tensor, pooled: list[Tensor]) -> Tensor:
+        x = features
+        for block in self.layers.bottom:
+            x = block.function(x)
+        x = together = torch.cat([x, *pooled], dim=1)
+        for block in self.layers.cross:
+            x = block.function(together, x)
+        for block in (*self.layers.dot, *self.layers.top):
+            x = block.function(x)
+        return x
+
+    @torch.no_grad()
+    def update_tables(self) -> None:
+        for weight, square in zip(self.weights, self.squares, strict=True):
+            assert weight.grad is not None
+            square.add_(weight.grad.square().mean(dim=1))
+            scale = 1 / (square.sqrt() + 1e-10)[:, None] if self.is_adagrad else 1.0
+            weight.sub_(self.model.optimizer.learning_rate * weight.grad * scale)
+
+
+ALL: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "table_row_wise")
+MORE: tuple[ShardingType, ...] = ("column_wise", "table_column_wise", "grid_shard", "table_row_wise")
+
+
+@pytest.mark.parametrize("types", [*((one,) for one in ALL), ALL, MORE], ids="+".join)
+def test_every_sharding_trains_the_same_model(types: tuple[ShardingType, ...]) -> None:
+    made = training(types)
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+def test_columns_are_cut_where_tables_are_wide() -> None:
+    made = training(MORE, dim=256)
+    program = DlrmProgram(made)
+    assert max(row.column_offset for row in program.plan) > 0
+    assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["cat", "dot", "dcn"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_every_interaction_and_optimizer_is_torchs(kind: Kind, optimizer: str) -> None:
+    made = training(ALL, kind, optimizer)
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+def test_the_loss_falls() -> None:
+    made = training(("data_parallel",), "cat", batch_size=64, steps=40)
+    found = losses(simulate(made, DlrmProgram(made)))
+    assert sum(found[-5:]) < 0.9 * sum(found[:5])
+
+
+@pytest.mark.parametrize("library", ["gloo", "nccl"])
+@pytest.mark.parametrize("fidelity", ["flows", "links"])
+@pytest.mark.parametrize("kind", ["none", "batched_powersgd", "layerwise_powersgd"])
+def test_times_do_not_depend_on_the_payload(library: str, fidelity: str, kind: str) -> None:
+    compression = Compression(kind=kind, start_powerSGD_iter=2, min_compression_rate=1)  # type: ignore[arg-type]
+    made = training(ALL, library=library, fidelity=fidelity, compression=compression)
+    with_values = simulate(made, DlrmProgram(made))
+    sizes = dataclasses.replace(made, payload="sizes")
+    without = simulate(sizes, DlrmProgram(sizes))
+    assert without.spans == with_values.spans
+    assert without.links == with_values.links
+    assert with_values.metrics
+    assert not without.metrics
+
+
+def test_compression_starts_when_it_should_and_both_kinds_of_step_are_seen() -> None:
+    compression = Compression(kind="batched_powersgd", start_powerSGD_iter=2)
+    made = training(ALL, compression=compression)
+    spans = [span for span in simulate(made, DlrmProgram(made)).spans if span.stream == "gradients"]
+    vanilla = {span.step for span in spans if span.label == "powersgd.vanilla"}
+    compressed = {span.step for span in spans if span.label == "powersgd.P"}
+    assert (vanilla, compressed) == ({0, 1}, {2})
+
+
+def test_gradients_are_reduced_while_the_backward_goes_on() -> None:
+    made = training(ALL)
+    spans = [span for span in simulate(made, DlrmProgram(made)).spans if (span.rank, span.step) == (0, 0)]
+    first = min(span.start_ns for span in spans if span.stream == "gradients")
+    last = max(span.end_ns for span in spans if span.label == "bottom.0.backward")
+    assert first < last
+
+
+def test_a_model_too_large_for_a_gpu_is_an_error_with_figures() -> None:
+    small = dataclasses.replace(GPU, memory_bytes=100_000)
+    made = training(("row_wise",), batch_size=600)
+    made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=small))
+    with pytest.raises(ScenarioError) as caught:
+        DlrmProgram(made)
+    assert str(caught.value).startswith("test.toml: cluster.gpu.memory = '97.7 KiB': expected at least ")
+    assert "its largest part is" in str(caught.value)
+
+
+def test_blocks_cost_what_their_shapes_say() -> None:
+    """A linear layer is 2 * batch * inputs * outputs; a cross layer twice that of its two factors, and 2 a element."""
+    cross, dot = Cross("c", 10, 3, "float32"), Dot("d", 4, 5, "float32")
+    assert cross.flops(7) == 7 * (2 * 10 * 3 * 2 + 2 * 10)
+    assert dot.flops(7) == 7 * 2 * 4 * 4 * 5
+    kernel = cross.backward_kernel(7)
+    assert kernel.flops == 2 * cross.flops(7)
+    assert kernel.bytes_written == 4 * (7 * 20 + 2 * 30 + 10)
