@@ -59,7 +59,8 @@ def unflatten(buffer: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
 
 def flatten(gradients: Sequence[Tensor], buffer: Tensor) -> None:
     """Copy the gradients, each row-major, one after the other, into a flat buffer that they fill."""
-    torch.cat([gradient.reshape(-1) for gradient in gradients], out=buffer)
+    if not buffer.is_meta:
+        torch.cat([gradient.reshape(-1) for gradient in gradients], out=buffer)
 
 
 def assign_buckets(sizes_bytes: Sequence[int], buckets: Buckets) -> tuple[tuple[int, ...], ...]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from scenarios.meta import cat
 from scenarios.planner.plan import plan_tables
 from scenarios.programs.buckets import GradientReducer
 from scenarios.programs.data import Bags, Dense, draw_bags, draw_dense
@@ -189,7 +190,7 @@ class _Replica:
         parts = [bottom, *(tables[table.name] for table in self._model.tables)]
         elements = sum(part.numel() for part in parts)
         kernel = _moved("permute", elements, bottom.element_size(), bottom.element_size())
-        return await self._rank.compute(kernel, torch.cat, parts, 1, label="interaction.forward")
+        return await self._rank.compute(kernel, cat, parts, 1, label="interaction.forward")
 
     async def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         kernel = _moved("elementwise", logits.numel(), 2 * logits.element_size(), logits.element_size())

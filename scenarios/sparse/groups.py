@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from scenarios.meta import cat
 from scenarios.rank import Group, Rank
 from scenarios.scenario import ShardingType
 from scenarios.sparse.feature_exchange import permute_kernel
@@ -154,7 +155,7 @@ def _offset(found: tuple[int, Tensor]) -> int:
 
 
 def _join(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+    return parts[0] if len(parts) == 1 else cat(parts, 1)
 
 
 def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from scenarios.meta import cat
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedJagged:
@@ -137,9 +139,9 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
     return replace(
         first,
         keys=tuple(key for part in parts for key in part.keys),
-        values=torch.cat([part.values for part in parts]),
+        values=cat([part.values for part in parts]),
         lengths=torch.cat([part.lengths for part in parts]),
-        weights=torch.cat(weights) if weights else None,
+        weights=cat(weights) if weights else None,
         stride_per_key_per_rank=None
         if first.stride_per_key_per_rank is None
         else tuple(strides for part in parts for strides in part.stride_per_key_per_rank or ()),
@@ -167,4 +169,4 @@ def take_chunks(tensor: Tensor, sizes: Sequence[int], order: Sequence[int]) -> T
         return tensor.new_empty(sum(sizes[index] for index in order))
     chunks = torch.split_with_sizes(tensor, list(sizes)) if sizes else ()
     taken = [chunks[index] for index in order]
-    return torch.cat(taken) if taken else tensor.new_empty(0)
+    return cat(taken) if taken else tensor.new_empty(0)

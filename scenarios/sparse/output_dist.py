@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from scenarios.calls import dtype_name, size_bytes
+from scenarios.meta import cat
 from scenarios.rank import Group, Kernel, Rank
 from scenarios.sparse.feature_exchange import permute_kernel
 from scenarios.sparse.input_dist import staggered_sources
@@ -191,12 +192,12 @@ def _staggered(rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], li
 
 def _side_by_side(flat: Tensor, rows: int, dims: Sequence[int]) -> Tensor:
     parts = torch.split_with_sizes(flat, [rows * width for width in dims])
-    return torch.cat([part.view(rows, width) for part, width in zip(parts, dims, strict=True)], dim=1)
+    return cat([part.view(rows, width) for part, width in zip(parts, dims, strict=True)], dim=1)
 
 
 def _one_after_the_other(grad: Tensor, dims: Sequence[int]) -> Tensor:
     ends = list(accumulate(dims))
-    return torch.cat([grad[:, end - width : end].reshape(-1) for end, width in zip(ends, dims, strict=True)])
+    return cat([grad[:, end - width : end].reshape(-1) for end, width in zip(ends, dims, strict=True)])
 
 
 def _sum_parts(parts: Tensor) -> Tensor:

@@ -150,7 +150,7 @@ def test_torchrun_starts_the_ranks_of_a_scenario(tmp_path: Path) -> None:
         "--master-port",
         str(_free_port()),
         "--nproc-per-node",
-        "3",
+        "2",
     ]
     command += ["-m", "real", str(SCENARIO), "--program", "tests.real.programs:trains"]
     done = _run([*command, "--out", str(tmp_path / "run"), "--json"], {})

@@ -192,12 +192,12 @@ def test_gradients_are_reduced_while_the_backward_goes_on() -> None:
 
 
 def test_a_model_too_large_for_a_gpu_is_an_error_with_figures() -> None:
-    small = dataclasses.replace(GPU, memory_bytes=100_000)
-    made = training(("row_wise",), batch_size=600)
+    small = dataclasses.replace(GPU, memory_bytes=600_000)
+    made = training(("data_parallel",), batch_size=2000)
     made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=small))
     with pytest.raises(ScenarioError) as caught:
         DlrmProgram(made)
-    assert str(caught.value).startswith("test.toml: cluster.gpu.memory = '97.7 KiB': expected at least ")
+    assert str(caught.value).startswith("test.toml: cluster.gpu.memory = '586 KiB': expected at least ")
     assert "its largest part is" in str(caught.value)
 
 

@@ -171,7 +171,7 @@ def test_a_matrix_is_compressed_if_that_sends_fewer_elements_by_the_rate() -> No
     assert compressed((4, 4), 1, 1.99)
     assert compressed((2, 30), 8, 0.8)  # 8 columns would not pay, but the matrix has no more than 2
     assert not compressed((1000,), 1, 1.0)
-    assert not compressed((), 1, 0.1)
+    assert not compressed((), 1, 0.5)  # a number is a matrix of one element
     assert lay_out(((3, 4, 5), (7,), (6, 9), (3, 20)), 1, 1.0).members == ((0, 3), (2,))
 
 
