@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -62,6 +63,10 @@ class Lane(Protocol):
         """Run a kernel on this lane; fills `timed`, also when the kernel raises."""
         ...
 
+    def overtakes(self) -> None:
+        """The caller issues something further."""
+        ...
+
     def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> Pending:
         """Fills `timed.end` when the collective has ended and `finish` has run; does not wait."""
         ...
@@ -84,9 +89,10 @@ class Lane(Protocol):
 
 
 class CpuLane:
-    """A CPU thread: a kernel runs where it is issued; a collective's end is told by its future, not by the await."""
+    """A CPU thread: a kernel runs where it is issued."""
 
     __slots__ = ()
+    _issued = threading.local()  # `last`: what this thread has issued last, while nothing else was
 
     def entered(self) -> AbstractContextManager[object]:
         """A thread is its own order."""
@@ -104,13 +110,17 @@ class CpuLane:
         finally:
             timed.end = time.monotonic_ns()
 
+    def overtakes(self) -> None:
+        """What was issued last shall be followed, as the program is not about to await it."""
+        last: _Underway | None = getattr(self._issued, "last", None)
+        if last is not None:
+            self._issued.last = None
+            last.follow()
+
     def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> Pending:
-        """Take the end from gloo's own thread; a send or recv has no future, and ends when it is awaited."""
-        try:
-            future = work.get_future()
-        except RuntimeError:
-            return _Unfollowed(timed, work, finish)
-        return _Followed(timed, work, finish, future)
+        """Its end is seen by gloo's own thread if something overtakes it, else when it is awaited."""
+        self._issued.last = underway = _Underway(timed, work, finish)
+        return underway
 
     def wait_for(self, mark: Mark) -> None:
         """A mark of a CPU is always past."""
@@ -128,52 +138,52 @@ class CpuLane:
         """Nothing is under way that a mark waits for."""
 
 
-class _Followed:
-    """Finished by the thread that ended it, so that neither the end nor the outputs wait for the program."""
+class _Underway:
+    """A collective of gloo. Followed, it is finished by gloo's own thread as soon as it has ended; else by who waits.
 
-    __slots__ = ("_error", "_finish", "_finished", "_timed", "_work")
+    Following costs a hand-over between threads, about as much as everything else here: so it is done only when the
+    program issues something else before it awaits this. A send or recv cannot be followed: it ends when awaited.
+    """
 
-    def __init__(
-        self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, future: torch.futures.Future[object]
-    ) -> None:
+    __slots__ = ("_error", "_finish", "_finished", "_is_waited", "_lock", "_timed", "_work")
+
+    def __init__(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> None:
         self._timed, self._work, self._finish = timed, work, finish
+        self._lock = threading.Lock()
+        self._is_waited = False
+        self._finished: torch.futures.Future[None] | None = None
         self._error: BaseException | None = None
-        self._finished: torch.futures.Future[None] = future.then(self._end)
+
+    def follow(self) -> None:
+        """From now on, if nobody waits yet."""
+        with self._lock:
+            if self._is_waited or self._finished is not None:
+                return
+            with suppress(RuntimeError):  # no future
+                self._finished = self._work.get_future().then(self._end)
 
     def is_over(self) -> bool:
-        return self._finished.done()
+        return self._finished is not None and self._finished.done()
 
     def wait(self) -> None:
-        self._finished.wait()
+        with self._lock:
+            self._is_waited = True
+        if self._finished is not None:
+            self._finished.wait()
         self._work.wait()  # raises what went wrong in the transport
+        if self._finished is None:
+            self._end(None)
         if self._error is not None:
             raise self._error
 
-    def _end(self, future: torch.futures.Future[object]) -> None:
+    def _end(self, future: torch.futures.Future[object] | None) -> None:
         try:
-            future.value()
+            if future is not None:
+                future.value()
             if self._finish is not None:
                 self._finish()
         except BaseException as error:  # raised again where the program awaits
             self._error = error
-        self._timed.end = time.monotonic_ns()
-
-
-class _Unfollowed:
-    """Known to be over only by waiting."""
-
-    __slots__ = ("_finish", "_timed", "_work")
-
-    def __init__(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> None:
-        self._timed, self._work, self._finish = timed, work, finish
-
-    def is_over(self) -> bool:
-        return False
-
-    def wait(self) -> None:
-        self._work.wait()
-        if self._finish is not None:
-            self._finish()
         self._timed.end = time.monotonic_ns()
 
 

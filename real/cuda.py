@@ -64,6 +64,9 @@ class CudaLane:
             finally:
                 timed.end = _event()
 
+    def overtakes(self) -> None:
+        """Every collective is followed anyway."""
+
     def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> Pending:
         """Queue the end, and what finishes it, on the following stream."""
         with torch.cuda.stream(self._follower):

@@ -48,6 +48,7 @@ class Entry:
     )
 
     def __init__(self, lane: Lane, stream: str, kind: str, label: str, sequence: int) -> None:
+        lane.overtakes()
         self.lane, self.stream, self.kind, self.label, self.sequence = lane, stream, kind, label, sequence
         self.step = STEP.get()
         self.index = -1
@@ -79,13 +80,14 @@ class Entry:
         """The fields of a `Span`, in order, with times of this host's clock."""
         ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, self.kernel or _NO_KERNEL
         assert self.end is not None, "only what has ended becomes a row"
-        start = max(self.issued, ns(self.start))
-        has_waited = self.wait_from is not None and self.wait_until is not None
+        start, end = max(self.issued, ns(self.start)), ns(self.end)
+        waited = (-1, -1)
+        if self.wait_from is not None and self.wait_until is not None:
+            waited = ns(self.wait_from), ns(self.wait_until)
         return (
             *(rank, host, self.stream, self.step, self.sequence, self.kind, self.label),
             *(call.group.name if self.call else "", -1 if call.op in ("send", "recv") else self.index),
-            *(self.issued, start, max(start, ns(self.end))),
-            *((ns(self.wait_from), ns(self.wait_until)) if has_waited else (-1, -1)),  # type: ignore[arg-type]
+            *(self.issued, start, max(start, end), *waited),
             *(call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype),
             *(kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1),
         )

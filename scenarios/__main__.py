@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from scenarios.errors import ScenarioError
 from scenarios.load import load, load_profile, report_mistakes
+from scenarios.planner.plan import format_plan, plan_tables
 from scenarios.schema import json_schema, reference
 from scenarios.shelf import library_files, profile_files
 from scenarios.tree import read_toml
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     checked = commands.add_parser("check", help="say for each file that it is ok, or all that is wrong with it")
     checked.add_argument("files", nargs="+", metavar="FILE")
+    planned = commands.add_parser("plan", help="where the planner puts a scenario's tables, and how even that is")
+    planned.add_argument("file", metavar="FILE")
     commands.add_parser("list", help="the ready scenarios")
     commands.add_parser("profiles", help="the ready hardware profiles")
     commands.add_parser("schema", help="the JSON Schema, for completion in editors")
@@ -28,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "check":
         return check_files(options.files)
+    if options.command == "plan":
+        return print_plan(options.file)
     printed = {"list": list_library, "profiles": list_profiles, "schema": print_schema, "keys": print_keys}
     with report_mistakes():
         printed[options.command]()
@@ -46,6 +51,16 @@ def check_files(files: Sequence[str]) -> int:
         else:
             print(f"{file}: ok")
     return code
+
+
+def print_plan(file: str) -> int:
+    """Print where a scenario's tables go; 2 if they fit nowhere, or there are none."""
+    with report_mistakes():
+        scenario = load(file)
+        if scenario.model is None:
+            raise ScenarioError(f"{file}: program = '{scenario.program}': expected 'dlrm', whose tables are planned")
+        print(format_plan(plan_tables(scenario)))
+    return 0
 
 
 def list_library() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import cost
+from scenarios.compression.local import compute
 from scenarios.compression.power_iteration import Alike, corrected, power_iteration, prepare_factors
 from scenarios.compression.state import PowerSGDState
 from scenarios.compression.vanilla import vanilla
@@ -57,11 +58,11 @@ async def _decompress(rank: Rank, state: PowerSGDState, buffer: Tensor, matrix: 
     tail = buffer.new_empty((len(q) - rows, len(q)))
     flops, read = 2 * p.numel() * len(q), p.numel() + q.numel()
     kernel = cost("gemm", buffer, flops=flops, read=read, written=matrix.numel(), launches=2)
-    await rank.compute(kernel, _reconstruct, buffer, tail, p, q, label="powersgd.decompress")
+    await compute(rank, kernel, _reconstruct, buffer, tail, p, q, label="powersgd.decompress")
     if state.use_error_feedback:
         numel = matrix.numel()
         kernel = cost("elementwise", buffer, flops=numel, read=2 * numel, written=numel, launches=2)
-        await rank.compute(kernel, _keep_error, matrix.view(-1), buffer, tail, label="powersgd.keep_error")
+        await compute(rank, kernel, _keep_error, matrix.view(-1), buffer, tail, label="powersgd.keep_error")
 
 
 def _reconstruct(buffer: Tensor, tail: Tensor, p: Tensor, q: Tensor) -> None:

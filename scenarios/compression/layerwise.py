@@ -11,6 +11,7 @@ from torch import Tensor
 
 from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import copy_cost, cost
+from scenarios.compression.local import compute
 from scenarios.compression.power_iteration import (
     Alike,
     Factors,
@@ -79,7 +80,7 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
     if state.use_error_feedback:
         numel = buffer.numel()
         kernel = cost("elementwise", buffer, flops=numel, read=2 * numel, written=numel)
-        await rank.compute(kernel, source.sub_, buffer, label="powersgd.keep_error")
+        await compute(rank, kernel, source.sub_, buffer, label="powersgd.keep_error")
     state.advance(bucket)
     return buffer
 
@@ -116,14 +117,14 @@ async def _reduce_plain(rank: Rank, state: PowerSGDState, layout: Layout, source
     packed, pieces = buffer.new_empty(numel), source.split_with_sizes(layout.sizes)
     if count:
         plain = [pieces[place] for place in layout.plain]
-        await rank.compute(copy_cost(buffer, numel), _pack, packed, plain, label="powersgd.pack")
+        await compute(rank, copy_cost(buffer, numel), _pack, packed, plain, label="powersgd.pack")
     await rank.all_reduce(packed, group=state.process_group, label="powersgd.uncompressed")
     if count:
         results = buffer.split_with_sizes(layout.sizes)
         targets = [results[place] for place in layout.plain]
         kernel = cost("permute", buffer, flops=numel, read=2 * numel, written=2 * numel, launches=1 + count)
         size = group_size(rank, state.process_group)
-        await rank.compute(kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
+        await compute(rank, kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
 
 
 async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
@@ -135,7 +136,7 @@ async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Te
     copied = [(stack, alike) for stack, alike in zip(stacks, matrices, strict=True) if len(alike) > 1]
     if copied:
         kernel = copy_cost(source, sum(stack.numel() for stack, _ in copied), len(copied))
-        await rank.compute(kernel, _stack, copied, label="powersgd.stack")
+        await compute(rank, kernel, _stack, copied, label="powersgd.stack")
     return stacks
 
 
@@ -159,7 +160,7 @@ async def _decompress(
     if copied:
         launches = sum(len(alike) for _, alike in copied)
         kernel = copy_cost(buffer, sum(stack.numel() for stack, _ in copied), launches)
-        await rank.compute(kernel, _unstack, copied, label="powersgd.unstack")
+        await compute(rank, kernel, _unstack, copied, label="powersgd.unstack")
 
 
 async def _multiply_factors(rank: Rank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
@@ -168,7 +169,7 @@ async def _multiply_factors(rank: Rank, factors: Factors, outputs: Sequence[Tens
     numel = sum(alike.numel for alike in factors.shapes)
     read = factors.p_memory.numel() + factors.q_memory.numel()
     kernel = cost("gemm", factors.p_memory, flops=flops, read=read, written=numel, launches=len(pairs))
-    await rank.compute(kernel, _reconstruct, outputs, pairs, label="powersgd.decompress")
+    await compute(rank, kernel, _reconstruct, outputs, pairs, label="powersgd.decompress")
 
 
 def _pack(packed: Tensor, pieces: list[Tensor]) -> None:

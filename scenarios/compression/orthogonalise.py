@@ -24,7 +24,7 @@ def orthogonalise(matrices: Tensor, epsilon: float = 0.0, zero_vanished: bool = 
     becomes zero where it would become NaN. QR always gives orthonormal columns; its signs are Householder's.
     """
     assert matrices.shape[-1] <= matrices.shape[-2] or not matrices.numel()
-    if matrices.is_meta or not matrices.numel():
+    if not matrices.numel():
         return
     if uses_gram_schmidt(matrices.shape[-1], matrices.dtype):
         _gram_schmidt(matrices, epsilon, zero_vanished)
@@ -34,8 +34,7 @@ def orthogonalise(matrices: Tensor, epsilon: float = 0.0, zero_vanished: bool = 
 
 def refill_zero_columns(matrices: Tensor, reserve: Tensor) -> None:
     """Replace the columns of (..., rows, columns) that are all zero by those of `reserve`, of the same shape."""
-    if not matrices.is_meta:
-        matrices.copy_(torch.where(_norms(matrices) == 0, reserve, matrices))
+    matrices.copy_(torch.where(_norms(matrices) == 0, reserve, matrices))
 
 
 def _gram_schmidt(matrices: Tensor, epsilon: float, zero_vanished: bool) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import copy_cost, cost, orthogonalise_cost
+from scenarios.compression.local import compute
 from scenarios.compression.orthogonalise import orthogonalise, refill_zero_columns
 from scenarios.compression.state import PowerSGDState, draw_normal
 from scenarios.compression.vanilla import group_size
@@ -99,7 +100,7 @@ async def _draw(rank: Rank, state: PowerSGDState, factors: Factors) -> None:
     targets = [q for _, q in factors.of_matrices(stacked)]
     memory = factors.q_memory
     kernel = cost("elementwise", memory, flops=memory.numel(), read=0, written=memory.numel(), launches=len(targets))
-    await rank.compute(kernel, draw_normal, state.next_seed(), targets, label="powersgd.draw")
+    await compute(rank, kernel, draw_normal, state.next_seed(), targets, label="powersgd.draw")
 
 
 async def power_iteration(
@@ -115,16 +116,16 @@ async def power_iteration(
     reserve = state.reserve_dict.get(bucket.index()) if safe else None
     await _orthonormal_q(rank, factors, epsilon, safe, reserve)
     kernel = _product_cost(factors, factors.p_memory, factors.q_memory, len(pairs))
-    await rank.compute(kernel, _compress, matrices, pairs, label="powersgd.compress")
+    await compute(rank, kernel, _compress, matrices, pairs, label="powersgd.compress")
     await rank.all_reduce(factors.p_memory, group=group, label="powersgd.P")
     kernel = _orthogonalise_cost(factors.p_memory, factors.p)
-    await rank.compute(kernel, _orthogonalise_all, factors.p, epsilon, safe, label="powersgd.orthogonalise")
+    await compute(rank, kernel, _orthogonalise_all, factors.p, epsilon, safe, label="powersgd.orthogonalise")
     kernel = _product_cost(factors, factors.q_memory, factors.p_memory, len(pairs))
-    await rank.compute(kernel, _project, matrices, pairs, label="powersgd.project")
+    await compute(rank, kernel, _project, matrices, pairs, label="powersgd.project")
     await rank.all_reduce(factors.q_memory, group=group, label="powersgd.Q")
     numel = factors.q_memory.numel()
     kernel = cost("elementwise", factors.q_memory, flops=numel, read=numel, written=numel)
-    await rank.compute(kernel, factors.q_memory.div_, group_size(rank, group), label="powersgd.divide")
+    await compute(rank, kernel, factors.q_memory.div_, group_size(rank, group), label="powersgd.divide")
 
 
 async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int) -> Tensor:
@@ -140,12 +141,12 @@ async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int
             error = state.error_dict[bucket.index()] = buffer.new_zeros(numel)
         sent = buffer.numel()
         kernel = cost("elementwise", buffer, flops=sent, read=2 * sent, written=sent)
-        await rank.compute(kernel, error[:sent].add_, buffer, label="powersgd.add_error")
+        await compute(rank, kernel, error[:sent].add_, buffer, label="powersgd.add_error")
         return error
     if buffer.numel() == numel:
         return buffer
     padded = buffer.new_zeros(numel)
-    await rank.compute(copy_cost(buffer, numel), padded[: buffer.numel()].copy_, buffer, label="powersgd.pad")
+    await compute(rank, copy_cost(buffer, numel), padded[: buffer.numel()].copy_, buffer, label="powersgd.pad")
     return padded
 
 
@@ -154,9 +155,9 @@ async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, safe: boo
         numel = reserve.numel()
         spare = Factors.over(factors.shapes, factors.p_memory, reserve)
         kernel = cost("elementwise", reserve, flops=2 * numel, read=3 * numel, written=2 * numel)
-        await rank.compute(kernel, _refill_all, factors.q, spare.q, label="powersgd.refill")
+        await compute(rank, kernel, _refill_all, factors.q, spare.q, label="powersgd.refill")
     kernel = _orthogonalise_cost(factors.q_memory, factors.q)
-    await rank.compute(kernel, _orthogonalise_all, factors.q, epsilon, safe, label="powersgd.orthogonalise")
+    await compute(rank, kernel, _orthogonalise_all, factors.q, epsilon, safe, label="powersgd.orthogonalise")
 
 
 def _orthogonalise_cost(memory: Tensor, factors: Sequence[Tensor]) -> Kernel:

@@ -108,9 +108,8 @@ class PowerSGDState:
 def draw_normal(seed: int, targets: Sequence[Tensor]) -> None:
     """Fill the tensors, one after the other, with N(0, 1) as a CPU generator of this seed gives it, on any device.
 
-    Nothing is drawn for meta tensors. The global generators are left alone.
+    The global generators are left alone.
     """
     generator = torch.Generator().manual_seed(seed)
     for target in targets:
-        if not target.is_meta:
-            target.copy_(torch.randn(target.shape, generator=generator, dtype=target.dtype))
+        target.copy_(torch.randn(target.shape, generator=generator, dtype=target.dtype))

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import cost
+from scenarios.compression.local import compute
 from scenarios.rank import Group, Rank
 
 
@@ -14,7 +15,7 @@ async def vanilla(rank: Rank, bucket: Bucket, group: Group | None = None, *, lab
     buffer = bucket.buffer()
     numel, size = buffer.numel(), group_size(rank, group)
     kernel = cost("elementwise", buffer, flops=numel, read=numel, written=numel)
-    await rank.compute(kernel, buffer.div_, size, label=f"{label}.divide")
+    await compute(rank, kernel, buffer.div_, size, label=f"{label}.divide")
     await rank.all_reduce(buffer, group=group, label=label)
     return buffer
 

@@ -18,6 +18,7 @@ from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_pow
 from scenarios.compression.batched import square_side
 from scenarios.compression.costs import copy_cost
 from scenarios.compression.layerwise import lay_out
+from scenarios.compression.local import compute
 from scenarios.errors import ProgramError
 from scenarios.rank import Rank, Work
 from scenarios.scenario import Buckets, Compression
@@ -59,8 +60,7 @@ def unflatten(buffer: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
 
 def flatten(gradients: Sequence[Tensor], buffer: Tensor) -> None:
     """Copy the gradients, each row-major, one after the other, into a flat buffer that they fill."""
-    if not buffer.is_meta:
-        torch.cat([gradient.reshape(-1) for gradient in gradients], out=buffer)
+    torch.cat([gradient.reshape(-1) for gradient in gradients], out=buffer)
 
 
 def assign_buckets(sizes_bytes: Sequence[int], buckets: Buckets) -> tuple[tuple[int, ...], ...]:
@@ -163,7 +163,7 @@ class GradientReducer:
 
     async def _copy_and_reduce(self, bucket: GradientBucket, gradients: list[Tensor]) -> Tensor:
         kernel = copy_cost(bucket.buffer(), bucket.buffer().numel())
-        await self._side.compute(kernel, flatten, gradients, bucket.buffer(), label="gradients.bucket")
+        await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label="gradients.bucket")
         if self.state is None:
             return await vanilla(self._side, bucket, label="gradients.mean")
         reduce = batched_powersgd if self._kind == "batched_powersgd" else layerwise_powersgd

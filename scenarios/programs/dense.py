@@ -218,6 +218,13 @@ def build_layers(model: Model) -> Layers:
     return Layers(bottom, dot, cross, _stack("top", (width, *model.top), dtype, last_relu=False))
 
 
+def load_autograd(device: torch.device) -> None:
+    """A first backward, of one number: torch loads 0.7 s worth of modules at it, which is no part of a step."""
+    if device.type != "meta":
+        leaf = torch.ones((), device=device, requires_grad=True)
+        torch.autograd.grad(leaf * leaf, leaf)
+
+
 def _stack(name: str, widths: Sequence[int], dtype: str, *, last_relu: bool) -> tuple[Block, ...]:
     pairs = list(pairwise(widths))
     return tuple(

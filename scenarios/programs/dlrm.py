@@ -22,7 +22,7 @@ from scenarios.meta import cat
 from scenarios.planner.plan import plan_tables
 from scenarios.programs.buckets import GradientReducer
 from scenarios.programs.data import Bags, Dense, draw_bags, draw_dense
-from scenarios.programs.dense import Block, Layers, Tape, build_layers
+from scenarios.programs.dense import Block, Layers, Tape, build_layers, load_autograd
 from scenarios.programs.dlrm_memory import memory_rows
 from scenarios.programs.embedding import ADAGRAD_EPSILON, Piece, Rows
 from scenarios.rank import Kernel, Rank, Work
@@ -39,7 +39,7 @@ class DlrmProgram:
     Before each step the ranks meet in a barrier and draw their batch, neither of which belongs to the step.
 
     Raises:
-        ScenarioError: the tables fit nowhere, or a rank's memory is too small for the whole model.
+        ScenarioError: the tables fit nowhere.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -80,6 +80,7 @@ class _Replica:
         self._layers = build_layers(self._model)
         dtype: torch.dtype = getattr(torch, self._model.dtype)
         self._layers.set_parameters(self._scenario.seed, rank.device, dtype)
+        load_autograd(rank.device)
         self._rows = [self._rows_of(group, dtype) for group in self._groups]
         self._reducer = GradientReducer(
             rank.stream("gradients"),

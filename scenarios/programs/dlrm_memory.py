@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from scenarios.errors import ScenarioError
 from scenarios.programs.buckets import reduction_memory_bytes
 from scenarios.programs.dense import Layers
 from scenarios.scenario import Scenario
 from scenarios.trace import MemoryRow, PlanRow
-from scenarios.units import format_bytes
 
 _ID_BYTES = 8
 _LENGTH_BYTES = 8
@@ -19,20 +17,14 @@ _ADAGRAD_ROW_BYTES = 4
 
 
 def memory_rows(scenario: Scenario, plan: Sequence[PlanRow], layers: Layers) -> tuple[MemoryRow, ...]:
-    """Every part on every rank.
-
-    Raises:
-        ScenarioError: a rank's parts together exceed its GPU's memory.
-    """
+    """Every part on every rank."""
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     dense = _dense_parts(scenario, layers)
-    rows = [
+    return tuple(
         MemoryRow(rank=rank, part=part, size_bytes=round(size_bytes), capacity_bytes=capacity_bytes)
         for rank in range(scenario.cluster.world_size)
         for part, size_bytes in {**_embedding_parts(scenario, (p for p in plan if p.rank == rank)), **dense}.items()
-    ]
-    _check(scenario, rows, capacity_bytes)
-    return tuple(rows)
+    )
 
 
 def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> dict[str, float]:
@@ -66,20 +58,6 @@ def _dense_parts(scenario: Scenario, layers: Layers) -> dict[str, float]:
         "activations": scenario.batch_size * kept * dtype.itemsize,
         **reduction_memory_bytes(shapes, dtype, scenario.buckets, scenario.compression),
     }
-
-
-def _check(scenario: Scenario, rows: Sequence[MemoryRow], capacity_bytes: int) -> None:
-    needed: dict[int, int] = {}
-    for row in rows:
-        needed[row.rank] = needed.get(row.rank, 0) + row.size_bytes
-    fullest = max(needed, key=lambda rank: (needed[rank], -rank))
-    if needed[fullest] > capacity_bytes:
-        largest = max((row for row in rows if row.rank == fullest), key=lambda row: row.size_bytes)
-        raise ScenarioError(
-            f"{scenario.path}: cluster.gpu.memory = {format_bytes(capacity_bytes)!r}: expected at least"
-            f" {format_bytes(needed[fullest])}, which rank {fullest} needs; its largest part is"
-            f" {largest.part} with {format_bytes(largest.size_bytes)}"
-        )
 
 
 def _dtype(scenario: Scenario) -> torch.dtype:

@@ -134,9 +134,11 @@ def update_sgd(
     parameters: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float = Optimizer().learning_rate
 ) -> Tensor:
     """Plain SGD in place; returns the 2-norm of all gradients, as one float32 (float64 for float64) number."""
+    wide = torch.promote_types(gradients[0].dtype, torch.float32)
+    if gradients[0].is_meta:
+        return gradients[0].new_empty((), dtype=wide)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.sub_(gradient, alpha=learning_rate)
-    wide = torch.promote_types(gradients[0].dtype, torch.float32)
     norms = torch.stack([torch.linalg.vector_norm(each, dtype=wide) for each in gradients])
     total: Tensor = torch.linalg.vector_norm(norms)
     return total

@@ -5,7 +5,7 @@ from math import prod
 import pytest
 import torch
 
-from scenarios.programs.powersgd import BackwardWork, PowerSGDProgram, draw_pool, weight_gradient
+from scenarios.programs.powersgd import BackwardWork, PowerSGDProgram, draw_pool, update_sgd, weight_gradient
 from scenarios.rank import Program
 from scenarios.scenario import Buckets, Compression, Gradients, Scenario
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
@@ -110,6 +110,20 @@ def test_the_backward_passes_take_the_flops_that_were_asked_for() -> None:
     assert backward[4][1].flops == pytest.approx(2 * 6 * 128)
     assert backward[4][1].bytes_read == 4 * 6 * (16 + 8)
     assert backward[4][1].bytes_written == 4 * 128
+
+
+def test_the_update_is_plain_sgd_and_gives_the_norm() -> None:
+    parameters = [torch.tensor([1.0, 2.0]), torch.tensor([[3.0]])]
+    norm = update_sgd(parameters, [torch.tensor([4.0, 0.0]), torch.tensor([[-3.0]])], 0.5)
+    assert [parameter.tolist() for parameter in parameters] == [[-1.0, 2.0], [[4.5]]]
+    assert float(norm) == 5
+
+
+def test_the_norm_of_half_precision_is_summed_in_float32() -> None:
+    gradient = torch.full((10_000,), 100.0, dtype=torch.float16)
+    norm = update_sgd([torch.zeros_like(gradient)], [gradient])
+    assert norm.dtype == torch.float32
+    assert float(norm) == 10_000
 
 
 def test_memory_is_stated_for_every_rank() -> None:

@@ -1,0 +1,104 @@
+"""From a scenario file to a prediction, a measurement and their comparison: what a user does first, as they do it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reports import store
+from reports.compare import compare
+
+ROOT = Path(__file__).parent.parent
+LIBRARY = ROOT / "scenarios" / "library"
+SCENARIOS = sorted(path.stem for path in LIBRARY.glob("*.toml"))
+# Processes of one machine can hold these; the others are clusters of GPUs.
+REAL = ["all_to_all_4x2", "criteo_small_2x2", "twrw_2x2"]
+
+
+def command(*words: object, timeout_s: float = 110) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", *map(str, words)]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module", params=SCENARIOS)
+def predicted(request: pytest.FixtureRequest, runs: Path) -> Path:
+    """The folder of a prediction of each scenario of the library."""
+    folder = runs / f"{request.param}-sim"
+    done = command("sim", LIBRARY / f"{request.param}.toml", "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "step time" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()[:-1]) <= 80
+    return folder
+
+
+def test_every_scenario_of_the_library_is_predicted(predicted: Path) -> None:
+    run = store.load(predicted)
+    assert run.info.complete
+    assert (run.steps["step_ns"] > 0).all()
+    memory = run.rank_memory
+    assert (memory["used_bytes"] <= memory["capacity_bytes"]).all()
+
+
+def test_the_simulator_gives_the_same_bytes_twice(runs: Path) -> None:
+    files = []
+    for number in range(2):
+        folder = runs / f"twice-{number}"
+        done = command("sim", LIBRARY / "criteo_small_2x2.toml", "--out", folder, "--quiet")
+        assert done.returncode == 0, done.stderr
+        files.append([(folder / f"{name}.parquet").read_bytes() for name in ("spans", "metrics", "links", "plan")])
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_prediction_and_measurement_send_the_same_in_the_same_order_and_learn_the_same(name: str, runs: Path) -> None:
+    """Losses of float32 within 1e-5, relative: a ring adds in another order than the simulator does."""
+    file = LIBRARY / f"{name}.toml"
+    folders = runs / f"{name}-predicted", runs / f"{name}-measured"
+    for room, folder in zip(("sim", "real"), folders, strict=True):
+        done = command(room, file, "--out", folder, "--quiet", *(("--payload", "values") if room == "sim" else ()))
+        assert done.returncode == 0, done.stderr
+    comparison = compare(*map(store.load, folders))
+    assert [check.name for check in comparison.checks if not check.agrees] == []
+    assert all(check.compared for check in comparison.checks)
+    shown = command("reports", "compare", *folders)
+    assert shown.returncode == 0, shown.stderr
+    assert "DIFFERENT" not in shown.stdout
+
+
+def test_runs_of_different_scenarios_are_not_compared(runs: Path) -> None:
+    folders = []
+    for seed in (1, 2):
+        folders.append(runs / f"seed-{seed}")
+        done = command("sim", LIBRARY / "twrw_2x2.toml", "--seed", seed, "--out", folders[-1], "--quiet")
+        assert done.returncode == 0, done.stderr
+    refused = command("reports", "compare", "--any", *folders)
+    assert refused.returncode == 2
+    assert "seed" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_bad_file_is_sentences_and_exit_code_2_in_both_worlds(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text('program = "dlrm"\n[run]\nbatch_size = -1\nstep = 3\n[cluster]\nprofile = "dgx_h10"\nhosts = 0\n')
+    for room in ("sim", "real"):
+        done = command(room, bad)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "Traceback" not in done.stderr
+        assert f"{bad}: run.batch_size = -1: expected" in done.stderr
+        assert f"{bad}: run.step = 3: unknown key; expected one of" in done.stderr
+        assert f"{bad}: cluster.hosts = 0: expected" in done.stderr
+
+
+def test_a_prediction_as_json_is_only_json(runs: Path) -> None:
+    done = command("sim", LIBRARY / "twrw_2x2.toml", "--json", "--out", runs / "json")
+    assert json.loads(done.stdout)["name"] == "twrw_2x2"
