@@ -6,8 +6,6 @@ They are imported inside the commands, so that help is quick and Ctrl-C is quiet
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,14 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words.insert(0, "show")
     options = _parser().parse_args(words)
     try:
-        _prepare_output()
-        {"show": _show, "compare": _compare, "export": _export}[options.command](options)
-        sys.stdout.flush()
+        from reports.present import output
+
+        with output():
+            {"show": _show, "compare": _compare, "export": _export}[options.command](options)
     except ReportError as error:
         print(error, file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader has seen enough; a second complaint at exit must not come
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
     return 0
@@ -55,28 +52,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _prepare_output() -> None:
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="replace")  # a terminal that lacks a letter of a label shows "?"
-
-
 def _show(options: argparse.Namespace) -> None:
-    from reports import store, tables, text
+    from reports import present, store, tables, text
 
     run = store.load(options.run)
     if options.json:
-        _print_json(tables.as_json(run))
+        present.print_json(tables.as_json(run))
     else:
         text.show(tables.summarize(run, options.step), sys.stdout)
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from reports import compare, compare_tables, store, text
+    from reports import compare, compare_tables, present, store, text
 
     comparison = compare.compare(store.load(options.sim), store.load(options.real), any_worlds=options.any)
     if options.json:
-        _print_json(compare_tables.as_json(comparison))
+        present.print_json(compare_tables.as_json(comparison))
     else:
         text.show(compare_tables.summarize(comparison), sys.stdout)
 
@@ -88,11 +79,6 @@ def _export(options: argparse.Namespace) -> None:
     with store.whole_folder(options.csv) as partial:
         for name, frame in derived.items():
             frame.to_csv(partial / f"{name}.csv", index=False)
-
-
-def _print_json(content: object) -> None:
-    json.dump(content, sys.stdout, indent=1, allow_nan=False)
-    sys.stdout.write("\n")
 
 
 if __name__ == "__main__":

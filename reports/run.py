@@ -35,9 +35,9 @@ class Run:
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of one rank in one step, where the scenario says it."""
+        """Samples of one rank in one step, where the scenario has a model to train on them."""
         value = self.info.scenario.get("batch_size")
-        return value if isinstance(value, int) and value > 0 else None
+        return value if self.info.scenario.get("model") and isinstance(value, int) and value > 0 else None
 
     @cached_property
     def operations(self) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,8 +52,9 @@ def _predict(options: argparse.Namespace) -> int:
 
         program = build(scenario)
     recording = simulate(scenario, program)
-    from reports import store, tables, text
+    from reports import store
     from reports.errors import ReportError
+    from reports.present import output, present
     from reports.run import Run
 
     try:
@@ -62,14 +62,8 @@ def _predict(options: argparse.Namespace) -> int:
     except ReportError as error:
         print(error, file=sys.stderr)
         return 2
-    run = Run.of(recording)
-    if options.json:
-        json.dump(tables.as_json(run), sys.stdout, indent=1, allow_nan=False)
-        print()
-    elif not options.quiet:
-        text.show(tables.summarize(run), sys.stdout)
-    if not options.json:
-        print(f"run folder: {folder}" if not options.quiet else folder)
+    with output():
+        present(folder, as_json=options.json, quiet=options.quiet, run=Run.of(recording))
     return 0
 
 

@@ -127,6 +127,8 @@ def draw_pool(seed: int, rank: int, work: BackwardWork, dtype: torch.dtype, devi
 
 def weight_gradient(left: Tensor, right: Tensor, shape: Shape) -> Tensor:
     """What `BackwardWork.inputs` gave, multiplied, or copied if there is but one operand."""
+    if left.is_meta:
+        return left.new_empty(shape)  # torch's product of meta tensors first loads a second of symbolic algebra
     return (torch.mm(left.mT, right) if right.numel() else left.clone()).view(shape)
 
 

@@ -1,0 +1,43 @@
+"""What the hallways of all rooms do with a finished run: print it whole, as JSON, or only where it lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reports import store, tables, text
+from reports.run import Run
+
+
+def present(folder: Path, *, as_json: bool = False, quiet: bool = False, run: Run | None = None) -> None:
+    """Print the run in `folder` (or `run`, if it is still in memory); `quiet`: only the folder's path."""
+    if quiet:
+        print(folder)
+    elif as_json:
+        print_json(tables.as_json(run or store.load(folder)))
+    else:
+        text.show(tables.summarize(run or store.load(folder)), sys.stdout)
+        print(f"run folder: {folder}")
+
+
+def print_json(content: object) -> None:
+    """One JSON document, and nothing else, on stdout."""
+    json.dump(content, sys.stdout, indent=1, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+@contextmanager
+def output() -> Iterator[None]:
+    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # a second complaint at exit must not come either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
