@@ -37,8 +37,10 @@ class TorchWork(Generic[T]):
         entry, journal = self._entry, self._seat.journal
         was_over = self._pending.is_over()
         journal.wait_begins(entry)
-        with wires.transport(self._seat.rank, entry.describe()):
+        try:
             self._pending.wait()
+        except RuntimeError as error:
+            raise wires.lost(self._seat.rank, entry.describe(), error) from error
         journal.wait_ends(entry, has_waited=not was_over)
         return self._result
         yield  # pragma: no cover - makes this a generator
@@ -295,9 +297,12 @@ class TorchRank:
         if call.op not in ("send", "recv"):
             entry.index = self._seat.journal.next_call(call.group.name)
         self._seat.journal.keep(entry)
-        with self._lane.entered(), wires.transport(self.rank, entry.describe()):
-            sent = start(self._seat.joined(call.group))
-            pending = self._lane.follow(entry, sent.work, sent.finish)
+        try:
+            with self._lane.entered():
+                sent = start(self._seat.joined(call.group))
+                pending = self._lane.follow(entry, sent.work, sent.finish)
+        except RuntimeError as error:
+            raise wires.lost(self.rank, entry.describe(), error) from error
         return TorchWork(self._seat, entry, pending, result)
 
     def _entry(self, kind: str, label: str) -> Entry:

@@ -39,8 +39,13 @@ def transport(rank: int, what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RankLostError(f"rank {rank}: {what} failed: {first}") from error
+        raise lost(rank, what, error) from error
+
+
+def lost(rank: int, what: str, error: RuntimeError) -> RankLostError:
+    """What `transport` raises, for verbs: they cannot afford a context manager."""
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return RankLostError(f"rank {rank}: {what} failed: {first}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

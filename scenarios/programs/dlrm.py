@@ -11,7 +11,7 @@ over ranks, and embedding gradients, which the exchange sums, are divided by the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -69,6 +69,19 @@ class _Looked:
     rows: Rows
     features: KeyedJagged
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether every rank holds these tables whole."""
+        return self.group.sharding_type == "data_parallel"
+
+
+@dataclass(slots=True)
+class _Returning:
+    """Gradients on their way: of shards to their owners, of copies into their sums."""
+
+    shards: list[tuple[_Looked, Work[Tensor]]] = field(default_factory=list)
+    copies: list[tuple[_Looked, Work[Tensor]]] = field(default_factory=list)
+
 
 class _Replica:
     """One rank's parameters and its part of a step."""
@@ -117,7 +130,7 @@ class _Replica:
         gradient = await self._backward_after(gradient, tapes)
         returning = await self._send_gradients(gradient[:, bottom.shape[1] :], looked)
         await self._backward(self._layers.bottom, gradient[:, : bottom.shape[1]], tapes)
-        await self._update_embeddings(looked, returning)
+        await self._update_embeddings(returning)
         await self._optimizer.step(self._rank, await self._reducer.finish())
 
     def _pairs(self) -> list[tuple[ShardedGroup, Rows]]:
@@ -199,18 +212,23 @@ class _Replica:
         self._rank.record("loss", loss)
         return gradient
 
-    async def _send_gradients(self, gradient: Tensor, looked: Sequence[_Looked]) -> list[Work[Tensor]]:
-        """The embeddings' gradients start on their way to the rows' owners."""
+    async def _send_gradients(self, gradient: Tensor, looked: Sequence[_Looked]) -> _Returning:
+        """The embeddings' gradients start on their way to the rows' owners, or, of copies, to be summed."""
         dims = [table.dim for table in self._model.tables]
         kernel = _moved("permute", gradient.numel(), gradient.element_size(), gradient.element_size())
         parts = await self._rank.compute(
             kernel, self._split, gradient, dims, self._rank.world_size, label="embeddings.gradients"
         )
-        side = self._embeddings
-        return [
-            side.spawn(one.group.backward(side, part, one.features.batch_per_rank))
-            for one, part in zip(looked, parts, strict=True)
-        ]
+        side, pairs = self._embeddings, list(zip(looked, parts, strict=True))
+        returning = _Returning()
+        for one, part in pairs:
+            if not one.is_copy:
+                back = side.spawn(one.group.backward(side, part, one.features.batch_per_rank))
+                returning.shards.append((one, back))
+        for one, part in pairs:
+            if one.is_copy:
+                returning.copies.append((one, await self._sum_copies(one, part)))
+        return returning
 
     def _split(self, gradient: Tensor, dims: list[int], world_size: int) -> list[Tensor]:
         scaled = gradient if gradient.is_meta else gradient / world_size
@@ -218,25 +236,25 @@ class _Replica:
         by_table = {table.name: part for table, part in zip(self._model.tables, columns, strict=True)}
         return tables_to_outputs(self._groups, by_table)
 
-    async def _update_embeddings(self, looked: Sequence[_Looked], returning: Sequence[Work[Tensor]]) -> None:
-        for one, work in zip(looked, returning, strict=True):
-            update = self._update_copies if one.group.sharding_type == "data_parallel" else self._update_shards
-            await update(one, await work)
+    async def _update_embeddings(self, returning: _Returning) -> None:
+        for one, work in returning.shards:
+            await self._update_shards(one, await work)
+        for one, total in returning.copies:
+            kernel, optimizer = one.rows.dense_update_kernel(), self._model.optimizer
+            label = "data_parallel.update"
+            await self._rank.compute(kernel, one.rows.update_dense, await total, optimizer, label=label)
 
     async def _update_shards(self, looked: _Looked, gradient: Tensor) -> None:
-        rows, features = looked.rows, looked.features
+        rows, features, optimizer = looked.rows, looked.features, self._model.optimizer
         label = f"{looked.group.sharding_type}.update"
-        optimizer = self._model.optimizer
         await self._rank.compute(rows.update_kernel(features), rows.update, features, gradient, optimizer, label=label)
 
-    async def _update_copies(self, looked: _Looked, gradient: Tensor) -> None:
+    async def _sum_copies(self, looked: _Looked, gradient: Tensor) -> Work[Tensor]:
         """Every rank has a copy of these tables: their whole gradients are summed, like a dense layer's."""
         rows, features, rank = looked.rows, looked.features, self._rank
         kernel = rows.update_kernel(features)
         flat = await rank.compute(kernel, rows.dense_gradients, features, gradient, label="data_parallel.gradients")
-        await rank.all_reduce(flat, label="data_parallel.all_reduce")
-        optimizer = self._model.optimizer
-        await rank.compute(rows.dense_update_kernel(), rows.update_dense, flat, optimizer, label="data_parallel.update")
+        return rank.all_reduce(flat, label="data_parallel.all_reduce")
 
 
 class DenseOptimizer:
