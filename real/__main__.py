@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 import warnings
@@ -64,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="instead of the scenario's")
     parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")
     parser.add_argument("--json", action="store_true", help="all tables as JSON")
-    parser.add_argument("--quiet", action="store_true", help="print nothing if all goes well")
+    parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     parser.add_argument("--program", default=_PROGRAM, help=argparse.SUPPRESS)  # "module:function" of a scenario
     return parser
 
@@ -111,17 +110,10 @@ def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
 
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
-    from reports import store, tables, text
+    from reports.present import output, present
 
-    if options.quiet:
-        return
-    run = store.load(folder)
-    if options.json:
-        json.dump(tables.as_json(run), sys.stdout, indent=1, allow_nan=False)
-        print()
-    else:
-        text.show(tables.summarize(run), sys.stdout)
-        print(f"run folder: {folder}")
+    with output():
+        present(folder, as_json=options.json, quiet=options.quiet)
 
 
 def _leave(code: int) -> None:

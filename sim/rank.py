@@ -78,6 +78,7 @@ class SimRank:
         self._rank = rank
         self._stream = stream
         self._sequence = 0
+        self._step = -1
         self._computed: Signal[None] | None = None
         self._spawned: deque[Callable[[], None]] = deque()
         self._made_groups = 0
@@ -146,11 +147,12 @@ class SimRank:
             self._world, self._draft("spawn", getattr(coroutine, "__name__", "spawn"), recorded=False)
         )
 
-        pending = self._world.pending
+        pending, step = self._world.pending, self._world.step[self._rank]
         pending[coroutine] = None
 
         async def play() -> None:
             del pending[coroutine]
+            self._step = step
             try:
                 value = await coroutine
             except Exception as error:  # raised where the program awaits
@@ -170,19 +172,19 @@ class SimRank:
     def step(self, index: int) -> Iterator[None]:
         """See `Rank.step`."""
         world = self._world
-        world.step[self._rank] = index
+        self._step = world.step[self._rank] = index
         draft = self._draft("step", f"step {index}")
         draft.wait_from_ns = draft.wait_until_ns = draft.start_ns = world.machine.clock.now_ns
         try:
             yield
         finally:
             draft.end_ns = world.machine.clock.now_ns
-            world.step[self._rank] = -1
+            self._step = world.step[self._rank] = -1
 
     def record(self, name: str, value: Tensor | float) -> None:
         """See `Rank.record`."""
         if not (isinstance(value, Tensor) and value.is_meta):
-            self._world.record(self._rank, name, float(value))
+            self._world.record(self._rank, self._step, name, float(value))
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
         """See `Rank.compute`; kernels of one stream run one after the other."""
@@ -351,7 +353,7 @@ class SimRank:
         recorded: bool = True,
     ) -> Draft:
         draft = Draft(self._rank, self.host, self._stream, kind, label)
-        draft.step = self._world.step[self._rank]
+        draft.step = self._step
         draft.issued_ns = self._world.machine.clock.now_ns
         draft.call, draft.index, draft.kernel = call, index, kernel
         if recorded:

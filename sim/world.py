@@ -121,7 +121,7 @@ class World:
         self.transport = transport
         self.device = torch.device("meta" if scenario.payload == "sizes" else "cpu")
         size = scenario.cluster.world_size
-        self.step = [-1] * size
+        self.step = [-1] * size  # of each rank; what is spawned belongs to the step in which it was
         self.streams: list[list[str]] = [["main"] for _ in range(size)]
         self.drafts: list[Draft] = []
         self.metrics: list[Metric] = []
@@ -161,9 +161,9 @@ class World:
             lane = self._lanes[group, rank] = Lane(self._lane_width)
         return lane
 
-    def record(self, rank: int, name: str, value: float) -> None:
-        """Keep a metric of the rank's present step."""
-        self.metrics.append(Metric(rank=rank, step=self.step[rank], name=name, value=value))
+    def record(self, rank: int, step: int, name: str, value: float) -> None:
+        """Keep a metric of a rank's step."""
+        self.metrics.append(Metric(rank=rank, step=step, name=name, value=value))
 
 
 async def _named(rank: int, coroutine: Coroutine[Any, Any, None]) -> None:

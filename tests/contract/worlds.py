@@ -12,6 +12,7 @@ from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
 from scenarios.trace import Recording
+from sim.run import simulate
 from tests.real.pool import shared_pool
 
 WIRE = Link(bytes_per_s=1e9, latency_ns=10_000)
@@ -42,4 +43,8 @@ def _real(program: Program, scenario: Scenario) -> Recording:
     return shared_pool().play(program, scenario)
 
 
-WORLDS: dict[str, Callable[[Program, Scenario], Recording]] = {"real": _real}
+def _sim(program: Program, scenario: Scenario) -> Recording:
+    return simulate(scenario, program)
+
+
+WORLDS: dict[str, Callable[[Program, Scenario], Recording]] = {"sim": _sim, "real": _real}
