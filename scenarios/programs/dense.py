@@ -222,7 +222,7 @@ def load_autograd(device: torch.device) -> None:
     """A first backward, of one number: torch loads 0.7 s worth of modules at it, which is no part of a step."""
     if device.type != "meta":
         leaf = torch.ones((), device=device, requires_grad=True)
-        torch.autograd.grad(leaf * leaf, leaf)
+        torch.autograd.grad(leaf * leaf, leaf, torch.ones_like(leaf))
 
 
 def _stack(name: str, widths: Sequence[int], dtype: str, *, last_relu: bool) -> tuple[Block, ...]:
