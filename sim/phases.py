@@ -66,7 +66,10 @@ def costs_of(cluster: Cluster) -> NcclCosts:
 
 
 class GlooLinks:
-    """A gloo collective as one activity: its bytes on every link, and its sums and copies on a CPU's memory."""
+    """A gloo collective as one activity: its bytes on every link, and its sums and copies on a CPU's memory.
+
+    Only a broadcast is more than one, a level of its tree after the other: nothing is sent on before it is there.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -77,11 +80,19 @@ class GlooLinks:
             return
         totals = gloo.totals([meeting.calls[index] for index in range(meeting.group.size)])
         ranks = meeting.group.ranks
-        pairs = ((source, target, float(count)) for (source, target), count in totals.pair_bytes.items())
-        carried = load(self._machine.fabric, ranks, pairs)
-        uses = {**carried.uses, **self._local(totals, ranks)}
-        delay = self._machine.sleep(max(totals.latency_steps, default=0) * carried.latency_ns)
-        delay.then(lambda: self._machine.begin(uses, weight=carried.weight).then(meeting.finish_all))
+        levels = [load(self._machine.fabric, ranks, pairs) for pairs in _levels(meeting, totals)]
+        latency_ns = max(totals.latency_steps, default=0) * max((level.latency_ns for level in levels), default=0)
+        delay = self._machine.sleep(latency_ns)
+        delay.then(lambda: self._play(meeting, levels, self._local(totals, ranks)))
+
+    def _play(self, meeting: Meeting, levels: list[Load], local: Mapping[Capacity, float]) -> None:
+        """The local work goes on beside the first level."""
+        if not levels:
+            meeting.finish_all()
+            return
+        level, *rest = levels
+        activity = self._machine.begin({**level.uses, **local}, weight=level.weight)
+        activity.then(lambda: self._play(meeting, rest, {}))
 
     def _local(self, totals: Totals, ranks: tuple[int, ...]) -> dict[Capacity, float]:
         """gloo adds and copies on the host: what that takes is known where the host is the device."""
@@ -91,6 +102,17 @@ class GlooLinks:
         efficiency = gpu.efficiency.get("elementwise", gpu.efficiency.get("default", 1.0))
         touched = zip(ranks, totals.reduce_bytes, totals.copy_bytes, strict=True)
         return {memory[rank]: (3.0 * reduced + 2.0 * copied) / efficiency for rank, reduced, copied in touched}
+
+
+def _levels(meeting: Meeting, totals: Totals) -> list[list[tuple[int, int, float]]]:
+    """Pairs and bytes that can go at the same time, in the order in which they must go one after the other."""
+    first, ranks = meeting.calls[0], meeting.group.size
+    levels: dict[int, list[tuple[int, int, float]]] = {0: []}
+    for (source, target), count in totals.pair_bytes.items():
+        places = [(member - first.root) % ranks for member in (source, target)]
+        level = max(place.bit_count() for place in places) if first.op == "broadcast" else 0
+        levels.setdefault(level, []).append((source, target, float(count)))
+    return [levels[level] for level in sorted(levels)]
 
 
 class NcclPhases:

@@ -1,0 +1,73 @@
+"""Links against flows: one activity with its load on every link takes what its flows take."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenarios.hardware import Network
+from scenarios.rank import Rank
+from sim.run import simulate
+from tests.small import Play, cluster, scenario
+
+Op = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast"]
+OPS: tuple[Op, ...] = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast")
+MIB = 1 << 20
+
+
+def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elements: int, splits: list[int]) -> int:
+    """One collective on an idle leaf-spine cluster; `splits` are the uneven shares of an all-to-all, used in turn."""
+    size = math.prod(shape)
+
+    def meta(count: int) -> torch.Tensor:
+        return torch.empty(count, device="meta")
+
+    def split(source: int, target: int) -> int:
+        return splits[(source * size + target) % len(splits)] * elements // 8
+
+    async def program(rank: Rank) -> None:
+        me, whole = rank.rank, elements * size
+        if op == "all_to_all":
+            sends, receives = [split(me, peer) for peer in range(size)], [split(peer, me) for peer in range(size)]
+            await rank.all_to_all_single(meta(sum(receives)), meta(sum(sends)), receives, sends)
+        elif op == "all_reduce":
+            await rank.all_reduce(meta(whole))
+        elif op == "reduce_scatter":
+            await rank.reduce_scatter_tensor(meta(elements), meta(whole))
+        elif op == "all_gather":
+            await rank.all_gather_into_tensor(meta(whole), meta(elements))
+        else:
+            await rank.broadcast(meta(whole), size - 1)
+
+    network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
+    made = scenario(cluster(*shape, network=network), library=library, fidelity=fidelity, payload="sizes")
+    return max(span.end_ns for span in simulate(made, Play(program)).spans)
+
+
+@pytest.mark.parametrize("library", ["gloo", "nccl"])
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("shape", [(2, 2), (4, 1), (4, 2), (1, 4)])
+def test_links_take_what_flows_take(op: Op, library: str, shape: tuple[int, int]) -> None:
+    """Of messages long against their latency; a broadcast's levels may overlap where its tree is uneven."""
+    elements = MIB if shape[0] > 1 else 16 * MIB
+    times = [takes_ns(op, library, fidelity, shape, elements, [8]) for fidelity in ("flows", "links")]
+    assert times[1] == pytest.approx(times[0], rel=0.05 if op == "broadcast" else 0.02)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([(2, 2), (4, 1), (3, 2), (1, 4)]),
+    st.lists(st.integers(0, 16), min_size=3, max_size=11).filter(any),
+    st.sampled_from(["gloo", "nccl"]),
+)
+def test_uneven_exchanges_take_the_time_of_their_busiest_link(
+    shape: tuple[int, int], splits: list[int], library: str
+) -> None:
+    flows, links = (takes_ns("all_to_all", library, fidelity, shape, MIB, splits) for fidelity in ("flows", "links"))
+    assert links <= flows * 1.01  # one activity is never held up by how its flows share
+    assert links == pytest.approx(flows, rel=0.25)
