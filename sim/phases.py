@@ -14,7 +14,7 @@ from scenarios.hardware import Cluster
 from sim.cluster import Fabric
 from sim.collectives import gloo, nccl
 from sim.collectives.nccl_tuning import NcclCosts
-from sim.collectives.schedule import Totals
+from sim.collectives.schedule import HEADER_BYTES, Totals
 from sim.machine import Machine
 from sim.meeting import Meeting
 from sim.process import Signal
@@ -65,10 +65,15 @@ def costs_of(cluster: Cluster) -> NcclCosts:
     )
 
 
+# One-way latencies until a ring is full: a notice and a message each for reduce-scatter and all-gather.
+_RING_FILL = 4
+_RINGS = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"})
+
+
 class GlooLinks:
     """A gloo collective as one activity: its bytes on every link, and its sums and copies on a CPU's memory.
 
-    Only a broadcast is more than one, a level of its tree after the other: nothing is sent on before it is there.
+    A broadcast is one for each edge of its tree: nothing is sent on before it is there.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -78,21 +83,41 @@ class GlooLinks:
         """It begins when the last member has entered, and ends for all at once."""
         if not meeting.everyone.done:
             return
-        totals = gloo.totals([meeting.calls[index] for index in range(meeting.group.size)])
-        ranks = meeting.group.ranks
-        levels = [load(self._machine.fabric, ranks, pairs) for pairs in _levels(meeting, totals)]
-        latency_ns = max(totals.latency_steps, default=0) * max((level.latency_ns for level in levels), default=0)
-        delay = self._machine.sleep(latency_ns)
-        delay.then(lambda: self._play(meeting, levels, self._local(totals, ranks)))
-
-    def _play(self, meeting: Meeting, levels: list[Load], local: Mapping[Capacity, float]) -> None:
-        """The local work goes on beside the first level."""
-        if not levels:
-            meeting.finish_all()
+        if meeting.calls[0].op == "broadcast":
+            self._pass_on(meeting, 0)
             return
-        level, *rest = levels
-        activity = self._machine.begin({**level.uses, **local}, weight=level.weight)
-        activity.then(lambda: self._play(meeting, rest, {}))
+        totals = gloo.totals([meeting.calls[index] for index in range(meeting.group.size)])
+        pairs = ((source, target, float(count)) for (source, target), count in totals.pair_bytes.items())
+        carried = load(self._machine.fabric, meeting.group.ranks, pairs)
+        uses = {**carried.uses, **self._local(totals, meeting.group.ranks)}
+        latency_ns = max(totals.latency_steps, default=0) * carried.latency_ns
+        # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
+        first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if meeting.calls[0].op in _RINGS else latency_ns
+        least = self._machine.sleep(latency_ns)
+        self._machine.sleep(first_ns).then(
+            lambda: self._machine.begin(uses, weight=carried.weight).then(lambda: least.then(meeting.finish_all))
+        )
+
+    def _pass_on(self, meeting: Meeting, place: int) -> None:
+        """The member at `place`, counted from the root, has it: it sends it on, and is through when that has left."""
+        size, root = meeting.group.size, meeting.calls[0].root
+        member = (place + root) % size
+        size_bytes = meeting.calls[member].bytes_in + meeting.calls[member].bytes_out + HEADER_BYTES
+        children = gloo.broadcast_children(place, size)
+        left = len(children)
+
+        def sent(child: int, latency_ns: int) -> None:
+            nonlocal left
+            left -= 1
+            self._machine.sleep(latency_ns).then(lambda: self._pass_on(meeting, child))
+            if not left:
+                meeting.finish(member)
+
+        for child in children:
+            path = self._machine.fabric.path(meeting.group.ranks[member], meeting.group.ranks[(child + root) % size])
+            self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
+        if not children:
+            meeting.finish(member)
 
     def _local(self, totals: Totals, ranks: tuple[int, ...]) -> dict[Capacity, float]:
         """gloo adds and copies on the host: what that takes is known where the host is the device."""
@@ -102,17 +127,6 @@ class GlooLinks:
         efficiency = gpu.efficiency.get("elementwise", gpu.efficiency.get("default", 1.0))
         touched = zip(ranks, totals.reduce_bytes, totals.copy_bytes, strict=True)
         return {memory[rank]: (3.0 * reduced + 2.0 * copied) / efficiency for rank, reduced, copied in touched}
-
-
-def _levels(meeting: Meeting, totals: Totals) -> list[list[tuple[int, int, float]]]:
-    """Pairs and bytes that can go at the same time, in the order in which they must go one after the other."""
-    first, ranks = meeting.calls[0], meeting.group.size
-    levels: dict[int, list[tuple[int, int, float]]] = {0: []}
-    for (source, target), count in totals.pair_bytes.items():
-        places = [(member - first.root) % ranks for member in (source, target)]
-        level = max(place.bit_count() for place in places) if first.op == "broadcast" else 0
-        levels.setdefault(level, []).append((source, target, float(count)))
-    return [levels[level] for level in sorted(levels)]
 
 
 class NcclPhases:

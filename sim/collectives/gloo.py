@@ -133,12 +133,17 @@ def _broadcast(writer: Writer, call: Call, rank: int) -> None:
     """A binomial tree: who has the whole buffer in round i sends it 2**i ranks further, counted from the root."""
     ranks, size_bytes = call.group.size, call.bytes_in + call.bytes_out
     place = (rank - call.root) % ranks
-    first_round = place.bit_length()
     if place:
-        parent = place - (1 << (first_round - 1))
+        parent = place - (1 << (place.bit_length() - 1))
         writer.wait(writer.recv((parent + call.root) % ranks, size_bytes))
-    children = [place + (1 << i) for i in range(first_round, ranks.bit_length()) if place + (1 << i) < ranks]
-    writer.wait(*[writer.send((child + call.root) % ranks, size_bytes) for child in children])
+    children = [(child + call.root) % ranks for child in broadcast_children(place, ranks)]
+    writer.wait(*[writer.send(child, size_bytes) for child in children])
+
+
+def broadcast_children(place: int, ranks: int) -> list[int]:
+    """To whom a rank passes a broadcast on; places are counted from the root."""
+    rounds = range(place.bit_length(), ranks.bit_length())
+    return [place + (1 << i) for i in rounds if place + (1 << i) < ranks]
 
 
 def _gather(writer: Writer, call: Call, rank: int) -> None:

@@ -42,7 +42,7 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
         elif op == "all_gather":
             await rank.all_gather_into_tensor(meta(whole), meta(elements))
         else:
-            await rank.broadcast(meta(whole), size - 1)
+            await rank.broadcast(meta(whole), 1)
 
     network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
     made = scenario(cluster(*shape, network=network), library=library, fidelity=fidelity, payload="sizes")
@@ -53,10 +53,10 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("shape", [(2, 2), (4, 1), (4, 2), (1, 4)])
 def test_links_take_what_flows_take(op: Op, library: str, shape: tuple[int, int]) -> None:
-    """Of messages long against their latency; a broadcast's levels may overlap where its tree is uneven."""
+    """Of messages long against their latency."""
     elements = MIB if shape[0] > 1 else 16 * MIB
     times = [takes_ns(op, library, fidelity, shape, elements, [8]) for fidelity in ("flows", "links")]
-    assert times[1] == pytest.approx(times[0], rel=0.05 if op == "broadcast" else 0.02)
+    assert times[1] == pytest.approx(times[0], rel=0.02)
 
 
 @settings(max_examples=40, deadline=None)
