@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
 
-from reports import text
+from reports import frames, text
 from reports.errors import ReportError
 from reports.run import Run
 
@@ -106,19 +106,12 @@ def _headline(run: Run) -> RenderableType:
 
 def _step_time(steady: pd.DataFrame, run: Run) -> str:
     numbers = steady["step"].tolist()
-    of = f"step {numbers[0]}" if len(numbers) == 1 else f"the median of steps {_ranges(numbers)}"
+    of = text.steps(numbers) if len(numbers) == 1 else f"the median of {text.steps(numbers)}"
     line = f"step time {text.duration(float(steady['step_ns'].median()))}, {of}"
     rate = float(steady["samples_per_s"].median())
     if run.batch_size is None or np.isnan(rate):
         return line
     return f"{line}\n{text.number(rate)} samples/s at a batch of {run.batch_size:,} a rank"
-
-
-def _ranges(numbers: list[int]) -> str:
-    """ "0, 2-4" for 0, 2, 3, 4."""
-    starts = [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n - 1]
-    ends = [n for at, n in enumerate(numbers) if at == len(numbers) - 1 or numbers[at + 1] != n + 1]
-    return ", ".join(str(one) if one == two else f"{one}-{two}" for one, two in zip(starts, ends, strict=True))
 
 
 def _steps(run: Run) -> RenderableType:
@@ -140,7 +133,7 @@ def _step_row(group: pd.DataFrame) -> list[str]:
     high = group["slowest_rank_ns"].max() if single else group["step_ns"].max()
     rate = text.number(float(group["samples_per_s"].median()))
     times = [float(group["step_ns"].median()), float(low), float(high)]
-    return [_ranges(group["step"].tolist()), *map(text.duration, times), rate]
+    return [text.ranges(group["step"].tolist()), *map(text.duration, times), rate]
 
 
 def _phase_notes(steps: pd.DataFrame, by: str) -> Iterator[str]:
@@ -181,8 +174,16 @@ def _waited_for(run: Run, step: int) -> RenderableType:
     )
 
 
+def _steady_spans(run: Run) -> tuple[pd.DataFrame, str]:
+    """The spans of the headline's steps, and how those are called: steps that do other things are not mixed in."""
+    numbers = steady_steps(run.steps)["step"].tolist()
+    spans = run.spans[run.spans["step"].isin(numbers)]
+    return spans, text.steps(numbers)
+
+
 def _operations(run: Run) -> RenderableType:
-    frame = run.operations.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
+    spans, which = _steady_spans(run)
+    frame = frames.operations(spans).sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     twice = (
         frame[frame["label"] != ""].duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
     )
@@ -197,26 +198,39 @@ def _operations(run: Run) -> RenderableType:
         ]
         for row in records(frame.assign(ambiguous=twice).head(_ROWS))
     ]
-    columns = ["operation", "calls", "median", "longest", "sent", "hidden"]
+    columns = ["operation", "calls", "median", "longest", "payload", "hidden"]
     more = f"; {len(frame) - _ROWS} shorter ones left out" if len(frame) > _ROWS else ""
-    return text.table(f"Operations, one rank in one step{more}", columns, rows)
+    return text.table(f"Operations, one rank in one step, of {which}{more}", columns, rows)
+
+
+_PARTS = {
+    "compute_ns": "compute",
+    "communication_ns": "communication",
+    "hidden_ns": "hidden communication",
+    "idle_ns": "idle",
+    "outside_ns": "others' steps",
+}
 
 
 def _ranks(run: Run) -> RenderableType:
-    ranks = run.ranks
+    """Shares of the whole step: what a rank waits because others begin it earlier or end it later is a part, too."""
+    spans, which = _steady_spans(run)
+    ranks, whole = frames.ranks(spans), steady_steps(run.steps)["step_ns"]
+    if not len(ranks):
+        return text.paragraph("Ranks: none ended a step.")
     steps, weight = ranks["steps"].clip(lower=1), ranks["rank_count"]
+    ranks = ranks.assign(outside_ns=(whole.mean() - ranks["step_ns"] / steps).clip(lower=0) * steps)
     rows = []
-    for column in ("compute_ns", "communication_ns", "hidden_ns", "idle_ns"):
+    for column, name in _PARTS.items():
         each = ranks[column] / steps
         mean = float(np.average(each, weights=weight))
         worst = int(each.to_numpy().argmax())
         ratio = f"{float(each.iloc[worst]) / mean:.2f}" if mean else "-"
-        share = mean / float(np.average(ranks["step_ns"] / steps, weights=weight))
-        name = column.removesuffix("_ns") + (" communication" if column == "hidden_ns" else "")
+        share = mean / float(whole.mean())
         most = text.duration(float(each.iloc[worst]))
         rows.append([name, text.duration(mean), text.percent(share), most, str(ranks["rank"].iloc[worst]), ratio])
     columns = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
-    return text.table("How the ranks spent a step", columns, rows)
+    return text.table(f"How the ranks spent a step, of {which}", columns, rows)
 
 
 def _links(run: Run) -> RenderableType:

@@ -62,6 +62,28 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural}"
 
 
+def ranges(numbers: Sequence[int]) -> str:
+    """ "0, 2-4" for 0, 2, 3, 4."""
+    starts = [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n - 1]
+    ends = [n for at, n in enumerate(numbers) if at == len(numbers) - 1 or numbers[at + 1] != n + 1]
+    return ", ".join(str(one) if one == two else f"{one}-{two}" for one, two in zip(starts, ends, strict=True))
+
+
+def steps(numbers: Sequence[int]) -> str:
+    """ "step 3", "steps 0-2"."""
+    if not numbers:
+        return "no step"
+    return f"step {numbers[0]}" if len(numbers) == 1 else f"steps {ranges(numbers)}"
+
+
+def shortened(words: str, width: int) -> str:
+    """Text cut in its middle to fit, since labels differ at both ends."""
+    if cell_len(words) <= width:
+        return words
+    tail = (width - 1) // 2
+    return f"{words[: width - 1 - tail]}…{words[len(words) - tail :]}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Fitted:
     """A grid that shortens text, then headers, to fit the width it is given; rich alone would cut numbers off."""
@@ -77,7 +99,8 @@ class _Fitted:
             justify: Literal["left", "right"] = "left" if at < self.left else "right"
             grid.add_column(Text(column), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
         for row in self.rows:
-            grid.add_row(*map(Text, row))  # Text, so that a label such as "[red]" is not markup
+            # Text, so that a label such as "[red]" is not markup
+            grid.add_row(*(Text(shortened(cell, width)) for cell, width in zip(row, widths, strict=True)))
         yield grid
 
     def _widths(self, room: int) -> list[int]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from scenarios.errors import ScenarioError
 from scenarios.load import load, load_profile, report_mistakes
+from scenarios.notes import print_notes
 from scenarios.planner.plan import format_plan, plan_tables
 from scenarios.schema import json_schema, reference
 from scenarios.shelf import library_files, profile_files
@@ -44,12 +45,15 @@ def check_files(files: Sequence[str]) -> int:
     code = 0
     for file in files:
         try:
-            load(file)
+            scenario = load(file)
+            if scenario.model is not None:
+                plan_tables(scenario)  # whether all tables fit together
         except ScenarioError as error:
             print(*error.sentences, sep="\n", file=sys.stderr)
             code = 2
         else:
             print(f"{file}: ok")
+            print_notes(scenario)
     return code
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scenarios.errors import ProgramError
 from scenarios.load import load, report_mistakes
+from scenarios.notes import print_notes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +52,7 @@ def _predict(options: argparse.Namespace) -> int:
         from sim.run import simulate
 
         program = build(scenario)
+    print_notes(scenario)
     recording = simulate(scenario, program)
     from reports import store
     from reports.errors import ReportError

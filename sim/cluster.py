@@ -9,6 +9,9 @@ from scenarios.hardware import Cluster
 from scenarios.trace import LinkRow
 from sim.sharing import Capacity
 
+# Directions of a host's bridge, by the kind of what is inside it.
+_BRIDGES = {"nvlink": (), "pcie": ("out", "in"), "memory": ("both",)}
+
 
 @dataclass(frozen=True, slots=True)
 class Path:
@@ -56,7 +59,8 @@ class Fabric:
         return self._paths[key]
 
     def rows(self) -> list[LinkRow]:
-        """What every link that anything crossed has carried so far."""
+        """What every link has carried so far, the idle ones too."""
+        self._make_all()
         return [
             LinkRow(
                 link=link.capacity.name,
@@ -64,11 +68,23 @@ class Fabric:
                 direction=link.direction,
                 host=link.host,
                 bytes_carried=link.capacity.used,
-                busy_ns=link.capacity.busy_ns,
+                busy_ns=round(link.capacity.busy_ns),
                 bytes_per_s=link.capacity.per_s,
             )
             for link in self._links.values()
         ]
+
+    def _make_all(self) -> None:
+        """Links come into being when something crosses them; a mean over links wants the others as well."""
+        for rank in range(self.cluster.world_size):
+            for direction in ("out", "in"):
+                self._nic(rank, direction)
+                self._gpu_link(rank, direction)
+                if self.cluster.network.kind == "leaf_spine":
+                    self._uplink(rank, direction)
+        for host in range(self.cluster.hosts):
+            for direction in _BRIDGES[self.cluster.host.inside.kind]:
+                self._shared(host, direction)
 
     def _find_path(self, source: int, target: int) -> Path:
         if source == target:

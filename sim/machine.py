@@ -65,7 +65,7 @@ class Machine:
         if size_bytes > PACKET_BYTES:
             return self.begin(dict.fromkeys(path.links, 1.0), size_bytes, weight=1.0)
         for link in path.links:
-            link.used += size_bytes
+            link.pass_by(size_bytes, self.clock.now_ns)
         return self.sleep(round(size_bytes / path.bytes_per_ns))
 
     def _after(self, delay_ns: int, uses: Mapping[Capacity, float], amount: float) -> Signal[None]:

@@ -17,8 +17,9 @@ from sim.collectives.nccl_tuning import NcclCosts
 from sim.collectives.schedule import HEADER_BYTES, Totals
 from sim.machine import Machine
 from sim.meeting import Meeting
-from sim.process import Signal
+from sim.process import Signal, all_of
 from sim.sharing import Capacity
+from sim.wire import local_kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ _RINGS = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tens
 
 
 class GlooLinks:
-    """A gloo collective as one activity: its bytes on every link, and its sums and copies on a CPU's memory.
+    """A gloo collective as one activity with its bytes on every link, beside its sums and copies on CPUs.
 
     A broadcast is one for each edge of its tree: nothing is sent on before it is there.
     """
@@ -89,14 +90,15 @@ class GlooLinks:
         totals = gloo.totals([meeting.calls[index] for index in range(meeting.group.size)])
         pairs = ((source, target, float(count)) for (source, target), count in totals.pair_bytes.items())
         carried = load(self._machine.fabric, meeting.group.ranks, pairs)
-        uses = {**carried.uses, **self._local(totals, meeting.group.ranks)}
         latency_ns = max(totals.latency_steps, default=0) * carried.latency_ns
         # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
         first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if meeting.calls[0].op in _RINGS else latency_ns
-        least = self._machine.sleep(latency_ns)
+        parts = [self._machine.sleep(latency_ns), *self._local(totals, meeting.group.ranks)]
+        wire: Signal[None] = Signal()
         self._machine.sleep(first_ns).then(
-            lambda: self._machine.begin(uses, weight=carried.weight).then(lambda: least.then(meeting.finish_all))
+            lambda: self._machine.begin(carried.uses, weight=carried.weight).then(wire.fire)
         )
+        all_of([*parts, wire], meeting.finish_all)
 
     def _pass_on(self, meeting: Meeting, place: int) -> None:
         """The member at `place`, counted from the root, has it: it sends it on, and is through when that has left."""
@@ -119,14 +121,12 @@ class GlooLinks:
         if not children:
             meeting.finish(member)
 
-    def _local(self, totals: Totals, ranks: tuple[int, ...]) -> dict[Capacity, float]:
+    def _local(self, totals: Totals, ranks: tuple[int, ...]) -> list[Signal[None]]:
         """gloo adds and copies on the host: what that takes is known where the host is the device."""
-        gpu, memory = self._machine.fabric.cluster.host.gpu, self._machine.fabric.memory
-        if gpu.kind != "cpu":
-            return {}
-        efficiency = gpu.efficiency.get("elementwise", gpu.efficiency.get("default", 1.0))
-        touched = zip(ranks, totals.reduce_bytes, totals.copy_bytes, strict=True)
-        return {memory[rank]: (3.0 * reduced + 2.0 * copied) / efficiency for rank, reduced, copied in touched}
+        if self._machine.fabric.cluster.host.gpu.kind != "cpu":
+            return []
+        work = zip(ranks, totals.reduce_bytes, totals.copy_bytes, strict=True)
+        return [self._machine.kernel(rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]
 
 
 class NcclPhases:

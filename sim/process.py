@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 import simpy
@@ -48,6 +48,20 @@ class Signal(Generic[T]):
             if self._event is None:
                 self._event = clock.new_event()
             yield self._event
+
+
+def all_of(signals: Sequence[Signal[None]], function: Callable[[], None]) -> None:
+    """Call `function` when all have happened."""
+    left = len(signals)
+
+    def one() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            function()
+
+    for signal in signals:
+        signal.then(one)
 
 
 class Clock:

@@ -22,7 +22,7 @@ _NS_PER_S = 1e9
 class Capacity:
     """Something of which only so much can be used at a time: a link's bytes/s, a GPU's share of its time."""
 
-    __slots__ = ("_busy_since_ns", "active", "busy_ns", "name", "per_ns", "per_s", "used")
+    __slots__ = ("_busy_since_ns", "_busy_until_ns", "active", "busy_ns", "name", "per_ns", "per_s", "used")
 
     def __init__(self, name: str, per_s: float) -> None:
         assert per_s > 0, f"{name}: a capacity is positive"
@@ -31,13 +31,14 @@ class Capacity:
         self.per_ns = per_s / _NS_PER_S
         self.active: dict[Activity, float] = {}
         self.used = 0.0
-        self.busy_ns = 0
-        self._busy_since_ns = 0
+        self.busy_ns = 0.0
+        self._busy_since_ns = 0.0
+        self._busy_until_ns = 0.0
 
     def join(self, activity: Activity, per_unit: float, now_ns: int) -> None:
         """An activity begins to use this, `per_unit` of its amount."""
         if not self.active:
-            self._busy_since_ns = now_ns
+            self._busy_since_ns = max(now_ns, self._busy_until_ns)
         self.active[activity] = per_unit
         self.used += per_unit * activity.amount
 
@@ -45,7 +46,16 @@ class Capacity:
         """The activity has ended."""
         del self.active[activity]
         if not self.active:
-            self.busy_ns += now_ns - self._busy_since_ns
+            self.busy_ns += max(0.0, now_ns - self._busy_since_ns)
+            self._busy_until_ns = max(now_ns, self._busy_until_ns)
+
+    def pass_by(self, amount: float, now_ns: int) -> None:
+        """Something that takes no share from others: it is served at once, at the full rate."""
+        self.used += amount
+        if not self.active:
+            begin_ns = max(now_ns, self._busy_until_ns)
+            self._busy_until_ns = begin_ns + amount / self.per_ns
+            self.busy_ns += self._busy_until_ns - begin_ns
 
 
 class Activity:

@@ -137,9 +137,9 @@ class _Player:
             case WaitRecv():
                 return self._slot(instruction.peer, self._member, instruction.tag).received
             case Reduce():
-                return self._local(2.0 * instruction.size_bytes, instruction.size_bytes)
+                return self._local(local_kernel(instruction.size_bytes, 0))
             case Copy():
-                return self._local(instruction.size_bytes, instruction.size_bytes)
+                return self._local(local_kernel(0, instruction.size_bytes))
         return None
 
     def _slot(self, source: int, target: int, tag: int) -> Slot:
@@ -170,12 +170,21 @@ class _Player:
         connection = self._wire.connection(self._meeting, source, target)
         connection.put(HEADER_BYTES + slot.posted_bytes, slot.sent.fire, slot.received.fire)
 
-    def _local(self, bytes_read: float, bytes_written: float) -> Signal[None] | None:
+    def _local(self, kernel: Kernel) -> Signal[None] | None:
         """gloo adds and copies on the host: what that takes is known where the host is the device."""
         if self._machine.fabric.cluster.host.gpu.kind != "cpu":
             return None
-        kernel = Kernel(kind="elementwise", bytes_read=bytes_read, bytes_written=bytes_written, launches=0)
         return self._machine.kernel(self._meeting.group.ranks[self._member], kernel)
+
+
+def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
+    """Adding received bytes to as many local ones, and copying; gloo's own loops, no operator is launched."""
+    return Kernel(
+        kind="elementwise",
+        bytes_read=2.0 * reduced_bytes + copied_bytes,
+        bytes_written=float(reduced_bytes + copied_bytes),
+        launches=0,
+    )
 
 
 def _nothing() -> None:

@@ -42,6 +42,7 @@ class AllToAllProgram:
             sends, receives = self._splits.of_rank(step, rank.rank)
             start = step * _STEP_STRIDE % _SLACK
             given, output = values[start : start + elements], received[: sum(receives)]
+            await rank.barrier(label="start")
             with rank.step(step):
                 await rank.all_to_all_single(output, given, receives, sends, label="exchange")
                 total = await rank.compute(checksum_cost(output), checksum, output, label="checksum")
@@ -132,14 +133,12 @@ def checksum(received: Tensor) -> Tensor:
 
 
 def checksum_cost(received: Tensor) -> Kernel:
-    """The elements are read twice, and added each time."""
+    """The elements are read twice; what adding them takes disappears behind that on every device."""
     numel = received.numel()
     return Kernel(
         kind="elementwise",
-        flops=2 * numel,
         bytes_read=2 * numel * received.element_size(),
         bytes_written=8 * (numel / _LINE + _LINE),
-        dtype="float64",
         launches=8,
     )
 

@@ -49,6 +49,7 @@ class PowerSGDProgram:
         parameters = [torch.zeros(shape, dtype=self._dtype, device=rank.device) for shape in self._gradients.shapes]
         pool = draw_pool(self._scenario.seed, rank.rank, self._work, self._dtype, rank.device)
         for step in range(self._scenario.steps):
+            await rank.barrier(label="start")
             with rank.step(step):
                 await self._backward(rank, step, pool, reducer)
                 gradients = await reducer.finish()
@@ -68,7 +69,7 @@ class PowerSGDProgram:
         parts = {
             "parameters": parameter_bytes,
             "gradients": parameter_bytes,
-            "activations": self._work.pool_numel * self._dtype.itemsize,
+            "operands of the backward": self._work.pool_numel * self._dtype.itemsize,
             **reduction_memory_bytes(shapes, self._dtype, scenario.buckets, scenario.compression),
         }
         capacity_bytes = scenario.cluster.host.gpu.memory_bytes

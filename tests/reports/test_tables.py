@@ -59,8 +59,9 @@ def test_the_critical_path_is_that_of_a_typical_step_or_the_one_asked_for():
 
 
 def test_operations_say_what_was_hidden():
-    rows = section(printed(by_hand()), "Operations, one rank in one step")
-    assert ["gradients", "1", "45", "ns", "55", "ns", "1000", "B", "33.3", "%"] in rows
+    rows = section(printed(by_hand()), "Operations, one rank in one step, of steps 1-2")
+    assert ["compressed", "gradients", "1", "45", "ns", "55", "ns", "1000", "B", "33.3", "%"] in rows
+    assert not any(row[0] == "gradients" for row in rows), "step 0 did other things than the headline's steps"
     assert ["backward", "1", "30", "ns", "30", "ns"] in rows
 
 

@@ -181,6 +181,18 @@ class LockstepRank:
         call = all_to_all_single_call(self.rank, output, input, output_split_sizes, input_split_sizes, group, label)
         return self._meet(call, output, input)
 
+    def barrier(self, group: Group | None = None, *, label: str = "") -> LockstepWork:
+        """Moves nothing, so it is not among the calls."""
+        name = f"{(group or self.world).name}.barrier"
+        number = self._issued[name] = self._issued.get(name, -1) + 1
+        meeting = self.fabric.meetings.setdefault((name, number), Meeting())
+        work = self._work()
+        meeting.works.append(work)
+        if len(meeting.works) == self.fabric.size:
+            for one in meeting.works:
+                one.done = True
+        return work
+
     def _meet(self, call: Call, output: Tensor, input: Tensor) -> LockstepWork:
         number = self._issued[call.group.name] = self._issued.get(call.group.name, -1) + 1
         meeting = self.fabric.meetings.setdefault((call.group.name, number), Meeting())

@@ -135,7 +135,7 @@ def test_memory_is_stated_for_every_rank() -> None:
     assert parts == {
         "parameters": 4 * NUMEL,
         "gradients": 4 * NUMEL,
-        "activations": 4 * (4093 + 6 * (16 + 8)),
+        "operands of the backward": 4 * (4093 + 6 * (16 + 8)),
         "gradient buckets": 4 * NUMEL,
         "compression factors": 4 * (16 + 8 + 4 + 16 + 3 + 8),
         "compression error": 4 * NUMEL,
