@@ -208,7 +208,7 @@ _PARTS = {
     "communication_ns": "communication",
     "hidden_ns": "hidden communication",
     "idle_ns": "idle",
-    "outside_ns": "others' steps",
+    "outside_ns": "outside its own",
 }
 
 
