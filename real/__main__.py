@@ -74,12 +74,11 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
     scenario = dataclasses.replace(load(options.scenario, overrides), payload="values")
-    from reports.store import fresh_folder
+    from reports.store import check_free, fresh_folder
 
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
-    if is_first and os.path.lexists(out):
-        raise ReportError(f"{out}: exists already; --out names a new folder")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    if is_first:
+        check_free(out)
     return Job(
         scenario=scenario,
         program=options.program,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reports import store, tables, text
+from reports.errors import ReportError
 from reports.run import Run
 
 
@@ -32,12 +33,26 @@ def print_json(content: object) -> None:
 
 @contextmanager
 def output() -> Iterator[None]:
-    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error."""
+    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error.
+
+    Raises:
+        ReportError: the output cannot be written.
+    """
+    if sys.stdout is None:  # closed before we began
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:  # a second complaint at exit must not come either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        _silence()
+    except OSError as error:
+        _silence()
+        raise ReportError(f"stdout: {error.strerror or error}") from None
+
+
+def _silence() -> None:
+    """A second complaint at exit must not come either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -92,9 +92,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     Raises:
         ReportError: `folder` exists already, or an OSError came up.
     """
-    if os.path.lexists(folder):
-        raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")
-    partial = folder.parent / f".{folder.name}.{secrets.token_hex(4)}.partial"
+    _refuse_taken(folder)
+    partial = _partial(folder)
     try:
         partial.mkdir(parents=True)
         yield partial
@@ -105,6 +104,30 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_free(folder: Path) -> None:
+    """Before long work: whether `write` will be able to make this folder at its end.
+
+    Raises:
+        ReportError: it exists already, or nothing can be made there.
+    """
+    _refuse_taken(folder)
+    partial = _partial(folder)
+    try:
+        partial.mkdir(parents=True)
+        partial.rmdir()
+    except OSError as error:
+        raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+
+
+def _refuse_taken(folder: Path) -> None:
+    if os.path.lexists(folder):
+        raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")
+
+
+def _partial(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.{secrets.token_hex(4)}.partial"
 
 
 def _sync(folder: Path) -> None:
@@ -166,6 +189,8 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     for name, kind in fields.items():
         if not isinstance(content[name], _JSON_TYPES[kind]):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
+    if content["world_size"] < 1:
+        raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields}
     return RunInfo(**{**known, "hosts": tuple(content["hosts"])})
 

@@ -7,19 +7,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scenarios.errors import ProgramError
-from scenarios.load import load, report_mistakes
-from scenarios.notes import print_notes
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command. 0: done; 1: the program went wrong; 2: a mistake in the scenario; 130: interrupted."""
-    options = _parser().parse_args(arguments)
+    """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 130: interrupted."""
     try:
-        return _predict(options)
-    except ProgramError as error:
-        print(error, file=sys.stderr)
-        return 1
+        options = _parser().parse_args(arguments)
+        from reports.errors import ReportError
+        from scenarios.errors import ProgramError
+
+        try:
+            return _predict(options)
+        except (ProgramError, ReportError) as error:
+            print(error, file=sys.stderr)
+            return 1 if isinstance(error, ProgramError) else 2
     except KeyboardInterrupt:
         return 130
 
@@ -44,6 +44,9 @@ _OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity")
 
 
 def _predict(options: argparse.Namespace) -> int:
+    from scenarios.load import load, report_mistakes
+    from scenarios.notes import print_notes
+
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
     with report_mistakes():
         scenario = load(options.scenario, given)
@@ -52,18 +55,15 @@ def _predict(options: argparse.Namespace) -> int:
         from sim.run import simulate
 
         program = build(scenario)
-    print_notes(scenario)
-    recording = simulate(scenario, program)
     from reports import store
-    from reports.errors import ReportError
     from reports.present import output, present
     from reports.run import Run
 
-    try:
-        folder = store.write(recording, options.out or store.fresh_folder("runs", f"{scenario.name}-sim"))
-    except ReportError as error:
-        print(error, file=sys.stderr)
-        return 2
+    folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
+    store.check_free(folder)  # now, not when all is done
+    print_notes(scenario)
+    recording = simulate(scenario, program)
+    store.write(recording, folder)
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=Run.of(recording))
     return 0

@@ -5,6 +5,7 @@ Samuel Williams et al., Roofline, CACM 52(4), 2009: a kernel is bound by arithme
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from scenarios.errors import ProgramError
@@ -28,8 +29,12 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
     """The cost of `kernel` on `gpu`.
 
     Raises:
-        ProgramError: the kernel computes in a dtype for which the GPU has no rate.
+        ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
     """
+    for name in ("flops", "bytes_read", "bytes_written"):
+        amount = getattr(kernel, name)
+        if not 0 <= amount < math.inf:
+            raise ProgramError(f"a {kernel.kind} kernel has {name} = {amount}: expected a finite number of at least 0")
     efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
     arithmetic_s = 0.0
     if kernel.flops:

@@ -84,10 +84,10 @@ class SimRank:
         self._made_groups = 0
         prefix = "" if stream == "main" else f"{stream}/"
         cluster = world.scenario.cluster
-        gpus, ranks = cluster.host.gpus, range(cluster.world_size)
-        self._world_group = Group(f"{prefix}world", tuple(ranks))
-        self._intra = Group(f"{prefix}intra:{self.host}", tuple(ranks[self.host * gpus : (self.host + 1) * gpus]))
-        self._cross = Group(f"{prefix}cross:{self.local_rank}", tuple(ranks[self.local_rank :: gpus]))
+        gpus, size, first = cluster.host.gpus, cluster.world_size, self.host * cluster.host.gpus
+        self._world_group = world.group(f"{prefix}world", range(size))
+        self._intra = world.group(f"{prefix}intra:{self.host}", range(first, first + gpus))
+        self._cross = world.group(f"{prefix}cross:{self.local_rank}", range(self.local_rank, size, gpus))
 
     @property
     def rank(self) -> int:

@@ -152,12 +152,15 @@ def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
     growing = dict.fromkeys(activities)
     shares = _Shares(growing)
     rates: dict[Activity, float] = {}
+    reached = 0.0
     while growing:
         levels = shares.levels()
-        full_level = min(levels.values()) * (1 + _FULL)
-        for capacity, level in levels.items():
-            if level > full_level:
+        # Levels only rise: where rounding has eaten what is left of a capacity, its users stop at the last one.
+        reached = max(reached, min(levels.values()))
+        for capacity, own_level in levels.items():
+            if own_level > reached * (1 + _FULL):
                 continue
+            level = max(own_level, reached)
             for activity in capacity.active:
                 if activity in growing:
                     del growing[activity]
@@ -183,7 +186,9 @@ class _Shares:
 
     def levels(self) -> dict[Capacity, float]:
         """The common rate by weight at which each capacity would be full, if nothing else stopped its users."""
-        return {capacity: self.left[capacity] / growth for capacity, growth in self.growth.items()}
+        return {
+            capacity: self.left[capacity] / growth if growth > 0 else 0.0 for capacity, growth in self.growth.items()
+        }
 
     def freeze(self, activity: Activity, rate: float) -> None:
         """This activity grows no further."""

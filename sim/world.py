@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from scenarios.calls import Call
-from scenarios.errors import ProgramError
+from scenarios.errors import CollectiveError, ProgramError
 from scenarios.rank import Group, Kernel
 from scenarios.scenario import Scenario
 from scenarios.trace import Metric, Span
@@ -130,9 +130,17 @@ class World:
         # Coroutines that were spawned and have not begun: closed when the run ends early.
         self.pending: dict[Coroutine[Any, Any, Any], None] = {}
         self._lane_width = lane_width
+        self._groups: dict[str, Group] = {}
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._meetings: dict[tuple[str, int], Meeting] = {}
         self._calls: dict[tuple[str, int], int] = {}
+
+    def group(self, name: str, ranks: range) -> Group:
+        """One object for all its members: a tuple of ranks for each rank would be ranks squared."""
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group(name, tuple(ranks))
+        return group
 
     def start(self, rank: int, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine of a rank; what it raises ends the run, and names the rank."""
@@ -151,7 +159,11 @@ class World:
         if meeting is None:
             meeting = self._meetings[key] = Meeting(group, index)
             meeting.everyone.then(partial(self._meetings.__delitem__, key))
-        assert meeting.group == group, f"group {group.name} is one group"
+        if meeting.group != group:
+            raise CollectiveError(
+                f"group {group.name}: one rank made it of ranks {list(meeting.group.ranks)},"
+                f" another of {list(group.ranks)}"
+            )
         return meeting
 
     def lane(self, group: str, rank: int) -> Lane:

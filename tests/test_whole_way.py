@@ -99,6 +99,41 @@ def test_a_bad_file_is_sentences_and_exit_code_2_in_both_worlds(tmp_path: Path) 
         assert f"{bad}: cluster.hosts = 0: expected" in done.stderr
 
 
+def test_a_folder_that_is_taken_is_said_before_anything_runs(runs: Path) -> None:
+    taken = runs / "taken"
+    taken.mkdir()
+    for room in ("sim", "real"):
+        done = command(room, LIBRARY / "twrw_2x2.toml", "--out", taken)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"{taken}: exists already; nothing is ever overwritten, give another folder\n"
+    assert list(taken.iterdir()) == []
+
+
+def test_output_that_cannot_be_written_is_one_sentence(runs: Path) -> None:
+    words = [sys.executable, "-m", "sim", str(LIBRARY / "twrw_2x2.toml"), "--out", str(runs / "full")]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "stdout: No space left on device\n")
+    assert store.load(runs / "full").info.complete
+
+
+def test_notes_say_what_a_scenario_does_not_do(runs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "never.toml"
+    base = LIBRARY / "powersgd_16x1_10g.toml"
+    changes = '[run]\nlibrary = "gloo"\n[compression]\nstart_powerSGD_iter = 9\n'
+    file.write_text(f'include = "{base}"\n{changes}')
+    done = command("sim", file, "--out", runs / "never", "--quiet")
+    assert (done.returncode, done.stderr.splitlines()) == (
+        0,
+        [
+            f"note: {file}: compression.start_powerSGD_iter = 9: nothing is compressed in 4 steps;"
+            " a smaller number lets a run show it",
+            f"note: {file}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
+            " the prediction is a lower bound",
+        ],
+    )
+
+
 def test_a_prediction_as_json_is_only_json(runs: Path) -> None:
     done = command("sim", LIBRARY / "twrw_2x2.toml", "--json", "--out", runs / "json")
     assert json.loads(done.stdout)["name"] == "twrw_2x2"

@@ -19,9 +19,9 @@ from scenarios.compression.batched import square_side
 from scenarios.compression.costs import copy_cost
 from scenarios.compression.layerwise import lay_out
 from scenarios.compression.local import compute
-from scenarios.errors import ProgramError
+from scenarios.errors import ProgramError, ScenarioError
 from scenarios.rank import Rank, Work
-from scenarios.scenario import Buckets, Compression
+from scenarios.scenario import Buckets, Compression, Scenario
 
 Shape = tuple[int, ...]
 
@@ -78,6 +78,25 @@ def assign_buckets(sizes_bytes: Sequence[int], buckets: Buckets) -> tuple[tuple[
             assigned.append(tuple(members))
             members, filled_bytes = [], 0
     return (*assigned, tuple(members)) if members else tuple(assigned)
+
+
+def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
+    """Batched PowerSGD makes one square matrix of a bucket: its rank cannot be larger than the matrix.
+
+    Raises:
+        ScenarioError: it is, in a step that compresses.
+    """
+    compression = scenario.compression
+    if compression.kind != "batched_powersgd" or compression.start_powerSGD_iter >= scenario.steps:
+        return
+    sizes = [prod(shape) for shape in shapes]
+    assigned = assign_buckets([size * dtype.itemsize for size in sizes], scenario.buckets)
+    side = min(square_side(sum(sizes[index] for index in members)) for members in assigned)
+    if compression.matrix_approximation_rank > side:
+        raise ScenarioError(
+            f"{scenario.path}: compression.matrix_approximation_rank = {compression.matrix_approximation_rank}:"
+            f" expected at most {side}, the side of the smallest gradient bucket as a square matrix"
+        )
 
 
 class GradientReducer:

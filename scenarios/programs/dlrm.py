@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from scenarios.meta import cat
 from scenarios.planner.plan import plan_tables
-from scenarios.programs.buckets import GradientReducer
+from scenarios.programs.buckets import GradientReducer, check_compression
 from scenarios.programs.data import Bags, Dense, draw_bags, draw_dense
 from scenarios.programs.dense import Block, Layers, Tape, build_layers, load_autograd
 from scenarios.programs.dlrm_memory import memory_rows
@@ -39,7 +39,7 @@ class DlrmProgram:
     Before each step the ranks meet in a barrier and draw their batch, neither of which belongs to the step.
 
     Raises:
-        ScenarioError: the tables fit nowhere.
+        ScenarioError: the tables fit nowhere, or the gradients cannot be compressed as asked.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -50,7 +50,10 @@ class DlrmProgram:
         self.groups = build_groups(
             tables_of_plan(self.plan), cluster.world_size, cluster.host.gpus, label="{sharding_type}."
         )
-        self.memory: tuple[MemoryRow, ...] = memory_rows(scenario, self.plan, build_layers(self.model))
+        layers = build_layers(self.model)
+        self.memory: tuple[MemoryRow, ...] = memory_rows(scenario, self.plan, layers)
+        shapes = [shape for block in layers.blocks for shape in block.shapes]
+        check_compression(scenario, shapes, getattr(torch, self.model.dtype))
 
     async def __call__(self, rank: Rank) -> None:
         replica = _Replica(self, rank)
@@ -263,7 +266,11 @@ class DenseOptimizer:
     def __init__(self, layers: Layers, optimizer: Optimizer) -> None:
         self._parameters = [parameter for block in layers.blocks for parameter in block.parameters]
         self._optimizer = optimizer
-        self._squares = [each.new_zeros(each.shape) for each in self._parameters] if optimizer.kind == "adagrad" else []
+        self._squares = (
+            [each.new_zeros(each.shape, dtype=torch.float32) for each in self._parameters]
+            if optimizer.kind == "adagrad"
+            else []
+        )
         self.first_index: dict[str, int] = {}
         index = 0
         for block in layers.blocks:
@@ -284,8 +291,10 @@ class DenseOptimizer:
         rate = self._optimizer.learning_rate
         for index, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
             if self._squares:
-                square = self._squares[index].addcmul_(gradient, gradient)
-                parameter.addcdiv_(gradient, square.sqrt().add_(ADAGRAD_EPSILON), value=-rate)
+                # In float32: float16 has neither the squares nor the epsilon.
+                wide = gradient.float()
+                square = self._squares[index].addcmul_(wide, wide)
+                parameter.sub_((wide / square.sqrt().add_(ADAGRAD_EPSILON)).to(parameter.dtype), alpha=rate)
             else:
                 parameter.sub_(gradient, alpha=rate)
 

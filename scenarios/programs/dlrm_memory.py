@@ -13,7 +13,7 @@ from scenarios.trace import MemoryRow, PlanRow
 
 _ID_BYTES = 8
 _LENGTH_BYTES = 8
-_ADAGRAD_ROW_BYTES = 4
+_ADAGRAD_BYTES = 4  # a float32 for each element of a dense parameter, or for each row of a table
 
 
 def memory_rows(scenario: Scenario, plan: Sequence[PlanRow], layers: Layers) -> tuple[MemoryRow, ...]:
@@ -36,7 +36,7 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> dict[str,
     for shard in shards:
         pooled_samples = scenario.batch_size if shard.sharding_type == "data_parallel" else samples
         weights += shard.rows * shard.columns * element_bytes
-        state += shard.rows * _ADAGRAD_ROW_BYTES if scenario.model.optimizer.kind == "adagrad" else 0
+        state += shard.rows * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0
         # Ids arrive source-major and are put into key-major order: twice.
         buffers += 2 * (_ID_BYTES * shard.ids_per_step + _LENGTH_BYTES * pooled_samples)
         buffers += 2 * pooled_samples * shard.columns * element_bytes
@@ -48,12 +48,13 @@ def _dense_parts(scenario: Scenario, layers: Layers) -> dict[str, float]:
     assert scenario.model is not None
     dtype = _dtype(scenario)
     shapes = [shape for block in layers.blocks for shape in block.shapes]
-    parameters = sum(block.parameter_count for block in layers.blocks) * dtype.itemsize
+    elements = sum(block.parameter_count for block in layers.blocks)
+    parameters = elements * dtype.itemsize
     kept = sum(block.width_out() for block in layers.blocks) + scenario.model.dense_features
     kept += scenario.model.bottom[-1] + sum(table.dim for table in scenario.model.tables)
     return {
         "dense parameters": parameters,
-        "dense optimizer": parameters if scenario.model.optimizer.kind == "adagrad" else 0,
+        "dense optimizer": elements * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0,
         "dense gradients": parameters,
         "activations": scenario.batch_size * kept * dtype.itemsize,
         **reduction_memory_bytes(shapes, dtype, scenario.buckets, scenario.compression),

@@ -130,9 +130,9 @@ class Rows:
             weight.index_add_(0, ids, rows, alpha=-optimizer.learning_rate)
             return
         unique, inverse = torch.unique(ids, return_inverse=True)
-        total = rows.new_zeros(len(unique), rows.shape[1]).index_add_(0, inverse, rows)
+        total = torch.zeros(len(unique), rows.shape[1], device=rows.device).index_add_(0, inverse, rows.float())
         square = self._square(index)
-        square[unique] += total.float().square().mean(dim=1)
+        square[unique] += total.square().mean(dim=1)
         scale = optimizer.learning_rate / (square[unique].sqrt() + ADAGRAD_EPSILON)
         weight[unique] -= (total * scale[:, None]).to(weight.dtype)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from scenarios.compression.costs import cost
-from scenarios.programs.buckets import GradientReducer, Shape, reduction_memory_bytes
+from scenarios.programs.buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 from scenarios.rank import Kernel, Rank
 from scenarios.scenario import Gradients, Optimizer, Scenario
 from scenarios.trace import MemoryRow, PlanRow
@@ -37,6 +37,7 @@ class PowerSGDProgram:
         self._dtype: torch.dtype = getattr(torch, scenario.gradients.dtype)
         self._work = BackwardWork(scenario.gradients)
         self.memory: tuple[MemoryRow, ...] = self._memory()
+        check_compression(scenario, scenario.gradients.shapes, self._dtype)
 
     async def __call__(self, rank: Rank) -> None:
         reducer = GradientReducer(

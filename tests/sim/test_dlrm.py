@@ -204,6 +204,29 @@ def test_a_model_too_large_for_a_gpu_is_an_error_with_figures() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_half_precision_trains_without_nan(dtype: str, optimizer: str) -> None:
+    """Adagrad's squares and its epsilon are below what float16 has: its state is float32."""
+    made = training(ALL, optimizer=optimizer)
+    assert made.model is not None
+    gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, dtype: 1e14})
+    model = dataclasses.replace(made.model, dtype=dtype, optimizer=Optimizer(kind=optimizer, learning_rate=0.01))  # type: ignore[arg-type]
+    made = dataclasses.replace(made, model=model, cluster=cluster(2, 2, gpu=gpu))
+    found = losses(simulate(made, DlrmProgram(made)))
+    assert found == pytest.approx([0.69] * 3, abs=0.1)
+
+
+def test_a_rank_larger_than_a_bucket_is_the_scenarios_mistake() -> None:
+    compression = Compression(kind="batched_powersgd", start_powerSGD_iter=2, matrix_approximation_rank=50)
+    with pytest.raises(ScenarioError) as caught:
+        build(training(ALL, compression=compression))
+    assert str(caught.value) == (
+        "test.toml: compression.matrix_approximation_rank = 50: expected at most 5,"
+        " the side of the smallest gradient bucket as a square matrix"
+    )
+
+
 def test_blocks_cost_what_their_shapes_say() -> None:
     """A linear layer is 2 * batch * inputs * outputs; a cross layer twice that of its two factors, and 2 a element."""
     cross, dot = Cross("c", 10, 3, "float32"), Dot("d", 4, 5, "float32")

@@ -248,3 +248,41 @@ def test_the_same_run_gives_the_same_spans() -> None:
                 await work
 
     assert play(program).spans == play(program).spans
+
+
+def test_ranks_that_make_different_groups_are_told() -> None:
+    async def program(rank: Rank) -> None:
+        await rank.barrier(rank.new_group([0, 1] if rank.rank == 0 else [1, 0]))
+
+    with pytest.raises(CollectiveError) as caught:
+        play(program, on=cluster(1, 2))
+    assert str(caught.value) == "group group1: one rank made it of ranks [0, 1], another of [1, 0]"
+
+
+@pytest.mark.parametrize("flops", [-1.0, float("nan"), float("inf")])
+def test_a_kernel_of_impossible_size_is_refused(flops: float) -> None:
+    async def program(rank: Rank) -> None:
+        await rank.compute(Kernel(kind="test", flops=flops), int)
+
+    with pytest.raises(ProgramError) as caught:
+        play(program, on=cluster(1, 1))
+    assert str(caught.value) == f"a test kernel has flops = {flops}: expected a finite number of at least 0"
+
+
+def test_what_is_spawned_belongs_to_the_step_in_which_it_was() -> None:
+    async def program(rank: Rank) -> None:
+        side = rank.stream("side")
+
+        async def slow() -> None:
+            for _ in range(3):
+                await side.compute(US, int)
+
+        with rank.step(0):
+            work = side.spawn(slow())
+            await rank.compute(US, int)
+        with rank.step(1):
+            await rank.compute(US, int)
+            await work
+
+    spans = play(program, on=cluster(1, 1)).spans
+    assert [span.step for span in spans if span.stream == "side"] == [0, 0, 0]

@@ -122,3 +122,28 @@ def test_busy_time_counts_while_anything_is_carried() -> None:
     sharing.resolve(0)
     assert len(sharing.finish_due(200)) == 2
     assert (link.busy_ns, link.used) == (200, 200.0)
+
+
+def test_users_that_rounding_hides_still_get_a_rate() -> None:
+    """Uses that differ by 1e34: what is left of a capacity, and how fast it fills, is then lost in rounding."""
+    described = [
+        ({2: 3.3e14, 1: 1.03e15}, 1.0, 1.0),
+        ({1: 7.7e-20}, 1.0, 8.9e-4),
+        ({3: 4.2e7, 2: 1.0, 1: 1497.0}, 1.0, 2339.0),
+        ({1: 3.25e-6}, 1.0, 6.9e-6),
+        ({2: 1.0, 1: 1.0}, 1.0, 7.9e-12),
+    ]
+    _, activities, _ = started(([1e9] * 4, described))
+    rates = max_min_rates(activities)
+    assert set(rates) == set(activities)
+    assert min(rates.values()) > 0
+
+
+def test_what_passes_by_is_carried_and_busies_its_link_no_longer_than_it_takes() -> None:
+    (link,), _, sharing = started(([1e9], [({0: 1.0}, 100.0, 1.0)]))
+    link.pass_by(30, 0)  # beside an activity: no time of its own
+    sharing.resolve(0)
+    sharing.finish_due(100)
+    link.pass_by(30, 200)
+    link.pass_by(30, 210)  # behind the one before it
+    assert (link.used, link.busy_ns) == (190.0, 160.0)
