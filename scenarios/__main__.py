@@ -1,24 +1,38 @@
-"""`python -m scenarios`: check scenario files, list what is ready, and print the schema for editors; runs nothing."""
+"""`python -m scenarios`: check scenario files, list what is ready, and print the schema for editors; runs nothing.
+
+All else is imported inside the commands, so that help is quick and Ctrl-C is quiet while pydantic loads, too.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
-from collections.abc import Sequence
-
-from scenarios.errors import ScenarioError
-from scenarios.load import load, load_profile, report_mistakes
-from scenarios.notes import print_notes
-from scenarios.planner.plan import format_plan, plan_tables
-from scenarios.schema import json_schema, reference
-from scenarios.shelf import library_files, profile_files
-from scenarios.tree import read_toml
-from scenarios.units import format_bytes, format_rate
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code: 0, or 2 when a file has mistakes."""
+    """The exit code: 0; 1 when the output cannot be written; 2 when a file has mistakes; 130 when interrupted."""
+    code = 0
+    try:
+        with _output():
+            code = _run(_parser().parse_args(arguments))
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        if error.filename is not None:  # no output's
+            raise
+        with suppress(OSError):
+            print(f"stdout: {error.strerror}; expected room for the output", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scenarios", description="Scenario files: check, list, describe.")
     commands = parser.add_subparsers(dest="command", required=True)
     checked = commands.add_parser("check", help="say for each file that it is ok, or all that is wrong with it")
@@ -29,7 +43,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("profiles", help="the ready hardware profiles")
     commands.add_parser("schema", help="the JSON Schema, for completion in editors")
     commands.add_parser("keys", help="every key with its meaning, as Markdown")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from scenarios.mistakes import report_mistakes
+
     if options.command == "check":
         return check_files(options.files)
     if options.command == "plan":
@@ -42,6 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def check_files(files: Sequence[str]) -> int:
     """Print `FILE: ok` for each, or its sentences to stderr; 2 if any file has mistakes."""
+    from scenarios.errors import ScenarioError
+    from scenarios.load import load
+    from scenarios.notes import print_notes
+    from scenarios.planner.plan import plan_tables
+
     code = 0
     for file in files:
         try:
@@ -49,16 +73,22 @@ def check_files(files: Sequence[str]) -> int:
             if scenario.model is not None:
                 plan_tables(scenario)  # whether all tables fit together
         except ScenarioError as error:
-            print(*error.sentences, sep="\n", file=sys.stderr)
             code = 2
+            with _output():
+                print(*error.sentences, sep="\n", file=sys.stderr)
         else:
-            print(f"{file}: ok")
-            print_notes(scenario)
+            with _output():  # each on its own, so that all files are checked even when nobody reads on
+                print(f"{file}: ok")
+                print_notes(scenario)
     return code
 
 
 def print_plan(file: str) -> int:
     """Print where a scenario's tables go; 2 if they fit nowhere, or there are none."""
+    from scenarios.errors import ScenarioError
+    from scenarios.load import load, report_mistakes
+    from scenarios.planner.plan import format_plan, plan_tables
+
     with report_mistakes():
         scenario = load(file)
         if scenario.model is None:
@@ -69,6 +99,9 @@ def print_plan(file: str) -> int:
 
 def list_library() -> None:
     """Print each ready scenario: its file, what it runs on, and its description."""
+    from scenarios.load import load
+    from scenarios.shelf import library_files
+
     for path in library_files():
         scenario = load(path)
         cluster = scenario.cluster
@@ -78,6 +111,10 @@ def list_library() -> None:
 
 def list_profiles() -> None:
     """Print each ready profile: its name, its main figures, and its description."""
+    from scenarios.load import load_profile
+    from scenarios.shelf import profile_files
+    from scenarios.units import format_bytes, format_rate
+
     for path in profile_files():
         host = load_profile(path.stem).host
         nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
@@ -88,15 +125,48 @@ def list_profiles() -> None:
 
 def print_schema() -> None:
     """Print the JSON Schema of a scenario file."""
+    from scenarios.schema import json_schema
+
     print(json.dumps(json_schema(), indent=2))
 
 
 def print_keys() -> None:
     """Print the reference of all keys."""
+    from scenarios.schema import reference
+
     print(reference(), end="")
 
 
+@contextmanager
+def _output() -> Iterator[None]:
+    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error."""
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]  # None: closed from the start
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            yield
+        finally:
+            for stream in streams:
+                stream.flush()
+    except OSError as error:
+        for stream in streams:
+            _forget_unwritten(stream)
+        if not isinstance(error, BrokenPipeError):
+            raise
+
+
+def _forget_unwritten(stream: TextIO) -> None:
+    """Where a stream takes no more, let the rest go nowhere: Python would complain a second time at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _description(file: str) -> str:
+    from scenarios.tree import read_toml
+
     return str(read_toml(file).get("description", ""))
 
 

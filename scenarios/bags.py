@@ -1,8 +1,14 @@
-"""Reads a table's ids from a file: a sample a line, ids separated by spaces, an empty line for an empty bag."""
+"""Reads a table's ids from a file: a sample a line, ids separated by spaces, an empty line for an empty bag.
+
+Only a newline ends a line, and only ASCII's white space separates ids.
+"""
 
 from __future__ import annotations
 
+import codecs
 from pathlib import Path
+
+from scenarios.mistakes import path_text, toml_text
 
 
 def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
@@ -12,26 +18,36 @@ def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
         ValueError: what was expected instead, as a phrase: of a file that is not there, a line that is no list of ids,
             an id outside, or a file without any id.
     """
-    try:
-        lines = path.read_bytes().decode().splitlines()
-    except OSError:
-        raise ValueError(f"{path} to be a file") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} to be UTF-8 text") from None
     wanted = "ids of at least 0" if rows is None else f"ids from 0 to {rows - 1}"
     bags = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_lines(path), start=1):
         words = line.split()
         wrong = next((word for word in words if not _is_id(word, rows)), None)
         if wrong is not None:
-            raise ValueError(f"{wanted}, separated by spaces, but line {number} has '{wrong}'")
+            raise ValueError(f"{wanted}, separated by spaces, but line {number} has {toml_text(wrong.decode())}")
         bags.append([int(word) for word in words])
     if not any(bags):
         raise ValueError("at least one id")
     return bags
 
 
-def _is_id(word: str, rows: int | None) -> bool:
-    if not (word.isascii() and word.isdigit() and len(word) < 20):
+def _lines(path: Path) -> list[bytes]:
+    """As bytes, which split and count as digits what ASCII does."""
+    try:
+        if not path.is_file():  # neither a folder nor a pipe, whose end may never come
+            raise ValueError(f"{path_text(path)} to be a file")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path_text(path)} to be a file that can be read: {error.strerror}") from None
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path_text(path)} to be UTF-8 text") from None
+    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _is_id(word: bytes, rows: int | None) -> bool:
+    if not (word.isdigit() and len(word) < 20):
         return False
     return rows is None or int(word) < rows

@@ -5,6 +5,7 @@ Each check looks only at values that are sound, so that one mistake does not bri
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from scenarios.document import (
@@ -23,6 +24,7 @@ from scenarios.mistakes import Mistakes
 from scenarios.model_checks import check_model, check_sharding_types
 from scenarios.schema import expected
 from scenarios.tree import KeyPath
+from scenarios.values import BYTES_BELOW, MOST_GPUS
 
 ELEMENT_BYTES = {
     **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
@@ -104,6 +106,10 @@ def _check_run(run: RunSection, document: Document, look: Look) -> None:
 
 def _check_cluster(cluster: ClusterSection, look: Look) -> None:
     look.need(("cluster",), cluster, "hosts", "gpus_per_host", "cores", "host_memory", "gpu", "inside", "nic")
+    hosts, gpus = cluster.hosts, cluster.gpus_per_host
+    if hosts is not None and gpus is not None and hosts * gpus > MOST_GPUS:
+        reason = f"because gpus_per_host = {gpus} and no more than {MOST_GPUS} GPUs in all are supported"
+        look.mistakes.add(("cluster", "hosts"), f"at most {MOST_GPUS // gpus}, {reason}")
     gpu = cluster.gpu
     look.need(("cluster", "gpu"), gpu, "kind", "memory", "memory_rate", "flops")
     look.need(("cluster", "gpu", "flops"), gpu.flops if gpu else None, "float32")
@@ -180,3 +186,8 @@ def _check_gradients(gradients: GradientsSection, look: Look) -> None:
         look.refuse(path, gradients, ("shapes",), f"with model = '{gradients.model}'")
     if gradients.shapes is not None and not gradients.shapes:
         look.mistakes.add((*path, "shapes"), "at least one shape")
+    dtype = gradients.dtype or "float32"
+    elements = sum(map(math.prod, gradients.shapes or []))
+    if look.mistakes.sound((*path, "dtype")) and elements * ELEMENT_BYTES[dtype] >= BYTES_BELOW:
+        most = BYTES_BELOW // ELEMENT_BYTES[dtype]
+        look.mistakes.add((*path, "shapes"), f"fewer than {most} elements of {dtype} in all")

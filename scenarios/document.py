@@ -6,7 +6,7 @@ descriptions are what editors show and what `docs/scenario.md` prints.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, model_validator
 
@@ -16,21 +16,30 @@ from scenarios.values import (
     Count,
     CountOrZero,
     Duration,
+    Efficient,
+    Exponent,
     File,
     FlopRate,
     Flops,
     IdsCount,
+    IdsMean,
     Latency,
+    LearningRate,
+    Machines,
     Name,
     NotNegative,
+    Payload,
     Positive,
     Profile,
     Rate,
+    Repeats,
     Reserve,
-    Share,
+    Seed32,
     Size,
+    Skew,
     Text,
     Uniform,
+    Width,
 )
 
 ElementType = Literal[
@@ -70,9 +79,9 @@ class Section(BaseModel):
 class RunSection(Section):
     """How the steps are played."""
 
-    steps: Count | None = about("Training steps to play. Default 3.")
+    steps: Repeats | None = about("Training steps to play. Default 3.")
     seed: CountOrZero | None = about("Seed of ids, splits and initial weights. Default 0.")
-    batch_size: Count | None = about("Samples a rank and step; required by program 'dlrm', of no use to others.")
+    batch_size: Repeats | None = about("Samples a rank and step; required by program 'dlrm', of no use to others.")
     payload: Literal["values", "sizes"] | None = about(
         "'values' moves and computes true tensors, 'sizes' only their shapes. Default 'sizes'."
     )
@@ -88,15 +97,15 @@ class RunSection(Section):
 class Efficiency(Section):
     """The share of the peak rates that each kind of kernel reaches; 'default' is for those not listed."""
 
-    gemm: Share | None = about("Matrix multiplications. Default: that of 'default'.")
-    embedding_lookup: Share | None = about("Gathering and pooling embedding rows. Default: that of 'default'.")
-    embedding_update: Share | None = about("Scattering gradients into embedding rows. Default: that of 'default'.")
-    bucketize: Share | None = about("Sorting ids into the buckets of their shards. Default: that of 'default'.")
-    permute: Share | None = about("Reordering jagged features. Default: that of 'default'.")
-    elementwise: Share | None = about("Activations, sums and copies. Default: that of 'default'.")
-    qr: Share | None = about("Orthogonalizing in PowerSGD. Default: that of 'default'.")
-    optimizer: Share | None = about("Updating dense parameters. Default: that of 'default'.")
-    default: Share | None = about("Every kind of kernel that is not listed. Default 1.")
+    gemm: Efficient | None = about("Matrix multiplications. Default: that of 'default'.")
+    embedding_lookup: Efficient | None = about("Gathering and pooling embedding rows. Default: that of 'default'.")
+    embedding_update: Efficient | None = about("Scattering gradients into embedding rows. Default: that of 'default'.")
+    bucketize: Efficient | None = about("Sorting ids into the buckets of their shards. Default: that of 'default'.")
+    permute: Efficient | None = about("Reordering jagged features. Default: that of 'default'.")
+    elementwise: Efficient | None = about("Activations, sums and copies. Default: that of 'default'.")
+    qr: Efficient | None = about("Orthogonalizing in PowerSGD. Default: that of 'default'.")
+    optimizer: Efficient | None = about("Updating dense parameters. Default: that of 'default'.")
+    default: Efficient | None = about("Every kind of kernel that is not listed. Default 1.")
 
 
 class FlopRates(Section):
@@ -141,7 +150,7 @@ class NicSection(Section):
     """The host's network interfaces."""
 
     per: Literal["gpu", "host"] | None = about("'gpu': one for each GPU; 'host': `count` for all of them. Required.")
-    count: Count | None = about("Interfaces a host; required with per = 'host', else one for each GPU.")
+    count: Machines | None = about("Interfaces a host; required with per = 'host', else one for each GPU.")
     rate: Rate | None = about("Rate of one interface in each direction, such as '400 Gbit/s'. Required.")
     latency: Latency | None = about("What crossing one interface takes, such as '1 us'. Required.")
 
@@ -153,7 +162,9 @@ class NetworkSection(Section):
         "'non_blocking': one ideal switch; 'leaf_spine': uplinks may be too narrow. Default 'non_blocking'."
     )
     latency: Latency | None = about("What crossing one switch takes. Default '0 ns'.")
-    hosts_per_leaf: Count | None = about("Hosts on one leaf; the last leaf may have fewer. Required by 'leaf_spine'.")
+    hosts_per_leaf: Machines | None = about(
+        "Hosts on one leaf; the last leaf may have fewer. Required by 'leaf_spine'."
+    )
     oversubscription: AtLeastOne | None = about(
         "A leaf's host rates over its uplink rates; 1 is enough for all. Only for 'leaf_spine'. Default 1."
     )
@@ -163,11 +174,11 @@ class ClusterSection(Section):
     """Hosts that are alike."""
 
     profile: Profile | None = about("A ready profile by name, or a path that ends in .toml. Default: none.")
-    hosts: Count | None = about("How many machines. Required.")
-    gpus_per_host: Count | None = about("GPUs, and thus ranks, on each. Required.")
-    cores: Count | None = about("CPU cores of one host. Required.")
+    hosts: Machines | None = about("How many machines. Required.")
+    gpus_per_host: Machines | None = about("GPUs, and thus ranks, on each. Required.")
+    cores: Machines | None = about("CPU cores of one host. Required.")
     host_memory: Size | None = about("Memory of one host, such as '2 TiB'. Required.")
-    payload_share: Share | None = about("The part of a network link's rate that headers leave to payload. Default 1.")
+    payload_share: Payload | None = about("The part of a network link's rate that headers leave to payload. Default 1.")
     gpu: GpuSection | None = about("The accelerator. Required.")
     inside: InsideSection | None = about("Links between the GPUs of a host. Required.")
     nic: NicSection | None = about("The host's network interfaces. Required.")
@@ -177,13 +188,13 @@ class ClusterSection(Section):
 class MeanIds(Section):
     """A random number of ids a sample."""
 
-    mean: Positive | None = about("The mean of a Poisson distribution. Required.")
+    mean: IdsMean | None = about("The mean of a Poisson distribution. Required.")
 
 
 class ZipfIds(Section):
     """Ids of which some are much more frequent than others."""
 
-    zipf: Positive | None = about("Exponent: the k-th most frequent row has a weight of k ** -zipf. Required.")
+    zipf: Exponent | None = about("Exponent: the k-th most frequent row has a weight of k ** -zipf. Required.")
     order: Literal["shuffled", "by_frequency"] | None = about(
         "Whether frequent rows lie anywhere or first. Default 'shuffled'."
     )
@@ -196,21 +207,21 @@ class FileIds(Section):
 
 
 def _tag_ids_per_sample(value: object) -> str:
-    return "<table>" if isinstance(value, dict) else "<number>"
+    return "table" if isinstance(value, dict) else "number"
 
 
 def _tag_ids(value: object) -> str:
     if not isinstance(value, dict):
-        return "<word>"
-    return "<file>" if "file" in value and "zipf" not in value else "<zipf>"
+        return "word"
+    return "file" if "file" in value and "zipf" not in value else "zipf"
 
 
-# The tags stand in angle brackets, so that `mistakes` can tell them from keys.
+TAGGED = ("ids_per_sample", "ids")  # keys of a table, behind which pydantic's places have a tag; any other has none
 IdsPerSample = Annotated[
-    Annotated[IdsCount, Tag("<number>")] | Annotated[MeanIds, Tag("<table>")], Discriminator(_tag_ids_per_sample)
+    Annotated[IdsCount, Tag("number")] | Annotated[MeanIds, Tag("table")], Discriminator(_tag_ids_per_sample)
 ]
 IdsKind = Annotated[
-    Annotated[Uniform, Tag("<word>")] | Annotated[ZipfIds, Tag("<zipf>")] | Annotated[FileIds, Tag("<file>")],
+    Annotated[Uniform, Tag("word")] | Annotated[ZipfIds, Tag("zipf")] | Annotated[FileIds, Tag("file")],
     Discriminator(_tag_ids),
 ]
 
@@ -220,7 +231,7 @@ class TableSection(Section):
 
     name: Name | None = about("Its name, unlike all others. Required.")
     rows: Count | None = about("Number of ids that it knows. Required.")
-    dim: Count | None = about("Elements a row. Default: model.embedding_dim.")
+    dim: Width | None = about("Elements a row. Default: model.embedding_dim.")
     ids_per_sample: IdsPerSample | None = about(
         "Ids in a sample's bag: always 3, or {mean = 2.5} for a Poisson distribution. Required, unless from a file."
     )
@@ -236,27 +247,27 @@ class InteractionSection(Section):
     kind: Literal["cat", "dot", "dcn"] | None = about(
         "'cat': side by side; 'dot': all pairs' dot products; 'dcn': cross layers, as in DLRM-DCNv2. Required."
     )
-    layers: Count | None = about("Cross layers; required by 'dcn', of no use to others.")
-    low_rank: Count | None = about("Rank of a cross layer's matrices; required by 'dcn', of no use to others.")
+    layers: Width | None = about("Cross layers; required by 'dcn', of no use to others.")
+    low_rank: Width | None = about("Rank of a cross layer's matrices; required by 'dcn', of no use to others.")
 
 
 class OptimizerSection(Section):
     """How parameters are updated."""
 
     kind: Literal["sgd", "adagrad"] | None = about("'adagrad' keeps one float32 a row of each table. Default 'sgd'.")
-    learning_rate: Positive | None = about("Learning rate. Default 0.01.")
+    learning_rate: LearningRate | None = about("Learning rate. Default 0.01.")
 
 
 class ModelSection(Section):
     """The recommender, for program 'dlrm'."""
 
-    dense_features: Count | None = about("Numbers a sample that enter the bottom layers. Required.")
-    bottom: list[Count] | None = about("Widths of the layers over the dense features. Required.")
-    top: list[Count] | None = about("Widths of the layers over the interaction; the last is 1. Required.")
+    dense_features: Width | None = about("Numbers a sample that enter the bottom layers. Required.")
+    bottom: list[Width] | None = about("Widths of the layers over the dense features. Required.")
+    top: list[Width] | None = about("Widths of the layers over the interaction; the last is 1. Required.")
     interaction: InteractionSection | None = about("How dense and sparse features meet. Required.")
     dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of weights and arithmetic. Default 'float32'.")
     optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")
-    embedding_dim: Count | None = about("Elements a row of the tables that do not say. Default: none.")
+    embedding_dim: Width | None = about("Elements a row of the tables that do not say. Default: none.")
     tables: list[TableSection] | None = about("The embedding tables. Required.")
 
 
@@ -284,7 +295,7 @@ class CompressionSection(Section):
     kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] | None = about(
         "'none' leaves the other options without effect. Default 'none'."
     )
-    matrix_approximation_rank: Count | None = about("Rank of the approximation. Default 1.")
+    matrix_approximation_rank: Width | None = about("Rank of the approximation. Default 1.")
     start_powerSGD_iter: CountOrZero | None = about(  # noqa: N815 - PowerSGDState's own name
         "Steps of plain all-reduce before; at least 2 with error feedback or warm start. Default 1000."
     )
@@ -292,7 +303,7 @@ class CompressionSection(Section):
     use_error_feedback: bool | None = about("Whether what was lost is added to the next gradient. Default true.")
     warm_start: bool | None = about("Whether the last step's Q is the next one's start. Default true.")
     orthogonalization_epsilon: NotNegative | None = about("Added to norms to keep them from zero. Default 0.")
-    random_seed: CountOrZero | None = about("Of the initial Q, alike on all ranks. Default 0.")
+    random_seed: Seed32 | None = about("Of the initial Q, alike on all ranks. Default 0.")
     compression_stats_logging_frequency: Count | None = about("Steps between two statistics. Default 10000.")
     batch_tensors_with_same_shape: bool | None = about(
         "Whether alike layers are orthogonalized at once. Default false."
@@ -304,7 +315,7 @@ class ExchangeSection(Section):
 
     size: Size | None = about("What one rank sends in all, such as '64 MiB'. Required.")
     splits: Literal["even", "random"] | None = about("Alike for all peers, or drawn anew each step. Default 'even'.")
-    skew: NotNegative | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
+    skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
     dtype: ElementType | None = about("Of the elements. Default 'float32'.")
 
 
@@ -334,6 +345,3 @@ class Document(Section):
     compression: CompressionSection | None = about("How gradients are compressed. Default: not at all.")
     exchange: ExchangeSection | None = about("The exchange. Required by program 'all_to_all'.")
     gradients: GradientsSection | None = about("The gradients. Required by program 'powersgd'.")
-
-
-SHARDING_TYPES: tuple[ShardingType, ...] = get_args(ShardingType)

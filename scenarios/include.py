@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scenarios.mistakes import Mistakes, key_text, toml_text
+from scenarios.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.shelf import profile_file, profile_names
-from scenarios.tree import KeyPath, Tree, read_toml
+from scenarios.tree import TOO_DEEP, KeyPath, Tree, read_toml, too_deep
 
 PROFILE_KEYS = ("description", "cluster")
+LONGEST_CHAIN = 64  # files, each included by the one before
 
 
 def read_tree(file: str) -> Mistakes:
@@ -32,7 +33,7 @@ def read_profile_tree(name: str) -> Mistakes:
     mistakes = Mistakes(Tree(root=name))
     file = name if name.endswith(".toml") else profile_file(name)
     if file is None:
-        mistakes.unreadable(f"profile = {toml_text(name)}: expected {_named()}")
+        mistakes.unusable(f"profile = {toml_text(name)}: expected {_named()}")
     else:
         _Reader(mistakes=mistakes, in_profile=True).read(file)
     return mistakes
@@ -43,13 +44,18 @@ class _Reader:
     mistakes: Mistakes
     in_profile: bool = False
     chain: list[str] = field(default_factory=list)  # the files that are being read, each included by the one before
+    done: set[str] = field(default_factory=set)  # all that were read: laid under once more, they would change nothing
 
     def read(self, file: str) -> None:
         """Lay a file, then what it includes, under what is there."""
+        self.done.add(os.path.abspath(file))
         try:
             values = read_toml(file)
         except ValueError as error:
-            self.mistakes.unreadable(str(error))
+            self._give_up(str(error))
+            return
+        if (key := too_deep(values)) is not None:
+            self._give_up(f"{_shown(file)}: {key_text((key,))}: {TOO_DEEP}")
             return
         included = values.pop("include", [])
         if self.in_profile:
@@ -62,17 +68,30 @@ class _Reader:
     def read_profile(self) -> None:
         """Lay the cluster's profile under everything, by its name or its path."""
         cluster = self.mistakes.tree.values.get("cluster")
-        name = cluster.get("profile") if isinstance(cluster, dict) else None
-        if not isinstance(name, str):
+        if not isinstance(cluster, dict) or "profile" not in cluster:
             return
-        origin = self.mistakes.tree.origin(("cluster", "profile"))
-        file = os.path.join(os.path.dirname(origin), name) if name.endswith(".toml") else profile_file(name)
-        if file is None or not os.path.isfile(file):
-            self.mistakes.tree.complete = False
-            self.mistakes.add(("cluster", "profile"), f"{file} to be a file" if file else _named())
+        file = self._profile_file(cluster["profile"])
+        if file is None:
+            self.mistakes.tree.lost.append(("cluster",))
             return
         self.in_profile = True
-        self.read(os.path.normpath(file))
+        self.done.clear()  # what is laid under as a profile is checked as one
+        self.read(file)
+
+    def _profile_file(self, name: object) -> str | None:
+        """Where the profile of that name is; None if the name is of no use, which then is a mistake."""
+        path = ("cluster", "profile")
+        if not isinstance(name, str) or not name.strip():
+            return None  # `document` says so
+        origin = self.mistakes.tree.origin(path)
+        file = os.path.join(os.path.dirname(origin), name) if name.endswith(".toml") else profile_file(name)
+        if file is None or not os.path.isfile(file):
+            self.mistakes.add(path, f"{path_text(file)} to be a file" if file else _named())
+            return None
+        if os.path.samefile(file, origin):
+            self.mistakes.add(path, "a file other than this one")
+            return None
+        return os.path.normpath(file)
 
     def _read_included(self, file: str, included: object) -> None:
         single = not isinstance(included, list)
@@ -87,25 +106,33 @@ class _Reader:
         if not isinstance(name, str):
             self._complain(file, path, name, "a path relative to this file")
         elif not os.path.isfile(target):
-            self._complain(file, path, name, f"{target} to be a file")
+            self._complain(file, path, name, f"{path_text(target)} to be a file")
         elif any(os.path.samefile(target, seen) for seen in self.chain):
             self._complain(file, path, name, f"no cycle, but {' includes '.join(map(_shown, chain))}")
-        else:
+        elif len(chain) > LONGEST_CHAIN:
+            self._complain(file, path, name, f"at most {LONGEST_CHAIN} files, each included by the one before")
+        elif os.path.abspath(target) not in self.done:
             self.read(target)
 
     def _complain(self, file: str, path: KeyPath, value: object, expected: str) -> None:
-        self.mistakes.unreadable(f"{_shown(file)}: {key_text(path)} = {toml_text(value)}: expected {expected}")
+        self._give_up(f"{_shown(file)}: {key_text(path)} = {toml_text(value)}: expected {expected}")
+
+    def _give_up(self, sentence: str) -> None:
+        """Say that a file is of no use. A profile can supply the cluster only, any other file everything."""
+        self.mistakes.unusable(sentence, lost=("cluster",) if self.in_profile else ())
 
     def _check_profile(self, values: dict[str, Any], file: str) -> None:
         for key in [key for key in values if key not in PROFILE_KEYS]:
             known = ", ".join(PROFILE_KEYS)
             text = toml_text(values.pop(key))
-            self.mistakes.say(f"{_shown(file)}: {key_text((key,))} = {text}: unknown key; expected one of {known}")
+            self._give_up(f"{_shown(file)}: {key_text((key,))} = {text}: unknown key; expected one of {known}")
         values.pop("description", None)  # the profile's, not the scenario's
-        cluster = values.get("cluster")
-        if isinstance(cluster, dict) and "profile" in cluster:
+        cluster = values.get("cluster", {})
+        if not isinstance(cluster, dict):
+            self._give_up(f"{_shown(file)}: cluster = {toml_text(values.pop('cluster'))}: expected a table")
+        elif "profile" in cluster:
             text = toml_text(cluster.pop("profile"))
-            self.mistakes.say(f"{_shown(file)}: cluster.profile = {text}: expected no profile within a profile")
+            self._give_up(f"{_shown(file)}: cluster.profile = {text}: expected no profile within a profile")
 
 
 def _named() -> str:

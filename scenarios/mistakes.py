@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from scenarios.tree import KeyPath, Tree
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST = 60  # characters of a value in a sentence
+_LONGEST_DECIMAL = 1000  # bits of an integer: Python refuses to write very long ones as decimals
 
 
 class Mistakes:
@@ -26,12 +28,13 @@ class Mistakes:
         self._unknown: list[KeyPath] = []
 
     def say(self, sentence: str) -> None:
-        """A mistake that is no value of the tree; these come first."""
-        self._first.append(sentence)
+        """A mistake that is no value of the tree; these come first, each once."""
+        if sentence not in self._first:
+            self._first.append(sentence)
 
-    def unreadable(self, sentence: str) -> None:
-        """A file that cannot be read; from now on, nothing counts as missing."""
-        self.tree.complete = False
+    def unusable(self, sentence: str, lost: KeyPath = ()) -> None:
+        """A file that is of no use; from now on, nothing in the table at `lost` counts as missing."""
+        self.tree.lost.append(lost)
         self.say(sentence)
 
     def add(self, path: KeyPath, expected: str) -> None:
@@ -50,7 +53,7 @@ class Mistakes:
             above = self.tree.at(path[:-1])
         except (LookupError, TypeError):
             return
-        if isinstance(above, dict) and path[-1] not in above and self.tree.complete and not self._misspelt(path):
+        if isinstance(above, dict) and path[-1] not in above and self.tree.is_whole(path) and not self._misspelt(path):
             self._note(path, f"{self._place(path)}: missing; expected {expected}")
 
     def sound(self, *paths: KeyPath) -> bool:
@@ -100,7 +103,16 @@ def key_text(path: KeyPath) -> str:
 
 def toml_text(value: object) -> str:
     """A value much as TOML writes it, shortened to one readable piece."""
-    text = _toml(value)
+    return _short(_toml(value))
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A file's path as it is, or quoted when it has what cannot be printed, such as a line's end."""
+    text = os.fspath(path)
+    return text if text.isprintable() else repr(text)
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -111,8 +123,10 @@ def _toml(value: object) -> str:
         return "{" + ", ".join(f"{_key(str(key))} = {_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, int) and value.bit_length() > _LONGEST_DECIMAL:
+        return hex(value)
     return repr(value) if isinstance(value, str) else str(value)
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else repr(key)
+    return _short(key if _BARE.fullmatch(key) else repr(key))

@@ -22,6 +22,7 @@ from scenarios.scenario import Planner, ShardingType
 from scenarios.schema import expected
 from scenarios.tree import KeyPath
 from scenarios.units import format_bytes
+from scenarios.values import BYTES_BELOW
 
 DEFAULT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise", "data_parallel")
 WIDEST_FIRST = ("cluster", "host", "GPU")
@@ -111,7 +112,7 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, mistak
 def _check_ids(table: TableSection, path: KeyPath, mistakes: Mistakes) -> None:
     if isinstance(table.ids_per_sample, MeanIds) and table.ids_per_sample.mean is None:
         mistakes.missing((*path, "ids_per_sample", "mean"), expected(MeanIds, "mean"))
-    if isinstance(table.ids, ZipfIds) and table.ids.zipf is None:
+    if isinstance(table.ids, ZipfIds) and table.ids.zipf is None and not _names_file(mistakes, (*path, "ids")):
         mistakes.missing((*path, "ids", "zipf"), expected(ZipfIds, "zipf"))
     if not isinstance(table.ids, FileIds):
         if table.ids_per_sample is None and mistakes.sound((*path, "ids")):
@@ -127,6 +128,12 @@ def _check_ids(table: TableSection, path: KeyPath, mistakes: Mistakes) -> None:
             mistakes.add(key, str(error))
 
 
+def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:
+    """Whether the table has a `file` after all, left out of the document because it is wrong."""
+    ids = mistakes.tree.at(path)
+    return isinstance(ids, dict) and "file" in ids
+
+
 def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
     """The widest of the table's sharding types must have room for its weights at least."""
     assert document.model is not None
@@ -136,10 +143,13 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
     widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
     room = _room_bytes(widest, document)
     dim = table_dim(table, document.model)
-    if not settled or room is None or dim is None or table.rows is None:
+    if not settled or dim is None or table.rows is None:
         return
     row_bytes = dim * (4 if document.model.dtype in (None, "float32") else 2)
-    if table.rows * row_bytes > room:
+    if table.rows * row_bytes >= BYTES_BELOW:
+        rows = (BYTES_BELOW - 1) // row_bytes
+        mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")
+    elif room is not None and table.rows * row_bytes > room:
         most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
         place = f"in the {format_bytes(room)} that one {widest} has for tables"
         mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")

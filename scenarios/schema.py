@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
-from scenarios.document import Document, Section
+from scenarios.document import TAGGED, Document, Section
 from scenarios.mistakes import Mistakes
 from scenarios.tree import KeyPath
 
@@ -26,9 +26,11 @@ def read_document(mistakes: Mistakes) -> Document:
     for error in found if isinstance(found, list) else []:
         _name(mistakes, error, values, sections)
     while isinstance(found, list):
-        for error in found:
-            _leave_out(values, _path(error))
+        places = [_path(error) for error in found]
+        for place in places:
+            _leave_out(values, place)
         found = _errors(values, {})
+        assert isinstance(found, Document) or places[0] not in map(_path, found), "what is left out is wrong no more"
     return found
 
 
@@ -104,7 +106,10 @@ def _phrase(error: ErrorDetails) -> str:
 
 
 def _path(error: ErrorDetails) -> KeyPath:
-    return tuple(key for key in error["loc"] if not str(key).startswith("<"))
+    """Where the value stands: without the tag that tells which of its key's types was tried."""
+    place = error["loc"]
+    is_tagged = place[:2] == ("model", "tables") and len(place) > 4 and place[3] in TAGGED
+    return (*place[:4], *place[5:]) if is_tagged else place
 
 
 def _leave_out(values: dict[str, Any], path: KeyPath) -> None:

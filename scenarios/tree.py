@@ -6,26 +6,32 @@ kept as it is. So the keys stay in the order in which a reader of the first file
 
 from __future__ import annotations
 
+import re
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 KeyPath = tuple[str | int, ...]
 
+DEEPEST = 32  # far more than any scenario needs, and far less than what Python's stack holds
+TOO_DEEP = f"expected tables and arrays nested at most {DEEPEST} deep"
+
 
 @dataclass(slots=True, kw_only=True)
 class Tree:
     """`origins` holds the file of each subtree's root that a file brought; what lies below has the same origin.
 
-    `complete` is false when a file could not be read, so that nobody calls its keys missing.
+    `lost` holds the tables of which a part is lost with a file that is of no use, so that nobody calls its keys
+    missing; () is the whole tree.
     """
 
     root: str
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
-    complete: bool = True
+    lost: list[KeyPath] = field(default_factory=list)
 
     def lay_under(self, values: Mapping[str, Any], file: str) -> None:
         """Add what is not there yet."""
@@ -51,6 +57,10 @@ class Tree:
         for key in path:
             value = value[key]
         return value
+
+    def is_whole(self, path: KeyPath) -> bool:
+        """Whether what is absent at `path` stood in no lost file either."""
+        return not any(path[: len(above)] == above for above in self.lost)
 
     def position(self, path: KeyPath) -> tuple[int, ...]:
         """A sort key: the order of the file, with what is absent at the end of its table."""
@@ -84,18 +94,51 @@ def read_toml(file: str) -> dict[str, Any]:
         ValueError: `FILE: what is wrong`, for a file that cannot be read or that is no TOML.
     """
     try:
-        return tomllib.loads(Path(file).read_bytes().decode())
+        text = Path(file).read_bytes().decode().removeprefix("\ufeff")  # a byte order mark, as Windows writes it
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file; expected a scenario in TOML") from None
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror}; expected a scenario in TOML") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: byte {error.start}: expected UTF-8 text") from None
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file}: {_place(str(error))}") from None
+    except ValueError:
+        raise ValueError(f"{file}: {_long_number(text)}") from None
+    except RecursionError:
+        raise ValueError(f"{file}: {TOO_DEEP}") from None
+
+
+def too_deep(values: Mapping[str, Any]) -> str | None:
+    """The first key whose value is nested deeper than `DEEPEST`; all that goes through a tree may go by recursion."""
+    for key, value in values.items():
+        level: list[Any] = [value]
+        for _ in range(DEEPEST):
+            level = [inner for outer in level for inner in _inner(outer)]
+        if level:
+            return key
+    return None
+
+
+def _inner(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _place(message: str) -> str:
     """tomllib's `What (at line 3, column 5)` with the place first."""
     what, _, place = message.rpartition(" (at ")
     return f"{place.rstrip(')')}: expected valid TOML, found: {what}"
+
+
+def _long_number(text: str) -> str:
+    """What tomllib passes on from Python without its place."""
+    found = re.search(rf"[0-9](?:_?[0-9]){{{sys.get_int_max_str_digits()},}}", text)
+    if found is None:
+        return "expected valid TOML"
+    line, column = text.count("\n", 0, found.start()) + 1, found.start() - text.rfind("\n", 0, found.start())
+    digits = len(found[0].replace("_", ""))
+    return f"line {line}, column {column}: expected valid TOML, found: A number of {digits} digits"

@@ -17,6 +17,9 @@ from scenarios import units
 from scenarios.units import Quantity
 
 _MOST = 2**63 - 1  # TOML promises no larger integers, and neither do seeds and tensors
+MOST_GPUS = 2**20  # of a cluster, and of whatever else is counted by machine
+MOST_IDS = 10**6  # of one sample and table
+BYTES_BELOW = 2**60  # of anything, so that sums and counts of bits still fit 64 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared by identity: typing hashes it
@@ -41,37 +44,47 @@ class Accept:
             raise PydanticCustomError("expected", "{phrase}", {"phrase": phrase or self.expected}) from None
 
 
-def _whole(least: int, alternative: str = "") -> Accept:
+def _whole(least: int, most: int = _MOST, alternative: str = "") -> Accept:
     def read(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
-            raise ValueError(f"a whole number of at most {_MOST}" if isinstance(value, int) and value > _MOST else "")
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError
+        if value > most:
+            raise ValueError(f"a whole number of at most {most}")
         return value
 
     expected = f"a whole number of at least {least}{alternative}"
-    return Accept(expected=expected, read=read, json_schema={"type": "integer", "minimum": least})
+    limits = {"minimum": least} if most == _MOST else {"minimum": least, "maximum": most}
+    return Accept(expected=expected, read=read, json_schema={"type": "integer", **limits})
 
 
-def _number(expected: str, fits: Callable[[float], bool]) -> Accept:
+def _number(expected: str, fits: Callable[[float], bool], most: float = math.inf) -> Accept:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError
         number = float(value)
         if not math.isfinite(number) or not fits(number):
             raise ValueError
+        if number > most:
+            raise ValueError(f"a number of at most {most}")
         return number
 
-    return Accept(expected=expected, read=read, json_schema={"type": "number"})
+    limit = {"maximum": most} if math.isfinite(most) else {}
+    return Accept(expected=expected, read=read, json_schema={"type": "number", **limit})
 
 
-def _quantity(kind: Quantity, parse: Callable[[str], float], *, positive: bool = True) -> Accept:
-    above = f"{kind.noun} above zero, such as '{kind.example}'" if positive else f"{kind.noun} of at least zero"
+def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most: str = "", below: str = "") -> Accept:
+    """The bounds are quantities, too; they are parsed late, because pint takes long to import."""
 
     def read(value: object) -> float:
         if not isinstance(value, str):
             raise ValueError
         number = parse(value)
-        if number < 0 or (positive and number == 0):
-            raise ValueError(above)
+        if number < parse(least):
+            raise ValueError(f"{kind.noun} of at least {least}")
+        if most and number > parse(most):
+            raise ValueError(f"{kind.noun} of at most {most}")
+        if below and number >= parse(below):
+            raise ValueError(f"{kind.noun} below {below}")
         return number
 
     return Accept(expected=kind.expected, read=read, json_schema={"type": "string", "examples": [kind.example]})
@@ -88,18 +101,27 @@ def _text(expected: str, fits: Callable[[str], bool]) -> Accept:
 
 Count = Annotated[int, _whole(1)]
 CountOrZero = Annotated[int, _whole(0)]
-IdsCount = Annotated[int, _whole(1, " or a table such as {mean = 2.5}")]
-Share = Annotated[float, _number("a share above 0 and at most 1", lambda value: 0 < value <= 1)]
+Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
+Machines = Annotated[int, _whole(1, MOST_GPUS)]
+Width = Annotated[int, _whole(1, 10**6)]  # so that no matrix comes near 2**63 bytes
+Seed32 = Annotated[int, _whole(0, 2**32 - 1)]  # all that numpy's RandomState takes
+IdsCount = Annotated[int, _whole(1, MOST_IDS, " or a table such as {mean = 2.5}")]
+IdsMean = Annotated[float, _number("a number above 0", lambda value: value > 0, MOST_IDS)]
+Exponent = Annotated[float, _number("a number above 0", lambda value: value > 0, 100)]
+Skew = Annotated[float, _number("a number of at least 0", lambda value: value >= 0, 100)]
+LearningRate = Annotated[float, _number("a number above 0", lambda value: value > 0, 10**6)]
+Efficient = Annotated[float, _number("a share from 0.000001 to 1", lambda value: 1e-6 <= value <= 1)]
+Payload = Annotated[float, _number("a share from 0.01 to 1", lambda value: 0.01 <= value <= 1)]
 Reserve = Annotated[float, _number("a share from 0 to below 1", lambda value: 0 <= value < 1)]
 Positive = Annotated[float, _number("a number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, _number("a number of at least 0", lambda value: value >= 0)]
-AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1)]
-Rate = Annotated[float, _quantity(units.RATE, units.parse_rate)]
-Size = Annotated[int, _quantity(units.SIZE, units.parse_size)]
-Latency = Annotated[int, _quantity(units.TIME, units.parse_time, positive=False)]
-Duration = Annotated[int, _quantity(units.TIME, units.parse_time)]
-FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate)]
-Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, positive=False)]
+AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1, 10**6)]
+Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 B/s", most="1 EB/s")]
+Size = Annotated[int, _quantity(units.SIZE, units.parse_size, "1 B", below="1024 PiB")]  # BYTES_BELOW
+Latency = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1 h")]
+Duration = Annotated[int, _quantity(units.TIME, units.parse_time, "1 ns", most="1000 h")]
+FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1 FLOP/s", most="1 EFLOP/s")]
+Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, "0 FLOP", most="1000 EFLOP")]
 Name = Annotated[str, _text("a name without '/'", lambda value: bool(value.strip()) and "/" not in value)]
 File = Annotated[str, _text("a path relative to this file", lambda value: bool(value.strip()))]
 Profile = Annotated[str, _text("a profile's name, or a path that ends in .toml", lambda value: bool(value.strip()))]

@@ -364,9 +364,10 @@ class SimRank:
 
     def _not_a_member(self, op: str, group: Group, result: T) -> Work[T]:
         warnings.warn(calls.not_a_member(op, self._rank, group), stacklevel=3)
-        work: SimWork[Any] = SimWork(self._world, self._draft(op, op, recorded=False))
+        draft = self._draft(op, op, recorded=False)
+        work: SimWork[Any] = SimWork(self._world, draft)
         work.finish(None)
-        self._world.outstanding.popitem()
+        del self._world.outstanding[draft]  # nobody need wait for nothing
         return work
 
 

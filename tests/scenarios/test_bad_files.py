@@ -9,11 +9,12 @@ import pytest
 
 from scenarios.errors import ScenarioError
 from scenarios.load import load
+from tests.scenarios.bad_bounds import BOUNDS, UTMOST
 from tests.scenarios.bad_clusters import FILES, OTHER_FILES
 from tests.scenarios.bad_pieces import A2A_INLINE, DLRM, EXCHANGE, POWERSGD, WHOLE, edited
 from tests.scenarios.bad_workloads import WORKLOADS
 
-BAD = FILES | WORKLOADS
+BAD = FILES | BOUNDS | WORKLOADS
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_a_bad_file_is_described_by_exactly_these_sentences(case: str, folder: P
     assert sentences("bad.toml") == wanted
 
 
-@pytest.mark.parametrize("text", [DLRM, EXCHANGE, POWERSGD, A2A_INLINE])
+@pytest.mark.parametrize("text", [DLRM, EXCHANGE, POWERSGD, A2A_INLINE, *UTMOST.values()])
 def test_what_the_bad_files_were_made_of_is_good(text: str, folder: Path) -> None:
     (folder / "good.toml").write_text(text)
     assert load("good.toml").name == "good"
@@ -76,5 +77,5 @@ def test_mistakes_of_the_command_line_are_named_by_their_option(folder: Path) ->
 
 
 def test_there_are_bad_files_enough() -> None:
-    assert len(BAD) == len(FILES) + len(WORKLOADS) >= 30
+    assert len(BAD) == len(FILES) + len(BOUNDS) + len(WORKLOADS) >= 30
     assert sum(len(wanted) > 1 for _, wanted in BAD.values()) >= 10

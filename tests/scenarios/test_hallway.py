@@ -1,0 +1,56 @@
+"""`python -m scenarios` ends without a traceback, whatever becomes of its output or of the user's patience."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DLRM = str(ROOT / "scenarios/library/twrw_2x2.toml")
+COMMANDS = [["list"], ["profiles"], ["keys"], ["schema"], ["check", DLRM], ["plan", DLRM]]
+
+
+def run_to(redirection: str, *arguments: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
+    """The hallway with bash's `redirection`, in which `exit ${PIPESTATUS[0]}` gives its own code in a pipe."""
+    command = ["bash", "-c", f'"$@" {redirection}', "bash", sys.executable, "-m", "scenarios", *arguments]
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    for arguments in [*COMMANDS, ["--help"]]:
+        done = run_to("| true; exit ${PIPESTATUS[0]}", *arguments)
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+
+
+def test_a_closed_output_is_no_error() -> None:
+    for arguments in COMMANDS:
+        done = run_to(">&-", *arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), arguments
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_sentence() -> None:
+    for arguments in COMMANDS:
+        done = run_to("> /dev/full", *arguments)
+        said = "stdout: No space left on device; expected room for the output\n"
+        assert (done.returncode, done.stderr) == (1, said), arguments
+
+
+def test_mistakes_keep_their_code_when_nobody_reads_the_output() -> None:
+    done = run_to("| true; exit ${PIPESTATUS[0]}", "check", DLRM, "none.toml")
+    assert done.returncode == 2
+    assert done.stderr == "none.toml: no such file; expected a scenario in TOML\n"
+    done = run_to("2>&1 | true; exit ${PIPESTATUS[0]}", "check", "none.toml", DLRM)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_an_interrupt_is_quiet_while_pydantic_loads(tmp_path: Path) -> None:
+    (tmp_path / "pydantic.py").write_text("raise KeyboardInterrupt\n")
+    for arguments in COMMANDS:
+        done = run_to("", *arguments, path=f"{tmp_path}:{ROOT}")
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), arguments
