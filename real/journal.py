@@ -101,7 +101,7 @@ class Journal:
         self.others = tuple(other for other in range(world_size) if other != rank)
         self.moves = 0
         self.last: Entry | None = None
-        self.waiting: dict[str, Entry] = {}
+        self.waiting: dict[Entry, None] = {}  # several at a time: a stream, and who waits for what it spawned
         self.unawaited: dict[Entry, None] = {}
         self._entries: deque[Entry] = deque()
         self._metrics: deque[tuple[int, str, float]] = deque()
@@ -130,13 +130,13 @@ class Journal:
     def wait_begins(self, entry: Entry) -> None:
         """The program stands in `await`."""
         self.unawaited.pop(entry, None)
-        self.waiting[entry.stream] = entry
+        self.waiting[entry] = None
         entry.wait_from = entry.lane.mark()
 
     def wait_ends(self, entry: Entry, *, has_waited: bool) -> None:
         """The program goes on."""
         entry.wait_until = entry.lane.mark() if has_waited else entry.wait_from
-        self.waiting.pop(entry.stream, None)
+        self.waiting.pop(entry, None)
         self.moves += 1
 
     def record(self, name: str, value: float) -> None:

@@ -122,7 +122,7 @@ class Line:
 def position(journal: Journal) -> dict[str, Any]:
     """Where a rank is, for `roll.Position`; read while the rank goes on, so it may mix two moments."""
     last = journal.last
-    waits = [_waits(entry) for entry in list(journal.waiting.values())]
+    waits = [_waits(entry) for entry in list(journal.waiting)]
     if journal.has_ended:
         waits = [("the end of the run", "", -1, list(journal.others))]
     return {

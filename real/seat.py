@@ -35,7 +35,8 @@ class Library:
         self.wire: Wire
         self.new_lane: Callable[[bool], Lane]
         if name == "nccl":
-            self.device = torch.device("cuda", device_index)
+            # Under `srun --gpus-per-task=1` a process sees its own GPU alone, as number 0.
+            self.device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else device_index)
             torch.cuda.set_device(self.device)
             anchors = Anchors(self.device)
             self.wire = Nccl()

@@ -57,6 +57,17 @@ def test_a_start_is_never_before_the_issue_nor_after_the_end(times: list[tuple[i
         assert item.issued_ns <= item.start_ns <= item.end_ns
 
 
+def test_a_stream_and_who_waits_for_its_coroutine_wait_both() -> None:
+    """The caller stands in the spawn, the coroutine in its collective: either may end first, the other still waits."""
+    lane, journal = CpuLane(), Journal(0, 0, 2)
+    spawned, inside = (Entry(lane, "side", kind, "x", number) for number, kind in enumerate(("spawn", "all_reduce")))
+    journal.wait_begins(inside)
+    journal.wait_begins(spawned)
+    assert list(journal.waiting) == [inside, spawned]
+    journal.wait_ends(spawned, has_waited=True)
+    assert list(journal.waiting) == [inside]
+
+
 def test_what_is_unfinished_stays_in_its_order_until_it_is_finished() -> None:
     journal, lane = Journal(1, 0, 2), CpuLane()
     entries = [Entry(lane, "main", "compute", name, at) for at, name in enumerate("abc")]

@@ -195,7 +195,10 @@ def test_a_mistake_in_the_scenario_is_said_before_any_process_starts(tmp_path: P
 
 def test_a_folder_that_exists_is_never_written_to(tmp_path: Path) -> None:
     done = _run([sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path)], {})
-    assert (done.returncode, done.stderr) == (2, f"{tmp_path}: exists already; --out names a new folder\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"{tmp_path}: exists already; nothing is ever overwritten, give another folder\n",
+    )
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
