@@ -219,7 +219,7 @@ class TorchRank:
             self.rank, output, input, output_split_sizes, input_split_sizes, group, label
         )
         rows = Rows(output, call.recv_bytes), Rows(input, call.send_bytes)
-        return self._issue(call, lambda joined: self._seat.wire.exchange_rows(joined, *rows), output)
+        return self._issue(call, lambda joined: wires.exchange_rows(self._seat.wire, joined, *rows), output)
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""

@@ -83,10 +83,6 @@ class Wire(Protocol):
         """All to all: one tensor for each member, in group order, of any size."""
         ...
 
-    def exchange_rows(self, joined: Joined, output: Rows, input: Rows) -> Sent:
-        """All to all of two tensors and how many bytes of each belong to each member."""
-        ...
-
     def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
         """In place."""
         ...
@@ -128,12 +124,6 @@ class Gloo:
                 target.copy_(chunk)
 
         return Sent(_started(work), finish)
-
-    def exchange_rows(self, joined: Joined, output: Rows, input: Rows) -> Sent:
-        """Straight from and to the program's memory, unless the two overlap or the orders differ."""
-        if not joined.is_sorted or _overlap(output.tensor, input.tensor):
-            return self.exchange(joined, output.chunks(), input.chunks())
-        return _exchange_rows(joined, output, input)
 
     def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
         """gloo has no average: a sum, divided."""
@@ -180,12 +170,6 @@ class Nccl:
         if any(_overlap(target, source) for target in targets for source in sources):
             sources = [source.clone() for source in sources]
         return Sent(_started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True)))
-
-    def exchange_rows(self, joined: Joined, output: Rows, input: Rows) -> Sent:
-        """As `Gloo.exchange_rows`."""
-        if not joined.is_sorted or _overlap(output.tensor, input.tensor):
-            return self.exchange(joined, output.chunks(), input.chunks())
-        return _exchange_rows(joined, output, input)
 
     def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
         """In place, or by way of a wider type."""
@@ -266,7 +250,13 @@ def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     return torch.split(flat, list(sizes))
 
 
-def _exchange_rows(joined: Joined, output: Rows, input: Rows) -> Sent:
+def exchange_rows(wire: Wire, joined: Joined, output: Rows, input: Rows) -> Sent:
+    """All to all of two tensors and how many bytes of each belong to each member.
+
+    Straight from and to the program's memory, unless the two overlap or the orders differ.
+    """
+    if not joined.is_sorted or _overlap(output.tensor, input.tensor):
+        return wire.exchange(joined, output.chunks(), input.chunks())
     return Sent(
         _started(
             dist.all_to_all_single(

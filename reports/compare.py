@@ -16,13 +16,12 @@ from reports.columns import fixed
 from reports.errors import ReportError
 from reports.frames import KEYS, STEP
 from reports.run import Run
+from scenarios.trace import PLAYING
 
 # A recorded number counts as equal up to this share of the larger one: float32 keeps 1.2e-7, and a loss is the end of
 # some hundred roundings in an order that the two worlds do not share.
 METRIC_TOLERANCE = 1e-5
 
-# What the scenario's digest leaves out: it changes how a scenario is played, not what it computes and sends.
-_PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s"})
 _KEYS_SHOWN = 3
 _WORLDS = {"sim": "simulated", "real": "real"}
 
@@ -134,7 +133,7 @@ def _refuse_different_scenarios(first: Run, second: Run) -> None:
 def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
     if isinstance(first, dict) and isinstance(second, dict):
         for name in dict.fromkeys([*first, *second]):
-            if key or name not in _PLAYING:
+            if key or name not in PLAYING:
                 path = f"{key}.{name}" if key else str(name)
                 yield from _differing(first.get(name), second.get(name), path)
     elif isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)) and len(first) == len(second):

@@ -22,14 +22,11 @@ from scenarios.document import (
 )
 from scenarios.mistakes import Mistakes
 from scenarios.model_checks import check_model, check_sharding_types
+from scenarios.scenario import ELEMENT_BYTES
 from scenarios.schema import expected
 from scenarios.tree import KeyPath
 from scenarios.values import BYTES_BELOW, MOST_GPUS
 
-ELEMENT_BYTES = {
-    **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
-    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
-}
 NEEDED = {"dlrm": "model", "all_to_all": "exchange", "powersgd": "gradients"}
 OPTIONAL = {"dlrm": ("sharding", "buckets", "compression"), "all_to_all": (), "powersgd": ("buckets", "compression")}
 

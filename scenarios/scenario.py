@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scenarios.hardware import Cluster
+from scenarios.trace import PLAYING
 
 ShardingType = Literal[
     "data_parallel",
@@ -22,8 +23,11 @@ ShardingType = Literal[
     "grid_shard",
 ]
 
-# What changes how a scenario is played or priced, but not what it computes and sends.
-PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s"})
+# Bytes of an element, by the names of torch's dtypes.
+ELEMENT_BYTES = {
+    **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
+    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,10 @@ from typing import Any
 
 SCHEMA_VERSION = 1
 
+# Keys of a scenario that change how it is played or priced, but not what it computes and sends: its digest, and so the
+# question whether two runs can be compared, leaves them out.
+PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:

@@ -40,6 +40,11 @@ class Meeting:
         return signal
 
     @property
+    def in_order(self) -> list[Call]:
+        """Every member's call by group rank, once everyone has entered."""
+        return [self.calls[member] for member in range(self.group.size)]
+
+    @property
     def missing(self) -> list[int]:
         """The global ranks that have not entered."""
         return [rank for member, rank in enumerate(self.group.ranks) if member not in self.calls]

@@ -87,7 +87,7 @@ class GlooLinks:
         if meeting.calls[0].op == "broadcast":
             self._pass_on(meeting, 0)
             return
-        totals = gloo.totals([meeting.calls[index] for index in range(meeting.group.size)])
+        totals = gloo.totals(meeting.in_order)
         pairs = ((source, target, float(count)) for (source, target), count in totals.pair_bytes.items())
         carried = load(self._machine.fabric, meeting.group.ranks, pairs)
         latency_ns = max(totals.latency_steps, default=0) * carried.latency_ns
@@ -144,9 +144,8 @@ class NcclPhases:
     def __call__(self, meeting: Meeting, member: int) -> None:
         """The last to come sets it going."""
         if meeting.everyone.done:
-            calls = [meeting.calls[index] for index in range(meeting.group.size)]
             hosts = tuple(self._machine.fabric.host(rank) for rank in meeting.group.ranks)
-            self._play(meeting, list(nccl.plan(calls, hosts, self._costs).phases))
+            self._play(meeting, list(nccl.plan(meeting.in_order, hosts, self._costs).phases))
 
     def _play(self, meeting: Meeting, phases: list[nccl.Phase]) -> None:
         if not phases:

@@ -82,7 +82,7 @@ class SimRank:
         self._computed: Signal[None] | None = None
         self._spawned: deque[Callable[[], None]] = deque()
         self._made_groups = 0
-        prefix = "" if stream == "main" else f"{stream}/"
+        self._prefix = prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
         cluster = world.scenario.cluster
         gpus, size, first = cluster.host.gpus, cluster.world_size, self.host * cluster.host.gpus
         self._world_group = world.group(f"{prefix}world", range(size))
@@ -131,9 +131,8 @@ class SimRank:
 
     def new_group(self, ranks: Sequence[int]) -> Group:
         """See `Rank.new_group`; simulated groups need no setting up."""
-        prefix = "" if self._stream == "main" else f"{self._stream}/"
         self._made_groups += 1
-        return Group(f"{prefix}group{self._made_groups}", calls.check_group(self._rank, ranks, self.world_size))
+        return Group(f"{self._prefix}group{self._made_groups}", calls.check_group(self._rank, ranks, self.world_size))
 
     def stream(self, name: str) -> SimRank:
         """See `Rank.stream`."""

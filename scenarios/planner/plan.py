@@ -42,12 +42,11 @@ from scenarios.planner.types import (
     known_perf,
     known_storage,
 )
-from scenarios.scenario import Model, Scenario, Table
+from scenarios.scenario import ELEMENT_BYTES, Model, Scenario, Table
 from scenarios.units import format_bytes
 
 __all__ = ["Plan", "PlannedShard", "PlannedTable", "format_plan", "plan_tables", "topology_of"]
 
-ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 OPTIMIZER_ROW_BYTES = {"sgd": 0, "adagrad": 4}  # row-wise Adagrad keeps one float32 a row
 
 _MODULE = "model.tables"

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from scenarios.rank import Kernel
-from scenarios.scenario import Model
+from scenarios.scenario import ELEMENT_BYTES, Model
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Block(ABC):
 
     def forward_kernel(self, batch: int) -> Kernel:
         """What the forward costs for a batch."""
-        element = _element_bytes(self.dtype)
+        element = ELEMENT_BYTES[self.dtype]
         return Kernel(
             kind=self.kind,
             flops=self.flops(batch),
@@ -92,7 +92,7 @@ class Block(ABC):
 
     def backward_kernel(self, batch: int) -> Kernel:
         """What the backward costs for a batch: it reads inputs, parameters and the gradient, and writes gradients."""
-        element = _element_bytes(self.dtype)
+        element = ELEMENT_BYTES[self.dtype]
         touched = batch * self.width_in() + self.parameter_count
         return Kernel(
             kind=self.kind,
@@ -194,6 +194,11 @@ class Layers:
         """In the order of the forward pass."""
         return (*self.bottom, *self.cross, *self.dot, *self.top)
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of all parameters, in the order of the forward pass."""
+        return tuple(shape for block in self.blocks for shape in block.shapes)
+
     def set_parameters(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
         """The same first values on every rank: uniform within 1/sqrt(fan in), zero biases."""
         generator = np.random.default_rng([seed, 1])
@@ -243,7 +248,3 @@ def _first_values(
     bound = 1 / math.sqrt(shape[1])
     values = generator.uniform(-bound, bound, shape).astype(np.float32)
     return torch.from_numpy(values).to(device, dtype).requires_grad_()
-
-
-def _element_bytes(dtype: str) -> int:
-    return {"float32": 4, "bfloat16": 2, "float16": 2}[dtype]

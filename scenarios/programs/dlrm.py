@@ -52,8 +52,7 @@ class DlrmProgram:
         )
         layers = build_layers(self.model)
         self.memory: tuple[MemoryRow, ...] = memory_rows(scenario, self.plan, layers)
-        shapes = [shape for block in layers.blocks for shape in block.shapes]
-        check_compression(scenario, shapes, getattr(torch, self.model.dtype))
+        check_compression(scenario, layers.shapes, getattr(torch, self.model.dtype))
 
     async def __call__(self, rank: Rank) -> None:
         replica = _Replica(self, rank)
@@ -100,7 +99,7 @@ class _Replica:
         self._rows = [self._rows_of(group, dtype) for group in self._groups]
         self._reducer = GradientReducer(
             rank.stream("gradients"),
-            [shape for block in self._layers.blocks for shape in block.shapes],
+            self._layers.shapes,
             dtype=dtype,
             buckets=self._scenario.buckets,
             compression=self._scenario.compression,

@@ -8,11 +8,10 @@ import torch
 
 from scenarios.programs.buckets import reduction_memory_bytes
 from scenarios.programs.dense import Layers
+from scenarios.programs.embedding import ID_BYTES, LENGTH_BYTES
 from scenarios.scenario import Scenario
 from scenarios.trace import MemoryRow, PlanRow
 
-_ID_BYTES = 8
-_LENGTH_BYTES = 8
 _ADAGRAD_BYTES = 4  # a float32 for each element of a dense parameter, or for each row of a table
 
 
@@ -38,7 +37,7 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> dict[str,
         weights += shard.rows * shard.columns * element_bytes
         state += shard.rows * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0
         # Ids arrive source-major and are put into key-major order: twice.
-        buffers += 2 * (_ID_BYTES * shard.ids_per_step + _LENGTH_BYTES * pooled_samples)
+        buffers += 2 * (ID_BYTES * shard.ids_per_step + LENGTH_BYTES * pooled_samples)
         buffers += 2 * pooled_samples * shard.columns * element_bytes
     return {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
 
@@ -47,7 +46,6 @@ def _dense_parts(scenario: Scenario, layers: Layers) -> dict[str, float]:
     """The same on every rank: all is replicated, and a block's output is kept until its backward."""
     assert scenario.model is not None
     dtype = _dtype(scenario)
-    shapes = [shape for block in layers.blocks for shape in block.shapes]
     elements = sum(block.parameter_count for block in layers.blocks)
     parameters = elements * dtype.itemsize
     kept = sum(block.width_out() for block in layers.blocks) + scenario.model.dense_features
@@ -57,7 +55,7 @@ def _dense_parts(scenario: Scenario, layers: Layers) -> dict[str, float]:
         "dense optimizer": elements * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0,
         "dense gradients": parameters,
         "activations": scenario.batch_size * kept * dtype.itemsize,
-        **reduction_memory_bytes(shapes, dtype, scenario.buckets, scenario.compression),
+        **reduction_memory_bytes(layers.shapes, dtype, scenario.buckets, scenario.compression),
     }
 
 

@@ -14,8 +14,8 @@ from scenarios.rank import Kernel
 from scenarios.scenario import Optimizer
 from scenarios.sparse.keyed_jagged import KeyedJagged
 
-_ID_BYTES = 8
-_LENGTH_BYTES = 8
+ID_BYTES = 8
+LENGTH_BYTES = 8
 # Added to the root of Adagrad's state, as torch.optim.Adagrad does by default.
 ADAGRAD_EPSILON = 1e-10
 
@@ -92,7 +92,7 @@ class Rows:
         return Kernel(
             kind="embedding_lookup",
             flops=elements,
-            bytes_read=_ID_BYTES * ids + _LENGTH_BYTES * samples * len(self.pieces) + self._element_bytes * elements,
+            bytes_read=ID_BYTES * ids + LENGTH_BYTES * samples * len(self.pieces) + self._element_bytes * elements,
             bytes_written=self._element_bytes * samples * sum(self._dims),
             dtype=self._dtype_name,
         )
@@ -103,7 +103,7 @@ class Rows:
         return Kernel(
             kind="embedding_update",
             flops=2.0 * elements,
-            bytes_read=_ID_BYTES * ids + self._element_bytes * (elements + _samples(features) * sum(self._dims)),
+            bytes_read=ID_BYTES * ids + self._element_bytes * (elements + _samples(features) * sum(self._dims)),
             bytes_written=self._element_bytes * elements,
             dtype=self._dtype_name,
         )
