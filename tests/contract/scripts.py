@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,15 +15,19 @@ from scenarios.trace import MemoryRow, PlanRow, Recording
 
 @dataclass(frozen=True)
 class Script:
-    """A program of one function, which lives in a module, so that it can travel to a process; `given` is handed on."""
+    """A program of one function, which lives in a module, so that it can travel to a process; `given` is handed on.
 
-    body: Callable[..., Awaitable[None]]
+    After a play, `returned` holds what the function returned on each rank, in every world.
+    """
+
+    body: Callable[..., Awaitable[Any]]
     given: tuple[object, ...] = ()
     plan: tuple[PlanRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
+    returned: dict[int, Any] = field(default_factory=dict)
 
     async def __call__(self, rank: Rank) -> None:
-        await self.body(rank, *self.given)
+        self.returned[rank.rank] = await self.body(rank, *self.given)
 
 
 def note(rank: Rank, name: str, tensor: Tensor) -> None:

@@ -5,14 +5,16 @@ A further world is one more entry of WORLDS. All of them raise ProgramError when
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
 from scenarios.trace import Recording
 from sim.run import simulate
+from tests.contract.scripts import Script
 from tests.real.pool import shared_pool
 
 WIRE = Link(bytes_per_s=1e9, latency_ns=10_000)
@@ -48,3 +50,18 @@ def _sim(program: Program, scenario: Scenario) -> Recording:
 
 
 WORLDS: dict[str, Callable[[Program, Scenario], Recording]] = {"sim": _sim, "real": _real}
+
+
+def results(
+    world: str, hosts: int, gpus_per_host: int, body: Callable[..., Awaitable[Any]], *given: object
+) -> list[Any]:
+    """What `await body(rank, *given)` returned on each rank of a world, in rank order.
+
+    `body` is a function of a module; `given` and the results travel to and from the real world's processes as pickles.
+
+    Raises:
+        ProgramError: the program went wrong.
+    """
+    script = Script(body, given)
+    WORLDS[world](script, scenario(hosts, gpus_per_host))
+    return [script.returned[rank] for rank in range(hosts * gpus_per_host)]

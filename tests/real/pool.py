@@ -50,6 +50,7 @@ class Answer:
     """What became of it."""
 
     recording: Recording | None = None
+    returned: bytes = b""
     error: str = ""
     is_second_hand: bool = False
     details: str = ""
@@ -70,7 +71,7 @@ class Pool:
         self._plays = 0
 
     def play(self, program: Program, scenario: Scenario) -> Recording:
-        """The recording of a program on the scenario's ranks.
+        """The recording of a program on the scenario's ranks. What a `Script` returned on each rank comes back into it.
 
         Raises:
             ProgramError: with the sentence of the lowest rank that went wrong by itself.
@@ -86,7 +87,7 @@ class Pool:
             for rank, (_, connection) in enumerate(self._workers[:size]):
                 connection.send(Request(job, self._place(rank, size), pickle.dumps(program)))
             answers = self._answers(size)
-        return self._result(answers, size)
+        return self._result(program, answers, size)
 
     def close(self) -> None:
         """End the processes."""
@@ -129,7 +130,7 @@ class Pool:
                     until_s = min(until_s, time.monotonic() + NEWS_S)
         return answers
 
-    def _result(self, answers: dict[int, Answer], size: int) -> Recording:
+    def _result(self, program: Program, answers: dict[int, Answer], size: int) -> Recording:
         wrong = [answers[rank] for rank in sorted(answers) if answers[rank].error]
         if wrong or len(answers) < size:
             self.close()
@@ -141,6 +142,8 @@ class Pool:
             raise TimeoutError(f"ranks {missing} did not answer within {TIMEOUT_S:g} s")
         recording = answers[0].recording
         assert recording is not None, "rank 0 gathers the recording"
+        for answer in answers.values():
+            getattr(program, "returned", {}).update(pickle.loads(answer.returned))
         return recording
 
 
@@ -176,11 +179,13 @@ def _serve(request: Request) -> Answer:
             place.address, place.port, is_master=False, timeout=timedelta(seconds=TIMEOUT_S), wait_for_workers=False
         )
         prefixed = dist.PrefixStore(f"play/{place.attempt}", store)
-        recording = RankRun(request.job, place, prefixed).play(pickle.loads(request.program))
+        program = pickle.loads(request.program)
+        recording = RankRun(request.job, place, prefixed).play(program)
     except BaseException as error:
         return Answer(
             error=sentence_of(error, place.rank),
             is_second_hand=isinstance(error, RankLostError),
             details=traceback.format_exc(),
         )
-    return Answer(recording=recording)
+    # Pickled here and not by the connection, which would share tensors' memory by file descriptors.
+    return Answer(recording=recording, returned=pickle.dumps(getattr(program, "returned", {})))
