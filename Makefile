@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check format clean
+# TorchRec stands beside the project only where it is measured against: it pins what the project does not.
+BENCH := .venv-benchmarks
+BENCH_STAMP := $(BENCH)/.installed
+
+.PHONY: run test check benchmarks mutations format clean
 
 run: $(STAMP)
 	$(BIN)/python -m sim scenarios/library/criteo_dlrm_2x4.toml
@@ -18,15 +22,32 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
+benchmarks: $(BENCH_STAMP)
+	$(BENCH)/bin/python -m benchmarks.partition
+	$(BENCH)/bin/python -m benchmarks.bucketize
+	$(BENCH)/bin/python -m benchmarks.powersgd
+
+mutations: $(STAMP)
+	$(BIN)/python -m tests.mutations
+
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(BENCH) runs
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch==2.13.0"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+$(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt "torch==2.13.0"
+	$(BENCH)/bin/python -m pip install --quiet --no-deps --constraint benchmarks/constraints.txt fbgemm-gpu-cpu torchrec
+	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt \
+		torchmetrics tqdm pyre-extensions iopath tensordict
+	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@

@@ -10,9 +10,10 @@ import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 from real import job as jobs
-from real.job import Job
+from real.job import Check, Job
 from real.launch import RunEnded, launch, spool_folder
 from real.place import JOB, Place, check_world_size, place
 from reports.errors import ReportError
@@ -62,6 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="instead of the scenario's")
     parser.add_argument("--seed", type=int, help="instead of the scenario's")
     parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")
+    parser.add_argument(
+        "--check",
+        choices=get_args(Check),
+        default="first",
+        help="which collective calls the ranks compare before data moves: all, those of the first step, or none",
+    )
     parser.add_argument("--json", action="store_true", help="all tables as JSON")
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     parser.add_argument("--program", default=_PROGRAM, help=argparse.SUPPRESS)  # "module:function" of a scenario
@@ -86,6 +93,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
         out=out,
         spool=spool_folder(out),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
+        check=options.check,
     )
 
 

@@ -42,7 +42,7 @@ class Player:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     @property
@@ -57,9 +57,13 @@ class Player:
             self._thread.start()
         self._jobs.put(job)
 
+    def stop(self) -> None:
+        """End the thread after all jobs so far; there must be none after this."""
+        self._jobs.put(None)
+
     def _run(self) -> None:
-        while True:
-            self._jobs.get()()
+        for job in iter(self._jobs.get, None):
+            job()
 
 
 class Spawned(Generic[T]):

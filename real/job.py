@@ -7,10 +7,12 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from scenarios.scenario import Scenario
 from scenarios.trace import Recording
+
+Check = Literal["always", "first", "never"]
 
 if TYPE_CHECKING:  # the launcher has no need of torch
     from scenarios.rank import Program
@@ -21,7 +23,9 @@ class Job:
     """One run. `program` and `writer` name functions as "module:function".
 
     `program` makes a `Program` of the scenario; `writer` stores a `Recording` in the folder `out`, whole or not at all.
-    `spool` is the folder in which ranks keep what they have measured until then. `started` is an ISO time.
+    `spool` is the folder in which ranks keep what they have measured until then. `started` is an ISO time. `check` says
+    which calls the members of a group compare before data moves: "always", "first" (those issued before the end of the
+    first training step) or "never".
     """
 
     scenario: Scenario
@@ -30,6 +34,7 @@ class Job:
     out: Path
     spool: Path
     started: str
+    check: Check = "first"
 
     def build(self) -> Program:
         """The program."""

@@ -3,77 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
 from real import wire as wires
+from real.clerk import CHECKING, Held
 from real.clock import Pending
 from real.drive import Player, Spawned, name_of
 from real.journal import STEP, Entry
 from real.seat import Seat
 from real.wire import Joined, Rows, Sent
+from real.work import Computed, Nothing, TorchWork
 from scenarios import calls
-from scenarios.calls import Call
+from scenarios.arguments import check_group, check_stream
+from scenarios.calls import Asked, Call
 from scenarios.rank import Group, Kernel, Work
 
 T = TypeVar("T")
-
-
-class TorchWork(Generic[T]):
-    """A collective that was issued."""
-
-    __slots__ = ("_entry", "_pending", "_result", "_seat")
-
-    def __init__(self, seat: Seat, entry: Entry, pending: Pending, result: T) -> None:
-        self._seat, self._entry, self._pending, self._result = seat, entry, pending, result
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        entry, journal = self._entry, self._seat.journal
-        was_over = self._pending.is_over()
-        journal.wait_begins(entry)
-        try:
-            self._pending.wait()
-        except RuntimeError as error:
-            raise wires.lost(self._seat.rank, entry.describe(), error) from error
-        journal.wait_ends(entry, has_waited=not was_over)
-        return self._result
-        yield  # pragma: no cover - makes this a generator
-
-
-class Computed(Generic[T]):
-    """A kernel that was launched (on a CPU: that has run)."""
-
-    __slots__ = ("_entry", "_error", "_seat", "_value")
-
-    def __init__(self, seat: Seat, entry: Entry, value: T | None, error: Exception | None) -> None:
-        self._seat, self._entry, self._value, self._error = seat, entry, value, error
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        journal, entry = self._seat.journal, self._entry
-        journal.wait_begins(entry)
-        assert entry.end is not None, "a lane marks the end of every kernel"
-        entry.lane.wait_for(entry.end)
-        journal.wait_ends(entry, has_waited=not isinstance(entry.end, int))
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[return-value]
-        yield  # pragma: no cover - makes this a generator
-
-
-class Nothing:
-    """What a rank gets that is not in the group."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return None
-        yield  # pragma: no cover - makes this a generator
 
 
 class TorchRank:
@@ -86,6 +38,7 @@ class TorchRank:
         self._player = Player(f"rank {seat.rank} {stream}")
         self._sequence = count()
         self._made_groups = count(1)
+        self._devices = (seat.device.type,)
         self._prefix = "" if stream == "main" else f"{stream}/"
         gpus, ranks = seat.local_world_size, range(seat.world_size)
         self._world = seat.join(f"{self._prefix}world", tuple(ranks))
@@ -135,12 +88,12 @@ class TorchRank:
 
     def new_group(self, ranks: Sequence[int]) -> Group:
         """See `Rank.new_group`."""
-        members = calls.check_group(self.rank, ranks, self.world_size)
+        members = check_group(self.rank, ranks, self.world_size)
         return self._seat.join(f"{self._prefix}group{next(self._made_groups)}", members)
 
     def stream(self, name: str) -> TorchRank:
         """See `Rank.stream`."""
-        calls.check_stream(self.rank, name, self._seat.streams)
+        check_stream(self.rank, name, self._seat.streams)
         self._seat.streams.append(name)
         return TorchRank(self._seat, name)
 
@@ -165,6 +118,7 @@ class TorchRank:
             entry.end = self._lane.mark()
         finally:
             STEP.reset(token)
+            self._seat.step_ends()
             self._seat.observer.step_ends()
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -192,13 +146,12 @@ class TorchRank:
         label: str = "",
     ) -> Work[list[Tensor]]:
         """See `Rank.all_to_all`; uneven and complex tensors are welcome."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("all_to_all", group)
-        call = calls.all_to_all_call(self.rank, output_tensor_list, input_tensor_list, group, label)
-        wire = self._seat.wire
-        return self._issue(
-            call, lambda joined: wire.exchange(joined, output_tensor_list, input_tensor_list), output_tensor_list
+        asked, wire = self._asked("all_to_all", group, label), self._seat.wire
+        return self._collective(
+            asked,
+            lambda: calls.all_to_all_call(self.rank, output_tensor_list, input_tensor_list, asked.group, label),
+            lambda joined, _: wire.exchange(joined, output_tensor_list, input_tensor_list),
+            output_tensor_list,
         )
 
     def all_to_all_single(
@@ -212,24 +165,30 @@ class TorchRank:
         label: str = "",
     ) -> Work[Tensor]:
         """See `Rank.all_to_all_single`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("all_to_all_single", group)
-        call = calls.all_to_all_single_call(
-            self.rank, output, input, output_split_sizes, input_split_sizes, group, label
+        asked, splits = self._asked("all_to_all_single", group, label), (output_split_sizes, input_split_sizes)
+
+        def start(joined: Joined, call: Call) -> Sent:
+            rows = Rows(output, call.recv_bytes), Rows(input, call.send_bytes)
+            return wires.exchange_rows(self._seat.wire, joined, *rows)
+
+        return self._collective(
+            asked,
+            lambda: calls.all_to_all_single_call(self.rank, output, input, *splits, asked.group, label),
+            start,
+            output,
         )
-        rows = Rows(output, call.recv_bytes), Rows(input, call.send_bytes)
-        return self._issue(call, lambda joined: wires.exchange_rows(self._seat.wire, joined, *rows), output)
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """See `Rank.all_reduce`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("all_reduce", group)
-        call = calls.reduction_call("all_reduce", self.rank, tensor, tensor, op, group, label)
-        return self._issue(call, lambda joined: self._seat.wire.all_reduce(joined, tensor, call.reduce), tensor)
+        asked, wire = self._asked("all_reduce", group, label), self._seat.wire
+        return self._collective(
+            asked,
+            lambda: calls.reduction_call("all_reduce", self.rank, tensor, tensor, op, asked.group, label),
+            lambda joined, call: wire.all_reduce(joined, tensor, call.reduce),
+            tensor,
+        )
 
     def reduce_scatter_tensor(
         self,
@@ -241,75 +200,118 @@ class TorchRank:
         label: str = "",
     ) -> Work[Tensor]:
         """See `Rank.reduce_scatter_tensor`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("reduce_scatter_tensor", group)
-        call = calls.reduction_call("reduce_scatter_tensor", self.rank, output, input, op, group, label)
-        wire = self._seat.wire
-        return self._issue(call, lambda joined: wire.reduce_scatter(joined, output, input, call.reduce), output)
+        asked, wire = self._asked("reduce_scatter_tensor", group, label), self._seat.wire
+        return self._collective(
+            asked,
+            lambda: calls.reduction_call(asked.op, self.rank, output, input, op, asked.group, label),
+            lambda joined, call: wire.reduce_scatter(joined, output, input, call.reduce),
+            output,
+        )
 
     def all_gather_into_tensor(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """See `Rank.all_gather_into_tensor`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("all_gather_into_tensor", group)
-        op = "all_gather_into_tensor"
-        call = calls.reduction_call(op, self.rank, output_tensor, input_tensor, None, group, label)
-        return self._issue(call, lambda joined: wires.all_gather(joined, output_tensor, input_tensor), output_tensor)
+        asked = self._asked("all_gather_into_tensor", group, label)
+        return self._collective(
+            asked,
+            lambda: calls.reduction_call(asked.op, self.rank, output_tensor, input_tensor, None, asked.group, label),
+            lambda joined, _: wires.all_gather(joined, output_tensor, input_tensor),
+            output_tensor,
+        )
 
     def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """See `Rank.broadcast`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("broadcast", group)
-        call = calls.rooted_call("broadcast", self.rank, tensor, src, group, label)
-        return self._issue(call, lambda joined: wires.broadcast(joined, tensor, src), tensor)
+        asked = self._asked("broadcast", group, label)
+        return self._collective(
+            asked,
+            lambda: calls.rooted_call("broadcast", self.rank, tensor, src, asked.group, label),
+            lambda joined, _: wires.broadcast(joined, tensor, src),
+            tensor,
+        )
 
     def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
         """See `Rank.barrier`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("barrier", group)
-        return self._issue(calls.barrier_call(self.rank, group, label), wires.barrier, None)
+        asked = self._asked("barrier", group, label)
+        return self._collective(
+            asked,
+            lambda: calls.barrier_call(self.rank, asked.group, label),
+            lambda joined, _: wires.barrier(joined),
+            None,
+        )
 
     def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]:
         """See `Rank.send`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("send", group)
-        call = calls.rooted_call("send", self.rank, tensor, dst, group, label)
-        return self._issue(call, lambda joined: wires.send(joined, tensor, dst), None)
+        return self._pair(self._asked("send", group, label), tensor, dst, wires.send, None)
 
     def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """See `Rank.recv`."""
-        group = group or self.world
-        if self.rank not in group:
-            return self._not_a_member("recv", group)
-        call = calls.rooted_call("recv", self.rank, tensor, src, group, label)
-        return self._issue(call, lambda joined: wires.recv(joined, tensor, src), tensor)
+        return self._pair(self._asked("recv", group, label), tensor, src, wires.recv, tensor)
 
-    def _issue(self, call: Call, start: Callable[[Joined], Sent], result: T) -> Work[T]:
-        """The entry is there before the library is called, so that a rank that hangs in it can be found."""
-        entry = self._entry(call.op, call.label or call.op)
-        entry.call = call
-        if call.op not in ("send", "recv"):
-            entry.index = self._seat.journal.next_call(call.group.name)
-        self._seat.journal.keep(entry)
+    def _asked(self, op: str, group: Group | None, label: str) -> Asked:
+        return Asked(op, self.rank, group or self.world, label)
+
+    def _collective(
+        self, asked: Asked, check: Callable[[], Call], start: Callable[[Joined, Call], Sent], result: T
+    ) -> Work[T]:
+        """Begun at once, or by the group's clerk: when calls are checked, and while it still holds earlier ones."""
+        if not asked.is_member:
+            return self._not_a_member(asked)
         try:
-            with self._lane.entered():
-                sent = start(self._seat.joined(call.group))
-                pending = self._lane.follow(entry, sent.work, sent.finish)
+            call = calls.on_device(check(), self._devices)
+        except calls.MISTAKES as mistake:
+            self._seat.refuse(asked.refused(mistake))
+            raise
+        clerk, is_checked = self._seat.clerk(call.group), CHECKING.get()
+        entry = self._call_entry(call, self._seat.journal.next_call(call.group.name))
+        if is_checked or not clerk.is_idle:
+            held = Held(call, lambda: self._start_later(entry, clerk.joined, start), is_checked=is_checked)
+            return TorchWork(self._seat, entry, clerk.hold(held), result)
+        return self._start_now(entry, clerk.joined, start, result)
+
+    def _pair(
+        self, asked: Asked, tensor: Tensor, peer: int, start: Callable[[Joined, Tensor, int], Sent], result: T
+    ) -> Work[T]:
+        """A send or recv has no place in the order of its group."""
+        if not asked.is_member:
+            return self._not_a_member(asked)
+        call = calls.rooted_call(asked.op, self.rank, tensor, peer, asked.group, asked.label)
+        entry = self._call_entry(calls.on_device(call, self._devices), -1)
+        joined = self._seat.clerk(asked.group).joined
+        return self._start_now(entry, joined, lambda joined, _: start(joined, tensor, peer), result)
+
+    def _call_entry(self, call: Call, index: int) -> Entry:
+        """It is kept before the library is called, so that a rank that hangs in it can be found."""
+        entry = self._entry(call.op, call.label or call.op)
+        entry.call, entry.index = call, index
+        self._seat.journal.keep(entry)
+        return entry
+
+    def _start_now(self, entry: Entry, joined: Joined, start: Callable[[Joined, Call], Sent], result: T) -> Work[T]:
+        try:
+            return TorchWork(self._seat, entry, self._start(entry, joined, start), result)
         except RuntimeError as error:
-            raise wires.lost(self.rank, entry.describe(), error) from error
-        return TorchWork(self._seat, entry, pending, result)
+            raise wires.failed(self.rank, entry.describe(), error) from error
+
+    def _start_later(self, entry: Entry, joined: Joined, start: Callable[[Joined, Call], Sent]) -> Pending:
+        """On the clerk's thread: after what the caller's stream had launched, and followed at once."""
+        with self._lane.entered():
+            self._lane.wait_for(entry.start)
+            pending = self._start(entry, joined, start)
+        self._lane.overtakes()
+        return pending
+
+    def _start(self, entry: Entry, joined: Joined, start: Callable[[Joined, Call], Sent]) -> Pending:
+        assert entry.call is not None, "the entry of a call"
+        with self._lane.entered():
+            sent = start(joined, entry.call)
+            return self._lane.follow(entry, sent.work, sent.finish)
 
     def _entry(self, kind: str, label: str) -> Entry:
         return Entry(self._lane, self._stream, kind, label, next(self._sequence))
 
-    def _not_a_member(self, op: str, group: Group) -> Work[Any]:
-        warnings.warn(calls.not_a_member(op, self.rank, group), stacklevel=3)
+    def _not_a_member(self, asked: Asked) -> Work[Any]:
+        warnings.warn(calls.not_a_member(asked), stacklevel=4)
         return Nothing()
 
 

@@ -6,6 +6,7 @@ Where the rank is, and what becomes of the run when a rank is lost, is left to `
 from __future__ import annotations
 
 import gc
+import re
 import socket
 import sys
 import time
@@ -28,12 +29,14 @@ from real.seat import Library, Seat
 from real.spool import Spool
 from real.wire import transport
 from scenarios.calls import never_awaited
-from scenarios.errors import ProgramError, ScenarioError
+from scenarios.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
 from scenarios.rank import Program
 from scenarios.trace import Recording
 
 # A transport that waits longer than the warden does never speaks first.
 TRANSPORT_TIMEOUTS = 3.0
+# A rank whose own mistake ends its program stays this long for the members that are about to hear of it.
+TELLING_S = 1.0
 # A gloo thread that has ended a collective waits for the interpreter at most this long (5 ms otherwise).
 SWITCH_INTERVAL_S = 0.0005
 
@@ -99,18 +102,23 @@ class RankRun:
             self.keeper.step_ends(is_last=True)
             raise  # and leave the group as it is: taking it down would wait for ranks that are gone
         self._own.close()
+        self._seat.leave()
         dist.destroy_process_group()
         return recording
 
     def _play(self, program: Program, library: Library) -> None:
-        seat = Seat(self.journal, self._job.scenario.cluster, library, self.keeper)
+        seat = self._seat = Seat(self.journal, self._job.scenario.cluster, library, self.keeper, self._job.check)
         rank = TorchRank(seat)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()  # what is here stays: a collection in the midst of a step need not look at it
         with transport(seat.rank, "the start of the run"):
             dist.barrier()
-        play(program(rank), seat.rank)
+        try:
+            play(program(rank), seat.rank)
+        except BaseException:
+            seat.tell_refused(TELLING_S)
+            raise
         self._check_awaited()
         self.journal.has_ended = True
         seat.settle()
@@ -135,10 +143,27 @@ class RankRun:
 def sentence_of(error: BaseException, rank: int) -> str:
     """What a rank says of its own mistake: one sentence that names it."""
     lines = list(takewhile(str.strip, str(error).splitlines()))
-    if isinstance(error, (ProgramError, ScenarioError)) and lines:
-        text = "; ".join(lines)
-        return text if isinstance(error, ScenarioError) or text.startswith(f"rank {rank}") else f"rank {rank}: {text}"
-    return f"rank {rank} raised {type(error).__name__}" + (f": {lines[0]}" if lines else "")
+    if not lines:
+        return f"rank {rank} raised {type(error).__name__}"
+    if isinstance(error, (ScenarioError, CollectiveError)) or lines[0].startswith(f"rank {rank}: "):
+        return "; ".join(lines)
+    if isinstance(error, ProgramError):
+        return "; ".join(lines) if lines[0].startswith(f"rank {rank}") else f"rank {rank}: {'; '.join(lines)}"
+    return f"rank {rank} raised {type(error).__name__}: {lines[0]}"
+
+
+def is_second_hand(error: BaseException | None, rank: int) -> bool:
+    """Whether what a rank raised goes back to a connection that it lost, or to another rank's refused call."""
+    while error is not None:
+        other = _RANKS_OWN.match(str(error)) if isinstance(error, CollectiveError) else None
+        if isinstance(error, RankLostError) or (other is not None and int(other[1]) != rank):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+# How a sentence about one rank's own arguments begins.
+_RANKS_OWN = re.compile(r"rank (\d+): ")
 
 
 def _fields(look: Sight) -> tuple[int, int, int]:

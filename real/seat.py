@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
+from real.clerk import CHECKING, Clerk, Held
 from real.clock import CpuLane, Lane
 from real.cuda import Anchors, CudaLane
+from real.job import Check
 from real.journal import Journal
 from real.wire import Gloo, Joined, Nccl, Wire, transport
+from scenarios.calls import Call
 from scenarios.hardware import Cluster
 from scenarios.rank import Group
 
@@ -51,7 +55,12 @@ class Library:
 class Seat:
     """One rank's place in a world that has been joined."""
 
-    def __init__(self, journal: Journal, cluster: Cluster, library: Library, observer: Observer) -> None:
+    def __init__(
+        self, journal: Journal, cluster: Cluster, library: Library, observer: Observer, check: Check = "never"
+    ) -> None:
+        """`check` counts for what the calling thread issues from now on; see `Job`."""
+        self._check = check
+        CHECKING.set(check != "never")
         self.journal = journal
         self.rank = journal.rank
         self.world_size = cluster.world_size
@@ -62,7 +71,8 @@ class Seat:
         self.streams = ["main"]
         self._library = library
         self._lanes: list[Lane] = []
-        self._joined: dict[Group, Joined] = {}
+        self._clerks: dict[Group, Clerk] = {}
+        self._refused: list[Held] = []
 
     def new_lane(self, *, is_main: bool) -> Lane:
         """What a stream is on this rank's device."""
@@ -82,9 +92,31 @@ class Seat:
             handle = dist.new_group(sorted(ranks))
         if self.rank in group:
             order = tuple(ranks.index(rank) for rank in sorted(ranks))
-            self._joined[group] = Joined(group=group, handle=handle, order=order)
+            self._clerks[group] = Clerk(self.rank, Joined(group=group, handle=handle, order=order))
         return group
 
-    def joined(self, group: Group) -> Joined:
-        """The group's handle. A group that this rank did not make is a mistake of the program: KeyError."""
-        return self._joined[group]
+    def clerk(self, group: Group) -> Clerk:
+        """The group's clerk. A group that this rank did not make is a mistake of the program: KeyError."""
+        return self._clerks[group]
+
+    def refuse(self, call: Call) -> None:
+        """A call whose arguments were refused takes its place in the order of its group, if calls are checked."""
+        self.journal.next_call(call.group.name)
+        if CHECKING.get():
+            self._refused.append(self.clerk(call.group).hold(Held(call, None, is_checked=True)))
+
+    def tell_refused(self, within_s: float) -> None:
+        """Wait until the other members have heard of every call that was refused, but not longer than that."""
+        until_s = time.monotonic() + within_s
+        for held in self._refused:
+            held.is_told(max(0.0, until_s - time.monotonic()))
+
+    def step_ends(self) -> None:
+        """A training step is over; under "first", it was the last whose calls are checked."""
+        if self._check == "first":
+            CHECKING.set(False)
+
+    def leave(self) -> None:
+        """The program has ended on all ranks."""
+        for clerk in self._clerks.values():
+            clerk.dismiss()

@@ -25,8 +25,7 @@ from real.line import Line
 from real.meeting import Meeting, boot_id, meet_host, meet_launcher
 from real.place import PARENT, Place
 from real.roll import SECOND_HAND_S
-from real.run import RankRun, sentence_of
-from scenarios.errors import RankLostError
+from real.run import RankRun, is_second_hand, sentence_of
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A rank that has told of its end is told to go by then; if not, it goes.
@@ -107,7 +106,7 @@ class Station:
         if self._line is None:
             print(sentence, file=sys.stderr, flush=True)
             return
-        self._line.say({"lost" if isinstance(error, RankLostError) else "failed": sentence})
+        self._line.say({"lost" if is_second_hand(error, self._place.rank) else "failed": sentence})
         time.sleep(_LEAVE_S)
 
     def _log(self, error: BaseException) -> None:

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.calls import REDUCE_OPS
-from scenarios.errors import RankLostError
+from scenarios.arguments import REDUCE_OPS
+from scenarios.errors import ProgramError, RankLostError
 from scenarios.rank import Group
 
 _OPS = {name: op for op, name in REDUCE_OPS.items()}
@@ -31,21 +31,34 @@ _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", Non
 
 @contextmanager
 def transport(rank: int, what: str) -> Iterator[None]:
-    """The door at which the transport's errors become ours: a connection that broke, or that waited too long.
+    """The door at which the libraries' errors become ours.
 
     Raises:
-        RankLostError: `rank` and `what` failed, with the transport's first line. Another rank is the likely cause.
+        RankLostError: `rank` and `what` failed, with the transport's first line: a connection broke, or waited too
+            long. Another rank is the likely cause.
+        ProgramError: the same sentence, of a library that refused what it was given.
     """
     try:
         yield
     except RuntimeError as error:
-        raise lost(rank, what, error) from error
+        raise failed(rank, what, error) from error
 
 
-def lost(rank: int, what: str, error: RuntimeError) -> RankLostError:
+def failed(rank: int, what: str, error: RuntimeError) -> ProgramError:
     """What `transport` raises, for verbs: they cannot afford a context manager."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    return RankLostError(f"rank {rank}: {what} failed: {first}")
+    kind = RankLostError if _is_transports(error) else ProgramError
+    return kind(f"rank {rank}: {what} failed: {first}")
+
+
+def _is_transports(error: RuntimeError) -> bool:
+    """Whether a connection broke or waited too long; else the library has refused what it was given.
+
+    gloo has no exception types of its own, but names its source file; its assertions on arguments are "enforce fail".
+    """
+    text = str(error)
+    is_gloos = "gloo/transport/" in text or "gloo/rendezvous/" in text
+    return isinstance(error, dist.DistError) or (is_gloos and "enforce fail" not in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +133,10 @@ class Gloo:
         work = dist.all_to_all_single(received, sent, sizes, given, group=joined.handle, async_op=True)
 
         def finish() -> None:
-            for target, chunk in zip(targets, split(received, sizes), strict=True):
+            """In group order: of outputs that share memory, the last member's stays."""
+            chunks = dict(zip(joined.order, zip(targets, split(received, sizes), strict=True), strict=True))
+            for place in sorted(chunks):
+                target, chunk = chunks[place]
                 target.copy_(chunk)
 
         return Sent(_started(work), finish)
@@ -145,7 +161,7 @@ class Gloo:
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
         """As gloo does it: an all-reduce of the whole input. By hand, because gloo's own hides when it ended."""
-        whole = input.detach().clone()
+        whole = _resolved(input).clone()
         reduced = self.all_reduce(joined, whole, reduce)
         mine = joined.order[joined.handle.rank()]
 
@@ -185,14 +201,9 @@ class Nccl:
         """NCCL's own where the type and the order allow it."""
         is_plain = input.dtype not in _WIDER and not (input.is_complex() and reduce == "product")
         if is_plain and joined.is_sorted:
-            return Sent(
-                _started(
-                    _reduce_scatter(
-                        _as_real(output), _as_real(input), op=_OPS[reduce], group=joined.handle, async_op=True
-                    )
-                )
-            )
-        whole = input.detach().clone()
+            own, source = _as_real(output), _as_real(_resolved(input))
+            return Sent(_started(_reduce_scatter(own, source, op=_OPS[reduce], group=joined.handle, async_op=True)))
+        whole = _resolved(input).clone()
         reduced = self.all_reduce(joined, whole, reduce)
         mine = joined.order[joined.handle.rank()]
 
@@ -242,7 +253,13 @@ def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
 
 def as_bytes(tensor: Tensor) -> Tensor:
     """The bytes of a contiguous tensor: a flat uint8 view of the same memory."""
-    return tensor.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+    # A contiguous tensor of one element or none may have any strides: as numpy's empty arrays, 0.
+    return _resolved(tensor).as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+def _resolved(tensor: Tensor) -> Tensor:
+    """The same memory, unless it is a conjugate or negative view: these have none that says what they hold."""
+    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:

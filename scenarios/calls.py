@@ -1,7 +1,7 @@
-"""Collective calls as data: checked once, the same sentences in both worlds; moving the bytes is left to them.
+"""Collective calls as data: the same sentences in both worlds when they do not fit; moving the bytes is left to them.
 
-Semantics follow torch.distributed 2.13. A check that needs only one rank's arguments is made when the call is issued;
-`disagreement` compares the calls of all members.
+Semantics follow torch.distributed 2.13. What needs only one rank's arguments is checked when the call is issued (see
+`arguments`); `disagreement` compares the calls of all members.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
-from torch.distributed import ReduceOp
 
-from scenarios.errors import CollectiveError, ProgramError
+from scenarios.arguments import (
+    check_alike,
+    check_list,
+    check_output,
+    check_reduce,
+    check_splits,
+    check_target,
+    check_tensor,
+    dtype_name,
+    size_bytes,
+)
+from scenarios.errors import CollectiveError
 from scenarios.rank import Group
 
-REDUCE_OPS: dict[object, str] = {
-    ReduceOp.SUM: "sum",
-    ReduceOp.AVG: "avg",
-    ReduceOp.PRODUCT: "product",
-    ReduceOp.MIN: "min",
-    ReduceOp.MAX: "max",
-}
+# What a wrong argument raises on the rank that gave it.
+MISTAKES = (TypeError, ValueError, CollectiveError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One member's side of one collective, in bytes; `send_bytes` and `recv_bytes` by group rank, for all-to-all.
 
-    `root` is a group rank: the source of a broadcast, the peer of a send or recv, else -1.
+    `root` is a group rank: the source of a broadcast, the peer of a send or recv, else -1. `mistake` is what this
+    rank's own arguments are refused with: such a call takes its place in the group's order, and all members fail.
     """
 
     op: str
@@ -37,6 +42,7 @@ class Call:
     rank: int
     label: str = ""
     dtype: str = ""
+    device: str = ""
     element_size: int = 1
     bytes_in: int = 0
     bytes_out: int = 0
@@ -45,6 +51,7 @@ class Call:
     recv_bytes: tuple[int, ...] = ()
     reduce: str = ""
     root: int = -1
+    mistake: str = ""
 
     @property
     def name(self) -> str:
@@ -52,77 +59,29 @@ class Call:
         return f"{self.op} '{self.label}'" if self.label else self.op
 
 
-def size_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor's elements."""
-    return tensor.numel() * tensor.element_size()
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A verb as it was called on a group, before its arguments are looked at."""
 
+    op: str
+    rank: int
+    group: Group
+    label: str
 
-def dtype_name(tensor: Tensor) -> str:
-    """ "float32" for torch.float32."""
-    return str(tensor.dtype).removeprefix("torch.")
+    @property
+    def is_member(self) -> bool:
+        """Whether the rank that asks is in the group."""
+        return self.rank in self.group
 
-
-def check_tensor(op: str, rank: int, name: str, value: object) -> Tensor:
-    """The value, if it is a contiguous tensor.
-
-    Raises:
-        TypeError: it is no tensor.
-        CollectiveError: it is not contiguous.
-    """
-    if not isinstance(value, Tensor):
-        raise TypeError(f"rank {rank}: {op}: {name} must be a tensor, got {type(value).__name__}")
-    if not value.is_contiguous():
-        raise CollectiveError(f"rank {rank}: {op}: {name} of shape {tuple(value.shape)} must be contiguous")
-    return value
-
-
-def check_list(op: str, rank: int, name: str, value: object, size: int) -> list[Tensor]:
-    """The value, if it is a list of `size` contiguous tensors.
-
-    Raises:
-        TypeError: it is no list, or holds something else than tensors.
-        CollectiveError: its length is not the group's size.
-    """
-    if not isinstance(value, list):
-        raise TypeError(f"rank {rank}: {op}: {name} must be a list of tensors, got {type(value).__name__}")
-    if len(value) != size:
-        raise CollectiveError(f"rank {rank}: {op}: {name} has {len(value)} tensors, expected the group's size {size}")
-    return [check_tensor(op, rank, f"{name}[{index}]", item) for index, item in enumerate(value)]
-
-
-def check_same_dtype(op: str, rank: int, tensors: Sequence[Tensor]) -> None:
-    """Nothing, if all tensors have one dtype; ValueError otherwise."""
-    dtypes = list(dict.fromkeys(dtype_name(tensor) for tensor in tensors))
-    if len(dtypes) > 1:
-        raise ValueError(f"rank {rank}: {op}: all tensors must have one dtype, got {' and '.join(dtypes)}")
-
-
-def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence[int] | None, size: int) -> list[int]:
-    """Rows of `tensor` for each member; without `splits`, an equal share.
-
-    Raises:
-        CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
-    """
-    rows = tensor.shape[0] if tensor.dim() else tensor.numel()
-    if splits is None or len(splits) == 0:
-        if rows % size:
-            raise CollectiveError(
-                f"rank {rank}: {op}: the first dimension {rows} of {name} is not divisible by the group's size {size};"
-                " give split sizes"
-            )
-        return [rows // size] * size
-    if len(splits) != size:
-        raise CollectiveError(
-            f"rank {rank}: {op}: {name} has {len(splits)} split sizes, expected the group's size {size}"
+    def refused(self, mistake: BaseException) -> Call:
+        """The call whose arguments were refused, for the other members to hear of."""
+        return Call(
+            op=self.op,
+            group=self.group,
+            rank=self.rank,
+            label=self.label,
+            mistake=str(mistake) or type(mistake).__name__,
         )
-    if min(splits) < 0:
-        raise CollectiveError(f"rank {rank}: {op}: {name} split sizes {list(splits)} must not be negative")
-    if sum(splits) != rows:
-        raise CollectiveError(
-            f"rank {rank}: {op}: {name} split sizes {list(splits)} add up to {sum(splits)},"
-            f" expected the first dimension {rows}"
-        )
-    return [int(split) for split in splits]
 
 
 def all_to_all_single_call(
@@ -136,9 +95,9 @@ def all_to_all_single_call(
 ) -> Call:
     """The checked call; row splits of both sides become bytes by group rank."""
     op = "all_to_all_single"
-    check_tensor(op, rank, "output", output)
+    check_output(op, rank, "output", output)
     check_tensor(op, rank, "input", input)
-    check_same_dtype(op, rank, [output, input])
+    check_alike(op, rank, [output, input])
     sends = check_splits(op, rank, "input", input, input_split_sizes, group.size)
     recvs = check_splits(op, rank, "output", output, output_split_sizes, group.size)
     return _exchange(op, rank, group, label, input, _row_bytes(input, sends), _row_bytes(output, recvs))
@@ -147,9 +106,9 @@ def all_to_all_single_call(
 def all_to_all_call(rank: int, output_tensor_list: object, input_tensor_list: object, group: Group, label: str) -> Call:
     """The checked call of the list form; uneven and complex tensors are welcome."""
     op = "all_to_all"
-    outputs = check_list(op, rank, "output_tensor_list", output_tensor_list, group.size)
+    outputs = check_list(op, rank, "output_tensor_list", output_tensor_list, group.size, check_output)
     inputs = check_list(op, rank, "input_tensor_list", input_tensor_list, group.size)
-    check_same_dtype(op, rank, [*outputs, *inputs])
+    check_alike(op, rank, [*outputs, *inputs])
     sends = [size_bytes(tensor) for tensor in inputs]
     return _exchange(op, rank, group, label, inputs[0], sends, [size_bytes(tensor) for tensor in outputs])
 
@@ -160,9 +119,12 @@ def reduction_call(op: str, rank: int, output: Tensor, input: Tensor, reduce: ob
     Raises:
         CollectiveError: sizes that do not fit the group, a reduction that is unknown or not for this dtype.
     """
-    check_tensor(op, rank, "output", output)
-    check_tensor(op, rank, "input", input)
-    check_same_dtype(op, rank, [output, input])
+    if op == "all_reduce":
+        check_target(op, rank, "tensor", output)
+    else:
+        check_output(op, rank, "output", output)
+        check_tensor(op, rank, "input", input)
+    check_alike(op, rank, [output, input])
     factor = {"reduce_scatter_tensor": (1, group.size), "all_gather_into_tensor": (group.size, 1)}.get(op, (1, 1))
     if output.numel() * factor[1] != input.numel() * factor[0]:
         raise CollectiveError(
@@ -175,11 +137,12 @@ def reduction_call(op: str, rank: int, output: Tensor, input: Tensor, reduce: ob
         rank=rank,
         label=label,
         dtype=dtype_name(input),
+        device=input.device.type,
         element_size=input.element_size(),
         bytes_in=size_bytes(input),
         bytes_out=size_bytes(output),
         bytes_sent=size_bytes(input),
-        reduce="" if reduce is None else _reduce_name(op, rank, reduce, input),
+        reduce="" if reduce is None else check_reduce(op, rank, reduce, input),
     )
 
 
@@ -189,7 +152,7 @@ def rooted_call(op: str, rank: int, tensor: Tensor, root: int, group: Group, lab
     Raises:
         CollectiveError: `root` is not in the group, or is this rank itself in a send or recv.
     """
-    check_tensor(op, rank, "tensor", tensor)
+    (check_tensor if op == "send" else check_target)(op, rank, "tensor", tensor)
     if root not in group:
         raise CollectiveError(f"rank {rank}: {op}: rank {root} is not in group {group.name} of {list(group.ranks)}")
     if op != "broadcast" and root == rank:
@@ -202,6 +165,7 @@ def rooted_call(op: str, rank: int, tensor: Tensor, root: int, group: Group, lab
         rank=rank,
         label=label,
         dtype=dtype_name(tensor),
+        device=tensor.device.type,
         element_size=tensor.element_size(),
         bytes_in=size if gives else 0,
         bytes_out=0 if gives else size,
@@ -215,17 +179,29 @@ def barrier_call(rank: int, group: Group, label: str) -> Call:
     return Call(op="barrier", group=group, rank=rank, label=label)
 
 
+def on_device(call: Call, devices: Sequence[str]) -> Call:
+    """The call, if its tensors live where this rank's may; CollectiveError otherwise."""
+    if call.device and call.device not in devices:
+        raise CollectiveError(
+            f"rank {call.rank}: {call.op}: tensors are on {call.device}, expected {' or '.join(dict.fromkeys(devices))}"
+        )
+    return call
+
+
 def disagreement(calls: Mapping[int, Call]) -> str | None:
-    """One sentence when the members' calls (by group rank) do not fit together, else None."""
-    first = calls[min(calls)]
+    """One sentence when the members' calls (by group rank) do not fit together, else None.
+
+    The same calls give the same sentence, whoever asks and in whatever order they came.
+    """
+    ordered = [calls[member] for member in sorted(calls)]
+    first = ordered[0]
     if first.op in ("send", "recv"):
-        return _pair_disagreement(calls)
-    for call in calls.values():
-        if (call.op, call.root, call.reduce, call.dtype) != (first.op, first.root, first.reduce, first.dtype):
-            return f"group {first.group.name}: {_describe(first)}, but {_describe(call)}"
-        if call.op in _EQUAL and (call.bytes_in, call.bytes_out) != (first.bytes_in, first.bytes_out):
-            return f"group {first.group.name}: {_describe(first)}, but {_describe(call)}"
-        if call.op == "broadcast" and call.bytes_in + call.bytes_out != first.bytes_in + first.bytes_out:
+        return _pair_disagreement(ordered)
+    for call in ordered:
+        if call.mistake:
+            return call.mistake
+    for call in ordered:
+        if _essentials(call) != _essentials(first):
             return f"group {first.group.name}: {_describe(first)}, but {_describe(call)}"
     return _split_disagreement(calls) if first.send_bytes else None
 
@@ -233,9 +209,15 @@ def disagreement(calls: Mapping[int, Call]) -> str | None:
 _EQUAL = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"})
 
 
-def _pair_disagreement(calls: Mapping[int, Call]) -> str | None:
+def _essentials(call: Call) -> tuple[object, ...]:
+    """What must be the same on all members."""
+    size = call.bytes_in if call.op in _EQUAL else call.bytes_in + call.bytes_out if call.op == "broadcast" else 0
+    return call.op, call.root, call.reduce, call.dtype, call.device, size
+
+
+def _pair_disagreement(calls: Sequence[Call]) -> str | None:
     """Of a send and its recv."""
-    sender, receiver = (next((call for call in calls.values() if call.op == op), None) for op in ("send", "recv"))
+    sender, receiver = (next((call for call in calls if call.op == op), None) for op in ("send", "recv"))
     if sender is None or receiver is None:
         return None
     if (sender.bytes_in, sender.dtype) != (receiver.bytes_out, receiver.dtype):
@@ -247,8 +229,10 @@ def _pair_disagreement(calls: Mapping[int, Call]) -> str | None:
 
 
 def _split_disagreement(calls: Mapping[int, Call]) -> str | None:
-    for source, sender in calls.items():
-        for target, receiver in calls.items():
+    members = sorted(calls)
+    for source in members:
+        for target in members:
+            sender, receiver = calls[source], calls[target]
             sent, expected = sender.send_bytes[target], receiver.recv_bytes[source]
             if sent != expected:
                 return (
@@ -260,6 +244,7 @@ def _split_disagreement(calls: Mapping[int, Call]) -> str | None:
 
 def _describe(call: Call) -> str:
     details = [f"{call.bytes_in + call.bytes_out if call.op == 'broadcast' else call.bytes_in} bytes", call.dtype]
+    details += [call.device] if call.device == "meta" else []
     details += [call.reduce] if call.reduce else []
     details += [f"root {call.group.ranks[call.root]}"] if call.root >= 0 else []
     return f"rank {call.rank} calls {call.name} ({', '.join(filter(None, details))})"
@@ -275,6 +260,7 @@ def _exchange(
         rank=rank,
         label=label,
         dtype=dtype_name(example),
+        device=example.device.type,
         element_size=example.element_size(),
         bytes_in=sum(sends),
         bytes_out=sum(recvs),
@@ -291,34 +277,10 @@ def _row_bytes(tensor: Tensor, splits: list[int]) -> list[int]:
     return [split * row for split in splits]
 
 
-def _reduce_name(op: str, rank: int, reduce: object, tensor: Tensor) -> str:
-    name = REDUCE_OPS.get(reduce)
-    if name is None:
-        raise CollectiveError(f"rank {rank}: {op}: op {reduce} is not one of {', '.join(REDUCE_OPS.values())}")
-    if (name in ("min", "max") and tensor.is_complex()) or tensor.dtype == torch.bool:
-        raise CollectiveError(f"rank {rank}: {op}: op {name} is not defined for {dtype_name(tensor)}")
-    return name
-
-
-def check_group(rank: int, ranks: Sequence[int], world_size: int) -> tuple[int, ...]:
-    """The ranks of a new group, in order; CollectiveError if one is missing from the world or named twice."""
-    members = tuple(int(member) for member in ranks)
-    if not members or len(set(members)) != len(members) or min(members) < 0 or max(members) >= world_size:
-        raise CollectiveError(
-            f"rank {rank}: new_group: ranks {list(members)} must be distinct ranks of a world of {world_size}"
-        )
-    return members
-
-
-def check_stream(rank: int, name: str, taken: Sequence[str]) -> None:
-    """Nothing, if a stream of that name is still to be had; ProgramError otherwise."""
-    if not name or name in taken:
-        raise ProgramError(f"rank {rank}: stream: '{name}' must be a new name; there are {', '.join(taken)}")
-
-
-def not_a_member(op: str, rank: int, group: Group) -> str:
+def not_a_member(asked: Asked) -> str:
     """The warning to a rank that calls a collective of a group it is not in."""
-    return f"rank {rank}: {op}: not a member of group {group.name} of {list(group.ranks)}; nothing is done"
+    group = asked.group
+    return f"rank {asked.rank}: {asked.op}: not a member of group {group.name} of {list(group.ranks)}; nothing is done"
 
 
 def never_awaited(rank: int, what: str) -> str:

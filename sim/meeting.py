@@ -14,7 +14,7 @@ from sim.process import Signal
 class Meeting:
     """One collective: the `index`-th of its group (or of a pair, for send and recv)."""
 
-    __slots__ = ("_payloads", "calls", "everyone", "group", "index", "through")
+    __slots__ = ("_payloads", "calls", "everyone", "group", "index", "is_wrong", "through")
 
     def __init__(self, group: Group, index: int) -> None:
         self.group = group
@@ -22,22 +22,26 @@ class Meeting:
         self.calls: dict[int, Call] = {}
         self.through: dict[int, Signal[None]] = {}
         self.everyone: Signal[None] = Signal()
+        self.is_wrong = False
         self._payloads: dict[int, Payload] = {}
 
     def enter(self, member: int, call: Call, payload: Payload) -> Signal[None]:
-        """A member (a group rank) is here; the signal says when it is through, or that the calls do not fit."""
+        """A member (a group rank) is here; the signal says when it is through, or that the calls do not fit.
+
+        Of calls that do not fit nothing more is delivered, and all members are told when the last of them is here.
+        """
         self.calls[member] = call
         self._payloads[member] = payload
         signal = self.through[member] = Signal()
-        first = self.calls[next(iter(self.calls))]
-        sentence = disagreement({self.group.index(first.rank): first, member: call})
+        first = next(iter(self.calls))
+        self.is_wrong = self.is_wrong or disagreement({first: self.calls[first], member: call}) is not None
         if len(self.calls) == self.group.size:
-            sentence = sentence or disagreement(self.calls)
-        if sentence:
-            self._fail(CollectiveError(sentence))
-        elif len(self.calls) == self.group.size:
-            self.everyone.fire()
+            self._all_here()
         return signal
+
+    def sentence(self) -> str | None:
+        """What is wrong with the calls of those who are here."""
+        return disagreement(self.calls)
 
     @property
     def in_order(self) -> list[Call]:
@@ -51,8 +55,8 @@ class Meeting:
 
     def finish(self, member: int) -> None:
         """This member is through: its outputs hold what they should."""
-        if self.through[member].done:
-            return  # it has failed meanwhile
+        if self.is_wrong or self.through[member].done:
+            return
         deliver(member, self.calls, self._payloads)
         self.through[member].fire()
         if len(self.through) == self.group.size and all(signal.done for signal in self.through.values()):
@@ -63,10 +67,16 @@ class Meeting:
         for member in range(self.group.size):
             self.finish(member)
 
-    def _fail(self, error: CollectiveError) -> None:
+    def _all_here(self) -> None:
+        sentence = self.sentence()
+        self.is_wrong = sentence is not None
+        if sentence is None:
+            self.everyone.fire()
+            return
+        self._payloads.clear()
         for signal in self.through.values():
             if not signal.done:
-                signal.fire(error=error)
+                signal.fire(error=CollectiveError(sentence))
 
 
 # How a library's collectives take time: told of each member that enters, it lets each finish in the end.

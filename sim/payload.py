@@ -26,21 +26,22 @@ def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
     """A copy of the inputs, and outputs poisoned: a program that reads them too early shall see it."""
     if all(tensor.is_meta for tensor in (*inputs, *outputs)):
         return NO_PAYLOAD
-    kept = tuple(tensor.detach().clone() for tensor in inputs)
+    kept = tuple(tensor.detach().resolve_conj().resolve_neg().clone() for tensor in inputs)
     for tensor in outputs:
         poison(tensor)
     return Payload(kept, tuple(outputs))
 
 
 def poison(tensor: Tensor) -> None:
-    """NaN, -1, or the largest value of a type that has neither."""
-    if tensor.dtype == torch.bool:
-        return
-    with torch.no_grad():
-        if tensor.is_floating_point() or tensor.is_complex():
-            tensor.fill_(float("nan"))
-        else:
-            tensor.fill_(-1 if tensor.dtype.is_signed else torch.iinfo(tensor.dtype).max)
+    """All bits set: NaN, -1, or the largest value of a type that has neither."""
+    if tensor.dtype != torch.bool:
+        as_bytes(tensor).fill_(255)
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor, of any dtype: a flat uint8 view of the same memory."""
+    # A contiguous tensor of one element or none may have any strides: as numpy's empty arrays, 0.
+    return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def deliver(member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload]) -> None:
@@ -56,7 +57,7 @@ def _exchange(
     member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
 ) -> None:
     for source, output in enumerate(outputs):
-        output.view(-1).copy_(payloads[source].inputs[member].view(-1))
+        as_bytes(output).copy_(as_bytes(payloads[source].inputs[member]))
 
 
 def _all_reduce(
@@ -76,25 +77,35 @@ def _reduce_scatter(
 def _all_gather(
     member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
 ) -> None:
-    for source, row in enumerate(outputs[0].view(len(payloads), -1)):
-        row.copy_(payloads[source].inputs[0].view(-1))
+    for source, row in enumerate(as_bytes(outputs[0]).view(len(payloads), -1)):
+        row.copy_(as_bytes(payloads[source].inputs[0]))
 
 
 def _from_root(
     member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
 ) -> None:
-    outputs[0].copy_(payloads[calls[member].root].inputs[0])
+    as_bytes(outputs[0]).copy_(as_bytes(payloads[calls[member].root].inputs[0]))
 
 
 def _reduced(calls: Mapping[int, Call], parts: Sequence[Tensor]) -> Tensor:
     """In group order: a real ring adds in another order, so floating point results differ by rounding."""
     name = next(iter(calls.values())).reduce
-    total = parts[0].clone()
+    arithmetic = _WIDER.get(parts[0].dtype, parts[0].dtype)
+    total = parts[0].to(arithmetic, copy=True)
     for part in parts[1:]:
-        total = _COMBINE[name](total, part)
-    return total / len(parts) if name == "avg" else total
+        total = _COMBINE[name](total, part.to(arithmetic))
+    return _divided(total, len(parts)) if name == "avg" else total
 
 
+def _divided(total: Tensor, count: int) -> Tensor:
+    """Integers towards zero, complex numbers part by part."""
+    if total.is_complex():
+        return torch.view_as_complex(torch.view_as_real(total) / count)
+    return torch.div(total, count, rounding_mode=None if total.is_floating_point() else "trunc")
+
+
+# Types that torch does not add on a CPU.
+_WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.complex32: torch.complex64}
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "avg": torch.add,

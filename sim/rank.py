@@ -4,70 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios import calls
-from scenarios.calls import Call
+from scenarios.arguments import check_group, check_stream
+from scenarios.calls import Asked, Call
 from scenarios.rank import Group, Kernel, Work
-from sim.meeting import Meeting
 from sim.payload import NO_PAYLOAD, Payload, take
-from sim.process import Clock, Signal
+from sim.process import Signal
+from sim.work import SimWork
 from sim.world import Draft, World
 
 T = TypeVar("T")
-
-
-class SimWork(Generic[T]):
-    """Something issued in simulated time."""
-
-    __slots__ = ("_clock", "_draft", "_signal", "_world", "meeting")
-
-    def __init__(self, world: World, draft: Draft) -> None:
-        self._world = world
-        self._clock: Clock = world.machine.clock
-        self._draft = draft
-        self._signal: Signal[T] = Signal()
-        self.meeting: Meeting | None = None
-        world.outstanding[draft] = self
-
-    def finish(self, value: T | None, error: BaseException | None = None) -> None:
-        """It ends now."""
-        self._draft.end_ns = self._clock.now_ns
-        self._signal.fire(value, error)
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        draft, world = self._draft, self._world
-        world.outstanding.pop(draft, None)
-        draft.wait_from_ns = self._clock.now_ns
-        world.waiting[draft] = self
-        yield from self._signal.wait(self._clock)
-        del world.waiting[draft]
-        draft.wait_until_ns = self._clock.now_ns
-        if self._signal.error is not None:
-            raise self._signal.error
-        return self._signal.value  # type: ignore[return-value]
-
-    @property
-    def error(self) -> BaseException | None:
-        """What went wrong in it, if that is known by now."""
-        return self._signal.error
-
-    def describe(self) -> str:
-        """What a rank that waits for this waits for."""
-        if self.meeting is None:
-            return self._draft.describe()
-        call = f"{self._draft.name} (call {self.meeting.index} of group {self.meeting.group.name})"
-        missing = self.meeting.missing
-        if not missing:
-            return call
-        ranks = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
-        return f"{call}, which {ranks} never entered"
 
 
 class SimRank:
@@ -132,11 +86,11 @@ class SimRank:
     def new_group(self, ranks: Sequence[int]) -> Group:
         """See `Rank.new_group`; simulated groups need no setting up."""
         self._made_groups += 1
-        return Group(f"{self._prefix}group{self._made_groups}", calls.check_group(self._rank, ranks, self.world_size))
+        return Group(f"{self._prefix}group{self._made_groups}", check_group(self._rank, ranks, self.world_size))
 
     def stream(self, name: str) -> SimRank:
         """See `Rank.stream`."""
-        calls.check_stream(self._rank, name, self._world.streams[self._rank])
+        check_stream(self._rank, name, self._world.streams[self._rank])
         self._world.streams[self._rank].append(name)
         return SimRank(self._world, self._rank, name)
 
@@ -213,11 +167,13 @@ class SimRank:
         label: str = "",
     ) -> Work[list[Tensor]]:
         """See `Rank.all_to_all`; uneven and complex tensors are welcome."""
-        group = group or self.world
-        if self._rank not in group:
-            return self._not_a_member("all_to_all", group, output_tensor_list)
-        call = calls.all_to_all_call(self._rank, output_tensor_list, input_tensor_list, group, label)
-        return self._collective(call, take(input_tensor_list, output_tensor_list), output_tensor_list)
+        asked = self._asked("all_to_all", group, label)
+        return self._collective(
+            asked,
+            lambda: calls.all_to_all_call(self._rank, output_tensor_list, input_tensor_list, asked.group, label),
+            lambda _: take(input_tensor_list, output_tensor_list),
+            output_tensor_list,
+        )
 
     def all_to_all_single(
         self,
@@ -230,19 +186,19 @@ class SimRank:
         label: str = "",
     ) -> Work[Tensor]:
         """See `Rank.all_to_all_single`."""
-        group = group or self.world
-        if self._rank not in group:
-            return self._not_a_member("all_to_all_single", group, output)
-        call = calls.all_to_all_single_call(
-            self._rank, output, input, output_split_sizes, input_split_sizes, group, label
+        asked, splits = self._asked("all_to_all_single", group, label), (output_split_sizes, input_split_sizes)
+        return self._collective(
+            asked,
+            lambda: calls.all_to_all_single_call(self._rank, output, input, *splits, asked.group, label),
+            lambda call: _single_payload(call, output, input),
+            output,
         )
-        return self._collective(call, _single_payload(call, output, input), output)
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """See `Rank.all_reduce`."""
-        return self._reduction("all_reduce", tensor, tensor, op, group, label)
+        return self._reduction(self._asked("all_reduce", group, label), tensor, tensor, op)
 
     def reduce_scatter_tensor(
         self,
@@ -254,62 +210,82 @@ class SimRank:
         label: str = "",
     ) -> Work[Tensor]:
         """See `Rank.reduce_scatter_tensor`."""
-        return self._reduction("reduce_scatter_tensor", output, input, op, group, label)
+        return self._reduction(self._asked("reduce_scatter_tensor", group, label), output, input, op)
 
     def all_gather_into_tensor(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """See `Rank.all_gather_into_tensor`."""
-        return self._reduction("all_gather_into_tensor", output_tensor, input_tensor, None, group, label)
+        return self._reduction(self._asked("all_gather_into_tensor", group, label), output_tensor, input_tensor, None)
 
     def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """See `Rank.broadcast`."""
-        group = group or self.world
-        if self._rank not in group:
-            return self._not_a_member("broadcast", group, tensor)
-        call = calls.rooted_call("broadcast", self._rank, tensor, src, group, label)
-        payload = take([tensor], []) if self._rank == src else take([], [tensor])
-        return self._collective(call, payload, tensor)
+        asked = self._asked("broadcast", group, label)
+        return self._collective(
+            asked,
+            lambda: calls.rooted_call("broadcast", self._rank, tensor, src, asked.group, label),
+            lambda _: take([tensor], []) if self._rank == src else take([], [tensor]),
+            tensor,
+        )
 
     def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
         """See `Rank.barrier`."""
-        group = group or self.world
-        if self._rank not in group:
-            return self._not_a_member("barrier", group, None)
-        return self._collective(calls.barrier_call(self._rank, group, label), NO_PAYLOAD, None)
+        asked = self._asked("barrier", group, label)
+        return self._collective(
+            asked, lambda: calls.barrier_call(self._rank, asked.group, label), lambda _: NO_PAYLOAD, None
+        )
 
     def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]:
         """See `Rank.send`."""
-        group = group or self.world
-        call = calls.rooted_call("send", self._rank, tensor, dst, group, label)
-        return self._pair(call, take([tensor], []), self._rank, dst, None)
+        return self._pair(self._asked("send", group, label), tensor, dst, None)
 
     def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """See `Rank.recv`."""
-        group = group or self.world
-        call = calls.rooted_call("recv", self._rank, tensor, src, group, label)
-        return self._pair(call, take([], [tensor]), src, self._rank, tensor)
+        return self._pair(self._asked("recv", group, label), tensor, src, tensor)
 
-    def _reduction(
-        self, op: str, output: Tensor, input: Tensor, reduce: object, group: Group | None, label: str
-    ) -> Work[Tensor]:
-        group = group or self.world
-        if self._rank not in group:
-            return self._not_a_member(op, group, output)
-        call = calls.reduction_call(op, self._rank, output, input, reduce, group, label)
-        return self._collective(call, take([input], [output]), output)
+    def _asked(self, op: str, group: Group | None, label: str) -> Asked:
+        return Asked(op, self._rank, group or self.world, label)
 
-    def _collective(self, call: Call, payload: Payload, result: T) -> Work[T]:
-        index = self._world.next_call(call.group.name, self._rank)
+    def _reduction(self, asked: Asked, output: Tensor, input: Tensor, reduce: object) -> Work[Tensor]:
+        op, group, label = asked.op, asked.group, asked.label
+        return self._collective(
+            asked,
+            lambda: calls.reduction_call(op, self._rank, output, input, reduce, group, label),
+            lambda _: take([input], [output]),
+            output,
+        )
+
+    def _collective(
+        self, asked: Asked, check: Callable[[], Call], payload: Callable[[Call], Payload], result: T
+    ) -> Work[T]:
+        """A call that is refused takes its place in the group's order all the same: the other members hear of it."""
+        if not asked.is_member:
+            return self._not_a_member(asked)
+        index = self._world.next_call(asked.group.name, self._rank)
+        try:
+            call = self._checked(check)
+        except calls.MISTAKES as mistake:
+            refused = asked.refused(mistake)
+            self._world.meeting(asked.group, index).enter(asked.group.index(self._rank), refused, NO_PAYLOAD)
+            raise
         draft = self._draft(call.op, call.label or call.op, call=call, index=index)
-        return self._issue(draft, call, payload, index, result)
+        return self._issue(draft, call, payload(call), index, result)
 
-    def _pair(self, call: Call, payload: Payload, source: int, target: int, result: T) -> Work[T]:
+    def _pair(self, asked: Asked, tensor: Tensor, peer: int, result: T) -> Work[T]:
         """A send or recv: the two meet in a group of their own, source first."""
-        pair = Group(f"{call.group.name}/{source}->{target}", (source, target))
+        if not asked.is_member:
+            return self._not_a_member(asked)
+        op, group, label = asked.op, asked.group, asked.label
+        call = self._checked(lambda: calls.rooted_call(op, self._rank, tensor, peer, group, label))
+        source, target = (self._rank, peer) if op == "send" else (peer, self._rank)
+        pair = Group(f"{group.name}/{source}->{target}", (source, target))
         index = self._world.next_call(pair.name, self._rank)
-        draft = self._draft(call.op, call.label or call.op, call=call)
+        draft = self._draft(op, label or op, call=call)
+        payload = take([tensor], []) if op == "send" else take([], [tensor])
         return self._issue(draft, calls.in_pair(call, pair), payload, index, result)
+
+    def _checked(self, check: Callable[[], Call]) -> Call:
+        return calls.on_device(check(), (self.device.type, self.control_device.type))
 
     def _issue(self, draft: Draft, call: Call, payload: Payload, index: int, result: T) -> Work[T]:
         world, group = self._world, call.group
@@ -321,7 +297,7 @@ class SimRank:
             draft.start_ns = world.machine.clock.now_ns
             through = meeting.enter(member, call, payload)
             through.then(lambda: end(through))
-            if not through.done:
+            if not (through.done or meeting.is_wrong):
                 world.transport(meeting, member)
 
         def end(through: Signal[None]) -> None:
@@ -361,9 +337,9 @@ class SimRank:
             self._world.drafts.append(draft)
         return draft
 
-    def _not_a_member(self, op: str, group: Group, result: T) -> Work[T]:
-        warnings.warn(calls.not_a_member(op, self._rank, group), stacklevel=3)
-        draft = self._draft(op, op, recorded=False)
+    def _not_a_member(self, asked: Asked) -> Work[Any]:
+        warnings.warn(calls.not_a_member(asked), stacklevel=4)
+        draft = self._draft(asked.op, asked.op, recorded=False)
         work: SimWork[Any] = SimWork(self._world, draft)
         work.finish(None)
         del self._world.outstanding[draft]  # nobody need wait for nothing

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import torch
 
 from scenarios.calls import never_awaited
-from scenarios.errors import DeadlockError, ProgramError
+from scenarios.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
 from scenarios.trace import Recording, RunInfo
@@ -87,6 +87,7 @@ def _play(world: World, program: Program) -> None:
             coroutine.close()
     if len(ended) < world.scenario.cluster.world_size:
         _raise_unseen(world)
+        _raise_disagreement(world)
         raise DeadlockError(_deadlock(world))
 
 
@@ -97,6 +98,13 @@ def _raise_unseen(world: World) -> None:
             raise work.error
         if work.error is not None:
             raise raised(draft.rank, work.error) from work.error
+
+
+def _raise_disagreement(world: World) -> None:
+    """Members are told that their calls do not fit when the last one has come: here it never does."""
+    for work in world.waiting.values():
+        if work.meeting is not None and work.meeting.is_wrong:
+            raise CollectiveError(work.meeting.sentence())
 
 
 def _deadlock(world: World) -> str:

@@ -90,7 +90,7 @@ class GlooFlows:
     def close(self, meeting: Meeting) -> None:
         """Forget a meeting's messages when all members are through."""
         if len(meeting.through) == meeting.group.size and all(signal.done for signal in meeting.through.values()):
-            del self._slots[meeting]
+            self._slots.pop(meeting, None)
 
     def connection(self, meeting: Meeting, source: int, target: int) -> Connection:
         """From one member to another."""

@@ -18,7 +18,7 @@ from sim.machine import Machine
 from sim.meeting import Meeting, Transport
 
 if TYPE_CHECKING:
-    from sim.rank import SimWork
+    from sim.work import SimWork
 
 
 class Draft:
@@ -188,5 +188,7 @@ async def _named(rank: int, coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def raised(rank: int, error: BaseException) -> ProgramError:
-    """The sentence for what a program raised itself."""
+    """The sentence for what a program raised itself; that of a verb names the rank already."""
+    if str(error).startswith(f"rank {rank}: "):
+        return ProgramError(str(error))
     return ProgramError(f"rank {rank} raised {type(error).__name__}: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from scenarios.calls import dtype_name
+from scenarios.arguments import dtype_name
 from scenarios.compression.orthogonalise import uses_gram_schmidt
 from scenarios.rank import Kernel
 

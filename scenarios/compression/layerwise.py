@@ -20,22 +20,24 @@ from scenarios.compression.power_iteration import (
     power_iteration,
     prepare_factors,
 )
+from scenarios.compression.reducing import ReducingRank
 from scenarios.compression.state import PowerSGDState
 from scenarios.compression.vanilla import group_size, vanilla
-from scenarios.rank import Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Which gradients of a bucket are compressed: `members` are their places in the bucket, by entry of `shapes`.
 
-    `sizes` are the elements of every gradient; `plain` are the places of those that are sent as they are.
+    `sizes` are the elements of every gradient; `plain` are the places of those that are sent as they are;
+    `transposed` those of the matrices that lie in the bucket column by column.
     """
 
     sizes: tuple[int, ...]
     shapes: tuple[Alike, ...]
     members: tuple[tuple[int, ...], ...]
     plain: tuple[int, ...]
+    transposed: frozenset[int] = frozenset()
 
     @property
     def plain_numel(self) -> int:
@@ -51,12 +53,18 @@ class Layout:
         """Views (rows, columns) of a bucket's flat values, by entry of `shapes`."""
         pieces = flat.split_with_sizes(self.sizes)
         return [
-            [pieces[place].view(alike.rows, alike.columns) for place in places]
+            [self._matrix(pieces[place], alike, place in self.transposed) for place in places]
             for alike, places in zip(self.shapes, self.members, strict=True)
         ]
 
+    @staticmethod
+    def _matrix(piece: Tensor, alike: Alike, transposed: bool) -> Tensor:
+        if transposed:
+            return piece.view(alike.columns, alike.rows).mT
+        return piece.view(alike.rows, alike.columns)
 
-async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
+
+async def layerwise_powersgd(rank: ReducingRank, state: PowerSGDState, bucket: Bucket) -> Tensor:
     """The mean of a bucket, its matrices approximated with `matrix_approximation_rank`: its buffer, in place.
 
     A gradient is a matrix of its first extent times all others; it is compressed if that sends fewer elements by a
@@ -64,12 +72,13 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
     others as they are, all P, all Q. Before `start_powerSGD_iter` it is the exact mean.
     """
     if state.warming_up:
-        await vanilla(rank, bucket, state.process_group)
+        await vanilla(rank, bucket, state.group)
         state.advance(bucket)
         return bucket.buffer()
-    buffer = bucket.buffer()
-    extents = tuple(gradient.shape for gradient in bucket.gradients())
-    layout = lay_out(extents, state.matrix_approximation_rank, state.min_compression_rate)
+    buffer, gradients = bucket.buffer(), bucket.gradients()
+    extents = tuple(gradient.shape for gradient in gradients)
+    transposed = frozenset(place for place, gradient in enumerate(gradients) if _is_transposed(gradient))
+    layout = lay_out(extents, state.matrix_approximation_rank, state.min_compression_rate, transposed)
     state.count(bucket, sum(layout.sizes), layout.sent_numel)
     source = await corrected(rank, state, bucket, buffer.numel())
     await _reduce_plain(rank, state, layout, source, buffer)
@@ -86,7 +95,9 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
 
 
 @functools.lru_cache(maxsize=4096)
-def lay_out(extents: tuple[tuple[int, ...], ...], rank: int, min_rate: float) -> Layout:
+def lay_out(
+    extents: tuple[tuple[int, ...], ...], rank: int, min_rate: float, transposed: frozenset[int] = frozenset()
+) -> Layout:
     """The layout of a bucket of gradients of these shapes; compressed ones grouped by shape, first seen first."""
     by_shape: dict[tuple[int, ...], list[int]] = {}
     plain: list[int] = []
@@ -102,7 +113,14 @@ def lay_out(extents: tuple[tuple[int, ...], ...], rank: int, min_rate: float) ->
         ),
         members=tuple(map(tuple, by_shape.values())),
         plain=tuple(plain),
+        transposed=transposed,
     )
+
+
+def _is_transposed(gradient: Tensor) -> bool:
+    # DDP keeps a parameter's order in memory. Where its first extent is not the outermost, rows lie apart; the order
+    # of the columns (channels last) does not matter to a product.
+    return not gradient.is_contiguous() and gradient.stride(0) == 1
 
 
 def _rows_and_columns(extent: tuple[int, ...]) -> tuple[int, int]:
@@ -112,22 +130,24 @@ def _rows_and_columns(extent: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-async def _reduce_plain(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor, buffer: Tensor) -> None:
+async def _reduce_plain(
+    rank: ReducingRank, state: PowerSGDState, layout: Layout, source: Tensor, buffer: Tensor
+) -> None:
     numel, count = layout.plain_numel, len(layout.plain)
     packed, pieces = buffer.new_empty(numel), source.split_with_sizes(layout.sizes)
     if count:
         plain = [pieces[place] for place in layout.plain]
         await compute(rank, copy_cost(buffer, numel), _pack, packed, plain, label="powersgd.pack")
-    await rank.all_reduce(packed, group=state.process_group, label="powersgd.uncompressed")
+    await rank.all_reduce(packed, group=state.group, label="powersgd.uncompressed")
     if count:
         results = buffer.split_with_sizes(layout.sizes)
         targets = [results[place] for place in layout.plain]
         kernel = cost("permute", buffer, flops=numel, read=2 * numel, written=2 * numel, launches=1 + count)
-        size = group_size(rank, state.process_group)
+        size = group_size(rank, state.group)
         await compute(rank, kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
 
 
-async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
+async def _operands(rank: ReducingRank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
     """The matrices as they go into products: views, or where batching is on one stack for each shape."""
     matrices = layout.matrices(source)
     if not state.batch_tensors_with_same_shape:
@@ -146,7 +166,12 @@ def _stack_of(alike: Sequence[Tensor]) -> Tensor:
 
 
 async def _decompress(
-    rank: Rank, state: PowerSGDState, layout: Layout, factors: Factors, matrices: Sequence[Tensor], buffer: Tensor
+    rank: ReducingRank,
+    state: PowerSGDState,
+    layout: Layout,
+    factors: Factors,
+    matrices: Sequence[Tensor],
+    buffer: Tensor,
 ) -> None:
     stacked, results = state.batch_tensors_with_same_shape, layout.matrices(buffer)
     outputs = [matrix for alike in results for matrix in alike]
@@ -163,7 +188,7 @@ async def _decompress(
         await compute(rank, kernel, _unstack, copied, label="powersgd.unstack")
 
 
-async def _multiply_factors(rank: Rank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
+async def _multiply_factors(rank: ReducingRank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
     pairs = factors.of_matrices(stacked)
     flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
     numel = sum(alike.numel for alike in factors.shapes)

@@ -75,6 +75,11 @@ class PowerSGDState:
         return cls(process_group, **chosen)
 
     @property
+    def group(self) -> Group | None:
+        """The group to reduce over, as the verbs of the rank take it."""
+        return self.process_group
+
+    @property
     def warming_up(self) -> bool:
         """Whether this step is still reduced without compression."""
         return self.iter < self.start_powerSGD_iter

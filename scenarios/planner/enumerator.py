@@ -11,6 +11,7 @@ from scenarios.planner.storage_estimator import EmbeddingStorageEstimator
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import (
     PARTITION_BY,
+    ComputeKernel,
     ParameterConstraints,
     PlannerError,
     PlannerErrorType,
@@ -21,6 +22,19 @@ from scenarios.planner.types import (
 
 BATCH_SIZE = 512
 """Samples a rank, unless given: TorchRec 1.8's default."""
+
+
+# The others are looked at for a table whose constraints name them.
+USUAL_TYPES = tuple(kind for kind in ShardingType if kind is not ShardingType.GRID_SHARD)
+USUAL_KERNELS = (
+    ComputeKernel.DENSE,
+    ComputeKernel.FUSED,
+    ComputeKernel.FUSED_UVM,
+    ComputeKernel.FUSED_UVM_CACHING,
+    ComputeKernel.QUANT,
+    ComputeKernel.QUANT_UVM,
+    ComputeKernel.QUANT_UVM_CACHING,
+)
 
 
 class Estimator(Protocol):
@@ -42,7 +56,7 @@ class Sharder(Protocol):
 class Module(Protocol):
     """What is asked of a model: torch.nn.Module has it."""
 
-    def named_modules(self) -> Iterable[tuple[str, Any]]: ...
+    def named_children(self) -> Iterable[tuple[str, Any]]: ...
 
 
 class EmbeddingEnumerator:
@@ -54,6 +68,7 @@ class EmbeddingEnumerator:
         batch_size: int = BATCH_SIZE,
         constraints: Mapping[str, ParameterConstraints] | None = None,
         estimator: Estimator | Sequence[Estimator] | None = None,
+        use_exact_enumerate_order: bool = False,
     ) -> None:
         self._topology = topology
         self._batch_size = batch_size
@@ -63,21 +78,29 @@ class EmbeddingEnumerator:
                 EmbeddingPerfEstimator(topology, self._constraints),
                 EmbeddingStorageEstimator(topology, self._constraints),
             ]
+        self._in_order = use_exact_enumerate_order
         self._estimators = list(estimator) if isinstance(estimator, Sequence) else [estimator]
 
     def enumerate(self, module: Module, sharders: Sequence[Sharder]) -> list[ShardingOption]:
-        """Options of every parameter that a sharder can shard, in the model's order.
+        """Options of every parameter that a sharder can shard, module by module.
+
+        Children come in reverse, as in TorchRec; with `use_exact_enumerate_order` in the model's order.
 
         Raises:
             PlannerError: a table for which the constraints leave nothing (kind "no_options").
         """
         by_type = {sharder.module_type: sharder for sharder in sharders}
         options: list[ShardingOption] = []
-        for path, child in module.named_modules():
+        waiting: list[tuple[str, Any]] = [("", module)]
+        while waiting:
+            path, child = waiting.pop()
             sharder = by_type.get(type(child))
-            if sharder is not None:
-                for name, tensor in sharder.shardable_parameters(child).items():
-                    options += self.of_table(name, tensor, (path, child), sharder)
+            if sharder is None:
+                below = [(f"{path}.{name}" if path else name, each) for name, each in child.named_children()]
+                waiting += reversed(below) if self._in_order else below
+                continue
+            for name, tensor in sharder.shardable_parameters(child).items():
+                options += self.of_table(name, tensor, (path, child), sharder)
         return options
 
     def of_table(
@@ -89,12 +112,14 @@ class EmbeddingEnumerator:
             PlannerError: the constraints leave nothing (kind "no_options").
         """
         wished, device = self._constraints.get(name, ParameterConstraints()), self._topology.compute_device
+        types = wished.sharding_types or USUAL_TYPES
+        kernels = wished.compute_kernels or USUAL_KERNELS
         options = [
             self._option(name, tensor, module, kind, kernel)
             for kind in sharder.sharding_types(device)
-            if wished.sharding_types is None or kind in wished.sharding_types
+            if kind in types
             for kernel in sharder.compute_kernels(kind, device)
-            if wished.compute_kernels is None or kernel in wished.compute_kernels
+            if kernel in kernels
         ]
         if not options:
             message = f"table {name}: no sharding type and compute kernel of its constraints can be had on {device}"
@@ -119,4 +144,17 @@ class EmbeddingEnumerator:
             compute_kernel=kernel,
             shards=cut(kind, rows, dim, self._topology, wished.min_partition),
             cache_params=wished.cache_params,
+            enforce_hbm=wished.enforce_hbm,
+            stochastic_rounding=wished.stochastic_rounding,
+            bounds_check_mode=wished.bounds_check_mode,
+            feature_names=wished.feature_names,
+            output_dtype=wished.output_dtype,
+            key_value_params=wished.key_value_params,
+            is_pooled=_is_pooled(module[1]),
+            num_poolings=wished.num_poolings,
         )
+
+
+def _is_pooled(module: object) -> bool:
+    """Whether its bags become one row each: so in all modules but TorchRec's EmbeddingCollection, known by its name."""
+    return not any(base.__name__ == "EmbeddingCollectionInterface" for base in type(module).__mro__)

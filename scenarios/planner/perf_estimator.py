@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
+from scenarios.planner.comms import CollectiveType
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import CacheParams, ComputeKernel, ParameterConstraints, Perf, ShardingOption, ShardingType
 
@@ -18,7 +19,9 @@ FULL_BLOCK_DIM = 32  # columns that a lookup kernel reads at least
 UVM_SLOWDOWN = 10
 BATCHED_COPY_FACTOR = 2.455  # of the rows' gradients, against memory bandwidth
 DP_COPY_FACTOR = 9.22
+WEIGHTED_KERNEL_FACTOR = 1.1
 
+_FORWARD, _BACKWARD = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
 _ROW_BLOCKS = (ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 
 
@@ -40,7 +43,7 @@ def load_of(option: ShardingOption, constraints: ParameterConstraints | None) ->
     A pooled bag gives one row, and a feature with less than one id a sample gives a row as often as it has an id.
     """
     wished = constraints or ParameterConstraints()
-    poolings = wished.num_poolings or [1.0] * option.num_inputs
+    poolings = wished.num_poolings or option.num_poolings or [1.0] * option.num_inputs
     batches = wished.batch_sizes or [option.batch_size] * option.num_inputs
     pooled = option.is_pooled is not False
     triples = list(zip(option.input_lengths, poolings, batches, strict=True))
@@ -51,9 +54,15 @@ def load_of(option: ShardingOption, constraints: ParameterConstraints | None) ->
         rows_out=rows_out,
         element_bytes=option.tensor.element_size(),
         is_pooled=pooled,
-        is_weighted=wished.is_weighted,
+        is_weighted=_is_weighted(option.module[1], wished),
         cache=option.cache_params or wished.cache_params,
     )
+
+
+def _is_weighted(module: object, wished: ParameterConstraints) -> bool:
+    """What the module says (TorchRec's do, by a method or an attribute), else what the constraints say."""
+    said = getattr(module, "is_weighted", wished.is_weighted)
+    return bool(said() if callable(said) else said)
 
 
 def volumes(sharding_type: str, load: Load, topology: Topology) -> tuple[float, float]:
@@ -71,14 +80,23 @@ def volumes(sharding_type: str, load: Load, topology: Topology) -> tuple[float, 
 
 
 class EmbeddingPerfEstimator:
-    """Writes `perf` into the shards of options. `constraints` by table name."""
+    """Writes `perf` into the shards of options. `constraints` by table name. `is_inference`: no backward pass."""
 
-    def __init__(self, topology: Topology, constraints: Mapping[str, ParameterConstraints] | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        constraints: Mapping[str, ParameterConstraints] | None = None,
+        is_inference: bool = False,
+    ) -> None:
         self._topology = topology
         self._constraints = constraints or {}
+        self._is_inference = is_inference
 
-    def estimate(self, sharding_options: list[ShardingOption]) -> None:
-        """Perf of every shard, in ms."""
+    def estimate(self, sharding_options: list[ShardingOption], sharder_data_map: object = None) -> None:
+        """Perf of every shard, in ms.
+
+        `sharder_data_map` is not looked at: sharders' own cache sizes and quantized exchanges are not priced.
+        """
         for option in sharding_options:
             load = load_of(option, self._constraints.get(option.name))
             priced: dict[int, Perf] = {}  # by width: rows matter to a replicated table only, where all are alike
@@ -93,48 +111,76 @@ class EmbeddingPerfEstimator:
         bandwidth = kernel_bandwidth(option.compute_kernel, load.cache, topology)
         ids, rows_out = volumes(kind, load, topology)
         forward = _forward(kind, load, ids, rows_out, dim) / bandwidth
+        forward_comms, input_dist = self._forward_comms(kind, load, dim)
+        prefetch = self._prefetch(kind, load, dim) if option.compute_kernel == ComputeKernel.FUSED_UVM_CACHING else 0.0
+        if self._is_inference:
+            return Perf(forward, forward_comms, 0.0, 0.0, input_dist, prefetch)
         backward = forward * topology.bwd_compute_multiplier
         if load.is_weighted:
-            backward += forward * topology.weighted_feature_bwd_compute_multiplier
-        forward_comms, backward_comms, input_dist = self._comms(kind, load, rows, dim, bandwidth)
-        prefetch = self._prefetch(load, dim)
+            backward = backward * topology.weighted_feature_bwd_compute_multiplier + forward * WEIGHTED_KERNEL_FACTOR
+        backward_comms = self._backward_comms(kind, load, rows, dim, bandwidth)
         return Perf(forward, forward_comms, backward, backward_comms, input_dist, prefetch)
 
-    def _comms(self, kind: str, load: Load, rows: int, dim: int, bandwidth: float) -> tuple[float, float, float]:
-        """Forward, backward and input exchange in ms."""
-        topology, row_bytes = self._topology, dim * load.element_bytes
-        world, group = topology.world_size, topology.intra_group_size
+    def _forward_comms(self, kind: str, load: Load, dim: int) -> tuple[float, float]:
+        """Rows out and ids in, in ms."""
         if kind == ShardingType.DATA_PARALLEL:
-            return 0.0, self._replicated(rows * row_bytes, bandwidth), 0.0
-        link = topology.inter_host_bw if world > group else topology.intra_host_bw
-        input_dist = ceil(load.ids * world * BIGINT_BYTES) / link
+            return 0.0, 0.0
+        ids_bytes = ceil(load.ids * self._topology.world_size * BIGINT_BYTES)
+        return self._rows_out(kind, load, dim, _FORWARD), ids_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
+
+    def _backward_comms(self, kind: str, load: Load, rows: int, dim: int, bandwidth: float) -> float:
+        """Gradients of the rows out, back where they were looked up; of a replica, the all-reduce."""
+        if kind == ShardingType.DATA_PARALLEL:
+            return self._replicated(rows * dim * load.element_bytes, bandwidth)
+        exchange = self._rows_out(kind, load, dim, _BACKWARD)
+        if kind not in (ShardingType.ROW_WISE, *_ROW_BLOCKS):
+            return exchange
+        out_bytes = volumes(kind, load, self._topology)[1] * dim * load.element_bytes
+        return exchange + out_bytes * BATCHED_COPY_FACTOR / bandwidth
+
+    def _rows_out(self, kind: str, load: Load, dim: int, by_rows: CollectiveType) -> float:
+        """The exchange of looked-up rows in ms, `by_rows` being what cut rows are exchanged by."""
+        topology, row_bytes = self._topology, dim * load.element_bytes
         out_bytes = volumes(kind, load, topology)[1] * row_bytes
-        if kind in _ROW_BLOCKS:
-            forward = out_bytes / topology.intra_host_bw
-            if world > group:
-                forward += load.rows_out * (world / group) * row_bytes / topology.inter_host_bw
-        else:
-            forward = out_bytes / link
-        copies = kind in _ROW_BLOCKS or kind == ShardingType.ROW_WISE
-        return forward, forward + (out_bytes * BATCHED_COPY_FACTOR / bandwidth if copies else 0.0), input_dist
+        if kind == ShardingType.ROW_WISE:
+            return out_bytes / self._bandwidth(by_rows)
+        if kind not in _ROW_BLOCKS:
+            return out_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
+        hosts = topology.world_size // topology.intra_group_size
+        local, get = topology.local_world_size, topology.comms_bandwidths.get_bw
+        inside = out_bytes / get(local, topology.intra_group_size, by_rows)
+        if hosts < 2:
+            return inside
+        return inside + load.rows_out * hosts * row_bytes / get(1, hosts, CollectiveType.ALL_TO_ALL)
+
+    def _bandwidth(self, collective: CollectiveType) -> float:
+        """Bytes/ms of a collective of all ranks."""
+        topology = self._topology
+        return topology.comms_bandwidths.get_bw(topology.local_world_size, topology.world_size, collective)
 
     def _replicated(self, table_bytes: int, bandwidth: float) -> float:
         """The all-reduce of a replicated table's gradient, in ms."""
-        topology = self._topology
-        world, group = topology.world_size, topology.intra_group_size
-        hosts = min(world / group, 2)
-        reduce = table_bytes * (2 * hosts - 1) / hosts / (topology.inter_host_bw * group)
-        if world > 2 * group:
+        world, local = self._topology.world_size, self._topology.local_world_size
+        hosts = min(world / local, 2)
+        reduce = table_bytes * (2 * hosts - 1) / hosts / self._bandwidth(CollectiveType.ALL_REDUCE)
+        if world > 2 * local:
             reduce *= 2
         return reduce + table_bytes * DP_COPY_FACTOR / bandwidth
 
-    def _prefetch(self, load: Load, dim: int) -> float:
-        """Fetching the rows that the cache misses, in ms; 0 where nothing is known of the accesses."""
+    def _prefetch(self, kind: str, load: Load, dim: int) -> float:
+        """Fetching the rows that the cache misses, in ms; 0 where nothing is known of its size or of the accesses."""
         cache = load.cache
-        if cache is None or cache.stats is None:
+        if cache is None or cache.stats is None or cache.load_factor is None:
             return 0.0
-        misses = cache.stats.expected_miss_rate(load_factor(cache)) * cache.stats.expected_lookups
-        return misses * dim * load.element_bytes / self._topology.hbm_to_ddr_mem_bw
+        topology, misses = (
+            self._topology,
+            cache.stats.expected_miss_rate(cache.load_factor) * cache.stats.expected_lookups,
+        )
+        if kind == ShardingType.ROW_WISE:
+            misses /= topology.world_size
+        elif kind in _ROW_BLOCKS:
+            misses /= topology.intra_group_size
+        return misses * dim * load.element_bytes / topology.hbm_to_ddr_mem_bw
 
 
 def load_factor(cache: CacheParams | None) -> float:
@@ -150,13 +196,27 @@ def kernel_bandwidth(compute_kernel: str, cache: CacheParams | None, topology: T
     """
     hbm, ddr, link = topology.hbm_mem_bw, topology.ddr_mem_bw, topology.hbm_to_ddr_mem_bw
     share = load_factor(cache)
+    cached = (share * hbm + (1 - share) * link) / UVM_SLOWDOWN
+    prefetched = cache is not None and bool(cache.prefetch_pipeline)
     rates: dict[tuple[str, str], float] = {
         ("cuda", ComputeKernel.DENSE): 0.5 * hbm,
         ("cuda", ComputeKernel.FUSED): hbm,
+        ("cuda", ComputeKernel.FUSED_TRITON): hbm,
         ("cuda", ComputeKernel.FUSED_UVM): link / UVM_SLOWDOWN,
-        ("cuda", ComputeKernel.FUSED_UVM_CACHING): (share * hbm + (1 - share) * link) / UVM_SLOWDOWN,
+        ("cuda", ComputeKernel.FUSED_UVM_CACHING): hbm if prefetched else cached,
+        ("cuda", ComputeKernel.QUANT): hbm,
+        ("cuda", ComputeKernel.QUANT_UVM): link / UVM_SLOWDOWN,
+        ("cuda", ComputeKernel.QUANT_UVM_CACHING): cached,
+        ("cuda", ComputeKernel.KEY_VALUE): topology.ssd_mem_bw,
+        ("cuda", ComputeKernel.SSD_VIRTUAL_TABLE): link,
+        ("cuda", ComputeKernel.DRAM_VIRTUAL_TABLE): link,
+        ("cuda", ComputeKernel.DRAM_SSD_VIRTUAL_TABLE): link,
+        ("mtia", ComputeKernel.DENSE): 0.5 * hbm,
+        ("mtia", ComputeKernel.FUSED): hbm,
+        ("mtia", ComputeKernel.QUANT): hbm,
         ("cpu", ComputeKernel.DENSE): 0.5 * ddr,
         ("cpu", ComputeKernel.FUSED): ddr,
+        ("cpu", ComputeKernel.QUANT): ddr,
     }
     key = (topology.compute_device, compute_kernel)
     if key not in rates:

@@ -20,6 +20,7 @@ from scenarios.planner.planned import (
     held_bytes,
     one_tier,
     plan_rows,
+    planned_table,
     state_bytes,
 )
 from scenarios.planner.planner import Found, Search
@@ -39,8 +40,6 @@ from scenarios.planner.types import (
     ShardingOption,
     ShardingType,
     TensorShape,
-    known_perf,
-    known_storage,
 )
 from scenarios.scenario import ELEMENT_BYTES, Model, Scenario, Table
 from scenarios.units import format_bytes
@@ -141,7 +140,7 @@ class _TableSharder:
 
 
 def _options(table: Table, scenario: Scenario, model: Model, topology: Topology) -> list[ShardingOption]:
-    wished = ParameterConstraints(pooling_factors=[table.ids_per_sample])
+    wished = ParameterConstraints(sharding_types=table.sharding, pooling_factors=[table.ids_per_sample])
     enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
     state = OPTIMIZER_ROW_BYTES[model.optimizer.kind]
     tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.dtype], state)
@@ -160,7 +159,7 @@ def _proposers() -> list[Proposer]:
 
 def _plan(found: Found, scenario: Scenario, model: Model) -> Plan:
     by_name = {option.name: option for option in found.proposal}
-    tables = tuple(_planned(index, by_name[table.name]) for index, table in enumerate(model.tables))
+    tables = tuple(planned_table(index, by_name[table.name], one_tier) for index, table in enumerate(model.tables))
     world = scenario.cluster.world_size
     storage = [0] * world
     for shard in chain.from_iterable(table.shards for table in tables):
@@ -176,30 +175,6 @@ def _plan(found: Found, scenario: Scenario, model: Model) -> Plan:
         capacity_bytes=capacity_bytes(scenario),
         tried=found.tried,
         fitting=found.fitting,
-    )
-
-
-def _planned(index: int, option: ShardingOption) -> PlannedTable:
-    shards = []
-    for shard in option.shards:
-        assert shard.rank is not None, "the partitioner has placed every shard"
-        shards.append(
-            PlannedShard(
-                rank=shard.rank,
-                row_offset=shard.offset[0],
-                column_offset=shard.offset[1],
-                rows=shard.size[0],
-                columns=shard.size[1],
-                storage_bytes=one_tier(known_storage(shard)),
-                perf_ms=known_perf(shard).total,
-            )
-        )
-    return PlannedTable(
-        index=index,
-        name=option.name,
-        sharding_type=str(option.sharding_type),
-        compute_kernel=str(option.compute_kernel),
-        shards=tuple(shards),
     )
 
 

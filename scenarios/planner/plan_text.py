@@ -1,24 +1,70 @@
-"""A plan for people: what went where, what each rank has to do, and which tables make it uneven; 96 columns wide."""
+"""A plan for people: what went where, what each rank has to do, and why it is uneven; 96 columns wide."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from scenarios.planner.planned import Plan, PlannedTable
+from scenarios.planner.planned import Plan, PlannedShard, PlannedTable, planned_table
+from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
+from scenarios.planner.types import ShardingOption, ShardingType
 from scenarios.units import format_bytes
 
 _MOST_LINES = 16
 _NAMED_TABLES = 3
+_EVEN = 1.01  # busiest rank / mean that nobody asks about
+_ON_ALL_RANKS = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
+_ON_ONE_HOST = (ShardingType.TABLE_ROW_WISE, ShardingType.TABLE_COLUMN_WISE, ShardingType.GRID_SHARD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What is printed: tables, and by rank bytes, ms, and bytes that there are."""
+
+    tables: Sequence[PlannedTable]
+    storage_bytes: Sequence[int]
+    perf_ms: Sequence[float]
+    capacity_bytes: Sequence[int]
+
+    @property
+    def ranks(self) -> range:
+        return range(len(self.perf_ms))
+
+    @property
+    def mean_ms(self) -> float:
+        return sum(self.perf_ms) / len(self.perf_ms)
 
 
 def format_plan(plan: Plan) -> str:
-    """Tables, then ranks, then imbalance; no trailing newline. Perf is the planner's estimate of a step, in ms."""
-    return "\n".join([*_tables(plan), "", *_ranks(plan), "", *_imbalance(plan)])
+    """Tables, ranks, imbalance and its causes; no trailing newline. Perf is the planner's estimate of a step, in ms."""
+    capacity = [plan.capacity_bytes] * plan.world_size
+    lines = _lines(_Figures(plan.tables, plan.storage_bytes, plan.perf_ms, capacity))
+    return "\n".join([*lines, f"proposals: {plan.tried} tried, {plan.fitting} fitted"])
 
 
-def _tables(plan: Plan) -> list[str]:
+def format_proposal(proposal: Sequence[ShardingOption], topology: Topology) -> str:
+    """The same for what a partitioner or a planner has placed; storage is hbm, or ddr on a device without.
+
+    Raises:
+        ValueError: a shard has no rank.
+    """
+    tier = "hbm" if topology.compute_device in DEVICES_WITH_HBM else "ddr"
+    tables = [planned_table(index, option, lambda need: getattr(need, tier)) for index, option in enumerate(proposal)]
+    storage, perf = [0] * topology.world_size, [0.0] * topology.world_size
+    for shard in (shard for table in tables for shard in table.shards):
+        storage[shard.rank] += shard.storage_bytes
+        perf[shard.rank] += shard.perf_ms
+    capacity = [getattr(device.storage, tier) for device in topology.devices]
+    return "\n".join(_lines(_Figures(tables, storage, perf, capacity)))
+
+
+def _lines(figures: _Figures) -> list[str]:
+    return [*_tables(figures.tables), "", *_ranks(figures), "", *_imbalance(figures)]
+
+
+def _tables(tables: Sequence[PlannedTable]) -> list[str]:
     head = f"{'table':<20} {'sharding':<17} {'ranks':<14} {'shard':>18} {'storage':>11} {'perf ms':>9}"
-    return [head, *(_table(table) for table in plan.tables)]
+    return [head, *(_table(table) for table in tables)]
 
 
 def _table(table: PlannedTable) -> str:
@@ -30,51 +76,81 @@ def _table(table: PlannedTable) -> str:
     return f"{_clip(table.name, 20):<20} {table.sharding_type:<17} {ranks:<14} {size:>18} {storage:>11} {_ms(perf):>9}"
 
 
-def _ranks(plan: Plan) -> list[str]:
+def _ranks(figures: _Figures) -> list[str]:
     """Ranks that look the same are one line; with too many lines, the busiest."""
-    loads = rank_loads(plan, range(plan.world_size))
+    loads = rank_loads(figures.tables, figures.ranks)
     alike: dict[str, list[int]] = {}
-    for rank in range(plan.world_size):
-        alike.setdefault(_load(plan, rank, loads[rank]), []).append(rank)
+    for rank in figures.ranks:
+        alike.setdefault(_load(figures, rank, loads[rank]), []).append(rank)
     shown = list(alike)
     if len(shown) > _MOST_LINES:
-        shown = sorted(shown, key=lambda line: -plan.perf_ms[alike[line][0]])[:_MOST_LINES]
+        shown = sorted(shown, key=lambda line: -figures.perf_ms[alike[line][0]])[:_MOST_LINES]
     lines = [f"{'ranks':<14} {'storage':>11} {'of limit':>8} {'perf ms':>9}  most of it"]
     lines += [f"{_clip(rank_ranges(alike[line]), 14):<14} {line}".rstrip() for line in shown]
-    hidden = plan.world_size - sum(len(alike[line]) for line in shown)
+    hidden = len(figures.ranks) - sum(len(alike[line]) for line in shown)
     return [*lines, f"{'...':<14} {hidden} more ranks, less busy"] if hidden else lines
 
 
-def _load(plan: Plan, rank: int, tables: dict[str, float]) -> str:
-    used = plan.storage_bytes[rank]
-    share = f"{100 * used / plan.capacity_bytes:.0f} %" if plan.capacity_bytes else "-"
-    return f"{format_bytes(used):>11} {share:>8} {_ms(plan.perf_ms[rank]):>9}  {_causes(tables)}"
+def _load(figures: _Figures, rank: int, tables: dict[str, float]) -> str:
+    used, limit = figures.storage_bytes[rank], figures.capacity_bytes[rank]
+    share = f"{100 * used / limit:.0f} %" if limit else "-"
+    return f"{format_bytes(used):>11} {share:>8} {_ms(figures.perf_ms[rank]):>9}  {_causes(tables)}"
 
 
-def _imbalance(plan: Plan) -> list[str]:
-    busiest = max(range(plan.world_size), key=lambda rank: plan.perf_ms[rank])
-    fullest = max(range(plan.world_size), key=lambda rank: plan.storage_bytes[rank])
-    causes = _causes(_above_mean(plan, busiest))
+def _imbalance(figures: _Figures) -> list[str]:
+    busiest = max(figures.ranks, key=figures.perf_ms.__getitem__)
+    fullest = max(figures.ranks, key=figures.storage_bytes.__getitem__)
     return [
-        f"perf: busiest rank / mean = {_ratio(plan.perf_ms):.2f} (rank {busiest})",
-        *([f"  more than its share, in ms: {causes}"] if causes else []),
-        f"storage: fullest rank / mean = {_ratio(plan.storage_bytes):.2f} (rank {fullest}),"
-        f" limit {format_bytes(plan.capacity_bytes)}",
-        f"proposals: {plan.tried} tried, {plan.fitting} fitted",
+        f"perf: busiest rank / mean = {_ratio(figures.perf_ms):.2f} (rank {busiest}),"
+        f" {_ms(figures.perf_ms[busiest])} against {_ms(figures.mean_ms)} ms",
+        *(_reasons(figures, busiest) if _ratio(figures.perf_ms) > _EVEN else []),
+        f"storage: fullest rank / mean = {_ratio(figures.storage_bytes):.2f} (rank {fullest}),"
+        f" limit {format_bytes(figures.capacity_bytes[fullest])}",
     ]
 
 
-def _above_mean(plan: Plan, rank: int) -> dict[str, float]:
+def _reasons(figures: _Figures, busiest: int) -> list[str]:
+    """A line for each table of which the busiest rank has most above its share, and what keeps it there."""
+    above = _above_mean(figures.tables, busiest, len(figures.ranks))
+    worst = sorted(above, key=lambda name: -above[name])[:_NAMED_TABLES]
+    tables = {table.name: table for table in figures.tables}
+    return [f"  {_clip(name, 16)} +{_ms(above[name])} ms: {_reason(figures, busiest, tables[name])}" for name in worst]
+
+
+def _reason(figures: _Figures, busiest: int, table: PlannedTable) -> str:
+    """Why the table's slowest shard on the busiest rank is not elsewhere."""
+    if table.sharding_type in _ON_ALL_RANKS:
+        return "every rank has a shard of it, and this one's is larger"
+    shard = max((shard for shard in table.shards if shard.rank == busiest), key=lambda shard: shard.perf_ms)
+    if shard.perf_ms >= figures.mean_ms:
+        return "one shard is more than the mean rank does; only a finer cut would help"
+    if table.sharding_type in _ON_ONE_HOST:
+        return "its shards stay together on a host"
+    return _reason_to_stay(figures, busiest, shard)
+
+
+def _reason_to_stay(figures: _Figures, busiest: int, shard: PlannedShard) -> str:
+    free = [capacity - used for capacity, used in zip(figures.capacity_bytes, figures.storage_bytes, strict=True)]
+    roomy = [rank for rank in figures.ranks if rank != busiest and free[rank] >= shard.storage_bytes]
+    if not roomy:
+        return f"no other rank has {format_bytes(shard.storage_bytes)} left"
+    least = min(roomy, key=figures.perf_ms.__getitem__)
+    if figures.perf_ms[least] + shard.perf_ms >= figures.perf_ms[busiest]:
+        return f"rank {least}, the least busy with room, would be as busy with it"
+    return f"was placed early; rank {least} now has room and less to do"
+
+
+def _above_mean(tables: Sequence[PlannedTable], rank: int, world_size: int) -> dict[str, float]:
     """What each table costs this rank more than it costs a rank on average, in ms; only what is more."""
-    own = rank_loads(plan, [rank])[rank]
-    mean = {table.name: sum(shard.perf_ms for shard in table.shards) / plan.world_size for table in plan.tables}
+    own = rank_loads(tables, [rank])[rank]
+    mean = {table.name: sum(shard.perf_ms for shard in table.shards) / world_size for table in tables}
     return {name: ms - mean[name] for name, ms in own.items() if ms > mean[name] * (1 + 1e-9)}
 
 
-def rank_loads(plan: Plan, ranks: Sequence[int]) -> dict[int, dict[str, float]]:
+def rank_loads(tables: Sequence[PlannedTable], ranks: Sequence[int]) -> dict[int, dict[str, float]]:
     """Milliseconds by table on each of these ranks."""
     loads: dict[int, dict[str, float]] = {rank: {} for rank in ranks}
-    for table in plan.tables:
+    for table in tables:
         for shard in table.shards:
             if shard.rank in loads:
                 mine = loads[shard.rank]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scenarios.planner.types import ShardingType, Storage
+from scenarios.planner.types import ShardingOption, ShardingType, Storage, known_storage, perf_ms
 from scenarios.scenario import Table
 from scenarios.trace import PlanRow
 
@@ -67,6 +67,32 @@ class Plan:
             if table.name == name:
                 return table
         raise KeyError(name)
+
+
+def planned_table(index: int, option: ShardingOption, tier: Callable[[Storage], int]) -> PlannedTable:
+    """A placed option as a value; `tier` says which of a shard's bytes count."""
+    shards = []
+    for shard in option.shards:
+        if shard.rank is None:
+            raise ValueError(f"{shard} of table {option.name}: no rank; partition the proposal first")
+        shards.append(
+            PlannedShard(
+                rank=shard.rank,
+                row_offset=shard.offset[0],
+                column_offset=shard.offset[1],
+                rows=shard.size[0],
+                columns=shard.size[1],
+                storage_bytes=tier(known_storage(shard)),
+                perf_ms=perf_ms(shard),
+            )
+        )
+    return PlannedTable(
+        index=index,
+        name=option.name,
+        sharding_type=str(option.sharding_type),
+        compute_kernel=str(option.compute_kernel),
+        shards=tuple(shards),
+    )
 
 
 def plan_rows(planned: PlannedTable, table: Table, batch_size: int, world_size: int) -> list[PlanRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from scenarios.planner.enumerator import BATCH_SIZE, EmbeddingEnumerator, Module
 from scenarios.planner.partitioner import GreedyPerfPartitioner
 from scenarios.planner.proposers import GreedyProposer, GridSearchProposer, Proposer, UniformProposer
 from scenarios.planner.topology import DeviceHardware, Topology
-from scenarios.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, ShardingOption
+from scenarios.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, ShardingOption, Storage
 
 
 class Partitioner(Protocol):
@@ -19,14 +19,12 @@ class Partitioner(Protocol):
     @property
     def devices(self) -> list[DeviceHardware]: ...
 
-    def partition(
-        self, proposal: list[ShardingOption], storage_constraint: Topology, hbm_per_device: int | None = None
-    ) -> list[ShardingOption]: ...
+    def partition(self, proposal: list[ShardingOption], storage_constraint: Topology) -> list[ShardingOption]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The best of `tried` proposals, `fitting` of which had a placement; `perf_ms` is its busiest rank's."""
+    """The best of `tried` proposals, `fitting` of which fitted; `perf_ms` is its busiest rank's, or its rating."""
 
     proposal: list[ShardingOption]
     devices: list[DeviceHardware]
@@ -37,19 +35,28 @@ class Found:
 
 class Search:
     """Tries proposals on one topology; `shard_budget` bounds how many shards are placed in all, whatever comes first.
+    `rate` rates a placed proposal, by default by the perf of its busiest rank.
 
     The first proposal is always tried. No clock is looked at: the same input gives the same plan.
     """
 
-    def __init__(self, topology: Topology, partitioner: Partitioner, shard_budget: int | None = None) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        partitioner: Partitioner,
+        shard_budget: int | None = None,
+        rate: Callable[[list[ShardingOption]], float] | None = None,
+    ) -> None:
         self._topology = topology
         self._partitioner = partitioner
         self._left = shard_budget
+        self._rate = rate
         self._seen: set[tuple[int, ...]] = set()
         self._best: Found | None = None
         self._ranks: list[list[int | None]] = []
         self._fitting = 0
         self._last: PlannerError | None = None
+        self._least: Storage | None = None
 
     def run(self, search_space: list[ShardingOption], proposers: Sequence[Proposer]) -> Found:
         """The proposal with the least perf on its busiest rank, ranks written into it; ties: the first one tried.
@@ -63,7 +70,7 @@ class Search:
                 proposer.feedback(self._try(proposal), proposal, self._best.perf_ms if self._best else None)
         if self._best is None:
             message = f"none of {len(self._seen)} proposals fits: {self._last}"
-            raise PlannerError(message, PlannerErrorType.INSUFFICIENT_STORAGE, "no_plan") from self._last
+            raise PlannerError(message, self._why(), "no_plan") from self._last
         for option, ranks in zip(self._best.proposal, self._ranks, strict=True):
             for shard, rank in zip(option.shards, ranks, strict=True):
                 shard.rank = rank
@@ -75,11 +82,19 @@ class Search:
             fitting=self._fitting,
         )
 
+    def _why(self) -> PlannerErrorType:
+        """Whether the smallest proposal takes more than all ranks have together."""
+        whole = Storage.sum(device.storage for device in self._topology.devices)
+        fits = self._least is not None and self._least.fits_in(whole)
+        return PlannerErrorType.STRICT_CONSTRAINTS if fits else PlannerErrorType.INSUFFICIENT_STORAGE
+
     def _try(self, proposal: list[ShardingOption]) -> bool:
         key = tuple(map(id, proposal))  # options are shared between proposals, and outlive the search
         if key in self._seen:
             return False
         self._seen.add(key)
+        need = Storage.sum(option.total_storage for option in proposal)
+        self._least = need if self._least is None else min(need, self._least)
         if self._left is not None:
             self._left -= sum(option.num_shards for option in proposal)
         try:
@@ -89,17 +104,41 @@ class Search:
             return False
         self._fitting += 1
         devices = self._partitioner.devices
-        perf_ms = max(device.perf.total for device in devices)
+        perf_ms = self._rate(proposal) if self._rate else max(device.perf.total for device in devices)
         if self._best is None or perf_ms < self._best.perf_ms:
             self._best = Found(proposal=proposal, devices=devices, perf_ms=perf_ms, tried=0, fitting=0)
             self._ranks = [[shard.rank for shard in option.shards] for option in proposal]
         return True
 
 
+class StorageReservation(Protocol):
+    """What a model needs beside its embeddings; gives the topology that is left for them."""
+
+    def reserve(
+        self,
+        topology: Topology,
+        batch_size: int,
+        module: Module,
+        sharders: Sequence[Sharder],
+        constraints: Mapping[str, ParameterConstraints] | None = None,
+    ) -> Topology: ...
+
+
+class PerfModel(Protocol):
+    """Rates a placed proposal; less is better."""
+
+    def rate(self, plan: list[ShardingOption]) -> float: ...
+
+
 class EmbeddingShardingPlanner:
     """TorchRec's planner for a model of modules and sharders; `constraints` by table name.
 
-    The default proposers are the greedy one by slowest shard and by sum, the uniform one, and the grid search.
+    The default proposers are the grid search, the greedy one by slowest shard and by sum, and the uniform one; a
+    proposal's rating is the perf of its busiest rank in ms. Each of `callbacks` gets the chosen plan and gives the one
+    to use. Nothing is reserved unless `storage_reservation` says so, and `debug` changes nothing.
+
+    Raises:
+        ValueError: `stats`, `timeout_seconds` or `plan_loader` is given.
     """
 
     def __init__(
@@ -107,21 +146,38 @@ class EmbeddingShardingPlanner:
         topology: Topology,
         batch_size: int | None = None,
         enumerator: EmbeddingEnumerator | None = None,
+        storage_reservation: StorageReservation | None = None,
         proposer: Proposer | Sequence[Proposer] | None = None,
         partitioner: Partitioner | None = None,
+        performance_model: PerfModel | None = None,
+        stats: object = None,
         constraints: Mapping[str, ParameterConstraints] | None = None,
+        debug: bool = True,
+        callbacks: Sequence[Callable[[list[ShardingOption]], list[ShardingOption]]] = (),
+        timeout_seconds: int | None = None,
+        plan_loader: object = None,
     ) -> None:
+        for name, given, instead in (
+            ("stats", stats, "print format_proposal(plan, topology)"),
+            ("timeout_seconds", timeout_seconds, "give Search a shard_budget, which finds the same plan each time"),
+            ("plan_loader", plan_loader, "call the partitioner on a proposal that you have"),
+        ):
+            if given is not None:
+                raise ValueError(f"{name} = {given!r} is not supported: {instead}")
         self._topology = topology
-        self._enumerator = enumerator or EmbeddingEnumerator(topology, batch_size or BATCH_SIZE, constraints)
-        self._proposers: list[Proposer] = [
+        self._batch_size = batch_size or BATCH_SIZE
+        self._constraints = constraints
+        self._enumerator = enumerator or EmbeddingEnumerator(topology, self._batch_size, constraints)
+        self._storage_reservation = storage_reservation
+        self._proposers = _listed(proposer) or [
             GridSearchProposer(),
             GreedyProposer(),
             GreedyProposer(use_depth=False),
             UniformProposer(),
         ]
-        if proposer is not None:
-            self._proposers = list(proposer) if isinstance(proposer, Sequence) else [proposer]
         self._partitioner = partitioner or GreedyPerfPartitioner()
+        self._performance_model = performance_model
+        self._callbacks = callbacks or ()
 
     def plan(self, module: Module, sharders: Sequence[Sharder]) -> list[ShardingOption]:
         """One option for every table of the model, with a rank in every shard.
@@ -129,8 +185,26 @@ class EmbeddingShardingPlanner:
         Raises:
             PlannerError: nothing to choose from for a table ("no_options"), or nothing that fits ("no_plan").
         """
-        return self.choose(self._enumerator.enumerate(module, sharders))
+        topology = self._topology
+        if self._storage_reservation is not None:
+            topology = self._storage_reservation.reserve(
+                topology, self._batch_size, module, sharders, self._constraints
+            )
+        return self._choose(self._enumerator.enumerate(module, sharders), topology)
 
     def choose(self, search_space: list[ShardingOption]) -> list[ShardingOption]:
-        """The same for options that were enumerated already."""
-        return Search(self._topology, self._partitioner).run(search_space, self._proposers).proposal
+        """The same for options that were enumerated already; nothing is reserved."""
+        return self._choose(search_space, self._topology)
+
+    def _choose(self, search_space: list[ShardingOption], topology: Topology) -> list[ShardingOption]:
+        rate = self._performance_model.rate if self._performance_model else None
+        plan = Search(topology, self._partitioner, rate=rate).run(search_space, self._proposers).proposal
+        for callback in self._callbacks:
+            plan = callback(plan)
+        return plan
+
+
+def _listed(proposer: Proposer | Sequence[Proposer] | None) -> list[Proposer]:
+    if proposer is None:
+        return []
+    return list(proposer) if isinstance(proposer, Sequence) else [proposer]

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
+from scenarios.planner.comms import (
+    CROSS_NODE_BANDWIDTH,
+    GIB,
+    INTRA_NODE_BANDWIDTH,
+    BasicCommsBandwidths,
+    GeneralizedCommsBandwidth,
+)
 from scenarios.planner.types import Perf, Storage
-
-GIB = 1024**3
 
 # TorchRec 1.8's default constants. Bandwidths are bytes/ms here, as in its Topology; the figures are GiB/s.
 HBM_CAP = 32 * GIB
 DDR_CAP = 128 * GIB
 SSD_CAP = 2 * 1024 * GIB
-INTRA_NODE_BANDWIDTH = 600 * GIB / 1000
-CROSS_NODE_BANDWIDTH = 12.5 * GIB / 1000
 HBM_MEM_BW = 897 * GIB / 1000
 DDR_MEM_BW = 51 * GIB / 1000
 HBM_TO_DDR_MEM_BW = 32 * GIB / 1000
+SSD_MEM_BW = 100 * 1024**2 / 1000
 BWD_COMPUTE_MULTIPLIER = 2
-WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER = 1.1
+WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER = 1
 
 DEVICES_WITH_HBM = ("cuda", "mtia", "tpu")
 _CUSTOM_FIELDS = ("hbm_cap", "ddr_cap", "ssd_cap")
@@ -64,31 +68,41 @@ class Topology:
     """Ranks, their capacities in bytes (ddr and ssd too are a rank's) and bandwidths in bytes/ms.
 
     Without `local_world_size` all ranks are on one host. `hbm_cap` counts on devices that have it (cuda, mtia, tpu).
-    `pod_size` hosts together count as one host.
+    `pod_size` hosts together count as one host. `generalized_comms_bandwidths` stands for the two host bandwidths.
+    Arguments are in TorchRec 1.8's order; 0.2.0, which has no ssd_cap and no pod_size, is served by keywords.
+    `created_by_factory` is taken and not looked at: there it silences a warning.
     """
 
     world_size: int
     compute_device: str
     hbm_cap: int | None = None
     ddr_cap: int | None = None
+    ssd_cap: int | None = None
     local_world_size: int = 0
-    _: KW_ONLY
+    pod_size: int | None = None
     hbm_mem_bw: float = HBM_MEM_BW
     ddr_mem_bw: float = DDR_MEM_BW
+    ssd_mem_bw: float = SSD_MEM_BW
     hbm_to_ddr_mem_bw: float = HBM_TO_DDR_MEM_BW
     intra_host_bw: float = INTRA_NODE_BANDWIDTH
     inter_host_bw: float = CROSS_NODE_BANDWIDTH
     bwd_compute_multiplier: float = BWD_COMPUTE_MULTIPLIER
-    weighted_feature_bwd_compute_multiplier: float = WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER
     custom_topology_data: CustomTopologyData | None = None
-    pod_size: int | None = None
-    ssd_cap: int | None = None
+    weighted_feature_bwd_compute_multiplier: float = WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER
+    uneven_sharding_perf_multiplier: float = 1.0
+    generalized_comms_bandwidths: GeneralizedCommsBandwidth | None = None
+    created_by_factory: bool = False
+    comms_bandwidths: GeneralizedCommsBandwidth = field(init=False)
     devices: list[DeviceHardware] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.world_size < 1:
             raise ValueError(f"world_size = {self.world_size}: expected at least 1")
         self.local_world_size = self.local_world_size or self.world_size
+        if self.pod_size and self.pod_size > self.world_size:
+            raise ValueError(f"pod_size={self.pod_size} cannot be greater than world_size={self.world_size}")
+        basic = BasicCommsBandwidths(self.inter_host_bw, self.intra_host_bw)
+        self.comms_bandwidths = self.generalized_comms_bandwidths or basic
         custom = self.custom_topology_data
         if custom is not None and custom.world_size != self.world_size:
             raise ValueError(f"custom topology data is for {custom.world_size} ranks, expected {self.world_size}")

@@ -4,78 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from functools import reduce
 from typing import Any, Protocol
 
-RELEASE = "1.8.0"
-"""The TorchRec release whose behaviour is matched unless another is asked for (1.9.2 gives the same results)."""
+from scenarios.planner.kinds import (
+    PARTITION_BY,
+    RELEASE,
+    RELEASES,
+    ComputeKernel,
+    EmbeddingComputeKernel,
+    PartitionByType,
+    PlannerErrorType,
+    ShardingType,
+    SortBy,
+)
 
-RELEASES = ("1.8.0", "0.2.0")
-
-
-class ShardingType(StrEnum):
-    """How a table is cut."""
-
-    DATA_PARALLEL = "data_parallel"
-    TABLE_WISE = "table_wise"
-    COLUMN_WISE = "column_wise"
-    ROW_WISE = "row_wise"
-    TABLE_ROW_WISE = "table_row_wise"
-    TABLE_COLUMN_WISE = "table_column_wise"
-    GRID_SHARD = "grid_shard"
-
-
-class PartitionByType(StrEnum):
-    """What a group of shards is placed on."""
-
-    DEVICE = "device"
-    HOST = "host"
-    UNIFORM = "uniform"
-    MULTI_HOST = "multi_host"
-
-
-class ComputeKernel(StrEnum):
-    """Which lookup kernel serves a shard, and so in which memory its rows live."""
-
-    DENSE = "dense"
-    FUSED = "fused"
-    FUSED_UVM = "fused_uvm"
-    FUSED_UVM_CACHING = "fused_uvm_caching"
-    KEY_VALUE = "key_value"
-
-
-class SortBy(StrEnum):
-    """Which groups the partitioner places first: the largest ones, or the slowest ones."""
-
-    STORAGE = "storage"
-    PERF = "perf"
-
-
-PARTITION_BY = {
-    ShardingType.DATA_PARALLEL: PartitionByType.UNIFORM,
-    ShardingType.ROW_WISE: PartitionByType.UNIFORM,
-    ShardingType.TABLE_WISE: PartitionByType.DEVICE,
-    ShardingType.COLUMN_WISE: PartitionByType.DEVICE,
-    ShardingType.TABLE_ROW_WISE: PartitionByType.HOST,
-    ShardingType.TABLE_COLUMN_WISE: PartitionByType.HOST,
-    ShardingType.GRID_SHARD: PartitionByType.MULTI_HOST,
-}
-
-
-class PlannerErrorType(StrEnum):
-    """Which part of planning failed."""
-
-    INSUFFICIENT_STORAGE = "insufficient_storage"
-    STRICT_CONSTRAINTS = "strict_constraints"
-    PARTITION = "partition"
-    OTHER = "other"
+__all__ = [
+    "PARTITION_BY",
+    "RELEASE",
+    "RELEASES",
+    "CacheParams",
+    "CacheStatistics",
+    "ComputeKernel",
+    "EmbeddingComputeKernel",
+    "MultiPassPrefetchConfig",
+    "ParameterConstraints",
+    "PartitionByType",
+    "Perf",
+    "PlannerError",
+    "PlannerErrorType",
+    "Shard",
+    "ShardingOption",
+    "ShardingType",
+    "SortBy",
+    "Storage",
+    "TableTensor",
+    "TensorShape",
+    "known_perf",
+    "known_storage",
+    "perf_ms",
+]
 
 
 class PlannerError(Exception):
     """No placement, or no plan.
 
     `kind` says why: uniform_shard_count, uniform_no_fit, device_no_fit, cw_kv_too_many_shards, cw_kv_no_fit, no_host,
-    no_hosts, grid_not_multiple_of_local; no_options from the enumerator and no_plan from the planner.
+    no_hosts, grid_not_multiple_of_local, multi_host_group; no_options from the enumerator and no_plan from the planner.
     """
 
     def __init__(
@@ -145,20 +120,20 @@ class Perf:
     @staticmethod
     def sum(parts: Iterable[Perf]) -> Perf:
         """All the parts, field by field, in their order (floating-point addition is not associative)."""
-        whole = Perf(0.0, 0.0, 0.0, 0.0)
-        for part in parts:
-            whole = whole + part
-        return whole
+        return reduce(Perf.__add__, parts, Perf(0.0, 0.0, 0.0, 0.0))
 
 
 @dataclass(slots=True)
 class Shard:
-    """A rectangle of a table: [rows, columns] and where it starts. `rank` is written by a partitioner."""
+    """A rectangle of a table: [rows, columns] and where it starts. `rank` is written by a partitioner.
+
+    `perf` is a Perf, or for release 0.2.0 one number of ms.
+    """
 
     size: Sequence[int]
     offset: Sequence[int]
     storage: Storage | None = None
-    perf: Perf | None = None
+    perf: Perf | float | None = None
     rank: int | None = None
 
     def __str__(self) -> str:
@@ -168,7 +143,7 @@ class Shard:
         )
 
 
-class CacheStats(Protocol):
+class CacheStatistics(Protocol):
     """What is known of a table's accesses, to price a cache."""
 
     @property
@@ -184,14 +159,23 @@ class MultiPassPrefetchConfig:
     """A prefetch that is cut into passes."""
 
     num_passes: int = 12
+    min_splitable_pass_size: int = 6 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class CacheParams:
-    """The cache in front of a table in host memory: the share of rows that it holds."""
+    """The cache in front of a table in host memory: `load_factor` is the share of rows that it holds.
 
+    With `prefetch_pipeline` lookups find their rows there. `algorithm`, `reserved_memory` and `precision` are the
+    kernels': taken, and not priced.
+    """
+
+    algorithm: object | None = None
     load_factor: float | None = None
-    stats: CacheStats | None = None
+    reserved_memory: float | None = None
+    precision: object | None = None
+    prefetch_pipeline: bool | None = None
+    stats: CacheStatistics | None = None
     multipass_prefetch_config: MultiPassPrefetchConfig | None = None
 
 
@@ -219,7 +203,11 @@ class TensorShape:
 
 @dataclass(frozen=True, slots=True)
 class ParameterConstraints:
-    """What a user wants for one table, by name; None leaves it to the planner. `min_partition` in columns."""
+    """What a user wants for one table, by name; None leaves it to the planner. `min_partition` in columns.
+
+    The enumerator hands from `enforce_hbm` on to the options, except `device_group` and `use_virtual_table`, which are
+    for clusters of several kinds of device and for tables without a fixed size: nothing here looks at them.
+    """
 
     sharding_types: Sequence[str] | None = None
     compute_kernels: Sequence[str] | None = None
@@ -229,6 +217,14 @@ class ParameterConstraints:
     batch_sizes: Sequence[int] | None = None
     is_weighted: bool = False
     cache_params: CacheParams | None = None
+    enforce_hbm: bool | None = None
+    stochastic_rounding: bool | None = None
+    bounds_check_mode: object | None = None
+    feature_names: Sequence[str] | None = None
+    output_dtype: object | None = None
+    device_group: str | None = None
+    key_value_params: object | None = None
+    use_virtual_table: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -256,6 +252,7 @@ class ShardingOption:
     feature_names: Sequence[str] | None = None
     output_dtype: object | None = None
     key_value_params: object | None = None
+    num_poolings: Sequence[float] | None = None
 
     @property
     def path(self) -> str:
@@ -278,6 +275,15 @@ class ShardingOption:
         return len(self.input_lengths)
 
     @property
+    def cache_load_factor(self) -> float | None:
+        """The share of rows that its cache holds, if somebody said so."""
+        return self.cache_params.load_factor if self.cache_params else None
+
+    def get_shards_assignment(self) -> list[int | None]:
+        """The rank of each shard."""
+        return [shard.rank for shard in self.shards]
+
+    @property
     def total_storage(self) -> Storage:
         """Bytes of all shards; every shard must have been estimated."""
         return Storage.sum(known_storage(shard) for shard in self.shards)
@@ -285,7 +291,7 @@ class ShardingOption:
     @property
     def total_perf(self) -> float:
         """Milliseconds of all shards added up; every shard must have been estimated."""
-        return sum(known_perf(shard).total for shard in self.shards)
+        return sum(perf_ms(shard) for shard in self.shards)
 
 
 def known_storage(shard: Shard) -> Storage:
@@ -296,7 +302,14 @@ def known_storage(shard: Shard) -> Storage:
 
 
 def known_perf(shard: Shard) -> Perf:
-    """The shard's perf; ValueError if nobody has estimated it."""
+    """The shard's perf; ValueError if nobody has estimated it, or if it is the one number of release 0.2.0."""
     if shard.perf is None:
         raise ValueError(f"{shard}: its perf has not been estimated")
+    if not isinstance(shard.perf, Perf):
+        raise ValueError(f"{shard}: its perf is one number, as in release 0.2.0; expected a Perf")
     return shard.perf
+
+
+def perf_ms(shard: Shard) -> float:
+    """The shard's perf in one number; ValueError if nobody has estimated it."""
+    return float(shard.perf) if isinstance(shard.perf, int | float) else known_perf(shard).total

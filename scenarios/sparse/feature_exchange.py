@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from scenarios.calls import size_bytes
+from scenarios.arguments import size_bytes
 from scenarios.rank import Group, Kernel, Rank, Work
 from scenarios.sparse.keyed_jagged import KeyedJagged, chunk_sums, take_chunks
 

@@ -106,6 +106,9 @@ class ShardedGroup:
         """[batch, width] from what this rank pooled, [samples, columns of its lookups]; samples as `input` gave them.
 
         `batch_per_rank` is what `input` gave.
+
+        Raises:
+            ValueError: the group was built for other hosts than this rank's, or batches differ by key.
         """
         return await self.output_dist.forward(rank, pooled, batch_per_rank)
 
@@ -202,10 +205,15 @@ def _table_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Di
 
 def _row_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
     rows = [piece.rows for piece in layout.pieces[0]]
-    processor = layout.has_feature_processor
-    return RwSparseFeaturesDist(world, rows, None, processor, need_pos, label=label + LABEL), RwPooledEmbeddingDist(
-        label=label
+    input_dist = RwSparseFeaturesDist(
+        world,
+        len(rows),
+        rows,
+        has_feature_processor=layout.has_feature_processor,
+        need_pos=need_pos,
+        label=label + LABEL,
     )
+    return input_dist, RwPooledEmbeddingDist(label=label)
 
 
 def _table_row_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:

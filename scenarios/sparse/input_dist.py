@@ -97,8 +97,8 @@ class TwSparseFeaturesDist:
         self,
         pg: Group,
         features_per_rank: Sequence[int],
-        device: torch.device | None = None,
         *,
+        device: torch.device | None = None,
         label: str = LABEL,
     ) -> None:
         _check("features_per_rank", len(features_per_rank), pg.size)
@@ -123,18 +123,23 @@ class RwSparseFeaturesDist:
     """Every table cut by rows over all ranks: each rank takes all features, and of the ids those of its rows.
 
     `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist.
+
+    Raises:
+        ValueError: the number of features differs.
     """
 
     def __init__(
         self,
         pg: Group,
+        num_features: int,
         feature_hash_sizes: Sequence[int],
+        *,
         device: torch.device | None = None,
         has_feature_processor: bool = False,
         need_pos: bool = False,
-        *,
         label: str = LABEL,
     ) -> None:
+        _check("feature_hash_sizes", len(feature_hash_sizes), num_features)
         self.pg, self.device, self.label = pg, device, label
         self.block_sizes = tuple(block_size(rows, pg.size) for rows in feature_hash_sizes)
         self.has_feature_processor, self.need_pos = has_feature_processor, need_pos
@@ -159,7 +164,7 @@ class RwSparseFeaturesDist:
 class DpSparseFeaturesDist:
     """Every rank holds every table: nothing is sent."""
 
-    def __init__(self, device: torch.device | None = None) -> None:
+    def __init__(self, *, device: torch.device | None = None) -> None:
         self.device = device
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:

@@ -1,70 +1,116 @@
-"""The array arithmetic of bucketizing as torch operations, on any device; the faster way on CPU is `kernels_host`."""
+"""The arithmetic of bucketizing as torch operations, on any device; the faster way on CPU is `kernels_host`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from scenarios.sparse.kernels_host import Blocks
+from scenarios.sparse.blocks import Blocks, Bucketized
+from scenarios.sparse.chunks import Array
 from scenarios.sparse.keyed_jagged import offsets_of
 
 
-def assign(
-    ids: Tensor, ids_per_feature: Sequence[int], blocks: Sequence[Blocks], my_size: int
-) -> tuple[Tensor, Tensor]:
-    """Each id's bucket (int16 or int32) and its id there (the dtype of `ids`)."""
+def bucketize(
+    ids: Tensor,
+    lengths: Tensor,
+    batches: Sequence[int],
+    blocks: Blocks,
+    weights: Tensor | None,
+    *,
+    positions: bool,
+    sequence: bool,
+) -> Bucketized:
+    """As `kernels_host.bucketize`."""
+    bucket, local = _assign(ids, lengths, batches, blocks)
+    order = torch.argsort(bucket, stable=True)
+    places = _positions(ids, lengths).index_select(0, order) if positions else None
+    return Bucketized(
+        lengths=_count(bucket, lengths, blocks.my_size),
+        values=local.index_select(0, order),
+        weights=None if weights is None else weights.index_select(0, order),
+        positions=places,
+        unbucketize_permute=_inverse(order, ids.dtype) if sequence else None,
+    )
+
+
+def count(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> Tensor:
+    """As `kernels_host.count`."""
+    return _count(_assign(ids, lengths, batches, blocks)[0], lengths, blocks.my_size)
+
+
+def _assign(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """Each id's bucket, in as few bits as a radix sort needs to look at, and its id there."""
     wide = ids.to(torch.int64)
     if ids.dtype == torch.int32:
         wide = wide & 0xFFFFFFFF
-    feature = _spread(list(range(len(blocks))), ids_per_feature, ids)
-    limit = _column([block.limit for block in blocks], ids)[feature]
-    inside = (wide >= 0) & (wide < limit)
-    bucket, local = _cut(wide, feature, blocks)
-    place, _ = _unsigned_divmod(wide, _column([block.total for block in blocks], ids)[feature])
-    _, share = _unsigned_divmod(wide, torch.full_like(wide, my_size))
-    bucket, local = torch.where(inside, bucket, share), torch.where(inside, local, place)
-    keep = _column([int(block.keep) for block in blocks], ids)[feature].bool()
-    key_dtype = torch.int16 if my_size <= 1 << 15 else torch.int32
-    return bucket.to(key_dtype), torch.where(keep, wide, local).to(ids.dtype)
+    spread = _Spread(ids, lengths, batches)
+    bucket, local = _divide(wide, spread, blocks) if blocks.bounds is None else _search(wide, spread, blocks.bounds)
+    outside = (bucket < 0) | (bucket >= blocks.my_size)
+    if blocks.empty.any():
+        outside = outside | spread(blocks.empty)
+    if bool(outside.any()):
+        total = spread(blocks.total)
+        place, block = _unsigned_divmod(wide, total)
+        bucket = torch.where(outside, block // (total // blocks.my_size), bucket)
+        local = torch.where(outside, place, local)
+    if blocks.keep.any():
+        local = torch.where(spread(blocks.keep), wide, local)
+    return bucket.to(_key_dtype(blocks.my_size)), local.to(ids.dtype)
 
 
-def count(buckets: Tensor, lengths: Tensor, my_size: int) -> Tensor:
-    """How many ids of each bag fall into each bucket: int64 [my_size * bags]."""
+class _Spread:
+    """Columns of one item a feature as one item an id; a scalar where all are alike."""
+
+    def __init__(self, ids: Tensor, lengths: Tensor, batches: Sequence[int]) -> None:
+        ends = torch.tensor([0, *np.cumsum(batches)], device=lengths.device)
+        self.sizes, self.ids = offsets_of(lengths)[ends].diff(), ids
+
+    def __call__(self, column: Array) -> Tensor:
+        on_device = torch.from_numpy(column).to(self.ids.device)
+        if column.size and (column == column[0]).all():
+            return on_device[0]
+        return torch.repeat_interleave(on_device, self.sizes, output_size=self.ids.numel())
+
+
+def _divide(ids: Tensor, spread: _Spread, blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """Buckets, not of 0 to my_size - 1 for ids past the last, and the ids there."""
+    rows = spread(blocks.rows)
+    if blocks.largest * blocks.my_size >= 1 << 63:
+        return _unsigned_divmod(ids, rows)
+    bucket = torch.div(ids, rows, rounding_mode="floor")
+    return bucket, ids - bucket * rows
+
+
+def _search(ids: Tensor, spread: _Spread, bounds: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """As `_divide`, feature by feature."""
+    bucket, local = torch.empty_like(ids), torch.empty_like(ids)
+    parts = (torch.split_with_sizes(one, spread.sizes.tolist()) for one in (ids, bucket, local))
+    for rows, part, into, place in zip(bounds, *parts, strict=True):
+        starts = torch.tensor(rows, dtype=torch.int64, device=ids.device)
+        into.copy_(torch.searchsorted(starts, part, right=True) - 1)
+        place.copy_(part - starts[into])
+    return bucket, local
+
+
+def _count(bucket: Tensor, lengths: Tensor, my_size: int) -> Tensor:
     bags = lengths.numel()
     bag = torch.arange(bags, device=lengths.device)
-    cells = torch.repeat_interleave(bag, lengths, output_size=buckets.numel()) + buckets.to(torch.int64) * bags
-    return torch.bincount(cells, minlength=my_size * bags)
+    cells = torch.repeat_interleave(bag, lengths, output_size=bucket.numel()) + bucket.to(torch.int64) * bags
+    return torch.bincount(cells, minlength=my_size * bags).to(lengths.dtype)
 
 
-def stable_order(buckets: Tensor) -> Tensor:
-    """The ids' positions by bucket, equal ones in their old order: int64 [ids]."""
-    return torch.argsort(buckets, stable=True)
-
-
-def positions(lengths: Tensor, ids: Tensor) -> Tensor:
-    """Each id's position in its bag, in the dtype of `ids`."""
+def _positions(ids: Tensor, lengths: Tensor) -> Tensor:
     starts = torch.repeat_interleave(offsets_of(lengths)[:-1], lengths, output_size=ids.numel())
     return (torch.arange(ids.numel(), device=ids.device) - starts).to(ids.dtype)
 
 
-def _cut(ids: Tensor, feature: Tensor, blocks: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
-    """Bucket and place of the ids below their limit; anything for the others."""
-    if blocks and blocks[0].bounds is not None:
-        return _cut_at_bounds(ids, feature, [block.bounds or () for block in blocks])
-    rows = _column([max(block.rows, 1) for block in blocks], ids)[feature]
-    bucket = torch.div(ids, rows, rounding_mode="trunc")
-    return bucket, ids - bucket * rows
-
-
-def _cut_at_bounds(ids: Tensor, feature: Tensor, bounds: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """One search for all features: each feature's rows are moved behind those of the one before it."""
-    span = max(rows[-1] for rows in bounds) + 1
-    moved = _column([rows + index * span for index, starts in enumerate(bounds) for rows in starts], ids)
-    found = torch.searchsorted(moved, ids.clamp(0, span - 1) + feature * span, right=True) - 1
-    start = moved[found] - feature * span
-    return found - feature * len(bounds[0]), ids - start
+def _inverse(order: Tensor, dtype: torch.dtype) -> Tensor:
+    inverse = torch.empty(order.numel(), dtype=dtype, device=order.device)
+    inverse[order] = torch.arange(order.numel(), dtype=dtype, device=order.device)
+    return inverse
 
 
 def _unsigned_divmod(ids: Tensor, divisors: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,13 +118,11 @@ def _unsigned_divmod(ids: Tensor, divisors: Tensor) -> tuple[Tensor, Tensor]:
     half = (ids >> 1) & 0x7FFFFFFFFFFFFFFF
     quotient = torch.div(half, divisors, rounding_mode="trunc") << 1
     remainder = ids - quotient * divisors
-    over = remainder >= divisors
+    over = (remainder < 0) | (remainder >= divisors)
     return quotient + over, torch.where(over, remainder - divisors, remainder)
 
 
-def _column(items: Sequence[int], like: Tensor) -> Tensor:
-    return torch.tensor(list(items), dtype=torch.int64, device=like.device)
-
-
-def _spread(items: Sequence[int], counts: Sequence[int], like: Tensor) -> Tensor:
-    return torch.repeat_interleave(_column(items, like), _column(counts, like), output_size=like.numel())
+def _key_dtype(my_size: int) -> torch.dtype:
+    if my_size <= 1 << 8:
+        return torch.uint8
+    return torch.int16 if my_size <= 1 << 15 else torch.int32

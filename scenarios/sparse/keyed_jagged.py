@@ -52,6 +52,60 @@ class KeyedJagged:
                 f"KeyedJagged: {self.weights.numel()} weights, expected {self.values.numel()}, the number of ids"
             )
 
+    @staticmethod
+    def from_lengths_sync(
+        keys: Sequence[str],
+        values: Tensor,
+        lengths: Tensor,
+        weights: Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: Sequence[Sequence[int]] | None = None,
+    ) -> KeyedJagged:
+        """From what a user has, looked at closely; arguments in the order of TorchRec's KeyedJaggedTensor (1.8.0).
+
+        Without `stride` all keys have the same number of samples. A key comes once.
+
+        Raises:
+            ValueError: the parts do not fit each other, a length is negative, or a key comes twice.
+        """
+        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        if twice:
+            raise ValueError(f"KeyedJagged: key {twice[0]!r} comes twice")
+        if stride is None and stride_per_key_per_rank is None:
+            stride = _stride(lengths.numel(), len(keys))
+        shortest, total = int(lengths.min()) if lengths.numel() else 0, int(lengths.sum())
+        if shortest < 0:
+            raise ValueError(f"KeyedJagged: a length is {shortest}, expected at least 0")
+        if total != values.numel():
+            raise ValueError(f"KeyedJagged: lengths add up to {total}, expected {values.numel()}, the number of ids")
+        by_rank = stride_per_key_per_rank
+        return KeyedJagged(
+            keys=tuple(keys),
+            values=values,
+            lengths=lengths,
+            weights=weights,
+            stride=stride,
+            stride_per_key_per_rank=None if by_rank is None else tuple(tuple(strides) for strides in by_rank),
+        )
+
+    @staticmethod
+    def from_offsets_sync(
+        keys: Sequence[str],
+        values: Tensor,
+        offsets: Tensor,
+        weights: Tensor | None = None,
+        stride: int | None = None,
+        stride_per_key_per_rank: Sequence[Sequence[int]] | None = None,
+    ) -> KeyedJagged:
+        """As `from_lengths_sync`; `offsets` [lengths + 1] begins with 0 and ends with the number of ids.
+
+        Raises:
+            ValueError: as there, or the first offset is not 0.
+        """
+        if offsets.numel() == 0 or int(offsets[0]):
+            raise ValueError(f"KeyedJagged: offsets {offsets[:1].tolist()} ..., expected them to start with 0")
+        return KeyedJagged.from_lengths_sync(keys, values, offsets.diff(), weights, stride, stride_per_key_per_rank)
+
     @property
     def stride_per_key(self) -> tuple[int, ...]:
         """Samples of each key."""
@@ -146,6 +200,12 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
         if first.stride_per_key_per_rank is None
         else tuple(strides for part in parts for strides in part.stride_per_key_per_rank or ()),
     )
+
+
+def _stride(lengths: int, keys: int) -> int:
+    if lengths % max(keys, 1) or (lengths and not keys):
+        raise ValueError(f"KeyedJagged: {lengths} lengths, expected a multiple of {keys}, the number of keys")
+    return lengths // max(keys, 1)
 
 
 def offsets_of(lengths: Tensor) -> Tensor:

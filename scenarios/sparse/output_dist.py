@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scenarios.calls import dtype_name, size_bytes
+from scenarios.arguments import dtype_name, size_bytes
 from scenarios.meta import cat
 from scenarios.rank import Group, Kernel, Rank
 from scenarios.sparse.feature_exchange import permute_kernel
@@ -49,17 +49,30 @@ class TwRwPooledEmbeddingDist:
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
-        chunks, mine = _staggered(rank, batch_per_rank)
+        chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL
         summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label)
         return await rows_home(rank, rank.cross, summed, mine, self.dim_sum_per_node, label)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
-        chunks, mine = _staggered(rank, batch_per_rank)
+        chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
         rows = await rows_back(rank, rank.cross, grad, mine, self.dim_sum_per_node, label)
         return await copy_to_all(rank, rank.intra, rows, chunks, label)
+
+    def _staggered(self, rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Samples of all hosts by local rank, and of each host for this local rank."""
+        hosts, local = rank.cross.size, rank.intra.size
+        if len(self.dim_sum_per_node) != hosts:
+            raise ValueError(
+                f"dim_sum_per_node has {len(self.dim_sum_per_node)} items, expected one a host: {hosts};"
+                " the rows of a table lie on the ranks of one host"
+            )
+        _check_batches(rank, batch_per_rank)
+        batches = [batch_per_rank[source] for source in staggered_sources(hosts, local)]
+        by_local = [batches[start : start + hosts] for start in range(0, len(batches), hosts)]
+        return [sum(part) for part in by_local], by_local[rank.local_rank]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +87,12 @@ class TwPooledEmbeddingDist:
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
+        _check_batches(rank, batch_per_rank)
         return await rows_home(rank, rank.world, pooled, batch_per_rank, self.dim_sum_per_rank, self.label + LABEL)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
+        _check_batches(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
         return await rows_back(rank, rank.world, grad, batch_per_rank, self.dim_sum_per_rank, label)
 
@@ -90,10 +105,12 @@ class RwPooledEmbeddingDist:
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
+        _check_batches(rank, batch_per_rank)
         return await sum_to_owner(rank, rank.world, pooled, batch_per_rank, self.label + LABEL)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
+        _check_batches(rank, batch_per_rank)
         return await copy_to_all(rank, rank.world, grad, batch_per_rank, self.label + LABEL_BACKWARD)
 
 
@@ -182,12 +199,12 @@ async def rows_back(
     return arrived.view(sum(counts), dims[me])
 
 
-def _staggered(rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Samples of all hosts by local rank, and of each host for this local rank."""
-    hosts, local = rank.cross.size, rank.intra.size
-    batches = [batch_per_rank[source] for source in staggered_sources(hosts, local)]
-    by_local = [batches[start : start + hosts] for start in range(0, len(batches), hosts)]
-    return [sum(part) for part in by_local], by_local[rank.local_rank]
+def _check_batches(rank: Rank, batch_per_rank: Sequence[int]) -> None:
+    if len(batch_per_rank) != rank.world.size:
+        raise ValueError(
+            f"batch_per_rank has {len(batch_per_rank)} items, expected one a rank: {rank.world.size};"
+            " pooled embeddings of batches that differ by key are not exchanged"
+        )
 
 
 def _side_by_side(flat: Tensor, rows: int, dims: Sequence[int]) -> Tensor:

@@ -1,7 +1,7 @@
 """gloo's collectives as message schedules (torch 2.13, TCP); what it takes to play them is left to the engine.
 
-Bytes agree with the kernel's counters (tests/data/gloo_wire_bytes.json), the order of posts with a trace of gloo's
-system calls. As in gloo, a member's script follows from its own call alone.
+Bytes agree with the kernel's counters (tests/vectors/data/gloo_wire_bytes.json), the order of posts with a trace of
+gloo's system calls. As in gloo, a member's script follows from its own call alone.
 """
 
 from __future__ import annotations

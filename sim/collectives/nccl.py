@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from sim.collectives import nccl_paths as paths
-from sim.collectives.nccl_tuning import P2P_LL_BYTES, Choice, NcclCosts, choose, p2p_latency_ns, ring_steps
+from sim.collectives.nccl_predictor import Choice
+from sim.collectives.nccl_topology import Function, ring_steps
+from sim.collectives.nccl_tuning import P2P_LL_BYTES, NcclCosts, choose, p2p_latency_ns
 
 if TYPE_CHECKING:
     from scenarios.calls import Call
@@ -72,7 +74,7 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts) -> NcclPlan:
     return _pipelined(choice, loads, paths.idle_seconds(loads, members, costs))
 
 
-_COLLECTIVES = {
+_COLLECTIVES: dict[str, Function] = {
     "all_reduce": "all_reduce",
     "barrier": "all_reduce",
     "reduce_scatter_tensor": "reduce_scatter",
@@ -90,7 +92,7 @@ def _buffer_bytes(calls: Calls) -> int:
     return max(calls[0].bytes_in, calls[0].bytes_out)
 
 
-def _loads(op: str, root: int, choice: Choice, members: Sequence[Sequence[int]], rails: int) -> paths.Loads:
+def _loads(op: Function, root: int, choice: Choice, members: Sequence[Sequence[int]], rails: int) -> paths.Loads:
     if choice.algorithm == "tree":
         return paths.tree_loads(members, rails)
     if op in ("broadcast", "reduce"):

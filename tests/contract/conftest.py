@@ -1,4 +1,4 @@
-"""The fixture that lets one test body run in every world."""
+"""The fixtures that let one test body run in every world."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ def play(request: pytest.FixtureRequest) -> Play:
     """`play(program, hosts, gpus_per_host)` in one of the worlds."""
     world = WORLDS[request.param]
     return lambda program, hosts, gpus_per_host: world(program, scenario(hosts, gpus_per_host))
+
+
+@pytest.fixture(params=sorted(WORLDS))
+def world(request: pytest.FixtureRequest) -> str:
+    """The name of one of the worlds, for `worlds.results`."""
+    return str(request.param)

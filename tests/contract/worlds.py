@@ -18,11 +18,12 @@ from tests.contract.scripts import Script
 from tests.real.pool import shared_pool
 
 WIRE = Link(bytes_per_s=1e9, latency_ns=10_000)
+FLOPS_PER_S = dict.fromkeys(("float16", "bfloat16", "float32", "float64"), 1e10)
 
 
 def scenario(hosts: int, gpus_per_host: int, *, name: str = "contract", timeout_s: float = 20.0) -> Scenario:
     """The least scenario of that many ranks; its own program is not what is played."""
-    gpu = Gpu(name="cpu", kind="cpu", memory_bytes=1 << 30, memory_bytes_per_s=1e10, flops_per_s={"float32": 1e10})
+    gpu = Gpu(name="cpu", kind="cpu", memory_bytes=1 << 30, memory_bytes_per_s=1e10, flops_per_s=FLOPS_PER_S)
     inside = Inside(kind="memory", link=WIRE, bridge_bytes_per_s=1e10)
     nics = Nics(per="host", count=1, link=WIRE)
     host = Host(gpus=gpus_per_host, gpu=gpu, inside=inside, nics=nics, cores=2, memory_bytes=1 << 33)

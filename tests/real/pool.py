@@ -23,10 +23,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from real.job import Job
+from real.job import Check, Job
 from real.place import Place
-from real.run import RankRun, sentence_of
-from scenarios.errors import ProgramError, RankLostError
+from real.run import RankRun, is_second_hand, sentence_of
+from scenarios.errors import ProgramError
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
 from scenarios.trace import Recording
@@ -61,7 +61,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["real.run", "tests.real.pool"])
+        self._context.set_forkserver_preload(["real.run", "tests.real.pool", "torch._dynamo"])  # DDP loads the last
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._port = self._listener.getsockname()[1]
         self._store = dist.TCPStore(
@@ -70,8 +70,10 @@ class Pool:
         self._workers: list[tuple[Any, Connection]] = []
         self._plays = 0
 
-    def play(self, program: Program, scenario: Scenario) -> Recording:
-        """The recording of a program on the scenario's ranks. What a `Script` returned on each rank comes back into it.
+    def play(self, program: Program, scenario: Scenario, check: Check = "always") -> Recording:
+        """The recording of a program on the scenario's ranks; `check` says which calls they compare.
+
+        What a `Script` returned on each rank comes back into it.
 
         Raises:
             ProgramError: with the sentence of the lowest rank that went wrong by itself.
@@ -82,7 +84,13 @@ class Pool:
         self._plays += 1
         with tempfile.TemporaryDirectory() as spool:
             job = Job(
-                scenario=scenario, program="", writer="", out=Path(spool) / "out", spool=Path(spool), started="now"
+                scenario=scenario,
+                program="",
+                writer="",
+                out=Path(spool) / "out",
+                spool=Path(spool),
+                started="now",
+                check=check,
             )
             for rank, (_, connection) in enumerate(self._workers[:size]):
                 connection.send(Request(job, self._place(rank, size), pickle.dumps(program)))
@@ -184,7 +192,7 @@ def _serve(request: Request) -> Answer:
     except BaseException as error:
         return Answer(
             error=sentence_of(error, place.rank),
-            is_second_hand=isinstance(error, RankLostError),
+            is_second_hand=is_second_hand(error, place.rank),
             details=traceback.format_exc(),
         )
     # Pickled here and not by the connection, which would share tensors' memory by file descriptors.

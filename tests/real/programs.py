@@ -48,6 +48,11 @@ async def _stops_itself(rank: Rank) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+async def _gives_a_tuple(rank: Rank) -> None:
+    tensors = [torch.ones(1)] * rank.world_size
+    await rank.all_to_all(tensors, tuple(tensors), label="ids")  # type: ignore[arg-type]
+
+
 async def _exits(rank: Rank) -> None:
     os._exit(3)
 
@@ -70,6 +75,10 @@ def stalls(scenario: Scenario) -> Program:
 
 def is_stopped(scenario: Scenario) -> Program:
     return Script(_trains, (_stops_itself,))
+
+
+def gives_a_tuple(scenario: Scenario) -> Program:
+    return Script(_trains, (_gives_a_tuple,))
 
 
 def exits(scenario: Scenario) -> Program:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from real import spool
-from real.job import Job
+from real.job import Check, Job
 from real.launch import RunEnded, launch, spool_folder
 from reports import store
 from tests.contract.worlds import scenario
@@ -37,7 +37,7 @@ time.sleep(1000)
 """
 
 
-def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S) -> Job:
+def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S, check: Check = "first") -> Job:
     made = scenario(1, ranks, name="launched", timeout_s=timeout_s)
     return Job(
         scenario=made,
@@ -46,6 +46,7 @@ def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S) 
         out=out,
         spool=spool_folder(out),
         started="2026-01-01T00:00:00+00:00",
+        check=check,
     )
 
 
@@ -73,9 +74,10 @@ def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("check", ["first", "always"])
+def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path, check: Check) -> None:
     began_s = time.monotonic()
-    given = job(tmp_path / "run", "is_killed", ranks=3)
+    given = job(tmp_path / "run", "is_killed", ranks=3, check=check)
     assert ended(given) == "rank 1 was killed by SIGKILL in step 2"
     assert time.monotonic() - began_s < START_S
     assert steps_kept(given.out) == [(rank, step) for rank in range(3) for step in range(2)]
@@ -90,8 +92,17 @@ def test_a_rank_that_raises_is_named_and_its_traceback_is_kept(tmp_path: Path) -
     assert (1, 1) in steps_kept(given.out)
 
 
-def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path) -> None:
-    given = job(tmp_path / "run", "stalls", timeout_s=12.0)
+def test_a_rank_whose_call_is_refused_says_so_in_one_sentence(tmp_path: Path) -> None:
+    """Whether it is that rank that is heard first or one that was told."""
+    given = job(tmp_path / "run", "gives_a_tuple", check="always")
+    assert ended(given) == "rank 1: all_to_all: input_tensor_list must be a list of tensors, got tuple"
+    assert "TypeError" in (given.out / "rank-1.log").read_text()
+
+
+@pytest.mark.parametrize("check", ["first", "always"])
+def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path, check: Check) -> None:
+    """While the others wait for its data, or for what it is about to call."""
+    given = job(tmp_path / "run", "stalls", timeout_s=12.0, check=check)
     assert ended(given) == (
         "rank 1 did not reach all_reduce 'gradients' on stream main in step 2 (call 2 of group world) within 12 s;"
         " it stands in compute 'sleep' on stream main in step 2"
@@ -154,7 +165,7 @@ def test_torchrun_starts_the_ranks_of_a_scenario(tmp_path: Path) -> None:
         "2",
     ]
     command += ["-m", "real", str(SCENARIO), "--program", "tests.real.programs:trains"]
-    done = _run([*command, "--out", str(tmp_path / "run"), "--json"], {})
+    done = _run([*command, "--out", str(tmp_path / "run"), "--check", "always", "--json"], {})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["complete"] is True
     assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(3)]

@@ -184,6 +184,73 @@ def test_splits_that_do_not_fit_each_other_are_named() -> None:
     )
 
 
+def test_calls_that_do_not_fit_explain_a_deadlock_better_than_the_member_that_never_came() -> None:
+    async def disagrees(rank: Rank) -> None:
+        if rank.rank < 3:
+            await rank.all_reduce(torch.ones(1 + rank.rank % 2))
+
+    async def is_refused(rank: Rank) -> None:
+        if rank.rank == 1:
+            with pytest.raises(TypeError):
+                rank.all_to_all((), [])  # type: ignore[arg-type]
+        elif rank.rank < 3:
+            await rank.barrier()
+
+    for program, sentence in (
+        (
+            disagrees,
+            "group world: rank 0 calls all_reduce (4 bytes, float32, sum),"
+            " but rank 1 calls all_reduce (8 bytes, float32, sum)",
+        ),
+        (is_refused, "rank 1: all_to_all: output_tensor_list must be a list of tensors, got tuple"),
+    ):
+        with pytest.raises(CollectiveError) as caught:
+            play(program)
+        assert str(caught.value) == sentence
+
+
+def test_every_member_hears_the_same_in_whatever_order_they_come() -> None:
+    heard = []
+
+    async def program(rank: Rank) -> None:
+        await rank.compute(Kernel(kind="test", flops=1e7 * (4 - rank.rank)), int)
+        try:
+            await rank.all_to_all_single(
+                torch.ones(4), torch.ones(4), None, [1, 2, 0, 1] if rank.rank in (1, 2) else None
+            )
+        except CollectiveError as error:
+            heard.append(str(error))
+        await rank.barrier()
+
+    play(program)
+    assert heard == ["group world: all_to_all_single: rank 1 sends 8 bytes to rank 1, which expects 4"] * 4
+
+
+@pytest.mark.parametrize("library", ["gloo", "nccl"])
+@pytest.mark.parametrize("fidelity", ["flows", "links"])
+def test_a_group_goes_on_after_a_call_that_failed(library: str, fidelity: str) -> None:
+    async def program(rank: Rank) -> None:
+        for root in range(2):
+            with pytest.raises(CollectiveError):
+                await rank.broadcast(torch.ones(1000), 0 if rank.rank < 3 else root + 1)
+        tensor = torch.ones(3)
+        assert (await rank.all_reduce(tensor)).tolist() == [4.0] * 3
+
+    play(program, library=library, fidelity=fidelity)
+
+
+def test_a_tensor_without_values_does_not_meet_one_that_has_them() -> None:
+    async def program(rank: Rank) -> None:
+        await rank.all_reduce(torch.ones(1, device="meta" if rank.rank else "cpu"))
+
+    with pytest.raises(CollectiveError) as caught:
+        play(program, on=cluster(1, 2), payload="sizes")
+    assert str(caught.value) == (
+        "group world: rank 0 calls all_reduce (4 bytes, float32, sum),"
+        " but rank 1 calls all_reduce (4 bytes, float32, meta, sum)"
+    )
+
+
 def test_a_send_and_a_recv_that_do_not_fit_are_named() -> None:
     async def program(rank: Rank) -> None:
         if rank.rank == 0:

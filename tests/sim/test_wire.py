@@ -65,7 +65,7 @@ def links_after(op: str, elements: int, hosts: int) -> dict[str, LinkRow]:
 
 
 def test_links_carry_what_the_kernel_counted() -> None:
-    """832 and 4,144 bytes: records of tests/data/gloo_wire_bytes.json for two ranks."""
+    """832 and 4,144 bytes: records of tests/vectors/data/gloo_wire_bytes.json for two ranks."""
     assert {row.bytes_carried for row in links_after("all_reduce", 64, 2).values()} == {832}
     assert {row.bytes_carried for row in links_after("all_to_all_single", 2000, 2).values()} == {4144}
 

@@ -10,12 +10,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from scenarios.compression import batched_powersgd, layerwise_powersgd
+from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.batched import square_side
 from scenarios.compression.layerwise import lay_out
 from scenarios.programs.buckets import unflatten
 from tests.scenarios.compression.helpers import Run, issued, random_gradients
+from tests.scenarios.compression.lockstep import play
 
 Algorithm = Callable[..., Any]
 BOTH = pytest.mark.parametrize("algorithm", [batched_powersgd, layerwise_powersgd])
@@ -152,6 +154,55 @@ def test_a_meta_run_issues_the_same_as_one_with_values(
     assert all(result.is_meta for result in sizes.results)
     assert sizes.states[0].compression_stats() == values.states[0].compression_stats()
     assert sizes.states[0].next_seed() == values.states[0].next_seed()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_matrix_that_lies_column_by_column_is_compressed_as_it_is(options: dict[str, Any]) -> None:
+    """DDP's buckets keep a parameter's order in memory."""
+    shapes = [(12, 10), (7,), (9, 20), (12, 10)]
+    of_steps = random_gradients(shapes, 1, 5)
+
+    async def program(rank: Any, transposed: bool) -> list[list[Tensor]]:
+        state, results = PowerSGDState(start_powerSGD_iter=2, **options), []
+        for (values,) in of_steps:
+            views = unflatten(values.clone(), shapes)
+            order = [view.t().contiguous().t() if transposed and view.dim() == 2 else view for view in views]
+            bucket = Strided(order)
+            await layerwise_powersgd(rank, state, bucket)
+            results.append([gradient.clone() for gradient in bucket.gradients()])
+        return results
+
+    (plain,), _ = play(lambda rank: program(rank, False), 1)
+    (mine,), _ = play(lambda rank: program(rank, True), 1)
+    for step, expected in zip(mine, plain, strict=True):
+        for one, other in zip(step, expected, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+class Strided:
+    """A bucket of gradients, each in its own order in memory."""
+
+    def __init__(self, gradients: list[Tensor]) -> None:
+        self._buffer = torch.cat(
+            [each.t().reshape(-1) if each.t().is_contiguous() else each.reshape(-1) for each in gradients]
+        )
+        pieces = self._buffer.split([each.numel() for each in gradients])
+        self._gradients = [
+            piece.as_strided(each.shape, each.stride(), piece.storage_offset())
+            for piece, each in zip(pieces, gradients, strict=True)
+        ]
+
+    def index(self) -> int:
+        return 0
+
+    def buffer(self) -> Tensor:
+        return self._buffer
+
+    def gradients(self) -> list[Tensor]:
+        return self._gradients
+
+    def is_last(self) -> bool:
+        return True
 
 
 def test_layerwise_always_reduces_thrice() -> None:

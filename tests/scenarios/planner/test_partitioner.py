@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
 
@@ -11,7 +14,17 @@ from hypothesis import strategies as st
 
 from scenarios.planner.partitioner import GreedyPerfPartitioner
 from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
-from scenarios.planner.types import PARTITION_BY, Perf, PlannerError, Shard, ShardingOption, ShardingType, Storage
+from scenarios.planner.types import (
+    PARTITION_BY,
+    Perf,
+    PlannerError,
+    Shard,
+    ShardingOption,
+    ShardingType,
+    Storage,
+    known_perf,
+    known_storage,
+)
 
 MS = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 7.5])
 
@@ -40,16 +53,18 @@ def ranks_of(proposal: Sequence[ShardingOption]) -> list[list[int | None]]:
 
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[list[ShardingOption], Topology]:
-    local, hosts = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    local, hosts = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     world = local * hosts + draw(st.integers(0, local - 1))  # perhaps a ragged tail
+    pods = draw(st.none() | st.integers(1, hosts))
+    group = local * (pods or 1)
     counts = {
         "row_wise": world,
         "data_parallel": world,
         "table_wise": 1,
         "column_wise": draw(st.integers(1, 4)),
-        "table_row_wise": local,
+        "table_row_wise": group,
         "table_column_wise": draw(st.integers(1, 4)),
-        "grid_shard": local * draw(st.integers(1, 3)),
+        "grid_shard": group * draw(st.integers(1, 3)),
     }
     proposal = []
     for index, kind in enumerate(draw(st.lists(st.sampled_from(sorted(counts)), min_size=1, max_size=8))):
@@ -59,9 +74,11 @@ def problems(draw: st.DrawFn) -> tuple[list[ShardingOption], Topology]:
         dependency = draw(st.sampled_from([None, "tower"])) if by_host else None
         kernel = draw(st.sampled_from(["fused", "key_value"])) if kind == "column_wise" else "fused"
         proposal.append(option(f"t{index}", kind, shards, dependency, kernel))
+        for made in proposal[-1].shards:
+            made.storage = known_storage(made) + Storage(0, 0, draw(st.integers(0, 9)))
     cap = st.lists(st.integers(-1, 200), min_size=world, max_size=world)
-    caps = CustomTopologyData({"hbm_cap": draw(cap), "ddr_cap": draw(cap)}, world)
-    return proposal, Topology(world, "cuda", local_world_size=local, custom_topology_data=caps)
+    caps = CustomTopologyData({"hbm_cap": draw(cap), "ddr_cap": draw(cap), "ssd_cap": draw(cap)}, world)
+    return proposal, Topology(world, "cuda", local_world_size=local, pod_size=pods, custom_topology_data=caps)
 
 
 @pytest.mark.parametrize("release", ["1.8.0", "0.2.0"])
@@ -96,7 +113,7 @@ def test_a_partition_is_the_same_each_time(
     problem: tuple[list[ShardingOption], Topology], sort_by: str, balance: bool
 ) -> None:
     proposal, topology = problem
-    outcomes = []
+    outcomes: list[tuple[object, list[list[int | None]]]] = []
     for _ in range(2):
         again = deepcopy(proposal)
         partitioner = GreedyPerfPartitioner(sort_by, balance)
@@ -116,13 +133,12 @@ def scan(proposal: Sequence[ShardingOption], topology: Topology) -> list[list[in
     for each in sorted(proposal, key=lambda item: item.total_storage, reverse=True):
         for shard in each.shards:
             assert shard.storage is not None
-            assert shard.perf is not None
             fitting = [device for device in devices if shard.storage.fits_in(device.storage)]
             if not fitting:
                 return None
             local = topology.local_world_size
             best = min(fitting, key=lambda device: (device.perf.total, device.rank % local, device.rank))
-            best.storage, best.perf = best.storage - shard.storage, best.perf + shard.perf
+            best.storage, best.perf = best.storage - shard.storage, best.perf + known_perf(shard)
             ranks.setdefault(each.name, []).append(best.rank)
     return [ranks[each.name] for each in proposal]
 
@@ -183,15 +199,95 @@ def test_a_shard_that_fits_nowhere_is_named_with_its_table() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["table_wise", "grid_shard"])
-def test_only_host_groups_may_have_several_options(kind: str) -> None:
-    proposal = [option(name, kind, [(1, 0, 1.0)], dependency="tower") for name in ("t0", "t1")]
-    with pytest.raises(AssertionError) as caught:
+def test_only_host_groups_may_have_several_options() -> None:
+    proposal = [option(name, "table_wise", [(1, 0, 1.0)], dependency="tower") for name in ("t0", "t1")]
+    with pytest.raises(AssertionError) as assertion:
         GreedyPerfPartitioner().partition(proposal, Topology(1, "cuda"))
-    assert str(caught.value) == (
-        "a group that is not placed on one host must be one option, got ebc.t0, ebc.t1 of Storage(hbm=2, ddr=0, ssd=0)"
+    assert str(assertion.value) == (
+        "Unexpected length for sharding options: 2: ebc.t0, ebc.t1 of Storage(hbm=2, ddr=0, ssd=0)"
     )
     assert ranks_of(proposal) == [[None], [None]]
+    proposal = [option(name, "grid_shard", [(1, 0, 1.0)], dependency="tower") for name in ("t0", "t1")]
+    with pytest.raises(PlannerError) as error:
+        GreedyPerfPartitioner().partition(proposal, Topology(1, "cuda"))
+    assert error.value.kind == "multi_host_group"
+    assert str(error.value) == (
+        "Unexpected length for sharding options: 2. Length needs to be 1: ebc.t0, ebc.t1 of"
+        " Storage(hbm=2, ddr=0, ssd=0)"
+    )
+
+
+def test_a_grid_is_not_placed_with_a_host_group() -> None:
+    proposal = [
+        option("t0", "table_row_wise", [(1, 0, 1.0)], dependency="tower"),
+        option("t1", "grid_shard", [(1, 0, 1.0)], dependency="tower"),
+    ]
+    with pytest.raises(PlannerError, match=r"can't find a host for sharding option group ebc\.t0, ebc\.t1 of"):
+        GreedyPerfPartitioner().partition(proposal, Topology(1, "cuda"))
+
+
+def test_a_grid_without_a_whole_host_is_said() -> None:
+    """TorchRec 1.8.0 ends with an IndexError."""
+    proposal = [option("t0", "grid_shard", [(1, 0, 1.0)] * 4)]
+    with pytest.raises(PlannerError) as caught:
+        GreedyPerfPartitioner().partition(proposal, Topology(3, "cuda", local_world_size=2, pod_size=2))
+    assert caught.value.kind == "no_hosts"
+
+
+def test_a_pod_is_not_larger_than_the_world() -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        Topology(2, "cuda", local_world_size=1, pod_size=3)
+    assert str(caught.value) == "pod_size=3 cannot be greater than world_size=2"
+
+
+def test_groups_are_sorted_by_the_sum_of_their_shards_totals() -> None:
+    """Added up field by field the two would tie, and "a" would come first."""
+    parts = {"a": [(0.7, 0.6), (0.7, 0.6), (0.1, 0.2)], "b": [(0.1, 0.6), (0.2, 0.7), (1.1, 0.2)]}
+    proposal = [option(name, "column_wise", [(1, 0, 0.0)] * 3) for name in parts]
+    for each in proposal:
+        for shard, (forward, backward) in zip(each.shards, parts[each.name], strict=True):
+            shard.perf = Perf(forward, 0.0, backward, 0.0)
+    assert proposal[0].total_perf < proposal[1].total_perf
+    GreedyPerfPartitioner("perf").partition(proposal, Topology(9, "cuda"))
+    assert ranks_of(proposal) == [[3, 4, 5], [0, 1, 2]]
+
+
+def test_0_2_0_takes_a_perf_of_one_number_and_1_8_0_says_that_it_does_not() -> None:
+    proposal = [option(f"t{index}", "table_wise", [(1, 0, 0.0)]) for index in range(3)]
+    for each, ms in zip(proposal, (3.0, 1.0, 1.0), strict=True):
+        each.shards[0].perf = ms
+    partitioner = GreedyPerfPartitioner(release="0.2.0")
+    assert partitioner.partition(proposal, Topology(2, "cuda")) is proposal
+    assert ranks_of(proposal) == [[0], [1], [1]]
+    assert [device.perf.total for device in partitioner.devices] == [3.0, 2.0]
+    with pytest.raises(ValueError, match=r".") as caught:
+        GreedyPerfPartitioner().partition(proposal, Topology(2, "cuda"))
+    assert str(caught.value) == (
+        "Shard size: (1, 1), offset: (0, 0), storage: Storage(hbm=1, ddr=0, ssd=0), perf: 3.0, rank: 0: its perf is"
+        " one number, as in release 0.2.0; expected a Perf"
+    )
+
+
+SEEDED = """
+from scenarios.planner import *
+options = [
+    ShardingOption(f"t{i}", None, (f"m{i % 3}", None), [1.0], 1, "table_wise", "device", "fused",
+                   [Shard([1, 1], [0, 0], Storage(i % 4, 0), Perf(i % 3, 0, 0, 0))])
+    for i in range(40)
+]
+GreedyPerfPartitioner(balance_modules=True).partition(options, Topology(8, "cuda", local_world_size=4))
+print([option.shards[0].rank for option in options])
+"""
+
+
+def test_a_partition_does_not_depend_on_the_hash_seed() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", SEEDED], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(printed) == 1
 
 
 def test_a_wrong_type_among_the_options_of_a_host_is_an_error_that_escapes_in_0_2_0_only() -> None:

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from scenarios.errors import ScenarioError
 from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.planner.plan import capacity_bytes, format_plan, plan_tables, topology_of
-from scenarios.planner.plan_text import rank_ranges
+from scenarios.planner.plan_text import format_proposal, rank_ranges
+from scenarios.planner.topology import Topology
 from scenarios.scenario import Interaction, Model, Optimizer, Planner, Scenario, ShardingType, Table
+
+from .test_partitioner import option
 
 MIB = 1 << 20
 ALL: tuple[ShardingType, ...] = (
@@ -217,8 +220,8 @@ ranks              storage of limit   perf ms  most of it
 0                   37 MiB     37 %     0.837  ids 0.583, few 0.253
 1                 2.45 MiB      2 %     0.253  few 0.253
 
-perf: busiest rank / mean = 1.53 (rank 0)
-  more than its share, in ms: ids 0.292
+perf: busiest rank / mean = 1.53 (rank 0), 0.837 against 0.545 ms
+  ids +0.292 ms: one shard is more than the mean rank does; only a finer cut would help
 storage: fullest rank / mean = 1.88 (rank 0), limit 100 MiB
 proposals: 1 tried, 1 fitted"""
 
@@ -230,6 +233,66 @@ def test_a_printed_plan_stays_narrow(world: tuple[int, int]) -> None:
     text = format_plan(plan_tables(scenario(tables, cluster(*world))))
     assert max(map(len, text.splitlines())) <= 100
     assert ("24 more ranks, less busy" in text) == (world == (40, 1))
+
+
+def placed(rows: dict[str, tuple[str, list[tuple[int, int, float]]]], hbm_cap: int = 100) -> str:
+    """Printed causes of a proposal of shards as (rank, bytes, ms) on four ranks, two a host."""
+    proposal = [option(name, kind, [(size, 0, ms) for _, size, ms in shards]) for name, (kind, shards) in rows.items()]
+    for each, (_, shards) in zip(proposal, rows.values(), strict=True):
+        for made, (rank, _, _) in zip(each.shards, shards, strict=True):
+            made.rank = rank
+    lines = format_proposal(proposal, Topology(4, "cuda", hbm_cap=hbm_cap, local_world_size=2)).splitlines()
+    return "\n".join(line for line in lines if line.startswith("  "))
+
+
+TW = "table_wise"
+
+
+@pytest.mark.parametrize(
+    ("rows", "cause"),
+    [
+        (
+            {"a": (TW, [(0, 1, 8.0)])},
+            "  a +6 ms: one shard is more than the mean rank does; only a finer cut would help",
+        ),
+        (
+            {"a": (TW, [(0, 1, 2.0)]), "b": (TW, [(0, 1, 1.0)])}
+            | {f"c{rank}": (TW, [(rank, 99, 2.5)]) for rank in (1, 2, 3)},
+            "  a +1.5 ms: rank 1, the least busy with room, would be as busy with it\n"
+            "  b +0.75 ms: rank 1, the least busy with room, would be as busy with it",
+        ),
+        (
+            {"a": (TW, [(0, 9, 2.0)]), "b": (TW, [(0, 9, 2.0)])}
+            | {f"c{rank}": (TW, [(rank, 99, 2.5)]) for rank in (1, 2, 3)},
+            "  a +1.5 ms: no other rank has 9 B left\n  b +1.5 ms: no other rank has 9 B left",
+        ),
+        (
+            {"a": (TW, [(0, 9, 2.0)]), "b": (TW, [(0, 9, 2.0)])}
+            | {f"c{rank}": (TW, [(rank, 9, 1.9)]) for rank in (1, 2, 3)},
+            "  a +1.5 ms: was placed early; rank 1 now has room and less to do\n"
+            "  b +1.5 ms: was placed early; rank 1 now has room and less to do",
+        ),
+        (
+            {"a": ("table_row_wise", [(0, 9, 1.0), (1, 9, 1.0)]), "b": ("row_wise", [(0, 9, 2.0)] + [
+                (rank, 9, 1.5) for rank in (1, 2, 3)])},
+            "  a +0.5 ms: its shards stay together on a host\n"
+            "  b +0.375 ms: every rank has a shard of it, and this one's is larger",
+        ),
+    ],
+)  # fmt: skip
+def test_a_printed_plan_says_what_keeps_the_busiest_rank_busy(
+    rows: dict[str, tuple[str, list[tuple[int, int, float]]]], cause: str
+) -> None:
+    assert placed(rows) == cause
+
+
+def test_an_even_plan_needs_no_reasons() -> None:
+    assert placed({f"t{rank}": (TW, [(rank, 1, 1.0)]) for rank in range(4)}) == ""
+
+
+def test_a_proposal_without_ranks_cannot_be_printed() -> None:
+    with pytest.raises(ValueError, match="of table t: no rank; partition the proposal first"):
+        format_proposal([option("t", TW, [(1, 0, 1.0)])], Topology(1, "cuda"))
 
 
 def test_ranks_in_short() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -156,9 +157,18 @@ class Bag:
     """Two tables, as a module."""
 
 
-class Model:
-    def named_modules(self) -> list[tuple[str, object]]:
-        return [("", self), ("sparse.ebc", Bag()), ("dense", object())]
+class Part:
+    """A module with children."""
+
+    def __init__(self, **children: object) -> None:
+        self._children = children
+
+    def named_children(self) -> list[tuple[str, object]]:
+        return list(self._children.items())
+
+
+def model() -> Part:
+    return Part(sparse=Part(ebc=Bag()), dense=Part())
 
 
 class BagSharder:
@@ -176,7 +186,7 @@ class BagSharder:
 
 def test_the_enumerator_lists_what_sharders_and_constraints_allow() -> None:
     constraints = {"t1": ParameterConstraints(sharding_types=["row_wise"], compute_kernels=["fused"])}
-    options = EmbeddingEnumerator(Topology(2, "cuda"), 16, constraints).enumerate(Model(), [BagSharder()])
+    options = EmbeddingEnumerator(Topology(2, "cuda"), 16, constraints).enumerate(model(), [BagSharder()])
     assert [(item.fqn, str(item.sharding_type), item.compute_kernel, item.num_shards) for item in options] == [
         ("sparse.ebc.t0", "table_wise", "fused", 1),
         ("sparse.ebc.t0", "table_wise", "fused_uvm", 1),
@@ -188,10 +198,62 @@ def test_the_enumerator_lists_what_sharders_and_constraints_allow() -> None:
     assert all(shard.perf and shard.storage for item in options for shard in item.shards)
 
 
+def test_children_come_in_reverse_as_in_torchrec_unless_their_order_is_asked_for() -> None:
+    nested = Part(a=Part(x=Bag(), y=Bag()), b=Bag())
+    orders = []
+    for exact in (False, True):
+        options = EmbeddingEnumerator(Topology(1, "cuda"), 16, use_exact_enumerate_order=exact)
+        orders.append(list(dict.fromkeys(item.path for item in options.enumerate(nested, [BagSharder()]))))
+    assert orders == [["b", "a.y", "a.x"], ["a.x", "a.y", "b"]]
+
+
+class RareSharder(BagSharder):
+    def sharding_types(self, compute_device_type: str) -> list[str]:
+        return ["table_wise", "grid_shard"]
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        return ["fused", "key_value"]
+
+
+def test_grids_and_key_value_stores_are_for_those_who_name_them() -> None:
+    def kinds(wished: ParameterConstraints) -> set[tuple[str, str]]:
+        constraints = {"t0": wished}
+        options = EmbeddingEnumerator(Topology(2, "cuda"), 16, constraints).enumerate(bags(), [RareSharder()])
+        return {(str(item.sharding_type), item.compute_kernel) for item in options if item.name == "t0"}
+
+    assert kinds(ParameterConstraints()) == {("table_wise", "fused")}
+    both = ParameterConstraints(sharding_types=["grid_shard"], compute_kernels=["key_value"])
+    assert kinds(both) == {("grid_shard", "key_value")}
+
+
+def bags() -> Part:
+    return Part(ebc=Bag())
+
+
+class EmbeddingCollectionInterface:
+    """Named as TorchRec's: its ids keep a row each."""
+
+    def is_weighted(self) -> bool:
+        return True
+
+
+def test_a_module_says_whether_it_is_pooled_and_weighted() -> None:
+    sequence = EmbeddingCollectionInterface()
+    enumerator = EmbeddingEnumerator(Topology(2, "cuda"), 16)
+    options = [
+        enumerator.of_table("t0", TensorShape((100, 64)), ("ec", module), BagSharder())[0]
+        for module in (Bag(), sequence)
+    ]
+    assert [item.is_pooled for item in options] == [True, False]
+    bag, weighted = (known_perf(item.shards[0]) for item in options)
+    assert bag.bwd_compute / bag.fwd_compute == pytest.approx(2)
+    assert weighted.bwd_compute / weighted.fwd_compute == pytest.approx(3.1)
+
+
 def test_a_table_without_options_is_named() -> None:
     constraints = {"t1": ParameterConstraints(sharding_types=["grid_shard"])}
     with pytest.raises(PlannerError) as caught:
-        EmbeddingShardingPlanner(Topology(2, "cuda"), constraints=constraints).plan(Model(), [BagSharder()])
+        EmbeddingShardingPlanner(Topology(2, "cuda"), constraints=constraints).plan(model(), [BagSharder()])
     assert caught.value.kind == "no_options"
     assert str(caught.value) == ("table t1: no sharding type and compute kernel of its constraints can be had on cuda")
 
@@ -221,6 +283,42 @@ def test_the_greedy_proposer_moves_on_the_largest_table() -> None:
         "a:table_wise b:row_wise",
     ]
     assert proposals_of(GreedyProposer(use_depth=False))[0] == "a:table_wise b:table_wise"
+
+
+def test_the_greedy_proposer_ends_when_too_many_proposals_were_no_better() -> None:
+    proposer = GreedyProposer(threshold=1)
+    proposer.load(space())
+    seen = 0
+    for rating in (3.0, 4.0, 3.0, 2.0):
+        if proposer.propose() is None:
+            break
+        seen += 1
+        proposer.feedback(True, None, rating)
+    assert seen == 3
+
+
+def test_the_greedy_proposer_leaves_a_table_that_takes_no_memory_where_it_is() -> None:
+    proposer = GreedyProposer()
+    proposer.load([option("a", "table_wise", [(0, 0, 1.0)]), option("a", "row_wise", [(0, 0, 2.0)] * 2)])
+    proposer.feedback(True)
+    assert proposer.propose() is None
+
+
+def test_the_greedy_proposer_moves_on_the_largest_shard_and_of_equal_ones_the_larger_table() -> None:
+    proposer = GreedyProposer()
+    proposer.load(
+        [
+            option("a", "column_wise", [(50, 0, 1.0), (0, 0, 1.0)]),
+            option("a", "row_wise", [(0, 0, 2.0)] * 2),
+            option("b", "column_wise", [(50, 0, 1.0), (9, 0, 1.0)]),
+            option("b", "row_wise", [(49, 0, 2.0)] * 3),
+        ]
+    )
+    seen = []
+    while (proposal := proposer.propose()) is not None:
+        seen.append(" ".join(str(item.sharding_type) for item in proposal))
+        proposer.feedback(False)
+    assert seen == ["column_wise column_wise", "column_wise row_wise", "row_wise row_wise"]
 
 
 def test_the_other_proposers_say_what_they_are_for() -> None:
@@ -275,3 +373,60 @@ def test_the_planner_keeps_the_proposal_whose_busiest_rank_does_least() -> None:
     chosen = planner.choose(space())
     assert [(item.name, str(item.sharding_type)) for item in chosen] == [("a", "row_wise"), ("b", "table_wise")]
     assert ranks_of(chosen) == [[0, 1], [0]]
+
+
+class Halved:
+    """Half of the memory for something else."""
+
+    def reserve(self, topology: Topology, *_: object) -> Topology:
+        return Topology(topology.world_size, "cuda", hbm_cap=topology.devices[0].storage.hbm // 2)
+
+
+class Slowest:
+    """Likes what TorchRec does not."""
+
+    def rate(self, plan: list[ShardingOption]) -> float:
+        return -sum(option.total_perf for option in plan)
+
+
+def sharding_types(**arguments: Any) -> list[str]:
+    planner = EmbeddingShardingPlanner(Topology(2, "cuda", hbm_cap=10**6), 16, **arguments)
+    return [f"{item.name}:{item.sharding_type}" for item in planner.plan(bags(), [BagSharder()])]
+
+
+def test_the_planner_takes_a_reservation_a_performance_model_and_callbacks() -> None:
+    usual = sharding_types()
+    assert sharding_types(storage_reservation=Halved()) == usual
+    assert sharding_types(performance_model=Slowest()) != usual
+    assert sharding_types(callbacks=[lambda plan: plan[:1]]) == usual[:1]
+    fused = {name: ParameterConstraints(compute_kernels=["fused"]) for name in ("t0", "t1")}
+    tight = Topology(2, "cuda", hbm_cap=40_000)
+    assert EmbeddingShardingPlanner(tight, 16, constraints=fused).plan(bags(), [BagSharder()])
+    planner = EmbeddingShardingPlanner(tight, 16, constraints=fused, storage_reservation=Halved())
+    with pytest.raises(PlannerError) as caught:
+        planner.plan(bags(), [BagSharder()])
+    assert caught.value.error_type == "insufficient_storage"
+
+
+def test_a_model_that_fits_in_all_ranks_but_in_no_proposal_fails_for_its_constraints() -> None:
+    options = [option("t", "table_wise", [(15, 0, 1.0)])]
+    with pytest.raises(PlannerError) as caught:
+        EmbeddingShardingPlanner(Topology(2, "cuda", hbm_cap=10)).choose(options)
+    assert (caught.value.error_type, caught.value.kind) == ("strict_constraints", "no_plan")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"stats": ()}, "stats = () is not supported: print format_proposal(plan, topology)"),
+        (
+            {"timeout_seconds": 5},
+            "timeout_seconds = 5 is not supported: give Search a shard_budget, which finds the same plan each time",
+        ),
+        ({"plan_loader": 1}, "plan_loader = 1 is not supported: call the partitioner on a proposal that you have"),
+    ],
+)
+def test_what_the_planner_has_no_use_for_is_refused(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        EmbeddingShardingPlanner(Topology(2, "cuda"), **arguments)
+    assert str(caught.value) == sentence

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenarios.sparse import bucketize, kernels_device, kernels_host
+from scenarios.sparse import bucketize, chunks, kernels_device, kernels_host
 from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
 from tests.scenarios.sparse.vectors import case_id, cases
 
@@ -178,10 +178,16 @@ def test_blocks_wider_than_the_ids_leave_all_in_the_first_bucket(kernels: str) -
     assert (run(case).values.tolist(), run(case).lengths.tolist()) == ([-1, 5], [2, 0])
 
 
-def test_past_the_last_of_several_blocks_a_bucket_ids_are_divided_by_all_blocks(kernels: str) -> None:
+def test_past_the_last_of_several_blocks_a_bucket_ids_go_round_all_blocks(kernels: str) -> None:
     case = {"lengths": [4], "indices": [41, 42, 45, 100], "block_sizes": [7], "my_size": 2, "total_num_blocks": [6]}
     result = run(case)
-    assert (result.lengths.tolist(), result.values.tolist()) == ([2, 2], [7, 16, 20, 7])
+    assert (result.lengths.tolist(), result.values.tolist()) == ([1, 3], [7, 20, 7, 16])
+
+
+def test_a_table_without_rows_deals_out_every_id(kernels: str) -> None:
+    case = {"lengths": [4], "indices": [0, 1, 3, 6], "block_sizes": [0], "my_size": 2, "total_num_blocks": [6]}
+    result = run(case)
+    assert (result.lengths.tolist(), result.values.tolist()) == ([3, 1], [0, 0, 1, 0])
 
 
 def test_uneven_blocks_end_at_their_last_row(kernels: str) -> None:
@@ -200,9 +206,44 @@ def test_many_chunks_give_the_same_as_one(monkeypatch: pytest.MonkeyPatch) -> No
     ids = torch.randint(0, 1000, (1000,), generator=draw)
     lengths, blocks = torch.full((100,), 10), [40, 90]
     whole = block_bucketize(lengths, ids, blocks, 8, bucketize_pos=True, sequence=True)
-    monkeypatch.setattr(kernels_host, "_CHUNK", 7)
+    monkeypatch.setattr(chunks, "_IDS", 7)
     cut = block_bucketize(lengths, ids, blocks, 8, bucketize_pos=True, sequence=True)
     assert [plain(one) for one in tensors(whole)] == [plain(other) for other in tensors(cut)]
+
+
+def test_blocks_up_to_the_last_id_are_exact(kernels: str) -> None:
+    rows, last = 2**62 - 1, 2**64 - 1
+    ids = [0, rows - 1, rows, 2 * rows, 3 * rows - 2**64, 4 * rows - 1 - 2**64, 4 * rows - 2**64, -1]
+    result = run({"lengths": [8], "indices": ids, "block_sizes": [rows], "my_size": 4, "sequence": True})
+    assert result.unbucketize_permute is not None
+    slots = result.unbucketize_permute
+    assert slot_buckets(result, 4)[slots].tolist() == [0, 0, 1, 2, 3, 3, 4 * rows % 4, last % 4]
+    assert result.values[slots].tolist() == [0, rows - 1, 0, 0, 0, rows - 1, rows, last // 4]
+
+
+def test_features_of_different_blocks_in_one_chunk_are_exact(kernels: str) -> None:
+    draw = torch.Generator().manual_seed(3)
+    blocks = torch.randint(1, 1 << 40, (200,), generator=draw)
+    bucket, place = torch.randint(0, 7, (200,), generator=draw), blocks - 1
+    ids = torch.stack([bucket * blocks, bucket * blocks + place], dim=1).reshape(-1)
+    result = block_bucketize(torch.full((200,), 2), ids, blocks, 7, sequence=True)
+    assert result.unbucketize_permute is not None
+    slots = result.unbucketize_permute
+    assert slot_buckets(result, 7)[slots].tolist() == bucket.repeat_interleave(2).tolist()
+    assert result.values[slots].tolist() == torch.stack([0 * place, place], dim=1).reshape(-1).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64])
+def test_weights_of_any_dtype_stay_with_their_ids(dtype: torch.dtype, kernels: str) -> None:
+    weights = torch.tensor([1, 2, 3, 4]).to(dtype)
+    result = block_bucketize(torch.tensor([4]), torch.tensor([9, 0, 8, 1]), [5], 2, weights=weights)
+    assert result.weights is not None
+    assert (result.weights.dtype, result.weights.tolist()) == (dtype, [2, 4, 1, 3])
+
+
+def test_a_bag_of_more_ids_than_a_byte_counts_is_counted(kernels: str) -> None:
+    result = block_bucketize(torch.tensor([300, 0, 256]), torch.zeros(556, dtype=torch.int64), [5], 2)
+    assert result.lengths.tolist() == [300, 0, 256, 0, 0, 0]
 
 
 ERRORS = {
@@ -228,6 +269,24 @@ def test_what_does_not_fit_is_one_sentence(sentence: str) -> None:
     case = {"lengths": [1, 0, 1], "indices": [1, 2], "block_sizes": [4], "my_size": 2}
     with pytest.raises(RuntimeError) as caught:
         run({**case, **ERRORS[sentence]})
+    assert str(caught.value) == sentence
+
+
+BAD_TENSORS: dict[str, dict[str, Any]] = {
+    "block_bucketize: my_size = 0, expected at least 1": {"my_size": 0},
+    "block_bucketize: block_sizes[0] = -4, expected at least 0": {"block_sizes": [-4]},
+    "block_bucketize: a length is -1, expected at least 0": {"lengths": torch.tensor([-1, 3])},
+    "block_bucketize: ids are torch.float32, expected torch.int32 or torch.int64": {"ids": torch.ones(2)},
+    "block_bucketize: lengths are torch.float32, expected torch.int32 or torch.int64": {"lengths": torch.ones(2)},
+    "block_bucketize: weights of shape [3], expected that of ids [2]": {"weights": torch.ones(3)},
+}
+
+
+@pytest.mark.parametrize("sentence", BAD_TENSORS)
+def test_tensors_that_make_no_sense_are_one_sentence(sentence: str) -> None:
+    good = {"lengths": torch.tensor([1, 1]), "ids": torch.tensor([1, 2]), "block_sizes": [4], "my_size": 2}
+    with pytest.raises(RuntimeError) as caught:
+        block_bucketize(**{**good, **BAD_TENSORS[sentence]})
     assert str(caught.value) == sentence
 
 

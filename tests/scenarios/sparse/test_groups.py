@@ -336,3 +336,62 @@ def test_a_missing_feature_is_named() -> None:
     given = KeyedJagged(keys=("x",), values=torch.tensor([4]), lengths=torch.tensor([1]), stride=1)
     with pytest.raises(ValueError, match=r"^KeyedJagged: no key 'a'; there are x$"):
         WORLD.lockstep().run(lambda rank: group.input(rank, given))
+
+
+def test_rows_cut_over_a_pod_of_hosts_are_refused_and_none_is_dropped() -> None:
+    pod = replace(twrw("a", 0), shards=tuple(row_shards(5, [0, 1, 2, 3], (0, 3))))
+    sentence = "table 'a' (table_row_wise): rows 0 to 2 on rank 0, expected rows 0 to 3 on rank 0"
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        build_groups([pod], 4, 2)
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_a_group_built_for_other_hosts_is_refused(way: str) -> None:
+    (group,) = build_groups([replace(twrw("a", 0), shards=tuple(row_shards(5, [0, 1, 2, 3], (0, 3))))], 4, 4)
+    sentence = "dim_sum_per_node has 1 items, expected one a host: 2; the rows of a table lie on the ranks of one host"
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        WORLD.lockstep().run(lambda rank: getattr(group, way)(rank, torch.zeros(4, 3), [1] * 4))
+
+
+@pytest.mark.parametrize("kind", ["table_wise", "row_wise", "table_row_wise"])
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_pooled_embeddings_of_batches_that_differ_by_key_are_refused(kind: Any, way: str) -> None:
+    ranks = {"table_wise": [1], "row_wise": [0, 1, 2, 3], "table_row_wise": [2, 3]}[kind]
+    table = ShardedTable(name="a", rows=5, dim=3, sharding_type=kind, shards=tuple(row_shards(5, ranks, (0, 3))))
+    (group,) = build_groups([table], 4, 2)
+    sentence = (
+        "batch_per_rank has 0 items, expected one a rank: 4;"
+        " pooled embeddings of batches that differ by key are not exchanged"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        WORLD.lockstep().run(lambda rank: getattr(group, way)(rank, torch.zeros(4, 3), ()))
+
+
+def test_a_grid_takes_batches_that_differ_by_key() -> None:
+    shards = (*row_shards(5, [0, 1], (0, 3)), *row_shards(5, [2, 3], (3, 3)))
+    grid = ShardedTable(name="a", rows=5, dim=6, sharding_type="grid_shard", shards=shards)
+    (group,) = build_groups([grid, replace(grid, name="b")], 4, 2)
+    given = KeyedJagged.from_lengths_sync(
+        ["a", "b"], torch.tensor([4, 0, 1]), torch.tensor([1, 1, 1]), stride_per_key_per_rank=[[2], [1]]
+    )
+    results = WORLD.lockstep().run(lambda rank: group.input(rank, given))
+    assert [one.stride_per_key_per_rank for one in results] == [((2,) * 4, (1,) * 4)] * 4
+    assert [one.values.tolist() for one in results] == [[0] * 4 + [1] * 4, [1] * 4] * 2
+
+
+@pytest.mark.parametrize("batches", [(2, 2), (2, 1)])
+def test_equal_batches_given_by_key_are_sent_as_batches_by_key(batches: tuple[int, int]) -> None:
+    """What one rank's batches happen to be must not change which tensors it sends."""
+    (group,) = build_groups([twrw("a", 0), twrw("b", 1)], 4, 2)
+    given = KeyedJagged.from_lengths_sync(
+        ["a", "b"],
+        torch.zeros(sum(batches), dtype=torch.int64),
+        torch.ones(sum(batches), dtype=torch.int64),
+        stride_per_key_per_rank=[[batch] for batch in batches],
+    )
+    world = WORLD.lockstep()
+    results = world.run(lambda rank: group.input(rank, given))
+    assert [call.label for call in world.log[0]] == [
+        f"input_dist.{name}" for name in ("splits", "lengths", "values", "strides")
+    ]
+    assert [one.stride_per_key_per_rank for one in results] == [((batches[rank // 2],) * 4,) for rank in range(4)]

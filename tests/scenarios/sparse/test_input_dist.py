@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import inspect
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -15,9 +17,14 @@ from torch import Tensor
 
 from scenarios.errors import CollectiveError
 from scenarios.rank import Group
-from scenarios.sparse import v0_2_0
-from scenarios.sparse.input_dist import TwRwSparseFeaturesDist, TwSparseFeaturesDist
-from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse import (
+    DpSparseFeaturesDist,
+    KeyedJagged,
+    RwSparseFeaturesDist,
+    TwRwSparseFeaturesDist,
+    TwSparseFeaturesDist,
+    v0_2_0,
+)
 from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
 from tests.scenarios.sparse.vectors import case_id, cases
 
@@ -250,42 +257,81 @@ def test_nothing_is_sent_that_was_not_asked_for() -> None:
     assert (result.values.tolist(), result.batch_per_rank, world.log[0]) == ([0, 1, 2, 3, 4], (2,), [])
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(1, 3), st.integers(1, 3), st.data())
-def test_the_exchange_loses_and_invents_no_id(hosts: int, local: int, data: st.DataObject) -> None:
+Sample = tuple[str, int, int]  # its key, the rank that it is from, and its place in that rank's batch
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 3), st.integers(1, 3), st.booleans(), st.data())
+def test_the_exchange_loses_and_invents_no_id_and_keeps_the_order_inside_a_bag(
+    hosts: int, local: int, by_key: bool, data: st.DataObject
+) -> None:
     counts = data.draw(st.lists(st.integers(0, 2), min_size=hosts, max_size=hosts))
-    keys, ranks = sum(counts), hosts * local
-    rows = [data.draw(st.integers(1, 50)) for _ in range(keys)]
-    dist = TwRwSparseFeaturesDist(
-        Group("world", tuple(range(ranks))), local, [n for n in counts for _ in range(local)], rows
-    )
-    inputs = [drawn(data, rows) for _ in range(ranks)]
+    rows, ranks = [data.draw(st.integers(1, 50)) for _ in range(sum(counts))], hosts * local
+    world = Group("world", tuple(range(ranks)))
+    dist = TwRwSparseFeaturesDist(world, local, [count for count in counts for _ in range(local)], rows)
+    inputs = [drawn(data, rows, by_key) for _ in range(ranks)]
     results = Lockstep(hosts, local).run(lambda rank: dist(rank, inputs[rank.rank]))
-    came = Counter((key, row) for rank, got in enumerate(results) for key, row in ids_of(got, dist, rank % local))
-    assert came == Counter((key, int(row)) for given in inputs for key, part in by_key(given) for row in part)
+    strides = [given.stride_per_key for given in inputs]
+    came: dict[Sample, list[tuple[float, int]]] = defaultdict(list)
+    for rank, got in enumerate(results):
+        offsets = {f"f{index}": block * (rank % local) for index, block in enumerate(dist.block_sizes)}
+        for sample, bag in samples_of(got, dist.source_order, strides):
+            assert bag == sorted(bag)
+            came[sample] += [(serial, row + offsets[sample[0]]) for serial, row in bag]
+    sent = {sample: bag for rank, given in enumerate(inputs) for sample, bag in samples_of(given, [rank], strides)}
+    assert {sample: sorted(bag) for sample, bag in came.items()} == sent
 
 
-def drawn(data: st.DataObject, rows: list[int]) -> KeyedJagged:
-    batch = data.draw(st.integers(0, 3))
-    lengths = data.draw(st.lists(st.integers(0, 3), min_size=batch * len(rows), max_size=batch * len(rows)))
-    values = [
-        data.draw(st.integers(0, rows[bag // batch] - 1)) for bag, size in enumerate(lengths) for _ in range(size)
-    ]
+def drawn(data: st.DataObject, rows: list[int], by_key: bool) -> KeyedJagged:
+    """Every id has its own number as its weight."""
+    batch, sizes = data.draw(st.integers(0, 3)), st.lists(st.integers(0, 3), max_size=3)
+    each = st.lists(st.integers(0, 3), min_size=batch, max_size=batch)
+    bags = [data.draw(sizes if by_key else each) for _ in rows]
+    ids = [data.draw(st.integers(0, rows[key] - 1)) for key, own in enumerate(bags) for _ in range(sum(own))]
     return KeyedJagged(
         keys=tuple(f"f{index}" for index in range(len(rows))),
-        values=torch.tensor(values, dtype=torch.int64),
-        lengths=torch.tensor(lengths, dtype=torch.int32),
-        stride=batch,
+        values=torch.tensor(ids, dtype=torch.int64),
+        lengths=torch.tensor([size for own in bags for size in own], dtype=torch.int32),
+        weights=torch.arange(len(ids), dtype=torch.float64),
+        stride=None if by_key else batch,
+        stride_per_key_per_rank=tuple((len(own),) for own in bags) if by_key else None,
     )
 
 
-def by_key(features: KeyedJagged) -> list[tuple[str, Tensor]]:
-    return list(zip(features.keys, features.values.split(features.length_per_key()), strict=True))
+def samples_of(
+    features: KeyedJagged, sources: Sequence[int], strides: list[tuple[int, ...]]
+) -> list[tuple[Sample, list[tuple[float, int]]]]:
+    """Every bag's sample, and its ids behind their numbers; `strides[rank][key]`: samples that each rank had."""
+    assert features.weights is not None
+    sizes = features.lengths.tolist()
+    rows, serials = (tensor.split(sizes) for tensor in (features.values, features.weights))
+    keys = [(key, int(key.removeprefix("f"))) for key in features.keys]
+    order = [(key, rank, one) for key, index in keys for rank in sources for one in range(strides[rank][index])]
+    bags = [list(zip(weight.tolist(), row.tolist(), strict=True)) for weight, row in zip(serials, rows, strict=True)]
+    return list(zip(order, bags, strict=True))
 
 
-def ids_of(features: KeyedJagged, dist: TwRwSparseFeaturesDist, bucket: int) -> list[tuple[str, int]]:
-    offset = {f"f{index}": block * bucket for index, block in enumerate(dist.block_sizes)}
-    return [(key, int(row) + offset[key]) for key, part in by_key(features) for row in part]
+def test_constructors_take_their_arguments_in_the_order_of_torchrec() -> None:
+    wanted = {
+        TwRwSparseFeaturesDist: (
+            "pg local_size features_per_rank feature_hash_sizes device has_feature_processor need_pos"
+        ),
+        TwSparseFeaturesDist: "pg features_per_rank",
+        RwSparseFeaturesDist: "pg num_features feature_hash_sizes",
+        DpSparseFeaturesDist: "",
+        v0_2_0.TwRwSparseFeaturesDist: (
+            "pg intra_pg id_list_features_per_rank id_score_list_features_per_rank id_list_feature_hash_sizes"
+            " id_score_list_feature_hash_sizes device has_feature_processor"
+        ),
+    }
+    for made, names in wanted.items():
+        parameters = inspect.signature(made).parameters.values()
+        assert " ".join(one.name for one in parameters if one.kind is not one.KEYWORD_ONLY) == names
+
+
+def test_row_wise_needs_the_rows_of_every_feature() -> None:
+    with pytest.raises(ValueError, match=r"^feature_hash_sizes has 1 items, expected 2$"):
+        RwSparseFeaturesDist(WORLD, 2, [8])
 
 
 ERRORS = {

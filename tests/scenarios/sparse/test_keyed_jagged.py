@@ -104,3 +104,46 @@ def test_wrong_requests_are_one_sentence() -> None:
     sentence = r"^concat: all parts must have the same stride, and weights in all or in none$"
     with pytest.raises(ValueError, match=sentence):
         concat([one, two])
+
+
+def test_offsets_say_the_same_as_lengths() -> None:
+    keys, values, weights = ["a", "b"], torch.arange(5), torch.rand(5)
+    lengths = torch.tensor([2, 0, 1, 2], dtype=torch.int32)
+    one = KeyedJagged.from_lengths_sync(keys, values, lengths, weights)
+    other = KeyedJagged.from_offsets_sync(keys, values, torch.tensor([0, 2, 2, 3, 5], dtype=torch.int32), weights)
+    assert (one.stride, bags(one)) == (2, [("a", [[0, 1], []]), ("b", [[2], [3, 4]])])
+    assert (other.stride, other.lengths.dtype, bags(other)) == (2, torch.int32, bags(one))
+
+
+def test_keys_may_have_batches_of_their_own() -> None:
+    lengths = torch.tensor([1, 0, 2])
+    jagged = KeyedJagged.from_lengths_sync(["a", "b"], torch.arange(3), lengths, stride_per_key_per_rank=[[2], [1]])
+    assert bags(jagged) == [("a", [[0], []]), ("b", [[1, 2]])]
+
+
+def test_no_keys_have_no_samples() -> None:
+    empty = torch.tensor([], dtype=torch.int64)
+    assert KeyedJagged.from_lengths_sync([], empty, empty).stride == 0
+
+
+BAD_LENGTHS: dict[str, dict[str, Any]] = {
+    r"KeyedJagged: key 'a' comes twice": {"keys": ["a", "a"]},
+    r"KeyedJagged: 2 lengths, expected a multiple of 3, the number of keys": {"keys": ["a", "b", "c"]},
+    r"KeyedJagged: 2 lengths, expected a multiple of 0, the number of keys": {"keys": []},
+    r"KeyedJagged: a length is -1, expected at least 0": {"lengths": torch.tensor([-1, 3])},
+    r"KeyedJagged: lengths add up to 4, expected 2, the number of ids": {"lengths": torch.tensor([1, 3])},
+    r"KeyedJagged: 1 weights, expected 2, the number of ids": {"weights": torch.ones(1)},
+}
+
+
+@pytest.mark.parametrize("sentence", BAD_LENGTHS)
+def test_lengths_that_do_not_fit_are_one_sentence(sentence: str) -> None:
+    good = {"keys": ["a"], "values": torch.ones(2), "lengths": torch.tensor([2, 0])}
+    with pytest.raises(ValueError, match=f"^{sentence}$"):
+        KeyedJagged.from_lengths_sync(**{**good, **BAD_LENGTHS[sentence]})
+
+
+@pytest.mark.parametrize("offsets", [[], [1, 2]])
+def test_offsets_start_with_0(offsets: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"^KeyedJagged: offsets \[1?\] ..., expected them to start with 0$"):
+        KeyedJagged.from_offsets_sync(["a"], torch.ones(2), torch.tensor(offsets, dtype=torch.int64))

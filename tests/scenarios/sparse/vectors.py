@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[2] / "vectors" / "data"
 
 
 def cases(name: str) -> list[dict[str, Any]]:

@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import json
-import pathlib
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,60 +16,9 @@ from sim.collectives.schedule import (
     WaitSend,
     latency_steps,
     totals,
-    wire_bytes,
 )
 from sim.collectives.segments import all_reduce_segments, reduce_segments
 from tests.sim.collectives import calls as make
-
-VECTORS = pathlib.Path(__file__).parents[2] / "data" / "gloo_wire_bytes.json"
-RECORDS = json.loads(VECTORS.read_text())["records"]
-
-ELEMENT = 4
-
-
-def _calls_of(record: dict[str, Any]) -> list[list[Call]]:
-    """The collectives behind one record: most have one, a PowerSGD step has several all_reduces."""
-    if record["allreduce_calls"] is not None:
-        return [make.reduction("all_reduce", size, record["world"]) for _, size in record["allreduce_calls"]]
-    op, count = record["op"]
-    return [RECORDED[op](op, count * ELEMENT, record["world"])]
-
-
-def _uneven(ranks: int) -> list[Call]:
-    """The recorder's own sizes: 100 (i+1) (j+1) elements from i to j."""
-    return make.all_to_all([[100 * (i + 1) * (j + 1) * ELEMENT for j in range(ranks)] for i in range(ranks)])
-
-
-RECORDED: dict[str, Callable[[str, int, int], list[Call]]] = {
-    "all_reduce": make.reduction,
-    "all_gather": make.reduction,
-    "all_gather_into_tensor": make.reduction,
-    "reduce_scatter_tensor": lambda op, size, ranks: make.reduction(op, size * ranks, ranks),
-    "reduce": lambda op, size, ranks: make.reduction(op, size, ranks, root=0),
-    "broadcast": lambda _, size, ranks: make.broadcast(size, ranks, 0),
-    "gather": lambda op, size, ranks: make.rooted(op, size, ranks, 0),
-    "scatter": lambda op, size, ranks: make.rooted(op, size, ranks, 0),
-    "all_to_all": lambda op, size, ranks: make.all_to_all([[size] * ranks] * ranks, op),
-    "all_to_all_single": lambda op, size, ranks: make.all_to_all([[size] * ranks] * ranks, op),
-    "all_to_all_v": lambda _op, _size, ranks: _uneven(ranks),
-    "barrier": lambda _op, _size, ranks: make.barrier(ranks),
-}
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record['world']}-{'-'.join(map(str, record['op']))}")
-def test_bytes_of_every_directed_pair_equal_those_that_the_kernel_counted(record: dict[str, Any]) -> None:
-    ranks = record["world"]
-    found = [[0] * ranks for _ in range(ranks)]
-    for calls in _calls_of(record):
-        for source, row in enumerate(wire_bytes(gloo.schedule(calls))):
-            for target, count in enumerate(row):
-                found[source][target] += count
-    assert found == record["tcp_bytes"]
-
-
-def test_no_record_is_left_out() -> None:
-    assert len(RECORDS) == 54
-
 
 REDUCTIONS = ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_gather", "reduce")
 

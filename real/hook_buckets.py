@@ -1,0 +1,211 @@
+"""Which buckets a PowerSGD state reduces, whatever buckets DDP has at the moment; reducing them is left to `hooks`.
+
+What PowerSGD remembers belongs to a bucket's very parameters, in order. But DDP begins every process with one bucket
+for everything, and makes others once it has seen in which order gradients arrive (torch 2.11 to 2.13). So a state that
+was stored goes on with the buckets that it remembers: a step's gradients are put into them, and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scenarios.compression import Bucket
+
+Form = tuple[tuple[int, ...], torch.dtype]
+Members = tuple[int, ...]
+
+
+class DdpBucket(Bucket, Protocol):
+    """What is used of torch's `GradBucket`."""
+
+    def parameters(self) -> list[Tensor]: ...
+
+
+@dataclass
+class Layout:
+    """What of the buckets is stored: parameters are numbers, in the order in which DDP showed them first."""
+
+    forms: list[Form] = field(default_factory=list)
+    buckets: list[Members] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A gradient inside one of DDP's buckets: its elements, flat, in their order in memory; and itself."""
+
+    flat: Tensor
+    gradient: Tensor
+
+
+class Reduction(Protocol):
+    """One bucket that is to be reduced."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def play(self, reduce: Callable[[Bucket], object]) -> None:
+        """Reduce it in place, where DDP has the gradients; called once, on the thread and the stream that reduce."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """One of DDP's own buckets; a `Reduction`."""
+
+    bucket: Bucket
+
+    @property
+    def device(self) -> torch.device:
+        return self.bucket.buffer().device
+
+    def play(self, reduce: Callable[[Bucket], object]) -> None:
+        reduce(self.bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class Regrouped:
+    """A bucket of the layout whose gradients lie in other buckets of DDP; a `Reduction`."""
+
+    index: int
+    pieces: Sequence[Piece]
+    is_last: bool
+
+    @property
+    def device(self) -> torch.device:
+        return self.pieces[0].flat.device
+
+    def play(self, reduce: Callable[[Bucket], object]) -> None:
+        """On a copy, which is then copied back."""
+        buffer = torch.cat([piece.flat for piece in self.pieces])
+        parts = buffer.split_with_sizes([piece.flat.numel() for piece in self.pieces])
+        gradients = [
+            part.as_strided(piece.gradient.shape, piece.gradient.stride())
+            for part, piece in zip(parts, self.pieces, strict=True)
+        ]
+        reduce(_Copy(self.index, buffer, gradients, self.is_last))
+        for piece, part in zip(self.pieces, parts, strict=True):
+            piece.flat.copy_(part)
+
+
+class _Copy:
+    """A `compression.Bucket`."""
+
+    def __init__(self, index: int, buffer: Tensor, gradients: list[Tensor], is_last: bool) -> None:
+        self._index, self._buffer, self._gradients, self._is_last = index, buffer, gradients, is_last
+
+    def index(self) -> int:
+        return self._index
+
+    def buffer(self) -> Tensor:
+        return self._buffer
+
+    def gradients(self) -> list[Tensor]:
+        return self._gradients
+
+    def is_last(self) -> bool:
+        return self._is_last
+
+
+class Regrouping:
+    """Turns the buckets of DDP's steps into the buckets of a layout; one object for each process and layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._is_stored = bool(layout.buckets)
+        self._numbers: dict[int, int] = {}
+        self._parameters: list[Tensor] = []  # kept, so that no other tensor gets the identity of one
+        self._knows_all = False
+        self._first_members: Members = ()
+        self._start_step((), False)
+
+    def take(self, bucket: DdpBucket, remembers: bool) -> Sequence[Reduction]:
+        """What to reduce now that DDP has filled this bucket: itself, or nothing yet, or at last all that differ.
+
+        `remembers` says whether the state holds memory by bucket. If it does, or was stored and DDP still has the
+        buckets that it began with, the layout is kept; else it follows DDP.
+
+        Raises:
+            ValueError: the parameters are not those of the layout.
+        """
+        members = self._members(bucket)
+        if bucket.index() == 0:
+            self._start_step(members, remembers)
+        self._seen.append(members)
+        if bucket.is_last():
+            self._end_step()
+        if self._is_at_its_place(members):
+            return [Direct(bucket)]
+        self._hold(bucket, members)
+        return self._regrouped() if bucket.is_last() else []
+
+    def _start_step(self, members: Members, remembers: bool) -> None:
+        self._seen: list[Members] = []
+        self._held: dict[int, Piece] = {}
+        self._first_members = self._first_members or members
+        is_as_at_first = self._is_stored and members == self._first_members
+        self._keeps_layout = bool(self._layout.buckets) and (remembers or is_as_at_first)
+
+    def _end_step(self) -> None:
+        expected = len(self._layout.forms)
+        if len(self._parameters) < expected:
+            raise ValueError(
+                f"the model has {len(self._parameters)} parameters with gradients, expected {expected} as in the"
+                " model that the PowerSGD state was stored with"
+            )
+        self._knows_all = True
+        if not self._keeps_layout:
+            self._layout.buckets = self._seen
+
+    def _is_at_its_place(self, members: Members) -> bool:
+        place = len(self._seen)
+        return not self._keeps_layout or (not self._held and self._layout.buckets[place - 1 : place] == [members])
+
+    def _hold(self, bucket: DdpBucket, members: Members) -> None:
+        gradients = bucket.gradients()
+        flats = bucket.buffer().split_with_sizes([gradient.numel() for gradient in gradients])
+        self._held.update(zip(members, map(Piece, flats, gradients), strict=True))
+
+    def _regrouped(self) -> list[Regrouped]:
+        left = [(index, members) for index, members in enumerate(self._layout.buckets) if members[0] in self._held]
+        expected = {member for _, members in left for member in members}
+        if expected != self._held.keys():
+            raise ValueError(
+                f"DistributedDataParallel reduces parameters {sorted(self._held)}, expected {sorted(expected)} as in"
+                " the buckets that the PowerSGD state remembers"
+            )
+        return [
+            Regrouped(index, [self._held[member] for member in members], is_last=index == left[-1][0])
+            for index, members in left
+        ]
+
+    def _members(self, bucket: DdpBucket) -> Members:
+        return tuple(self._number(bucket, parameter) for parameter in bucket.parameters())
+
+    def _number(self, bucket: DdpBucket, parameter: Tensor) -> int:
+        number = self._numbers.get(id(parameter))
+        if number is None:
+            number = self._numbers[id(parameter)] = len(self._parameters)
+            self._check(bucket, number, (tuple(parameter.shape), parameter.dtype))
+            self._parameters.append(parameter)
+        return number
+
+    def _check(self, bucket: DdpBucket, number: int, form: Form) -> None:
+        forms = self._layout.forms
+        if self._knows_all:
+            raise ValueError(
+                f"bucket {bucket.index()} has a parameter of shape {form[0]} that was in none of the first step:"
+                " expected a PowerSGD state of its own for each DistributedDataParallel"
+            )
+        if not self._is_stored:
+            forms.append(form)
+        elif number >= len(forms) or forms[number] != form:
+            expected = "{} {}".format(*forms[number]) if number < len(forms) else "none"
+            raise ValueError(
+                f"parameter {number} of the model is {form[0]} {form[1]}, expected {expected} as in the model that"
+                " the PowerSGD state was stored with"
+            )

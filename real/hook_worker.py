@@ -1,0 +1,156 @@
+"""The thread beside a backward pass that reduces its buckets, in order; what a reduction does is left to `hooks`.
+
+A hook that waits inside a callback of the library's own threads can hang the library; this thread may wait as it likes.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Job = Callable[[], object]
+
+
+class Track(Protocol):
+    """Where the thread's work on one device runs."""
+
+    def follow(self) -> Job:
+        """Called on the caller's thread; what it returns makes the track wait for what the caller launched so far."""
+        ...
+
+    def entered(self) -> AbstractContextManager[object]:
+        """While inside, work is launched on the track."""
+        ...
+
+    def new_future(self) -> torch.futures.Future[Tensor]:
+        """A future whose waiter goes on after what the track had been given when the result was set."""
+        ...
+
+
+class CpuTrack:
+    """On a CPU work is over when it returns."""
+
+    def follow(self) -> Job:
+        return _nothing
+
+    def entered(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def new_future(self) -> torch.futures.Future[Tensor]:
+        return torch.futures.Future()
+
+
+class CudaTrack:
+    """A stream of its own on a GPU. Nothing here waits on the host."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def follow(self) -> Job:
+        event = torch.cuda.current_stream(self._device).record_event()
+        return functools.partial(self._stream.wait_event, event)
+
+    def entered(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream)
+
+    def new_future(self) -> torch.futures.Future[Tensor]:
+        return torch.futures.Future(devices=[self._device])
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A buffer that will be reduced in place, and the future that says so."""
+
+    buffer: Tensor
+    track: Track
+    future: torch.futures.Future[Tensor]
+
+    def settle(self, error: Exception | None) -> None:
+        """Say that the buffer is reduced, or why it is not."""
+        with self.track.entered():
+            if error is None:
+                self.future.set_result(self.buffer)
+            else:
+                self.future.set_exception(error)  # type: ignore[arg-type]  # torch annotates it wrongly
+
+
+class Worker:
+    """One thread, which ends when its worker is forgotten, and keeps no process alive.
+
+    After a job has failed none is run any more: other ranks may be waiting for it in vain, and the sooner this process
+    ends the sooner they know.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._tracks: dict[torch.device, Track] = {}
+        self._error: Exception | None = None
+        weakref.finalize(self, self._jobs.put, None)
+        threading.Thread(target=_serve, args=(self._jobs,), name=f"gradient reduction {id(self)}", daemon=True).start()
+
+    def promise(self, buffer: Tensor) -> Promise:
+        """The buffer is to be reduced; jobs submitted from now on see what the caller has put into it."""
+        track = self._track(buffer.device)
+        self._jobs.put(track.follow())
+        return Promise(buffer, track, track.new_future())
+
+    def submit(self, job: Job, device: torch.device) -> None:
+        """Run it after all jobs before it, unless one of them failed."""
+        self._jobs.put(functools.partial(self._run, job, self._track(device)))
+
+    def settle(self, promises: Sequence[Promise]) -> None:
+        """Settle them after the jobs so far."""
+        for promise in promises:
+            self._jobs.put(functools.partial(self._settle, promise))
+
+    def join(self) -> None:
+        """Wait until everything submitted so far has run (on a GPU: has been launched).
+
+        Raises:
+            Exception: what the first job that failed has raised, now and whenever this is called again.
+        """
+        over = threading.Event()
+        self._jobs.put(over.set)
+        over.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, job: Job, track: Track) -> None:
+        if self._error is not None:
+            return
+        try:
+            with track.entered():
+                job()
+        except Exception as error:
+            self._error = error
+
+    def _settle(self, promise: Promise) -> None:
+        promise.settle(self._error)
+
+    def _track(self, device: torch.device) -> Track:
+        if device not in self._tracks:
+            self._tracks[device] = CudaTrack(device) if device.type == "cuda" else CpuTrack()
+        return self._tracks[device]
+
+
+def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:
+    while True:
+        job = jobs.get()
+        if job is None:
+            return
+        job()
+        del job  # it may be what keeps its worker, and so this thread, alive
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,186 @@
+"""Arguments of the verbs, checked on the rank that gives them; whether the members' calls fit together is in `calls`.
+
+Semantics follow torch.distributed 2.13. Every sentence names the rank, the verb, what was given and what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral
+
+import torch
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+from scenarios.errors import CollectiveError, ProgramError
+
+REDUCE_OPS: dict[object, str] = {
+    ReduceOp.SUM: "sum",
+    ReduceOp.AVG: "avg",
+    ReduceOp.PRODUCT: "product",
+    ReduceOp.MIN: "min",
+    ReduceOp.MAX: "max",
+}
+# What both worlds add; everything else only moves.
+_REDUCED = frozenset(
+    {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex32, torch.complex64, torch.complex128}
+    | {torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64}
+)
+
+
+def size_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor's elements."""
+    return tensor.numel() * tensor.element_size()
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """ "float32" for torch.float32."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def check_tensor(op: str, rank: int, name: str, value: object) -> Tensor:
+    """The value, if it is a dense, contiguous tensor.
+
+    Raises:
+        TypeError: it is no tensor.
+        CollectiveError: it is sparse, quantized or not contiguous.
+    """
+    if not isinstance(value, Tensor):
+        raise TypeError(f"rank {rank}: {op}: {name} must be a tensor, got {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_quantized:
+        kind = "quantized" if value.is_quantized else str(value.layout).removeprefix("torch.")
+        raise CollectiveError(f"rank {rank}: {op}: {name} must be a dense tensor, got a {kind} one")
+    if not value.is_contiguous():
+        raise CollectiveError(f"rank {rank}: {op}: {name} of shape {tuple(value.shape)} must be contiguous")
+    return value
+
+
+def check_target(op: str, rank: int, name: str, value: object) -> Tensor:
+    """The value, if it is a tensor that can be written in place; what a parameter holds is replaced without a gradient.
+
+    Raises:
+        TypeError, CollectiveError: as `check_tensor`; or it is the conjugate or negative view of another tensor.
+    """
+    tensor = check_tensor(op, rank, name, value)
+    if tensor.is_conj() or tensor.is_neg():
+        kind = "conjugate" if tensor.is_conj() else "negative"
+        raise CollectiveError(f"rank {rank}: {op}: {name} must be memory of its own, got a {kind} view")
+    return tensor
+
+
+def check_output(op: str, rank: int, name: str, value: object) -> Tensor:
+    """The value, if it is a tensor that takes what others send.
+
+    Raises:
+        TypeError, CollectiveError: as `check_target`; or it is a leaf that requires grad, while gradients are recorded.
+    """
+    tensor = check_target(op, rank, name, value)
+    if tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled():
+        raise CollectiveError(f"rank {rank}: {op}: {name} is a leaf that requires grad; give it detached")
+    return tensor
+
+
+def check_list(
+    op: str,
+    rank: int,
+    name: str,
+    value: object,
+    size: int,
+    check: Callable[[str, int, str, object], Tensor] = check_tensor,
+) -> list[Tensor]:
+    """The value, if it is a list of `size` tensors that each pass `check`.
+
+    Raises:
+        TypeError: it is no list, or holds something else than tensors.
+        CollectiveError: its length is not the group's size.
+    """
+    if not isinstance(value, list):
+        raise TypeError(f"rank {rank}: {op}: {name} must be a list of tensors, got {type(value).__name__}")
+    if len(value) != size:
+        raise CollectiveError(f"rank {rank}: {op}: {name} has {len(value)} tensors, expected the group's size {size}")
+    return [check(op, rank, f"{name}[{index}]", item) for index, item in enumerate(value)]
+
+
+def check_alike(op: str, rank: int, tensors: Sequence[Tensor]) -> None:
+    """Nothing, if all tensors have one dtype and live on one kind of device.
+
+    Raises:
+        ValueError: more than one dtype.
+        CollectiveError: more than one kind of device.
+    """
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        dtypes = dict.fromkeys(dtype_name(tensor) for tensor in tensors)
+        raise ValueError(f"rank {rank}: {op}: all tensors must have one dtype, got {' and '.join(dtypes)}")
+    if len({tensor.device.type for tensor in tensors}) > 1:
+        devices = dict.fromkeys(tensor.device.type for tensor in tensors)
+        raise CollectiveError(f"rank {rank}: {op}: all tensors must be on one device, got {' and '.join(devices)}")
+
+
+def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence[int] | None, size: int) -> list[int]:
+    """Rows of `tensor` for each member; without `splits` (None, or none in it), an equal share.
+
+    Raises:
+        TypeError: `splits` is no sequence of ints (a tensor is none, a bool is no int).
+        CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
+    """
+    rows = tensor.shape[0] if tensor.dim() else tensor.numel()
+    rows_of = _whole_numbers(op, rank, name, splits)
+    if not rows_of:
+        if rows % size:
+            raise CollectiveError(
+                f"rank {rank}: {op}: the first dimension {rows} of {name} is not divisible by the group's size {size};"
+                " give split sizes"
+            )
+        return [rows // size] * size
+    if len(rows_of) != size:
+        raise CollectiveError(
+            f"rank {rank}: {op}: {name} has {len(rows_of)} split sizes, expected the group's size {size}"
+        )
+    if min(rows_of) < 0:
+        raise CollectiveError(f"rank {rank}: {op}: {name} split sizes {rows_of} must not be negative")
+    if sum(rows_of) != rows:
+        raise CollectiveError(
+            f"rank {rank}: {op}: {name} split sizes {rows_of} add up to {sum(rows_of)},"
+            f" expected the first dimension {rows}"
+        )
+    return rows_of
+
+
+def _whole_numbers(op: str, rank: int, name: str, splits: object) -> list[int]:
+    if splits is None:
+        return []
+    if not isinstance(splits, (list, tuple)) and (not isinstance(splits, Sequence) or isinstance(splits, str)):
+        raise TypeError(f"rank {rank}: {op}: {name} split sizes must be a list of ints, got {type(splits).__name__}")
+    for index, split in enumerate(splits):
+        if type(split) is not int and (isinstance(split, bool) or not isinstance(split, Integral)):
+            raise TypeError(
+                f"rank {rank}: {op}: {name} split sizes must be a list of ints,"
+                f" got {type(split).__name__} at index {index}"
+            )
+    return [int(split) for split in splits]
+
+
+def check_reduce(op: str, rank: int, reduce: object, tensor: Tensor) -> str:
+    """The reduction's name, if it is one and is defined for this dtype; CollectiveError otherwise."""
+    name = REDUCE_OPS.get(reduce) if isinstance(reduce, ReduceOp.RedOpType) else None
+    if name is None:
+        raise CollectiveError(f"rank {rank}: {op}: op {reduce} is not one of {', '.join(REDUCE_OPS.values())}")
+    if (name in ("min", "max") and tensor.is_complex()) or tensor.dtype not in _REDUCED:
+        raise CollectiveError(f"rank {rank}: {op}: op {name} is not defined for {dtype_name(tensor)}")
+    return name
+
+
+def check_group(rank: int, ranks: Sequence[int], world_size: int) -> tuple[int, ...]:
+    """The ranks of a new group, in order; CollectiveError if one is missing from the world or named twice."""
+    members = tuple(int(member) for member in ranks)
+    if not members or len(set(members)) != len(members) or min(members) < 0 or max(members) >= world_size:
+        raise CollectiveError(
+            f"rank {rank}: new_group: ranks {list(members)} must be distinct ranks of a world of {world_size}"
+        )
+    return members
+
+
+def check_stream(rank: int, name: str, taken: Sequence[str]) -> None:
+    """Nothing, if a stream of that name is still to be had; ProgramError otherwise."""
+    if not name or name in taken:
+        raise ProgramError(f"rank {rank}: stream: '{name}' must be a new name; there are {', '.join(taken)}")

@@ -1,0 +1,107 @@
+"""What NCCL's tuning model looks at: a group, its CPUs, and the graph that the search found for each algorithm.
+
+Words and numbers only. What they cost is left to `nccl_latency` and `nccl_bandwidth`, finding graphs to `nccl_tuning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal, TypeAlias
+
+Function: TypeAlias = Literal["broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce"]
+Algorithm: TypeAlias = Literal["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"]
+Protocol: TypeAlias = Literal["LL", "LL128", "Simple"]
+Cpu: TypeAlias = Literal["intel", "amd", "arm"]
+Generation: TypeAlias = Literal["Volta", "Ampere", "Hopper", "Blackwell"]
+
+# In NCCL's order: of equally quick ways it takes the first.
+FUNCTIONS: tuple[Function, ...] = ("broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce")
+ALGORITHMS: tuple[Algorithm, ...] = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
+PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+
+
+class Path(IntEnum):
+    """How two devices reach each other, nearest first, by NCCL's names and numbers."""
+
+    LOC = 0
+    NVL = 1
+    NVB = 2
+    C2C = 3
+    PIX = 4
+    PXB = 5
+    P2C = 6
+    PXN = 7
+    PHB = 8
+    SYS = 9
+    NET = 10
+    DIS = 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """The channels of one algorithm.
+
+    Rates are of one channel, inside a node and between nodes. `net_latency_us` is the network's own, one way. The
+    types are the worst paths between GPUs, and between a GPU and its NIC. `same_channels`: all visit the GPUs alike.
+    """
+
+    channels: int
+    intra_gb_per_s: float
+    inter_gb_per_s: float
+    net_latency_us: float
+    intra_type: Path
+    inter_type: Path
+    same_channels: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """A group of `ranks` on `nodes`, one GPU a rank, and what was found for it.
+
+    `compute_capability` is 90 for 9.0. `channels` is what the communicator opened. `plain_tree`: every tree goes
+    through one GPU of a node, neither split nor balanced over two. An algorithm without a graph is not available.
+    """
+
+    ranks: int
+    nodes: int
+    compute_capability: int
+    cpu: Cpu
+    channels: int
+    plain_tree: bool
+    nvswitch: bool
+    network_offload: bool
+    graphs: Mapping[Algorithm, Graph]
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Rounded down, at least one."""
+        return max(1, self.ranks // self.nodes)
+
+    @property
+    def one_gpu_a_node(self) -> bool:
+        return self.ranks == self.nodes
+
+    @property
+    def node_levels(self) -> int:
+        """Of a binary tree over the nodes: log2, rounded down."""
+        return self.nodes.bit_length() - 1
+
+    @property
+    def generation(self) -> Generation:
+        return generation(self.compute_capability)
+
+
+def generation(compute_capability: int) -> Generation:
+    """Row of the tables; GPUs older than Volta count as Volta."""
+    if compute_capability >= 100:
+        return "Blackwell"
+    if compute_capability >= 90:
+        return "Hopper"
+    return "Ampere" if compute_capability >= 80 else "Volta"
+
+
+def ring_steps(function: Function, ranks: int) -> int:
+    """Hops of a chunk round the ring; bytes on each edge are this over `ranks` of the buffer."""
+    return {"all_reduce": 2 * (ranks - 1), "all_gather": ranks - 1, "reduce_scatter": ranks - 1}.get(function, ranks)

@@ -1,0 +1,106 @@
+"""block_bucketize of the same bytes on every rank, beside a loop over ids; drawing cases is left to the test."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
+from tests.properties.bags import bags_of, bucket_of, flat, ids_tensor, positions_of, unsigned, weights_of
+from tests.properties.bits import torch_dtype
+from tests.properties.groups import Lobby
+from tests.properties.short import Short
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Bucketize(Short):
+    """A feature for each of `blocks` with `batches[feature]` bags of up to `longest` ids; options as the function's."""
+
+    hosts: int = 1
+    gpus: int = 1
+    blocks: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
+    my_size: int = 1
+    longest: int = 1
+    dtypes: tuple[str, str] = ("int64", "int32")
+    weighted: bool = False
+    positions: bool = False
+    sequence: bool = False
+    bounds: tuple[tuple[int, ...], ...] | None = None
+    keep: bool | tuple[bool, ...] = False
+    totals: tuple[int, ...] | None = None
+    seed: int = 0
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """The operator's results, without those that were not asked for."""
+        ids, lengths, weights = self._given()
+        kernel = bucketize_kernel(lengths, ids, self.my_size, weights, positions=self.positions)
+        done = await lobby.rank.compute(kernel, self._run, ids, lengths, weights)
+        found = (done.lengths, done.values, done.weights, done.positions, done.unbucketize_permute)
+        return [tensor for tensor in found if tensor is not None]
+
+    def oracle(self) -> list[list[Tensor]]:
+        """Each id to its bucket, one after the other."""
+        bags = self._bags()
+        weights, positions = flat(weights_of(bags, self.seed)), flat(positions_of(bags))
+        places = [(feature, bag) for feature, of_key in enumerate(bags) for bag in of_key]
+        count, at, cells = len(places), 0, list[tuple[int, int, int, int]]()
+        for number, (feature, bag) in enumerate(places):
+            for item in bag:
+                bucket, local = self._bucket(feature, unsigned(item, self.dtypes[0]))
+                cells.append((bucket, number, at, local))
+                at += 1
+        cells.sort(key=lambda cell: cell[:3])
+        lengths = [0] * (self.my_size * count)
+        for bucket, number, _, _ in cells:
+            lengths[bucket * count + number] += 1
+        order = [cell[2] for cell in cells]
+        ids, width = self.dtypes[0], torch_dtype(self.dtypes[1])
+        found = [torch.tensor(lengths, dtype=width), ids_tensor([cell[3] for cell in cells], ids)]
+        found += [torch.tensor([weights[index] for index in order], dtype=torch.float32)] if self.weighted else []
+        found += [ids_tensor([positions[index] for index in order], ids)] if self.positions else []
+        found += [ids_tensor([order.index(index) for index in range(at)], ids)] if self.sequence else []
+        return [found] * (self.hosts * self.gpus)
+
+    def _bucket(self, feature: int, item: int) -> tuple[int, int]:
+        """As the specification of the options says."""
+        total = self.my_size if self.totals is None or self.bounds is not None else self.totals[feature]
+        block = self.blocks[feature] * (total // self.my_size)
+        limit = block * self.my_size if self.bounds is None else self.bounds[feature][-1]
+        if item >= limit:
+            bucket, local = item % total // (total // self.my_size), item // total
+        elif self.bounds is None:
+            bucket, local = bucket_of(item, block, self.my_size)
+        else:
+            bucket = bisect_right(self.bounds[feature], item) - 1
+            local = item - self.bounds[feature][bucket]
+        keeps = self.keep if isinstance(self.keep, bool) else self.keep[feature]
+        return bucket, item if keeps else local
+
+    def _bags(self) -> list[list[list[int]]]:
+        rows = [1 + 2 * block * self.my_size for block in self.blocks]
+        return bags_of(rows, self.batches, self.longest, self.dtypes[0], self.seed)
+
+    def _given(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        bags = self._bags()
+        lengths = torch.tensor([len(bag) for of_key in bags for bag in of_key], dtype=torch_dtype(self.dtypes[1]))
+        weights = torch.tensor(flat(weights_of(bags, self.seed)), dtype=torch.float32) if self.weighted else None
+        return ids_tensor(flat(bags), self.dtypes[0]), lengths, weights
+
+    def _run(self, ids: Tensor, lengths: Tensor, weights: Tensor | None) -> Bucketized:
+        return block_bucketize(
+            lengths,
+            ids,
+            self.blocks,
+            self.my_size,
+            weights=weights,
+            bucketize_pos=self.positions,
+            sequence=self.sequence,
+            batch_size_per_feature=self.batches if len(set(self.batches)) > 1 else None,
+            block_bucketize_pos=self.bounds,
+            keep_orig_idx=self.keep,
+            total_num_blocks=self.totals,
+        )

@@ -1,0 +1,122 @@
+"""All-to-alls of every form, dtype and group, several in flight; drawing them is left to `test_all_to_all`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+from torch import Tensor
+
+from scenarios.rank import Group, Rank, Work
+from tests.properties.bits import arbitrary
+from tests.properties.groups import WORLD, Lobby, Place
+from tests.properties.short import Short
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Exchange(Short):
+    """One all-to-all among the ranks of each group at `place`: `counts[source][target]` rows, by global rank.
+
+    Each rank's inputs and outputs are views of one memory, of arbitrary bits: outputs lie `shift` elements after the
+    inputs, over them where that is less than their size (0: in place), or, with None, apart. `trailing` are the other
+    dimensions of a row; a `scalar` is a chunk without any, in the list form. `omits_splits` leaves out those that are
+    equal on a side. `conjugates` sends the lazy conjugate of the input.
+    """
+
+    place: Place = WORLD
+    is_list: bool = False
+    dtype: str = "float32"
+    counts: tuple[tuple[int, ...], ...] = ()
+    trailing: tuple[int, ...] = ()
+    scalar: bool = False
+    omits_splits: bool = False
+    shift: int | None = None
+    conjugates: bool = False
+    seed: int = 0
+
+    def sizes(self, rank: int, members: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """Rows to and from each member."""
+        return [self.counts[rank][peer] for peer in members], [self.counts[peer][rank] for peer in members]
+
+    def memory(self, rank: int, members: tuple[int, ...]) -> Tensor:
+        """What a rank's memory holds before."""
+        sent, got = (sum(rows) * prod(self.trailing) for rows in self.sizes(rank, members))
+        return arbitrary(self.dtype, self.output_start(sent) + max(sent, got) + 1, self.seed, rank)
+
+    def output_start(self, sent: int) -> int:
+        """Where in the memory outputs begin; inputs begin at 1."""
+        return 1 + (sent + 1 if self.shift is None else self.shift)
+
+    def issue(self, rank: Rank, group: Group) -> tuple[Tensor, Work[Tensor] | Work[list[Tensor]]]:
+        """The memory, and the call on its way."""
+        memory = self.memory(rank.rank, group.ranks)
+        sends, receives = self.sizes(rank.rank, group.ranks)
+        sent, got = (sum(rows) * prod(self.trailing) for rows in (sends, receives))
+        start = self.output_start(sent)
+        input, output = memory[1 : 1 + sent], memory[start : start + got]
+        input = input.conj() if self.conjugates else input
+        if self.is_list:
+            return memory, rank.all_to_all(self._chunks(output, receives), self._chunks(input, sends), group)
+        rows = output.view(sum(receives), *self.trailing), input.view(sum(sends), *self.trailing)
+        return memory, rank.all_to_all_single(*rows, self._splits(receives), self._splits(sends), group)
+
+    def after(self, members: tuple[int, ...]) -> dict[int, Tensor]:
+        """The oracle: every member's memory, with each chunk that was sent to it in its place."""
+        before = {rank: self.memory(rank, members) for rank in members}
+        after = {rank: memory.clone() for rank, memory in before.items()}
+        row = prod(self.trailing)
+        for target in members:
+            at = self.output_start(sum(self.counts[target][peer] for peer in members) * row)
+            for source in members:
+                skipped = sum(self.counts[source][peer] for peer in members[: members.index(target)])
+                size = self.counts[source][target] * row
+                chunk = before[source][1 + skipped * row :][:size]
+                after[target][at : at + size] = chunk.conj() if self.conjugates else chunk
+                at += size
+        return after
+
+    def _splits(self, rows: list[int]) -> list[int] | None:
+        return None if self.omits_splits and len(set(rows)) == 1 else rows
+
+    def _chunks(self, flat: Tensor, rows: list[int]) -> list[Tensor]:
+        ends = accumulate(count * prod(self.trailing) for count in rows)
+        shapes = [() if self.scalar else (count, *self.trailing) for count in rows]
+        return [flat[end - prod(shape) : end].view(shape) for end, shape in zip(ends, shapes, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AllToAll(Short):
+    """Exchanges that are all issued before the first is awaited.
+
+    Rank r begins with the calls of group `turns[r]`, then those of the next group: in a group all keep one order. With
+    `is_backwards` the last is awaited first.
+    """
+
+    hosts: int
+    gpus: int
+    exchanges: tuple[Exchange, ...]
+    turns: tuple[int, ...]
+    is_backwards: bool = False
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """Each exchange's memory."""
+        groups, me = lobby.join([exchange.place for exchange in self.exchanges]), lobby.rank.rank
+        issued = {at: self.exchanges[at].issue(*groups[at]) for at in self._order(me) if me in groups[at][1]}
+        for at in reversed(issued) if self.is_backwards else issued:
+            await issued[at][1]
+        return [issued[at][0] for at in sorted(issued)]
+
+    def oracle(self) -> list[list[Tensor]]:
+        """As said."""
+        memories: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        for exchange in self.exchanges:
+            for members in exchange.place.members(self.hosts, self.gpus):
+                for rank, memory in exchange.after(members).items():
+                    memories[rank].append(memory)
+        return memories
+
+    def _order(self, rank: int) -> list[int]:
+        places = list(dict.fromkeys(exchange.place for exchange in self.exchanges))
+        turned = places[self.turns[rank] % len(places) :] + places[: self.turns[rank] % len(places)]
+        return sorted(range(len(self.exchanges)), key=lambda at: turned.index(self.exchanges[at].place))

@@ -1,0 +1,203 @@
+"""Gathers, broadcasts and messages of every dtype, and reductions of whole numbers; drawing them is the test's."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+from scenarios.rank import Group, Rank
+from tests.properties.bits import arbitrary, torch_dtype, whole
+from tests.properties.groups import WORLD, Lobby, Place
+from tests.properties.short import Short
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Gather(Short):
+    """all_gather_into_tensor of `numel` elements a rank; `in_place`: the input is this rank's part of the output."""
+
+    hosts: int
+    gpus: int
+    place: Place = WORLD
+    dtype: str = "float32"
+    numel: int = 1
+    in_place: bool = False
+    seed: int = 0
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """What a member gathered."""
+        ((rank, group),) = lobby.join([self.place])
+        if rank.rank not in group:
+            return []
+        mine = arbitrary(self.dtype, self.numel, self.seed, rank.rank)
+        gathered = arbitrary(self.dtype, self.numel * group.size, self.seed)
+        if self.in_place:
+            part = gathered.view(group.size, -1)[group.index(rank.rank)]
+            mine = part.copy_(mine)
+        return [await rank.all_gather_into_tensor(gathered, mine, group)]
+
+    def oracle(self) -> list[list[Tensor]]:
+        """Everyone's, one after the other."""
+        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        for members in self.place.members(self.hosts, self.gpus):
+            parts = [arbitrary(self.dtype, self.numel, self.seed, rank) for rank in members]
+            for rank in members:
+                found[rank] = [torch.cat(parts)]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Broadcast(Short):
+    """From the member of each group that stands at `source`, modulo the group's size."""
+
+    hosts: int
+    gpus: int
+    place: Place = WORLD
+    dtype: str = "float32"
+    shape: tuple[int, ...] = (1,)
+    source: int = 0
+    seed: int = 0
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """What a member holds then."""
+        ((rank, group),) = lobby.join([self.place])
+        if rank.rank not in group:
+            return []
+        return [await rank.broadcast(self._of(rank.rank), group.ranks[self.source % group.size], group)]
+
+    def oracle(self) -> list[list[Tensor]]:
+        """The source's."""
+        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        for members in self.place.members(self.hosts, self.gpus):
+            for rank in members:
+                found[rank] = [self._of(members[self.source % len(members)])]
+        return found
+
+    def _of(self, rank: int) -> Tensor:
+        return arbitrary(self.dtype, torch.Size(self.shape).numel(), self.seed, rank).view(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Messages(Short):
+    """Sends and receives, (source, target, elements) each, all issued in this order before the first is awaited."""
+
+    hosts: int
+    gpus: int
+    dtype: str = "float32"
+    messages: tuple[tuple[int, int, int], ...] = ()
+    seed: int = 0
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """What this rank received."""
+        rank, sent, received = lobby.rank, [], []
+        for at, (source, target, numel) in enumerate(self.messages):
+            if rank.rank == source:
+                sent.append(rank.send(arbitrary(self.dtype, numel, self.seed, at), target))
+            elif rank.rank == target:
+                received.append(rank.recv(arbitrary(self.dtype, numel, self.seed), source))
+        found = [await work for work in received]
+        for work in sent:
+            await work
+        return found
+
+    def oracle(self) -> list[list[Tensor]]:
+        """What was sent, in order."""
+        return [
+            [
+                arbitrary(self.dtype, numel, self.seed, at)
+                for at, (_, target, numel) in enumerate(self.messages)
+                if target == rank
+            ]
+            for rank in range(self.hosts * self.gpus)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Reduction(Short):
+    """all_reduce of `numel` whole numbers, or with `scatters` reduce_scatter_tensor of so many a member.
+
+    They are so small that they, their sums and products are exact in every dtype; `big` ones are so in integers only.
+    """
+
+    hosts: int
+    gpus: int
+    place: Place = WORLD
+    dtype: str = "float32"
+    numel: int = 1
+    op: str = "sum"
+    scatters: bool = False
+    big: bool = False
+    seed: int = 0
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """What a member ends with."""
+        ((rank, group),) = lobby.join([self.place])
+        if rank.rank not in group:
+            return []
+        return [await (self._scatter(rank, group) if self.scatters else self._reduce(rank, group))]
+
+    def oracle(self) -> list[list[Tensor]]:
+        """Python's arithmetic, cut to the dtype's width."""
+        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        for members in self.place.members(self.hosts, self.gpus):
+            columns = zip(*(self._of(rank, len(members)).tolist() for rank in members), strict=True)
+            results = [self._combined(column) for column in columns]
+            for index, rank in enumerate(members):
+                part = results[index * self.numel : (index + 1) * self.numel] if self.scatters else results
+                found[rank] = [_tensor(part, self.dtype)]
+        return found
+
+    def _combined(self, column: tuple[complex, ...]) -> complex:
+        if self.op in ("min", "max"):
+            return {"min": min, "max": max}[self.op](column)  # type: ignore[type-var,return-value]
+        if self.op == "product":
+            return functools.reduce(operator.mul, column)
+        total = sum(column)
+        return total if self.op == "sum" else _divided(total, len(column))
+
+    def _of(self, rank: int, size: int) -> Tensor:
+        numel = self.numel * (size if self.scatters else 1)
+        if not self.big or torch_dtype(self.dtype).is_floating_point or torch_dtype(self.dtype).is_complex:
+            is_unsigned = self.dtype.startswith("uint")
+            return whole(self.dtype, (1, 2) if is_unsigned else (-2, -1, 1, 2), self.seed, rank, numel=numel)
+        limits = torch.iinfo(torch_dtype(self.dtype))
+        return whole(self.dtype, (limits.min // 8, limits.max // 8 - 1, 7), self.seed, rank, numel=numel)
+
+    async def _reduce(self, rank: Rank, group: Group) -> Tensor:
+        return await rank.all_reduce(self._of(rank.rank, group.size), OPS[self.op], group)
+
+    async def _scatter(self, rank: Rank, group: Group) -> Tensor:
+        output = whole(self.dtype, (3,), numel=self.numel)
+        return await rank.reduce_scatter_tensor(output, self._of(rank.rank, group.size), OPS[self.op], group)
+
+
+OPS = {
+    "sum": ReduceOp.SUM,
+    "avg": ReduceOp.AVG,
+    "product": ReduceOp.PRODUCT,
+    "min": ReduceOp.MIN,
+    "max": ReduceOp.MAX,
+}
+
+
+def _divided(total: complex, by: int) -> complex:
+    """Integers towards zero, as torch's "trunc"."""
+    if isinstance(total, int):
+        return abs(total) // by * (1 if total > 0 else -1)
+    return complex(total.real / by, total.imag / by) if isinstance(total, complex) else total / by
+
+
+def _tensor(values: list[complex], dtype: str) -> Tensor:
+    kind = torch_dtype(dtype)
+    if kind.is_complex:
+        parts = list(chain.from_iterable((complex(value).real, complex(value).imag) for value in values))
+        return torch.tensor(parts, dtype=torch.float64).view(torch.complex128).to(kind)
+    if kind.is_floating_point:
+        return torch.tensor(values, dtype=torch.float64).to(kind)
+    wrapped = [int(value.real) % (1 << 8 * kind.itemsize) for value in values]
+    return torch.tensor([value - (1 << 64) if value >> 63 else value for value in wrapped], dtype=torch.int64).to(kind)

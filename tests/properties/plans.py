@@ -1,0 +1,225 @@
+"""Tables of any sharding type, from their features to pooled rows and back; drawing plans is left to the test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from scenarios.rank import Rank
+from scenarios.scenario import ShardingType
+from scenarios.sparse.groups import Lookup, build_groups, outputs_to_tables, tables_to_outputs
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.tables import ShardedTable, TableShard
+from tests.properties.bags import (
+    Bag,
+    bags_of,
+    block_of,
+    bucket_of,
+    features_of,
+    ids_tensor,
+    positions_of,
+    unbucketized,
+    unsigned,
+    weights_of,
+)
+from tests.properties.bits import whole
+from tests.properties.groups import Lobby
+from tests.properties.short import Short
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Table(Short):
+    """A table cut into columns of `widths`, each by its `owners`: a host, a rank, or everyone, as its kind says."""
+
+    kind: str
+    rows: int
+    widths: tuple[int, ...] = (1,)
+    owners: tuple[int, ...] = (0,)
+    processor: bool = False
+
+    def pieces(self, hosts: int, gpus: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """Of each run of columns where it begins, how wide it is, and the ranks that cut its rows or hold it."""
+        everyone = tuple(range(hosts * gpus))
+        start = 0
+        for width, owner in zip(self.widths, self.owners, strict=True):
+            host = owner % hosts * gpus
+            on_host = everyone[host : host + gpus]
+            alone = (owner % len(everyone),)
+            owners = on_host if self.kind in BY_HOST else alone
+            yield start, width, everyone if self.kind in ("row_wise", "data_parallel") else owners
+            start += width
+
+    def buckets(self, ranks: tuple[int, ...]) -> int:
+        """Into how many parts the rows are cut."""
+        return len(ranks) if self.kind in (*BY_HOST, "row_wise") else 1
+
+
+BY_HOST = ("table_row_wise", "grid_shard")
+KINDS = ("table_row_wise", "data_parallel", "table_wise", "row_wise", "column_wise", "table_column_wise", "grid_shard")
+
+
+class Cell(NamedTuple):
+    """One id of a bag, as it is read in the whole table, and how often its row counts there."""
+
+    item: int
+    weight: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan(Short):
+    """`batches[rank]` samples of every table's feature on each rank; rows are small whole numbers: sums are exact."""
+
+    hosts: int
+    gpus: int
+    tables: tuple[Table, ...]
+    batches: tuple[int, ...]
+    longest: int = 1
+    dtype: str = "int64"
+    weighted: bool = False
+    need_pos: bool = False
+    seed: int = 0
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """This rank's pooled rows of every table; then of each of its shards the ids met, and their rows' gradients."""
+        rank, names = lobby.rank, [f"t{at}" for at in range(len(self.tables))]
+        groups = build_groups(self._sharded(), rank.world_size, self.gpus, need_pos=self.need_pos)
+        grads = tables_to_outputs(groups, {name: self._grad(rank.rank, at) for at, name in enumerate(names)})
+        outputs, shards = [], dict[tuple[int, int], list[Tensor]]()
+        for group, grad in zip(groups, grads, strict=True):
+            given = await group.input(rank, self._features(rank.rank))
+            lookups = group.lookups(rank.rank)
+            cells = [self._read(rank, given, at, one) for at, one in enumerate(lookups)]
+            none = torch.zeros(given.stride or 0, 0)
+            pooled = torch.cat([none, *(_pool(one, *bags) for one, bags in zip(lookups, cells, strict=True))], dim=1)
+            outputs.append(await group.forward(rank, pooled, given.batch_per_rank))
+            came = await group.backward(rank, grad, given.batch_per_rank)
+            parts = came.split([one.columns for one in lookups], dim=1)
+            for one, (at, bags), part in zip(lookups, cells, parts, strict=True):
+                shards[at, one.column_offset] = _row_gradients(bags, part)
+        tables = outputs_to_tables(groups, outputs)
+        return [*(tables[name] for name in names), *(tensor for place in sorted(shards) for tensor in shards[place])]
+
+    def oracle(self) -> list[list[Tensor]]:
+        """A dense model of the whole batch; each shard's gradient is that of the ids in its bucket."""
+        ranks = self.hosts * self.gpus
+        whole_tables = [
+            Lookup(table="", row_offset=0, rows=0, column_offset=0, columns=sum(t.widths)) for t in self.tables
+        ]
+        found = [
+            [_pool(one, at, self._cells(rank, at)) for at, one in enumerate(whole_tables)] for rank in range(ranks)
+        ]
+        for at, table in enumerate(self.tables):
+            for start, width, owners in table.pieces(self.hosts, self.gpus):
+                for slot, owner in enumerate(owners):
+                    sources = [owner] if table.kind == "data_parallel" else range(ranks)
+                    bags = [
+                        self._in_bucket(bag, table, owners, slot) for rank in sources for bag in self._cells(rank, at)
+                    ]
+                    grad = torch.cat([self._grad(rank, at) for rank in sources])
+                    found[owner] += _row_gradients(bags, grad[:, start : start + width])
+        return found
+
+    def _cells(self, rank: int, at: int) -> list[list[Cell]]:
+        """A rank's bags of a table: positions and weights count as the exchanges say that they travel."""
+        bags = self._bags(rank)
+        counts = [[1] * len(bag) for bag in bags[at]]
+        if self.weighted:
+            counts = weights_of(bags, self.seed, rank)[at]
+        if self._sends_positions(self.tables[at].kind):
+            counts = positions_of(bags)[at]
+        return [
+            [Cell(unsigned(item, self.dtype), count) for item, count in zip(*pair, strict=True)]
+            for pair in zip(bags[at], counts, strict=True)
+        ]
+
+    def _sends_positions(self, kind: str) -> bool:
+        if kind not in (*BY_HOST, "row_wise"):
+            return False
+        return self.need_pos if self.weighted else any(one.processor for one in self.tables if one.kind == kind)
+
+    def _in_bucket(self, bag: list[Cell], table: Table, owners: tuple[int, ...], slot: int) -> list[Cell]:
+        buckets = table.buckets(owners)
+        block = block_of(table.rows, buckets)
+        return [cell for cell in bag if buckets == 1 or bucket_of(cell.item, block, buckets)[0] == slot]
+
+    def _read(self, rank: Rank, given: KeyedJagged, key: int, lookup: Lookup) -> tuple[int, list[list[Cell]]]:
+        """The table of a key that came, and its bags with ids of the whole table."""
+        at = int(lookup.table[1:])
+        kind, rows = self.tables[at].kind, self.tables[at].rows
+        buckets = {"row_wise": rank.world_size, **dict.fromkeys(BY_HOST, rank.local_world_size)}.get(kind, 1)
+        slot = rank.rank % buckets
+        items = [unsigned(item, self.dtype) for item in given.values.split(given.length_per_key())[key].tolist()]
+        if buckets > 1:
+            items = [unbucketized(item, slot, block_of(rows, buckets), buckets) for item in items]
+        weights = (
+            [1.0] * len(items) if given.weights is None else given.weights.split(given.length_per_key())[key].tolist()
+        )
+        cells = iter([Cell(item, int(weight)) for item, weight in zip(items, weights, strict=True)])
+        lengths = given.lengths.view(len(given.keys), -1)[key].tolist()
+        return at, [list(itertools.islice(cells, length)) for length in lengths]
+
+    def _bags(self, rank: int) -> list[list[Bag]]:
+        rows, batches = [table.rows for table in self.tables], [self.batches[rank]] * len(self.tables)
+        return bags_of(rows, batches, self.longest, self.dtype, self.seed, rank)
+
+    def _features(self, rank: int) -> KeyedJagged:
+        bags = self._bags(rank)
+        weights = weights_of(bags, self.seed, rank) if self.weighted else None
+        keys = [f"t{at}" for at in range(len(self.tables))]
+        return features_of(keys, bags, weights, (self.dtype, "int32"), stride=self.batches[rank])
+
+    def _grad(self, rank: int, at: int) -> Tensor:
+        dim = sum(self.tables[at].widths)
+        return whole("float32", range(-3, 4), self.seed, rank, at, numel=self.batches[rank] * dim).view(-1, dim)
+
+    def _sharded(self) -> list[ShardedTable]:
+        return [
+            ShardedTable(
+                name=f"t{at}",
+                rows=table.rows,
+                dim=sum(table.widths),
+                sharding_type=cast(ShardingType, table.kind),
+                shards=tuple(
+                    _shard(table, start, width, owners, slot)
+                    for start, width, owners in table.pieces(self.hosts, self.gpus)
+                    for slot in range(len(owners))
+                ),
+                has_feature_processor=table.processor,
+            )
+            for at, table in enumerate(self.tables)
+        ]
+
+
+def _shard(table: Table, start: int, width: int, owners: tuple[int, ...], slot: int) -> TableShard:
+    block = block_of(table.rows, table.buckets(owners))
+    first = min(block * slot, table.rows) if table.buckets(owners) > 1 else 0
+    rows = min(block, table.rows - first)
+    return TableShard(rank=owners[slot], row_offset=first, rows=rows, column_offset=start, columns=width)
+
+
+def _pool(lookup: Lookup, at: int, bags: list[list[Cell]]) -> Tensor:
+    """[bags, columns]: sums of rows, each as often as it counts. A row is a formula, so that any id has one."""
+    columns = range(lookup.column_offset, lookup.column_offset + lookup.columns)
+    rows = [
+        [sum(cell.weight * ((31 * cell.item + 7 * column + 13 * at) % 17 - 8) for cell in bag) for column in columns]
+        for bag in bags
+    ]
+    return torch.tensor(rows, dtype=torch.float32).view(len(bags), lookup.columns)
+
+
+def _row_gradients(bags: list[list[Cell]], grad: Tensor) -> list[Tensor]:
+    """The ids met, in order, and what their rows' gradients add up to: [ids], [ids, columns]."""
+    totals: dict[int, Tensor] = {}
+    for bag, row in zip(bags, grad, strict=True):
+        for cell in bag:
+            totals[cell.item] = totals.get(cell.item, torch.zeros_like(row)) + cell.weight * row
+    gradients = [totals[item] for item in sorted(totals)]
+    return [
+        ids_tensor(sorted(totals), "int64"),
+        torch.stack(gradients) if gradients else grad.new_empty(0, grad.shape[1]),
+    ]

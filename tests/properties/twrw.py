@@ -1,0 +1,108 @@
+"""The input exchange of tables on one host each, cut by rows over its ranks; drawing cases is left to the test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scenarios.rank import Group
+from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
+from tests.properties.bags import (
+    bags_of,
+    block_of,
+    bucket_of,
+    features_of,
+    ids_tensor,
+    positions_of,
+    unsigned,
+    weights_of,
+)
+from tests.properties.bits import torch_dtype
+from tests.properties.groups import Lobby
+from tests.properties.short import Short
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Twrw(Short):
+    """Tables of `rows`, the first `features[0]` of them on host 0; `batches[rank][feature]` samples, if `is_per_key`.
+
+    Else a rank has `batches[rank][0]` samples of every feature.
+    """
+
+    hosts: int
+    gpus: int
+    features: tuple[int, ...]
+    rows: tuple[int, ...] = ()
+    batches: tuple[tuple[int, ...], ...] = ()
+    is_per_key: bool = False
+    longest: int = 1
+    dtypes: tuple[str, str] = ("int64", "int32")
+    weighted: bool = False
+    has_feature_processor: bool = False
+    need_pos: bool = False
+    seed: int = 0
+
+    async def play(self, lobby: Lobby) -> list[Tensor]:
+        """What this rank is to look up: lengths, ids, weights if any, samples by key and source, batches by rank."""
+        rank = lobby.rank
+        bags = self.bags(rank.rank)
+        given = features_of(
+            [f"f{index}" for index in range(len(self.rows))],
+            bags,
+            weights_of(bags, self.seed, rank.rank) if self.weighted else None,
+            self.dtypes,
+            stride=None if self.is_per_key else self.batches[rank.rank][0],
+        )
+        counts = [count for count in self.features for _ in range(self.gpus)]
+        group = Group("world", tuple(range(rank.world_size)))
+        options = self.has_feature_processor, self.need_pos
+        got = await TwRwSparseFeaturesDist(group, self.gpus, counts, self.rows, None, *options)(rank, given)
+        weights = [] if got.weights is None else [got.weights]
+        strides = [list(one) for one in got.stride_per_key_per_rank or ()]
+        return [got.lengths, got.values, *weights, _ints(strides), _ints(list(got.batch_per_rank))]
+
+    def oracle(self) -> list[list[Tensor]]:
+        """For each key: by local rank, by host, that rank's samples with the ids of this bucket."""
+        return [self._received(*divmod(rank, self.gpus)) for rank in range(self.hosts * self.gpus)]
+
+    def bags(self, rank: int) -> list[list[list[int]]]:
+        """A rank's ids by feature and sample."""
+        batches = self.batches[rank] if self.is_per_key else self.batches[rank][:1] * len(self.rows)
+        return bags_of(self.rows, batches[: len(self.rows)], self.longest, self.dtypes[0], self.seed, rank)
+
+    def _received(self, host: int, local: int) -> list[Tensor]:
+        first = sum(self.features[:host])
+        keys = range(first, first + self.features[host])
+        sources = [y * self.gpus + x for x in range(self.gpus) for y in range(self.hosts)]
+        bags = [self._cut(source, key, local) for key in keys for source in sources]
+        cells = [cell for samples in bags for bag in samples for cell in bag]
+        lengths = [len(bag) for samples in bags for bag in samples]
+        found = [torch.tensor(lengths, dtype=torch_dtype(self.dtypes[1]))]
+        found += [ids_tensor([item for item, _, _ in cells], self.dtypes[0])]
+        if self.need_pos if self.weighted else self.has_feature_processor:
+            found += [ids_tensor([position for _, position, _ in cells], self.dtypes[0])]
+        elif self.weighted:
+            found += [torch.tensor([weight for _, _, weight in cells], dtype=torch.float32)]
+        strides = [[self.batches[source][key] for source in sources] for key in keys] if self.is_per_key else []
+        batches = [] if self.is_per_key else [row[0] for row in self.batches]
+        return [*found, _ints(strides), _ints(batches)]
+
+    def _cut(self, source: int, key: int, local: int) -> list[list[tuple[int, int, int]]]:
+        """A rank's samples of a key: (id, position, weight) of what falls into a bucket."""
+        bags = self.bags(source)
+        weights, positions = weights_of(bags, self.seed, source)[key], positions_of(bags)[key]
+        cut = []
+        for bag, places, numbers in zip(bags[key], positions, weights, strict=True):
+            found = [bucket_of(unsigned(item, self.dtypes[0]), self._block(key), self.gpus) for item in bag]
+            cells = zip(found, places, numbers, strict=True)
+            cut.append([(item, place, weight) for (bucket, item), place, weight in cells if bucket == local])
+        return cut
+
+    def _block(self, key: int) -> int:
+        return block_of(self.rows[key], self.gpus)
+
+
+def _ints(values: list[int] | list[list[int]]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64)

@@ -1,0 +1,171 @@
+"""Finds recorded files, tells their format by what is inside, and makes a replay of each case and way to play it.
+
+What the cases of a format mean is left to `formats`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.vectors.fields import Fields, Kind, VectorError
+from tests.vectors.plays import Batch
+
+Case = dict[str, Any]
+Check = Callable[[], None]
+
+
+@dataclass
+class File:
+    """A recorded file: its name below the directory, what stands beside its cases, and the arrays of its .npz."""
+
+    name: str
+    head: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    batches: dict[tuple[str, int, int], Batch] = field(default_factory=dict)
+
+    def batch(self, world: str, hosts: int, gpus_per_host: int) -> Batch:
+        """Where the file's cases for these ranks are played."""
+        ranks = world, hosts, gpus_per_host
+        return self.batches.setdefault(ranks, Batch(*ranks))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A kind of file: its cases stand under `cases` (a list, or a record by name), other keys are those of `head`.
+
+    A file is of the format if its cases have the fields of `signature`, whatever else they hold. `replays` gives the
+    ways in which a case is replayed ("1.8.0", "sim", "" if there is one only), each with its check, or raises a
+    VectorError for a case that it does not understand.
+    """
+
+    name: str
+    cases: str
+    signature: frozenset[str]
+    head: Mapping[str, Kind]
+    replays: Callable[[File, str, Case], Iterator[tuple[str, Check]]]
+    has_arrays: bool = False
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One test."""
+
+    file: str
+    case: str
+    way: str
+    check: Check
+
+    @property
+    def id(self) -> str:
+        return "-".join(filter(None, (self.file, self.case, self.way)))
+
+
+def replays_of(directory: Path, formats: list[Format]) -> list[Replay]:
+    """The replays of every *.json in a directory and below; of what cannot be read, one that fails."""
+    made: list[Replay] = []
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.suffix == ".json":
+            made += _or_failing(name, "", partial(_file_replays, path, name, formats))
+        elif path.suffix == ".npz" and not path.with_suffix(".json").exists():
+            made.append(failing(name, "", f"{name}: arrays, expected {path.with_suffix('.json').name} beside them"))
+    return made
+
+
+def failing(file: str, case: str, sentence: str) -> Replay:
+    """A replay that only says what is wrong."""
+
+    def fail() -> None:
+        raise VectorError(sentence)
+
+    return Replay(file, case, "", fail)
+
+
+def _or_failing(file: str, case: str, make: Callable[[], list[Replay]]) -> list[Replay]:
+    """Files and cases stand for themselves: one that cannot be read fails, and the others are replayed."""
+    try:
+        return make()
+    except VectorError as error:
+        return [failing(file, case, str(error))]
+    except Exception as error:
+        return [failing(file, case, f"{file}: {case or 'the file'}: {type(error).__name__}: {error}")]
+
+
+def _file_replays(path: Path, name: str, formats: list[Format]) -> list[Replay]:
+    content = _parsed(path, name)
+    form = _format_of(content, name, formats)
+    file = File(name, {key: value for key, value in content.items() if key != form.cases}, _arrays(path, name, form))
+    made = _or_failing(name, "", partial(_head_replays, file, form))
+    for case_id, case in named_cases(content[form.cases]):
+        made += _or_failing(name, case_id, partial(_case_replays, file, form, case_id, case))
+    return made
+
+
+def _head_replays(file: File, form: Format) -> list[Replay]:
+    """None: what stands beside the cases only has to be understood."""
+    Fields(form.head).check(file.head, file.name)
+    return []
+
+
+def _case_replays(file: File, form: Format, case_id: str, case: Case) -> list[Replay]:
+    found = form.replays(file, f"{file.name}: {case_id}", case)
+    return [Replay(file.name, case_id, way, check) for way, check in found]
+
+
+def _parsed(path: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise VectorError(f"{name}: no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise VectorError(f"{name}: holds a {type(content).__name__}, expected a record with cases")
+    return content
+
+
+def _format_of(content: dict[str, Any], name: str, formats: list[Format]) -> Format:
+    found = [form for form in formats if form.signature and form.signature <= _fields_of(content.get(form.cases))]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(form.name for form in formats)
+    keys = ", ".join(content) or "nothing"
+    several = f" that fits {' and '.join(form.name for form in found)}" if found else ""
+    raise VectorError(f"{name}: a file of {keys}{several}: expected one of the formats {known}")
+
+
+def _fields_of(cases: object) -> set[str]:
+    """All fields that the cases have."""
+    if isinstance(cases, dict):
+        cases = [item for outcomes in cases.values() if isinstance(outcomes, list) for item in outcomes]
+    return {key for case in cases if isinstance(case, dict) for key in case} if isinstance(cases, list) else set()
+
+
+def named_cases(cases: Any) -> Iterator[tuple[str, Any]]:
+    """Each case with its name: its own id, or else its place."""
+    if isinstance(cases, dict):
+        yield from cases.items()
+        return
+    for index, case in enumerate(cases):
+        named = case.get("id") if isinstance(case, dict) else None
+        yield named if isinstance(named, str) else f"#{index}", case
+
+
+def _arrays(path: Path, name: str, form: Format) -> dict[str, NDArray[Any]]:
+    beside = path.with_suffix(".npz")
+    if form.has_arrays != beside.exists():
+        raise VectorError(
+            f"{name}: a file of {form.name}, expected {beside.name} beside it"
+            if form.has_arrays
+            else f"{name}: {beside.name} stands beside it, but {form.name} has no arrays"
+        )
+    if not form.has_arrays:
+        return {}
+    with np.load(beside) as arrays:
+        return {key: arrays[key] for key in arrays}
