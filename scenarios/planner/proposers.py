@@ -37,7 +37,7 @@ class GreedyProposer:
     """Each table's fastest option first; then, again and again, the next one of the table with the largest shard.
 
     `use_depth`: fastest by its slowest shard, else by all shards together. `threshold`: ends when more proposals than
-    that, one after the other, were no better than the best.
+    that (0: however many), one after the other, were no better than the best.
     """
 
     def __init__(self, use_depth: bool = True, threshold: int | None = None) -> None:
@@ -71,7 +71,7 @@ class GreedyProposer:
         memory = [_hbm_need(options[at]) for options, at in zip(self._tables, self._at, strict=True)]
         # A table that takes no memory is never moved on.
         left = [index for index in range(len(memory)) if memory[index] > _NOTHING and self._has_next(index)]
-        if not left or (self._threshold is not None and self._worse > self._threshold):
+        if not left or (self._threshold and self._worse > self._threshold):
             self._at = None
         else:
             self._at[max(left, key=memory.__getitem__)] += 1

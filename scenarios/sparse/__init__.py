@@ -17,6 +17,11 @@ from scenarios.sparse.output_dist import (
     TwRwPooledEmbeddingDist,
 )
 from scenarios.sparse.tables import ShardedTable, TableShard, tables_of_plan
+from scenarios.sparse.variable_output_dist import (
+    VariableBatchRwEmbeddingDist,
+    VariableBatchTwEmbeddingDist,
+    VariableBatchTwRwEmbeddingDist,
+)
 
 __all__ = [
     "Bucketized",
@@ -32,6 +37,9 @@ __all__ = [
     "TwPooledEmbeddingDist",
     "RwPooledEmbeddingDist",
     "DpPooledEmbeddingDist",
+    "VariableBatchTwRwEmbeddingDist",
+    "VariableBatchTwEmbeddingDist",
+    "VariableBatchRwEmbeddingDist",
     "ShardedTable",
     "TableShard",
     "tables_of_plan",

@@ -6,12 +6,13 @@ Behaves as `fbgemm.block_bucketize_sparse_features` of fbgemm-gpu 1.8.0 on CPU; 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from scenarios.rank import Kernel
-from scenarios.sparse import kernels_device, kernels_host
+from scenarios.sparse import kernels_device
 from scenarios.sparse.blocks import Blocks, Bucketized
 
 __all__ = ["Bucketized", "block_bucketize", "bucketize_kernel"]
@@ -49,7 +50,7 @@ def block_bucketize(
     blocks = Blocks.of(block_sizes, my_size, total_num_blocks, block_bucketize_pos, keep_orig_idx)
     _check_tensors(lengths, ids, weights)
     batches = _batches(lengths.numel(), blocks.features, batch_size_per_feature)
-    kernels = kernels_device if ids.is_cuda else kernels_host
+    kernels = _kernels(ids.device)
     own, device = lengths.to(ids.device), device or ids.device
     if device.type == "meta":
         counted = kernels.count(ids, own, batches, blocks)
@@ -70,6 +71,14 @@ def bucketize_kernel(lengths: Tensor, ids: Tensor, my_size: int, weights: Tensor
         bytes_written=float(bags + 2 * my_size * bags + written),
         launches=4,
     )
+
+
+def _kernels(device: torch.device) -> ModuleType:
+    if device.type == "cuda":
+        return kernels_device
+    from scenarios.sparse import kernels_host  # noqa: PLC0415  (loads numba, which takes a while)
+
+    return kernels_host
 
 
 def _check_tensors(lengths: Tensor, ids: Tensor, weights: Tensor | None) -> None:

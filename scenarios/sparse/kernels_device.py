@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.sparse.blocks import Blocks, Bucketized
-from scenarios.sparse.chunks import Array
+from scenarios.sparse.blocks import Blocks, Bucketized, Column
 from scenarios.sparse.keyed_jagged import offsets_of
 
 
@@ -68,7 +68,7 @@ class _Spread:
         ends = torch.tensor([0, *np.cumsum(batches)], device=lengths.device)
         self.sizes, self.ids = offsets_of(lengths)[ends].diff(), ids
 
-    def __call__(self, column: Array) -> Tensor:
+    def __call__(self, column: Column | npt.NDArray[np.bool_]) -> Tensor:
         on_device = torch.from_numpy(column).to(self.ids.device)
         if column.size and (column == column[0]).all():
             return on_device[0]

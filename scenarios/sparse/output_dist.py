@@ -203,7 +203,7 @@ def _check_batches(rank: Rank, batch_per_rank: Sequence[int]) -> None:
     if len(batch_per_rank) != rank.world.size:
         raise ValueError(
             f"batch_per_rank has {len(batch_per_rank)} items, expected one a rank: {rank.world.size};"
-            " pooled embeddings of batches that differ by key are not exchanged"
+            " batches that differ by key go through variable_output_dist"
         )
 
 

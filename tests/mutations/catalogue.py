@@ -35,7 +35,7 @@ POWERSGD = (REPLAYS, "tests/scenarios/compression", "-k", "compression or powers
 EXCHANGE = ("tests/contract/test_all_to_all.py", "tests/properties/test_all_to_all.py")
 
 DEVICES, WALK = "scenarios/planner/devices.py", "scenarios/planner/walk.py"
-CHUNKS, HOST = "scenarios/sparse/chunks.py", "scenarios/sparse/kernels_host.py"
+HOST = "scenarios/sparse/kernels_host.py"
 DIST, FEATURES = "scenarios/sparse/input_dist.py", "scenarios/sparse/feature_exchange.py"
 BATCHED, ITERATION = "scenarios/compression/batched.py", "scenarios/compression/power_iteration.py"
 LAYERWISE, STATE = "scenarios/compression/layerwise.py", "scenarios/compression/state.py"
@@ -97,29 +97,41 @@ MUTATIONS: tuple[Mutation, ...] = (
         "key=lambda group: -tables[group[0].path]",
         PARTITIONER,
     ),
-    Mutation("bucketize: ids are signed", CHUNKS, 'f"u{array.itemsize}"', 'f"i{array.itemsize}"', BUCKETIZE),
+    Mutation(
+        "bucketize: ids are signed",
+        HOST,
+        "{1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}",
+        "{1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}",
+        BUCKETIZE,
+    ),
     Mutation(
         "bucketize: ids past the last block keep the remainder",
         HOST,
-        "local[outside] = past // total",
-        "local[outside] = past % total",
+        "row % total // share, row // total",
+        "row % total // share, row % total",
         BUCKETIZE,
     ),
     Mutation(
         "bucketize: positions go on through all bags",
-        CHUNKS,
-        "np.repeat(starts, self.lengths[chunk.bags])",
-        "0 * np.repeat(starts, self.lengths[chunk.bags])",
+        HOST,
+        "out[starts[bucket]] = position",
+        "out[starts[bucket]] = i",
         BUCKETIZE,
     ),
     Mutation(
         "bucketize: a bag's ids lose their order",
         HOST,
-        'order = buckets.argsort(kind="stable")',
-        'order = buckets.size - 1 - buckets[::-1].argsort(kind="stable")',
+        "for i in range(items.size):",
+        "for i in range(items.size - 1, -1, -1):",
         BUCKETIZE,
     ),
-    Mutation("bucketize: a bound belongs to the bucket below", HOST, '"right") - 1', '"left") - 1', BUCKETIZE),
+    Mutation(
+        "bucketize: a bound belongs to the bucket below",
+        HOST,
+        "if row < bounds[middle]:",
+        "if row <= bounds[middle]:",
+        BUCKETIZE,
+    ),
     Mutation(
         "shuffle: hosts and local ranks swapped",
         DIST,

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scenarios.hardware import Network
@@ -68,6 +68,10 @@ def test_links_take_what_flows_take(op: Op, library: str, shape: tuple[int, int]
 def test_uneven_exchanges_take_the_time_of_their_busiest_link(
     shape: tuple[int, int], splits: list[int], library: str
 ) -> None:
-    flows, links = (takes_ns("all_to_all", library, fidelity, shape, MIB, splits) for fidelity in ("flows", "links"))
+    """Of messages long against their latency, also where only neighbours in a host send any."""
+    size = math.prod(shape)
+    assume(any(splits[pair % len(splits)] for pair in range(size * size) if pair // size != pair % size))
+    times = [takes_ns("all_to_all", library, fidelity, shape, 16 * MIB, splits) for fidelity in ("flows", "links")]
+    flows, links = times
     assert links <= flows * 1.01  # one activity is never held up by how its flows share
     assert links == pytest.approx(flows, rel=0.25)

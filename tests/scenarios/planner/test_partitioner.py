@@ -217,6 +217,21 @@ def test_only_host_groups_may_have_several_options() -> None:
     )
 
 
+def test_ties_fall_by_the_number_in_the_host_and_inside_a_pod_by_the_number_in_the_pod() -> None:
+    topology = Topology(4, "cuda", local_world_size=2, pod_size=2)
+    by_device = [option("t0", "column_wise", [(1, 0, 1.0)] * 4)]
+    by_host = [option("t0", "table_column_wise", [(1, 0, 1.0)] * 4)]
+    assert ranks_of(GreedyPerfPartitioner().partition(by_device, topology)) == [[0, 2, 1, 3]]
+    assert ranks_of(GreedyPerfPartitioner().partition(by_host, topology)) == [[0, 1, 2, 3]]
+
+
+def test_a_host_that_is_overdrawn_as_a_whole_takes_nothing() -> None:
+    custom = CustomTopologyData({"ddr_cap": [0, -1]}, 2)
+    topology = Topology(2, "cuda", custom_topology_data=custom)
+    with pytest.raises(PlannerError, match="can't find a host"):
+        GreedyPerfPartitioner().partition([option("t0", "table_column_wise", [(1, 0, 1.0)])], topology)
+
+
 def test_a_grid_is_not_placed_with_a_host_group() -> None:
     proposal = [
         option("t0", "table_row_wise", [(1, 0, 1.0)], dependency="tower"),
@@ -340,7 +355,7 @@ def test_a_ranks_total_is_added_in_perfs_own_order() -> None:
 
 @pytest.mark.parametrize("tier", ["hbm", "ddr", "ssd"])
 def test_a_rank_that_was_too_full_for_one_shard_takes_the_next_that_just_fits(tier: str) -> None:
-    custom = CustomTopologyData({f"{tier}_cap": [10, 20]}, 2)
+    custom = CustomTopologyData({f"{tier}_cap": [10, 40]}, 2)
     topology = Topology(2, "cuda", custom_topology_data=custom)
     proposal = [option("large", "table_wise", [(0, 0, 1.0)]), option("small", "table_wise", [(0, 0, 1.0)])]
     for each, size in zip(proposal, (15, 10), strict=True):

@@ -285,16 +285,18 @@ def test_the_greedy_proposer_moves_on_the_largest_table() -> None:
     assert proposals_of(GreedyProposer(use_depth=False))[0] == "a:table_wise b:table_wise"
 
 
-def test_the_greedy_proposer_ends_when_too_many_proposals_were_no_better() -> None:
-    proposer = GreedyProposer(threshold=1)
-    proposer.load(space())
+@pytest.mark.parametrize(("threshold", "proposals"), [(None, 8), (0, 8), (1, 3), (2, 4), (3, 8)])
+def test_the_greedy_proposer_ends_when_too_many_proposals_were_no_better(threshold: int | None, proposals: int) -> None:
+    """As TorchRec 1.8.0: the second and third 3.0 are no better than the first, the 2.0 is."""
+    proposer = GreedyProposer(threshold=threshold)
+    proposer.load([option("t", "table_wise", [(9, 0, float(ms))]) for ms in range(9)])
     seen = 0
-    for rating in (3.0, 4.0, 3.0, 2.0):
+    for rating in (3.0, 4.0, 3.0, 3.0 if threshold == 2 else 2.0, 2.0, 2.0, 1.0, 1.0):
         if proposer.propose() is None:
             break
         seen += 1
         proposer.feedback(True, None, rating)
-    assert seen == 3
+    assert seen == proposals
 
 
 def test_the_greedy_proposer_leaves_a_table_that_takes_no_memory_where_it_is() -> None:

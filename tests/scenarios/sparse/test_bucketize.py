@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenarios.sparse import bucketize, chunks, kernels_device, kernels_host
+from scenarios.sparse import bucketize, kernels_device, kernels_host
 from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
 from tests.scenarios.sparse.vectors import case_id, cases
 
@@ -21,7 +21,7 @@ META = torch.device("meta")
 @pytest.fixture(params=KERNELS)
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both kinds of arithmetic on CPU tensors."""
-    monkeypatch.setattr(bucketize, "kernels_host", KERNELS[request.param])
+    monkeypatch.setattr(bucketize, "_kernels", lambda device: KERNELS[request.param])
     name: str = request.param
     return name
 
@@ -148,7 +148,7 @@ def test_the_order_inside_a_bag_and_bucket_is_kept(case: dict[str, Any]) -> None
 def test_both_kinds_of_arithmetic_agree_on_all_ids(case: dict[str, Any]) -> None:
     host = run(case)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bucketize, "kernels_host", kernels_device)
+        patch.setattr(bucketize, "_kernels", lambda device: kernels_device)
         device = run(case)
     for one, other in zip(tensors(host), tensors(device), strict=True):
         assert plain(one) == plain(other)
@@ -199,16 +199,6 @@ def test_uneven_blocks_end_at_their_last_row(kernels: str) -> None:
 def test_ids_can_be_kept_by_feature(kernels: str) -> None:
     case = {"lengths": [1, 1], "indices": [9, 9], "block_sizes": [5, 5], "my_size": 2, "keep_orig_idx": [True, False]}
     assert run(case).values.tolist() == [9, 4]
-
-
-def test_many_chunks_give_the_same_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = torch.Generator().manual_seed(1)
-    ids = torch.randint(0, 1000, (1000,), generator=draw)
-    lengths, blocks = torch.full((100,), 10), [40, 90]
-    whole = block_bucketize(lengths, ids, blocks, 8, bucketize_pos=True, sequence=True)
-    monkeypatch.setattr(chunks, "_IDS", 7)
-    cut = block_bucketize(lengths, ids, blocks, 8, bucketize_pos=True, sequence=True)
-    assert [plain(one) for one in tensors(whole)] == [plain(other) for other in tensors(cut)]
 
 
 def test_blocks_up_to_the_last_id_are_exact(kernels: str) -> None:

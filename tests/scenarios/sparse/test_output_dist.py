@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,9 +18,6 @@ from scenarios.sparse.output_dist import (
     TwRwPooledEmbeddingDist,
 )
 from tests.scenarios.sparse.lockstep import Lockstep
-from tests.scenarios.sparse.vectors import case_id, cases
-
-RECORDED = cases("twrw_output_dist.json")
 
 
 def forward(world: Lockstep, dist: PooledEmbeddingDist, inputs: list[Tensor], batches: list[int]) -> list[Tensor]:
@@ -30,18 +26,6 @@ def forward(world: Lockstep, dist: PooledEmbeddingDist, inputs: list[Tensor], ba
 
 def backward(world: Lockstep, dist: PooledEmbeddingDist, grads: list[Tensor], batches: list[int]) -> list[Tensor]:
     return world.run(lambda rank: dist.backward(rank, grads[rank.rank].to(world.payload), batches))
-
-
-@pytest.mark.parametrize("case", RECORDED, ids=case_id)
-def test_every_recorded_exchange_is_repeated(case: dict[str, Any]) -> None:
-    local, batches = case["local_size"], case["batch_per_rank"]
-    world = Lockstep(case["world_size"] // local, local)
-    dist = TwRwPooledEmbeddingDist(dim_sum_per_node=tuple(case["dim_sum_per_node"]))
-    inputs = [torch.tensor(rows, dtype=torch.float32) for rows in case["inputs"]]
-    assert [output.tolist() for output in forward(world, dist, inputs, batches)] == case["outputs"]
-    whole = {call.op for issued in world.log.values() for call in issued}
-    uneven = case["tag"] == "batch_per_rank"
-    assert ("reduce_scatter_tensor" in whole) == (not uneven and local > 1)
 
 
 KINDS = ["tw", "rw", "twrw", "dp"]
