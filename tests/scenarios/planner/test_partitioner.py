@@ -361,3 +361,17 @@ def test_a_rank_that_was_too_full_for_one_shard_takes_the_next_that_just_fits(ti
     for each, size in zip(proposal, (15, 10), strict=True):
         each.shards[0].storage = Storage(**{"hbm": 0, "ddr": 0, tier: size})
     assert ranks_of(GreedyPerfPartitioner().partition(proposal, topology)) == [[1], [0]]
+
+
+@pytest.mark.parametrize("kind", ["row_wise", "data_parallel", "table_row_wise", "grid_shard"])
+@pytest.mark.parametrize("tier", ["hbm", "ddr", "ssd"])
+def test_no_rank_takes_a_shard_that_one_tier_has_no_room_for(kind: str, tier: str) -> None:
+    """Rank 1 is the short one; the host as a whole has enough, so only the rank can refuse."""
+    spread = option("t", kind, [(0, 0, 1.0)] * 2)
+    for shard in spread.shards:
+        shard.storage = Storage(**{"hbm": 0, "ddr": 0, "ssd": 0, tier: 5})
+    caps = {f"{name}_cap": [20, 4] if name == tier else [20, 20] for name in ("hbm", "ddr", "ssd")}
+    topology = Topology(2, "cuda", custom_topology_data=CustomTopologyData(caps, 2))
+    with pytest.raises(PlannerError):
+        GreedyPerfPartitioner().partition([spread], topology)
+    assert ranks_of([spread]) == [[None, None]]
