@@ -114,6 +114,8 @@ def _reduce(algorithm: _Algorithm, state: PowerSGDState, bucket: GradBucket) -> 
     buffer = bucket.buffer()
     if buffer.is_sparse:
         raise TypeError(f"bucket {bucket.index()} has sparse gradients, expected dense ones")
+    if any(parameter.is_complex() for parameter in bucket.parameters()):
+        raise TypeError(f"bucket {bucket.index()} has complex parameters, expected real ones")
     here = state.here(buffer.device)
     here.promises.append(here.worker.promise(buffer))
     future = here.promises[-1].future

@@ -207,6 +207,9 @@ class Given:
     def buffer(self) -> Tensor:
         return self._buffer
 
+    def parameters(self) -> list[Tensor]:
+        return [self._buffer]
+
 
 @pytest.mark.parametrize("hook", HOOKS.values())
 def test_what_a_hook_cannot_take_is_refused_with_a_sentence(hook: Any) -> None:
@@ -218,6 +221,7 @@ def test_what_a_hook_cannot_take_is_refused_with_a_sentence(hook: Any) -> None:
             " real.hooks.PowerSGDState",
         ),
         (PowerSGDState(), torch.zeros(2).to_sparse(), "bucket 3 has sparse gradients, expected dense ones"),
+        (PowerSGDState(), torch.zeros(2).cfloat(), "bucket 3 has complex parameters, expected real ones"),
         (
             PowerSGDState(Group("some", (0, 1))),  # type: ignore[arg-type]
             torch.zeros(2),
