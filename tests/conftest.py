@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,5 +27,6 @@ def pytest_configure(config: pytest.Config) -> None:
     directory = Path(config.invocation_params.dir, given)
     if not directory.is_dir():
         raise pytest.UsageError(f"--vectors {given}: expected a directory")
-    if not any(path.suffix in (".json", ".npz") for path in directory.rglob("*")):
+    files = (name.lower() for _, _, names in os.walk(directory, followlinks=True) for name in names)
+    if not any(name.endswith((".json", ".npz")) for name in files):
         raise pytest.UsageError(f"--vectors {given}: expected a directory with *.json files")

@@ -6,6 +6,7 @@ What the cases of a format mean is left to `formats`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,13 +72,24 @@ class Replay:
 def replays_of(directory: Path, formats: list[Format]) -> list[Replay]:
     """The replays of every *.json in a directory and below; of what cannot be read, one that fails."""
     made: list[Replay] = []
-    for path in sorted(directory.rglob("*")):
+    for path in sorted(files_below(directory)):
         name = path.relative_to(directory).as_posix()
-        if path.suffix == ".json":
+        if path.suffix.lower() == ".json":
             made += _or_failing(name, "", partial(_file_replays, path, name, formats))
         elif path.suffix == ".npz" and not path.with_suffix(".json").exists():
             made.append(failing(name, "", f"{name}: arrays, expected {path.with_suffix('.json').name} beside them"))
     return made
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """Every file in a directory and below; directories that are links are entered too, each directory once."""
+    entered: set[str] = set()
+    for folder, folders, names in os.walk(directory, followlinks=True):
+        if os.path.realpath(folder) in entered:
+            folders.clear()
+            continue
+        entered.add(os.path.realpath(folder))
+        yield from (Path(folder, name) for name in names)
 
 
 def failing(file: str, case: str, sentence: str) -> Replay:

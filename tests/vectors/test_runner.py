@@ -300,3 +300,13 @@ def test_a_directory_without_vectors_is_an_error_of_usage(tmp_path: Path) -> Non
         done = run(tmp_path, f"--vectors={name}", at=tmp_path)
         assert done.returncode == 4, done.stdout + done.stderr
         assert sentence in (done.stdout + done.stderr).splitlines()
+
+
+def test_directories_that_are_links_are_entered_once(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    write(outside, "twrw_output_dist.json", one_case("twrw_output_dist.json"))
+    (inside / "link").symlink_to(outside)
+    (inside / "itself").symlink_to(inside)
+    assert {replay.file for replay in replays_of(inside, FORMATS)} == {"link/twrw_output_dist.json"}
