@@ -13,6 +13,7 @@ from torch import Tensor
 from scenarios.sparse import bucketize, kernels_device, kernels_host
 from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
 from tests.scenarios.sparse.vectors import case_id, cases
+from tests.vectors.formats.bucketize import run, tensors
 
 KERNELS = {"host": kernels_host, "device": kernels_device}
 META = torch.device("meta")
@@ -24,29 +25,6 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(bucketize, "_kernels", lambda device: KERNELS[request.param])
     name: str = request.param
     return name
-
-
-def run(case: dict[str, Any], device: torch.device | None = None) -> Bucketized:
-    dtype = getattr(torch, case.get("index_dtype", "int64"))
-    weights = case.get("weights")
-    return block_bucketize(
-        torch.tensor(case["lengths"], dtype=getattr(torch, case.get("length_dtype", "int32"))),
-        torch.tensor(case["indices"], dtype=dtype),
-        case["block_sizes"],
-        case["my_size"],
-        weights=None if weights is None else torch.tensor(weights, dtype=getattr(torch, case["weight_dtype"])),
-        bucketize_pos=case.get("bucketize_pos", False),
-        sequence=case.get("sequence", False),
-        batch_size_per_feature=case.get("batch_size_per_feature"),
-        block_bucketize_pos=case.get("block_bucketize_pos"),
-        keep_orig_idx=case.get("keep_orig_idx", False),
-        total_num_blocks=case.get("total_num_blocks"),
-        device=device,
-    )
-
-
-def tensors(result: Bucketized) -> list[Tensor | None]:
-    return [result.lengths, result.values, result.weights, result.positions, result.unbucketize_permute]
 
 
 def plain(tensor: Tensor | None) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""TwRwSparseFeaturesDist: the recorded exchanges of TorchRec 1.8.0 and 0.2.0, and the mended faults."""
+"""The input exchanges: their laws, the mended faults, and the recorded cases without values (with: tests/vectors)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from scenarios.sparse import (
 )
 from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
 from tests.scenarios.sparse.vectors import case_id, cases
+from tests.vectors.formats.sparse_features import features_of
+from tests.vectors.formats.twrw_dist import old, today
 
 TODAY, OLD = cases("twrw_dist.json"), cases("twrw_dist_v0.2.0.json")
 REPLACED = "need_pos: positions are sent in place of the features' own weights"
@@ -35,30 +37,6 @@ REPLACED = "need_pos: positions are sent in place of the features' own weights"
 def world_of(case: dict[str, Any], payload: str = "cpu") -> Lockstep:
     local = case["local_size"]
     return Lockstep(case["world_size"] // local, local, payload)
-
-
-def features_of(case: dict[str, Any], given: dict[str, Any], keys: list[str]) -> KeyedJagged:
-    weights, per_key = given["weights"], given.get("stride_per_key")
-    return KeyedJagged(
-        keys=tuple(keys),
-        values=torch.tensor(given["values"], dtype=getattr(torch, case["index_dtype"])),
-        lengths=torch.tensor(given["lengths"], dtype=getattr(torch, case["length_dtype"])),
-        weights=None if weights is None else torch.tensor(weights, dtype=torch.float32),
-        stride=given["stride"],
-        stride_per_key_per_rank=None if per_key is None else tuple((stride,) for stride in per_key),
-    )
-
-
-def today(case: dict[str, Any]) -> TwRwSparseFeaturesDist:
-    return TwRwSparseFeaturesDist(
-        Group("world", tuple(range(case["world_size"]))),
-        case["local_size"],
-        case["features_per_rank"],
-        case["hash_sizes"],
-        None,
-        case["has_feature_processor"],
-        case["need_pos"],
-    )
 
 
 def play(case: dict[str, Any], world: Lockstep) -> list[KeyedJagged]:
@@ -84,20 +62,6 @@ def test_without_values_sizes_are_the_same(case: dict[str, Any]) -> None:
         )
     assert sizes.log == real.log
     assert sizes.kernels == real.kernels
-
-
-def old(case: dict[str, Any]) -> v0_2_0.TwRwSparseFeaturesDist:
-    local, scored = case["local_size"], case["id_score_list"]
-    return v0_2_0.TwRwSparseFeaturesDist(
-        Group("world", tuple(range(case["world_size"]))),
-        Group("intra", tuple(range(local))),
-        case["features_per_rank"],
-        [count for count in scored["features_per_node"] for _ in range(local)],
-        case["hash_sizes"],
-        scored["hash_sizes"],
-        None,
-        case["has_feature_processor"],
-    )
 
 
 def play_old(case: dict[str, Any], world: Lockstep) -> list[v0_2_0.SparseFeatures]:

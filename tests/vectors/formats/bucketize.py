@@ -56,7 +56,8 @@ CASE = Fields({**ALWAYS, **OPTIONS, "expected": RESULT})
 BAD_CASE = Fields({**ALWAYS, "expected": ERROR}, OPTIONS)  # recorded with defaults left out
 
 
-def run(case: Case) -> Bucketized:
+def run(case: Case, device: torch.device | None = None) -> Bucketized:
+    """The operator on the case's arguments; what is left out has the recorder's default."""
     weights = case.get("weights")
     return block_bucketize(
         torch.tensor(case["lengths"], dtype=getattr(torch, case.get("length_dtype", "int32"))),
@@ -70,6 +71,7 @@ def run(case: Case) -> Bucketized:
         block_bucketize_pos=case.get("block_bucketize_pos"),
         keep_orig_idx=case.get("keep_orig_idx", False),
         total_num_blocks=case.get("total_num_blocks"),
+        device=device,
     )
 
 
