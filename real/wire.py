@@ -19,6 +19,7 @@ from torch.distributed import ReduceOp
 
 from scenarios.arguments import REDUCE_OPS
 from scenarios.errors import ProgramError, RankLostError
+from scenarios.memory import as_bytes, resolved
 from scenarios.rank import Group
 
 _OPS = {name: op for op, name in REDUCE_OPS.items()}
@@ -161,7 +162,7 @@ class Gloo:
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
         """As gloo does it: an all-reduce of the whole input. By hand, because gloo's own hides when it ended."""
-        whole = _resolved(input).clone()
+        whole = resolved(input).clone()
         reduced = self.all_reduce(joined, whole, reduce)
         mine = joined.order[joined.handle.rank()]
 
@@ -201,9 +202,9 @@ class Nccl:
         """NCCL's own where the type and the order allow it."""
         is_plain = input.dtype not in _WIDER and not (input.is_complex() and reduce == "product")
         if is_plain and joined.is_sorted:
-            own, source = _as_real(output), _as_real(_resolved(input))
+            own, source = _as_real(output), _as_real(resolved(input))
             return Sent(_started(_reduce_scatter(own, source, op=_OPS[reduce], group=joined.handle, async_op=True)))
-        whole = _resolved(input).clone()
+        whole = resolved(input).clone()
         reduced = self.all_reduce(joined, whole, reduce)
         mine = joined.order[joined.handle.rank()]
 
@@ -249,17 +250,6 @@ def send(joined: Joined, tensor: Tensor, dst: int) -> Sent:
 def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
     """From a global rank."""
     return Sent(_started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
-
-
-def as_bytes(tensor: Tensor) -> Tensor:
-    """The bytes of a contiguous tensor: a flat uint8 view of the same memory."""
-    # A contiguous tensor of one element or none may have any strides: as numpy's empty arrays, 0.
-    return _resolved(tensor).as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-
-
-def _resolved(tensor: Tensor) -> Tensor:
-    """The same memory, unless it is a conjugate or negative view: these have none that says what they hold."""
-    return tensor.detach().resolve_conj().resolve_neg()
 
 
 def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:

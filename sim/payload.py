@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from scenarios.calls import Call
+from scenarios.memory import as_bytes, resolved
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
     """A copy of the inputs, and outputs poisoned: a program that reads them too early shall see it."""
     if all(tensor.is_meta for tensor in (*inputs, *outputs)):
         return NO_PAYLOAD
-    kept = tuple(tensor.detach().resolve_conj().resolve_neg().clone() for tensor in inputs)
+    kept = tuple(resolved(tensor).clone() for tensor in inputs)
     for tensor in outputs:
         poison(tensor)
     return Payload(kept, tuple(outputs))
@@ -36,12 +37,6 @@ def poison(tensor: Tensor) -> None:
     """All bits set: NaN, -1, or the largest value of a type that has neither."""
     if tensor.dtype != torch.bool:
         as_bytes(tensor).fill_(255)
-
-
-def as_bytes(tensor: Tensor) -> Tensor:
-    """The bytes of a contiguous tensor, of any dtype: a flat uint8 view of the same memory."""
-    # A contiguous tensor of one element or none may have any strides: as numpy's empty arrays, 0.
-    return tensor.detach().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def deliver(member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload]) -> None:
