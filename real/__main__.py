@@ -7,17 +7,19 @@ import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
 from real import job as jobs
 from real.job import Check, Job
-from real.launch import RunEnded, launch, spool_folder
+from real.launch import Hosts, RunEnded, ThisMachine, launch, spool_folder
 from real.place import JOB, Place, check_world_size, place
 from reports.errors import ReportError
 from scenarios.errors import ProgramError, ScenarioError
+from scenarios.scenario import Scenario
 
 _PROGRAM = "scenarios.programs:build"
 _WRITER = "reports.store:write"
@@ -29,7 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         here = place()
         assert here is not None, "the launcher gives its ranks a place"
         return _serve(jobs.load(Path(os.environ[JOB])), here, None)
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["emulate"]:
+        from real.emulate_cli import emulate
+
+        return emulate(given[1:])
+    if given[:1] == ["calibrate"]:
+        return _calibrate(given[1:])
+    options = _parser().parse_args(given)
     try:
         here = place()
         job = _job(options, is_first=here is None or here.rank == 0)
@@ -38,6 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if here_is_first():
             print(error, file=sys.stderr)
         return 2
+    except RunEnded as ended:
+        print(ended, file=sys.stderr)
+        return ended.code
+
+
+def _calibrate(given: Sequence[str]) -> int:
+    from real.calibrate import calibrate
+    from sim.run import simulate
+
+    try:
+        return calibrate(given, simulate)
     except RunEnded as ended:
         print(ended, file=sys.stderr)
         return ended.code
@@ -55,7 +75,8 @@ def here_is_first() -> bool:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m real",
-        description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun.",
+        description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
+        "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles.",
     )
     parser.add_argument("scenario", type=Path, help="a scenario file")
     parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
@@ -69,6 +90,13 @@ def _parser() -> argparse.ArgumentParser:
         default="first",
         help="which collective calls the ranks compare before data moves: all, those of the first step, or none",
     )
+    parser.add_argument(
+        "--emulate",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="on emulated hosts: the scenario's own, for this run only, or those of that name (see 'emulate --help')",
+    )
     parser.add_argument("--json", action="store_true", help="all tables as JSON")
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     parser.add_argument("--program", default=_PROGRAM, help=argparse.SUPPRESS)  # "module:function" of a scenario
@@ -81,6 +109,8 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
     scenario = dataclasses.replace(load(options.scenario, overrides), payload="values")
+    if options.emulate is not None and place() is not None:
+        raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from reports.store import check_free, fresh_folder
 
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
@@ -100,9 +130,29 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 def _run(job: Job, options: argparse.Namespace) -> int:
     if options.program == _PROGRAM:
         job.build()  # a plan that fits nowhere is said here, once
-    launch(job)
+    with _hosts(job.scenario, options.emulate) as hosts:
+        launch(job, hosts=hosts)
     _show(job.out, options)
     return 0
+
+
+@contextmanager
+def _hosts(scenario: Scenario, name: str | None) -> Iterator[Hosts]:
+    """Of --emulate: None was not given, "" is without a name."""
+    if name is None:
+        yield ThisMachine()
+        return
+    from real.emulate import emulated, sweep
+    from real.emulate_cli import say, those_of
+    from real.fabric import fabric_of
+
+    fabric = fabric_of(scenario)
+    say(sweep())
+    if name:
+        yield those_of(name, fabric)
+        return
+    with emulated(fabric) as hosts:
+        yield hosts
 
 
 def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:

@@ -1,6 +1,7 @@
-"""The clerk of a group: a thread that lets the members agree on each call before it begins, and keeps their order.
+"""The clerk of a group, or of a pair in it: a thread that lets its members agree on each call before it begins.
 
-A verb only hands its call over and returns. What the members say to each other is left to `agreement`.
+It keeps their order. A verb only hands its call over and returns. What the members say to each other is left to
+`agreement`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from real.agreement import disagreement_of_all
+from real.agreement import Agreement
 from real.clock import Pending
 from real.drive import Player
 from real.wire import Joined
@@ -30,13 +31,13 @@ class Held:
         self._pending: Pending | None = None
         self._error: Exception | None = None
 
-    def serve(self, joined: Joined) -> None:
+    def serve(self, agreement: Agreement) -> None:
         """On the clerk's thread: wait for what the other members call, then begin."""
         try:
-            sentence = disagreement_of_all(joined, self._call) if self._is_checked else None
-            if sentence is not None:
+            sentence = agreement.disagreement(self._call, is_checked=self._is_checked) or self._call.mistake
+            if sentence:
                 raise CollectiveError(sentence)
-            assert self._begin is not None, "the members do not agree on a call that was refused"
+            assert self._begin is not None, "only a call that was refused has nothing to begin"
             self._pending = self._begin()
         except Exception as error:  # raised again where the program awaits
             self._error = error
@@ -63,18 +64,20 @@ class Held:
 
 
 class Clerk:
-    """Of one group on one rank. Its thread starts with the first call that it is handed."""
+    """Of one group or pair on one rank. Its thread starts with the first call that it is handed."""
 
-    def __init__(self, rank: int, joined: Joined) -> None:
+    def __init__(self, name: str, joined: Joined, agreement: Agreement) -> None:
+        """`joined` is the group that the members' calls travel on."""
         self.joined = joined
-        self._player = Player(f"rank {rank} clerk of {joined.group.name}")
+        self._agreement = agreement
+        self._player = Player(name)
         self._lock = threading.Lock()
         self._held = 0
 
     @property
-    def is_idle(self) -> bool:
-        """Whether all that it was handed has begun or failed: then a call may begin without it."""
-        return self._held == 0
+    def is_needed(self) -> bool:
+        """Whether a call that asks for no check has to wait for it: for others before, or as the members agreed."""
+        return self._agreement.is_on or self._held > 0
 
     def hold(self, held: Held) -> Held:
         """Serve it after all before it."""
@@ -88,7 +91,7 @@ class Clerk:
         self._player.stop()
 
     def _serve(self, held: Held) -> None:
-        held.serve(self.joined)
+        held.serve(self._agreement)
         with self._lock:
             self._held -= 1
         held.release()

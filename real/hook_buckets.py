@@ -28,10 +28,24 @@ class DdpBucket(Bucket, Protocol):
 
 @dataclass
 class Layout:
-    """What of the buckets is stored: parameters are numbers, in the order in which DDP showed them first."""
+    """What of the buckets is stored: parameters are numbers, in the order in which DDP showed them first.
+
+    `hook` is the name of the one that has filled the memory.
+    """
 
     forms: list[Form] = field(default_factory=list)
     buckets: list[Members] = field(default_factory=list)
+    hook: str = ""
+
+    def belong_to(self, hook: str, remembers: bool) -> None:
+        """From now on buckets are this hook's.
+
+        Raises:
+            ValueError: the state remembers something of another one's.
+        """
+        if remembers and self.hook not in ("", hook):
+            raise ValueError(f"the PowerSGD state remembers buckets of {self.hook}, expected a new state for {hook}")
+        self.hook = hook
 
 
 @dataclass(frozen=True, slots=True)

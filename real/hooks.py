@@ -18,6 +18,7 @@ from torch.autograd import Variable
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from real.drive import play
+from real.hook_agreement import agree, facts_of
 from real.hook_buckets import Layout, Reduction, Regrouping
 from real.hook_rank import HookRank, twin_of
 from real.hook_worker import Promise, Worker
@@ -48,7 +49,8 @@ class PowerSGDState(compression.PowerSGDState):
 
     `process_group` is torch's; None is the default group. One state serves one DistributedDataParallel; every rank has
     its own, because errors differ. It pickles, and training resumes with the same bits; the process group does not
-    pickle: a loaded state is on the default group until `process_group` is set.
+    pickle: a loaded state is on the default group until `process_group` is set. States that differ between ranks are
+    refused on every rank by the first backward pass that reduces.
 
     Raises:
         ValueError: error feedback or warm start from before the second step, or a rank below 1.
@@ -74,19 +76,25 @@ class PowerSGDState(compression.PowerSGDState):
         for name, value in stored.items():
             setattr(self, name, value)
 
-    def here(self, device: torch.device) -> _Here:
+    def here(self, device: torch.device, hook: str) -> _Here:
         """What belongs to this process, made on the first call and again for a new process group.
+
+        When it is made, the thread first compares this state and its hook with those of all ranks.
 
         Raises:
             TypeError: `process_group` is no process group of torch.
+            ValueError: what the state remembers belongs to another hook.
         """
         base = dist.group.WORLD if self.process_group is None else self.process_group
         if not isinstance(base, dist.ProcessGroup):
             raise TypeError(
                 f"process_group is a {type(base).__name__}, expected a torch.distributed.ProcessGroup or None"
             )
+        self.layout.belong_to(hook, bool(self.error_dict or self.p_memory_dict))
         if self._here is None or self._here.base is not base:
             self._here = _Here(base, device, self.layout)
+            facts = facts_of(hook, self, self.layout)
+            self._here.worker.submit(partial(agree, self._here.group, device, facts), device)
         return self._here
 
 
@@ -94,17 +102,19 @@ def batched_powerSGD_hook(  # noqa: N802 (torch's own name)
     state: PowerSGDState, bucket: GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
     """Each bucket as one square matrix; see `scenarios.compression.batched_powersgd`. As torch 2.13's, if it ran."""
-    return _reduce(batched_powersgd, state, bucket)
+    return _reduce("batched_powerSGD_hook", batched_powersgd, state, bucket)
 
 
 def powerSGD_hook(  # noqa: N802 (torch's own name)
     state: PowerSGDState, bucket: GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
     """Each gradient as a matrix; see `scenarios.compression.layerwise_powersgd`. As torch 2.13's."""
-    return _reduce(layerwise_powersgd, state, bucket)
+    return _reduce("powerSGD_hook", layerwise_powersgd, state, bucket)
 
 
-def _reduce(algorithm: _Algorithm, state: PowerSGDState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _reduce(
+    hook: str, algorithm: _Algorithm, state: PowerSGDState, bucket: GradBucket
+) -> torch.futures.Future[torch.Tensor]:
     """A future of DDP's bucket, reduced in place on the state's thread.
 
     An error is raised by the backward pass that the hook was called in; outside of one, by whoever waits.
@@ -116,7 +126,7 @@ def _reduce(algorithm: _Algorithm, state: PowerSGDState, bucket: GradBucket) -> 
         raise TypeError(f"bucket {bucket.index()} has sparse gradients, expected dense ones")
     if any(parameter.is_complex() for parameter in bucket.parameters()):
         raise TypeError(f"bucket {bucket.index()} has complex parameters, expected real ones")
-    here = state.here(buffer.device)
+    here = state.here(buffer.device, hook)
     here.promises.append(here.worker.promise(buffer))
     future = here.promises[-1].future
     reductions = here.regrouping.take(bucket, bool(state.error_dict or state.p_memory_dict))

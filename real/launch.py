@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Protocol
 
 from real.ending import keep_what_there_is, log_of, put_away
 from real.job import Job
@@ -33,10 +34,54 @@ class RunEnded(Exception):  # noqa: N818  (it is news, not an error of ours)
         self.code = code
 
 
-def launch(job: Job, command: Sequence[str] = (sys.executable, "-m", "real")) -> None:
+class Hosts(Protocol):
+    """What stands for a scenario's hosts on this machine. What is opened or started inside a context belongs there."""
+
+    @property
+    def control_address(self) -> str:
+        """Where all ranks reach the launcher."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables that every rank is given."""
+        ...
+
+    def control(self) -> AbstractContextManager[None]:
+        """The place of `control_address`."""
+        ...
+
+    def host(self, index: int) -> AbstractContextManager[None]:
+        """One host."""
+        ...
+
+
+class ThisMachine:
+    """All hosts are this one: ranks talk over the loopback device. Emulated hosts are its sibling in `emulate`."""
+
+    control_address = LOOPBACK
+    environment: Mapping[str, str] = {}
+
+    def control(self) -> AbstractContextManager[None]:
+        """Nowhere else."""
+        return nullcontext()
+
+    def host(self, index: int) -> AbstractContextManager[None]:
+        """Nowhere else."""
+        return nullcontext()
+
+
+def launch(
+    job: Job,
+    command: Sequence[str] = (sys.executable, "-m", "real"),
+    *,
+    hosts: Hosts | None = None,
+    heard: Callable[[int], None] | None = None,
+) -> None:
     """Play the job on as many processes as it has ranks, to the end; rank 0 writes the recording.
 
-    `command` starts one rank: a program that calls `Station.serve` when it finds a job in its environment.
+    `command` starts one rank: a program that calls `Station.serve` when it finds a job in its environment. Without
+    `hosts`, all ranks talk over this machine's loopback device. `heard` is told now and then which step a rank is in.
 
     Raises:
         RunEnded: a rank was lost, raised, stood still or never came, or somebody interrupted us. No process is left,
@@ -45,7 +90,7 @@ def launch(job: Job, command: Sequence[str] = (sys.executable, "-m", "real")) ->
     began_s = time.monotonic()
     job.spool.mkdir(parents=True)
     job.save(job.spool / "job")
-    sentence, code = _Launch(job, began_s).run(command)
+    sentence, code = _Launch(job, began_s, hosts or ThisMachine(), heard).run(command)
     if sentence is None:
         put_away(job)
         return
@@ -56,13 +101,14 @@ def launch(job: Job, command: Sequence[str] = (sys.executable, "-m", "real")) ->
 class _Launch:
     """The processes of one run."""
 
-    def __init__(self, job: Job, began_s: float) -> None:
-        self._job = job
+    def __init__(self, job: Job, began_s: float, hosts: Hosts, heard: Callable[[int], None] | None) -> None:
+        self._job, self._hosts, self._heard = job, hosts, heard
         scenario = job.scenario
         self._size = scenario.cluster.world_size
         self._roll = Roll(self._size, scenario.timeout_s, began_s, sees_exits=True)
         self._token = secrets.token_hex(16)
-        self._warden = Warden(LOOPBACK, self._roll, self._token)
+        with hosts.control():
+            self._warden = Warden(hosts.control_address, self._roll, self._token)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._signal: int | None = None
 
@@ -77,9 +123,12 @@ class _Launch:
                 self._warden.close()
 
     def _start(self, command: Sequence[str]) -> None:
-        with socket.create_server((LOOPBACK, 0), backlog=1024) as store:
+        with self._hosts.control():
+            store = socket.create_server((self._hosts.control_address, 0), backlog=1024)
+        gpus = self._job.scenario.cluster.host.gpus
+        with store:
             for rank in range(self._size):
-                with log_of(self._job.spool, rank).open("wb") as log:
+                with log_of(self._job.spool, rank).open("wb") as log, self._hosts.host(rank // gpus):
                     process = subprocess.Popen(
                         command,
                         env=self._environment(rank, store),
@@ -97,7 +146,7 @@ class _Launch:
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": str(self._size),
-            "MASTER_ADDR": LOOPBACK,
+            "MASTER_ADDR": self._hosts.control_address,
             "MASTER_PORT": str(store.getsockname()[1]),
             STORE_FD: str(store.fileno()),
             WARDEN: f"{host}:{port}",
@@ -105,11 +154,13 @@ class _Launch:
             JOB: str((self._job.spool / "job").absolute()),
             PARENT: str(os.getpid()),
         }
-        return {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **os.environ, **given}
+        return {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **os.environ, **self._hosts.environment, **given}
 
     def _watch(self) -> tuple[str | None, int]:
         while not self._roll.is_done:
             self._warden.hear(time.monotonic(), _HEARING_S)
+            if self._heard is not None:
+                self._heard(max((member.step or 0 for member in self._roll.members), default=0))
             now_s = time.monotonic()
             for rank, process in enumerate(self._processes):
                 if process.poll() is not None and self._roll.members[rank].exit_code is None:

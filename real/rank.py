@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from real import wire as wires
-from real.clerk import CHECKING, Held
+from real.clerk import CHECKING, Clerk, Held
 from real.clock import Pending
 from real.drive import Player, Spawned, name_of
 from real.journal import STEP, Entry
@@ -21,9 +21,11 @@ from real.seat import Seat
 from real.wire import Joined, Rows, Sent
 from real.work import Computed, Nothing, TorchWork
 from scenarios import calls
-from scenarios.arguments import check_group, check_stream
-from scenarios.calls import Asked, Call
+from scenarios.arguments import check_label
+from scenarios.asked import Asked, check_asked, checked
+from scenarios.calls import Call
 from scenarios.rank import Group, Kernel, Work
+from scenarios.setups import SetUp, new_group_set_up, stream_set_up
 
 T = TypeVar("T")
 
@@ -88,14 +90,15 @@ class TorchRank:
 
     def new_group(self, ranks: Sequence[int]) -> Group:
         """See `Rank.new_group`."""
-        members = check_group(self.rank, ranks, self.world_size)
-        return self._seat.join(f"{self._prefix}group{next(self._made_groups)}", members)
+        name = f"{self._prefix}group{next(self._made_groups)}"
+        with self._agreed(lambda: new_group_set_up(self.rank, ranks, self.world_size, self._stream)) as set_up:
+            return self._seat.join(name, set_up.ranks)
 
     def stream(self, name: str) -> TorchRank:
         """See `Rank.stream`."""
-        check_stream(self.rank, name, self._seat.streams)
-        self._seat.streams.append(name)
-        return TorchRank(self._seat, name)
+        with self._agreed(lambda: stream_set_up(self.rank, name, self._seat.streams)):
+            self._seat.streams.append(name)
+            return TorchRank(self._seat, name)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """See `Rank.spawn`: one thread a stream plays the coroutines, in order."""
@@ -128,6 +131,7 @@ class TorchRank:
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
         """See `Rank.compute`; what `function` raises is raised where it is awaited."""
+        check_label("compute", self.rank, label)
         entry = self._entry("compute", label or kernel.kind)
         entry.kernel = kernel
         self._seat.journal.keep(entry)
@@ -226,7 +230,7 @@ class TorchRank:
         return self._collective(
             asked,
             lambda: calls.rooted_call("broadcast", self.rank, tensor, src, asked.group, label),
-            lambda joined, _: wires.broadcast(joined, tensor, src),
+            lambda joined, call: wires.broadcast(joined, tensor, joined.group.ranks[call.root]),
             tensor,
         )
 
@@ -248,8 +252,11 @@ class TorchRank:
         """See `Rank.recv`."""
         return self._pair(self._asked("recv", group, label), tensor, src, wires.recv, tensor)
 
+    def _agreed(self, check: Callable[[], SetUp]) -> AbstractContextManager[SetUp]:
+        return self._seat.set_ups.agreed(check, self._lane, self._stream)
+
     def _asked(self, op: str, group: Group | None, label: str) -> Asked:
-        return Asked(op, self.rank, group or self.world, label)
+        return check_asked(op, self.rank, group, self.world, label, self._seat.knows)
 
     def _collective(
         self, asked: Asked, check: Callable[[], Call], start: Callable[[Joined, Call], Sent], result: T
@@ -257,28 +264,51 @@ class TorchRank:
         """Begun at once, or by the group's clerk: when calls are checked, and while it still holds earlier ones."""
         if not asked.is_member:
             return self._not_a_member(asked)
+        clerk, index = self._seat.clerk(asked.group), self._seat.journal.next_call(asked.group.name)
         try:
-            call = calls.on_device(check(), self._devices)
+            call = checked(asked, check, self._devices)
         except calls.MISTAKES as mistake:
-            self._seat.refuse(asked.refused(mistake))
+            self._seat.refuse(clerk, asked.refused(mistake))
             raise
-        clerk, is_checked = self._seat.clerk(call.group), CHECKING.get()
-        entry = self._call_entry(call, self._seat.journal.next_call(call.group.name))
-        if is_checked or not clerk.is_idle:
-            held = Held(call, lambda: self._start_later(entry, clerk.joined, start), is_checked=is_checked)
-            return TorchWork(self._seat, entry, clerk.hold(held), result)
+        entry = self._call_entry(call, index)
+        if CHECKING.get() or clerk.is_needed:
+            return self._hold(clerk, call, entry, start, result)
         return self._start_now(entry, clerk.joined, start, result)
 
     def _pair(
         self, asked: Asked, tensor: Tensor, peer: int, start: Callable[[Joined, Tensor, int], Sent], result: T
     ) -> Work[T]:
-        """A send or recv has no place in the order of its group."""
+        """A send or recv has no place in the order of its group, but in that of source and target."""
         if not asked.is_member:
             return self._not_a_member(asked)
-        call = calls.rooted_call(asked.op, self.rank, tensor, peer, asked.group, asked.label)
-        entry = self._call_entry(calls.on_device(call, self._devices), -1)
-        joined = self._seat.clerk(asked.group).joined
-        return self._start_now(entry, joined, lambda joined, _: start(joined, tensor, peer), result)
+        pair = asked.pair_with(peer)
+        try:
+            call = checked(
+                asked,
+                lambda: calls.rooted_call(asked.op, self.rank, tensor, peer, asked.group, asked.label),
+                self._devices,
+            )
+        except calls.MISTAKES as mistake:
+            if pair is not None:
+                self._seat.refuse(self._seat.pair_clerk(asked.group, pair), calls.in_pair(asked.refused(mistake), pair))
+            raise
+        assert pair is not None, "what passed the checks has a peer"
+        clerk, entry = self._seat.pair_clerk(asked.group, pair), self._call_entry(call, -1)
+
+        def begin(joined: Joined, _: Call) -> Sent:
+            return start(joined, tensor, peer)
+
+        if clerk.is_needed:
+            return self._hold(clerk, calls.in_pair(call, pair), entry, begin, result)
+        return self._start_now(entry, clerk.joined, begin, result)
+
+    def _hold(
+        self, clerk: Clerk, call: Call, entry: Entry, start: Callable[[Joined, Call], Sent], result: T
+    ) -> Work[T]:
+        def begin() -> Pending:
+            return self._start_later(entry, clerk.joined, start)
+
+        return TorchWork(self._seat, entry, clerk.hold(Held(call, begin, is_checked=CHECKING.get())), result)
 
     def _call_entry(self, call: Call, index: int) -> Entry:
         """It is kept before the library is called, so that a rank that hangs in it can be found."""
@@ -311,7 +341,7 @@ class TorchRank:
         return Entry(self._lane, self._stream, kind, label, next(self._sequence))
 
     def _not_a_member(self, asked: Asked) -> Work[Any]:
-        warnings.warn(calls.not_a_member(asked), stacklevel=4)
+        warnings.warn(asked.not_a_member(), stacklevel=4)
         return Nothing()
 
 

@@ -26,6 +26,7 @@ from real.merge import merge, spool_head
 from real.place import Place
 from real.rank import TorchRank
 from real.seat import Library, Seat
+from real.set_ups import SetUps
 from real.spool import Spool
 from real.wire import transport
 from scenarios.calls import never_awaited
@@ -107,7 +108,10 @@ class RankRun:
         return recording
 
     def _play(self, program: Program, library: Library) -> None:
-        seat = self._seat = Seat(self.journal, self._job.scenario.cluster, library, self.keeper, self._job.check)
+        within_s = TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s
+        set_ups = SetUps(self._store, self.journal, self._place.world_size, within_s)
+        cluster, check = self._job.scenario.cluster, self._job.check
+        seat = self._seat = Seat(self.journal, cluster, library, self.keeper, set_ups, check)
         rank = TorchRank(seat)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()

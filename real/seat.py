@@ -9,11 +9,13 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
+from real.agreement import GroupAgreement, PairAgreement
 from real.clerk import CHECKING, Clerk, Held
 from real.clock import CpuLane, Lane
 from real.cuda import Anchors, CudaLane
 from real.job import Check
 from real.journal import Journal
+from real.set_ups import SetUps
 from real.wire import Gloo, Joined, Nccl, Wire, transport
 from scenarios.calls import Call
 from scenarios.hardware import Cluster
@@ -56,7 +58,13 @@ class Seat:
     """One rank's place in a world that has been joined."""
 
     def __init__(
-        self, journal: Journal, cluster: Cluster, library: Library, observer: Observer, check: Check = "never"
+        self,
+        journal: Journal,
+        cluster: Cluster,
+        library: Library,
+        observer: Observer,
+        set_ups: SetUps,
+        check: Check = "never",
     ) -> None:
         """`check` counts for what the calling thread issues from now on; see `Job`."""
         self._check = check
@@ -68,10 +76,12 @@ class Seat:
         self.device = library.device
         self.wire = library.wire
         self.observer = observer
+        self.set_ups = set_ups
         self.streams = ["main"]
         self._library = library
         self._lanes: list[Lane] = []
-        self._clerks: dict[Group, Clerk] = {}
+        self._groups: dict[str, Group] = {}
+        self._clerks: dict[str, Clerk] = {}
         self._refused: list[Held] = []
 
     def new_lane(self, *, is_main: bool) -> Lane:
@@ -90,20 +100,35 @@ class Seat:
         group = Group(name, ranks)
         with transport(self.rank, f"new_group '{name}'"):
             handle = dist.new_group(sorted(ranks))
+        self._groups[name] = group
         if self.rank in group:
             order = tuple(ranks.index(rank) for rank in sorted(ranks))
-            self._clerks[group] = Clerk(self.rank, Joined(group=group, handle=handle, order=order))
+            joined = Joined(group=group, handle=handle, order=order)
+            self._clerks[name] = Clerk(f"rank {self.rank} clerk of {name}", joined, GroupAgreement(joined))
         return group
 
-    def clerk(self, group: Group) -> Clerk:
-        """The group's clerk. A group that this rank did not make is a mistake of the program: KeyError."""
-        return self._clerks[group]
+    def knows(self, group: Group) -> bool:
+        """Whether this rank has made that group, be it a member or not."""
+        known = self._groups.get(group.name)
+        return known is group or known == group
 
-    def refuse(self, call: Call) -> None:
-        """A call whose arguments were refused takes its place in the order of its group, if calls are checked."""
-        self.journal.next_call(call.group.name)
-        if CHECKING.get():
-            self._refused.append(self.clerk(call.group).hold(Held(call, None, is_checked=True)))
+    def clerk(self, group: Group) -> Clerk:
+        """Of a group that this rank is in."""
+        return self._clerks[group.name]
+
+    def pair_clerk(self, group: Group, pair: Group) -> Clerk:
+        """Of the messages that the two of a pair in that group, source and target, exchange."""
+        clerk = self._clerks.get(pair.name)
+        if clerk is None:
+            joined = self._clerks[group.name].joined
+            agreement = PairAgreement(joined, self.rank, pair, is_on=self._check != "never")
+            clerk = self._clerks[pair.name] = Clerk(f"rank {self.rank} clerk of {pair.name}", joined, agreement)
+        return clerk
+
+    def refuse(self, clerk: Clerk, call: Call) -> None:
+        """A call whose arguments were refused takes its place in its order, if calls are checked."""
+        if CHECKING.get() or clerk.is_needed:
+            self._refused.append(clerk.hold(Held(call, None, is_checked=CHECKING.get())))
 
     def tell_refused(self, within_s: float) -> None:
         """Wait until the other members have heard of every call that was refused, but not longer than that."""

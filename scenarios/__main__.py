@@ -12,7 +12,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from scenarios.measured import Measured
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     planned = commands.add_parser("plan", help="where the planner puts a scenario's tables, and how even that is")
     planned.add_argument("file", metavar="FILE")
     commands.add_parser("list", help="the ready scenarios")
-    commands.add_parser("profiles", help="the ready hardware profiles")
+    profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those in files")
+    profiles.add_argument("files", nargs="*", metavar="FILE")
     commands.add_parser("schema", help="the JSON Schema, for completion in editors")
     commands.add_parser("keys", help="every key with its meaning, as Markdown")
     return parser
@@ -53,8 +57,11 @@ def _run(options: argparse.Namespace) -> int:
         return check_files(options.files)
     if options.command == "plan":
         return print_plan(options.file)
-    printed = {"list": list_library, "profiles": list_profiles, "schema": print_schema, "keys": print_keys}
+    printed = {"list": list_library, "schema": print_schema, "keys": print_keys}
     with report_mistakes():
+        if options.command == "profiles":
+            list_profiles(options.files)
+            return 0
         printed[options.command]()
     return 0
 
@@ -109,18 +116,30 @@ def list_library() -> None:
         print(f"{path}\n    {scenario.program} on {size}: {_description(str(path))}")
 
 
-def list_profiles() -> None:
-    """Print each ready profile: its name, its main figures, and its description."""
-    from scenarios.load import load_profile
+def list_profiles(files: Sequence[str] = ()) -> None:
+    """Print each ready profile, or each of some files: its name, main figures, description and how it was measured."""
+    from scenarios.load import load_measured, load_profile
     from scenarios.shelf import profile_files
     from scenarios.units import format_bytes, format_rate
 
-    for path in profile_files():
-        host = load_profile(path.stem).host
+    for path, name in [(file, file) for file in files] or [(str(path), path.stem) for path in profile_files()]:
+        host = load_profile(name).host
         nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
         gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
         inside = f"{format_rate(host.inside.link.bytes_per_s)} {host.inside.kind}"
-        print(f"{path.stem}\n    {_description(str(path))}\n    {gpu}, {inside}, {nic}")
+        print(f"{name}\n    {_description(path)}\n    {gpu}, {inside}, {nic}")
+        if (measured := load_measured(name)) is not None:
+            _print_measured(measured)
+
+
+def _print_measured(measured: Measured) -> None:
+    from scenarios.units import format_bytes
+
+    print(f"    measured on {measured.machine} ({measured.cpu}), {measured.date}, by {measured.command}")
+    for group in measured.groups:
+        sizes = f"{format_bytes(group.least_bytes)} to {format_bytes(group.most_bytes)}"
+        errors = f"typical error {group.typical_error:.0%}, {group.median_error:+.0%} in the median"
+        print(f"        {group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst, spread {group.spread:.0%}")
 
 
 def print_schema() -> None:

@@ -124,7 +124,7 @@ def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence
         CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
     """
     rows = tensor.shape[0] if tensor.dim() else tensor.numel()
-    rows_of = _whole_numbers(op, rank, name, splits)
+    rows_of = [] if splits is None else _whole_numbers(op, rank, f"{name} split sizes", splits)
     if not rows_of:
         if rows % size:
             raise CollectiveError(
@@ -146,18 +146,19 @@ def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence
     return rows_of
 
 
-def _whole_numbers(op: str, rank: int, name: str, splits: object) -> list[int]:
-    if splits is None:
-        return []
-    if not isinstance(splits, (list, tuple)) and (not isinstance(splits, Sequence) or isinstance(splits, str)):
-        raise TypeError(f"rank {rank}: {op}: {name} split sizes must be a list of ints, got {type(splits).__name__}")
-    for index, split in enumerate(splits):
-        if type(split) is not int and (isinstance(split, bool) or not isinstance(split, Integral)):
+def _whole_numbers(op: str, rank: int, name: str, values: object) -> list[int]:
+    if not isinstance(values, (list, tuple)) and (not isinstance(values, Sequence) or isinstance(values, str)):
+        raise TypeError(f"rank {rank}: {op}: {name} must be a list of ints, got {type(values).__name__}")
+    for index, value in enumerate(values):
+        if not _is_whole(value):
             raise TypeError(
-                f"rank {rank}: {op}: {name} split sizes must be a list of ints,"
-                f" got {type(split).__name__} at index {index}"
+                f"rank {rank}: {op}: {name} must be a list of ints, got {type(value).__name__} at index {index}"
             )
-    return [int(split) for split in splits]
+    return [int(value) for value in values]
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def check_reduce(op: str, rank: int, reduce: object, tensor: Tensor) -> str:
@@ -170,9 +171,27 @@ def check_reduce(op: str, rank: int, reduce: object, tensor: Tensor) -> str:
     return name
 
 
-def check_group(rank: int, ranks: Sequence[int], world_size: int) -> tuple[int, ...]:
-    """The ranks of a new group, in order; CollectiveError if one is missing from the world or named twice."""
-    members = tuple(int(member) for member in ranks)
+def check_rank(op: str, rank: int, name: str, value: object) -> int:
+    """The number of a rank; TypeError if it is no int (a tensor is none, nor is a bool)."""
+    if not _is_whole(value):
+        raise TypeError(f"rank {rank}: {op}: {name} must be an int, got {type(value).__name__}")
+    return int(value)  # type: ignore[call-overload,no-any-return]
+
+
+def check_label(op: str, rank: int, label: object) -> None:
+    """Nothing, if a label is a str; TypeError otherwise."""
+    if not isinstance(label, str):
+        raise TypeError(f"rank {rank}: {op}: label must be a str, got {type(label).__name__}")
+
+
+def check_group(rank: int, ranks: object, world_size: int) -> tuple[int, ...]:
+    """The ranks of a new group, in order.
+
+    Raises:
+        TypeError: they are no sequence of ints.
+        CollectiveError: one is missing from the world or named twice, or there is none.
+    """
+    members = tuple(_whole_numbers("new_group", rank, "ranks", ranks))
     if not members or len(set(members)) != len(members) or min(members) < 0 or max(members) >= world_size:
         raise CollectiveError(
             f"rank {rank}: new_group: ranks {list(members)} must be distinct ranks of a world of {world_size}"
@@ -180,7 +199,10 @@ def check_group(rank: int, ranks: Sequence[int], world_size: int) -> tuple[int, 
     return members
 
 
-def check_stream(rank: int, name: str, taken: Sequence[str]) -> None:
-    """Nothing, if a stream of that name is still to be had; ProgramError otherwise."""
+def check_stream(rank: int, name: object, taken: Sequence[str]) -> str:
+    """The name, if a stream of that name is still to be had; TypeError if it is no str, else ProgramError."""
+    if not isinstance(name, str):
+        raise TypeError(f"rank {rank}: stream: name must be a str, got {type(name).__name__}")
     if not name or name in taken:
         raise ProgramError(f"rank {rank}: stream: '{name}' must be a new name; there are {', '.join(taken)}")
+    return name

@@ -16,7 +16,10 @@ from scenarios.document import (
     FileIds,
     GpuSection,
     GradientsSection,
+    Launches,
     MeanIds,
+    MeasuredGroup,
+    MeasuredSection,
     ModelSection,
     NetworkSection,
     NicSection,
@@ -25,9 +28,11 @@ from scenarios.document import (
     Section,
     ShardingSection,
     TableSection,
+    TcpSection,
     ZipfIds,
 )
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
+from scenarios.measured import Group, Measured
 from scenarios.mistakes import Mistakes
 from scenarios.model_checks import DEFAULT_TYPES, ids_file, table_dim
 from scenarios.resnet import resnet50_shapes
@@ -102,6 +107,24 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         host=host,
         network=_network(cluster.network or NetworkSection()),
         payload_share=cluster.payload_share or 1.0,
+        tcp=_tcp(cluster.tcp) if cluster.tcp else None,
+        hosts_share_cores=bool(cluster.hosts_share_cores),
+    )
+
+
+def build_measured(measured: MeasuredSection) -> Measured:
+    """Where a profile's figures come from."""
+    return Measured(
+        **_given(measured, "machine", "cpu", "kernel", "python", "torch", "date", "command", "ranks"),
+        duration_ns=have(measured.duration),
+        groups=tuple(map(_group, measured.groups or ())),
+    )
+
+
+def _group(group: MeasuredGroup) -> Group:
+    return Group(
+        **_given(group, "name", "median_error", "typical_error", "worst_error", "spread"),
+        **_given(group, "least", "most", suffix="_bytes"),
     )
 
 
@@ -127,6 +150,7 @@ def _gpu(gpu: GpuSection) -> Gpu:
         flops_per_s=_rates(flops),
         efficiency=_rates(gpu.efficiency or Efficiency()),
         launch_ns=gpu.launch or 0,
+        launches_ns={kind: value for kind, value in gpu.launches or Launches() if value is not None},
         compute_capability=round(10 * float(gpu.compute_capability or "9.0")),
     )
 
@@ -136,7 +160,7 @@ def _rates(section: Section) -> dict[str, float]:
 
 
 def _nics(nic: NicSection, gpus: int) -> Nics:
-    link = Link(bytes_per_s=have(nic.rate), latency_ns=have(nic.latency))
+    link = Link(bytes_per_s=have(nic.rate), latency_ns=have(nic.latency), burst_bytes=nic.burst or 0)
     return Nics(per=have(nic.per), count=nic.count or gpus, link=link)
 
 
@@ -146,6 +170,21 @@ def _network(network: NetworkSection) -> Network:
         latency_ns=network.latency or 0,
         hosts_per_leaf=network.hosts_per_leaf,
         oversubscription=network.oversubscription or 1.0,
+    )
+
+
+def _tcp(tcp: TcpSection) -> Tcp:
+    return Tcp(
+        queue_bytes=have(tcp.queue),
+        send_buffer_bytes=have(tcp.send_buffer),
+        acknowledged_share=have(tcp.acknowledgements),
+        send_bytes_per_s=have(tcp.send_rate),
+        receive_bytes_per_s=have(tcp.receive_rate),
+        message_ns=have(tcp.message),
+        post_ns=have(tcp.post),
+        issue_ns=have(tcp.issue),
+        wake_ns=have(tcp.wake),
+        wake_spread=tcp.wake_spread or (),
     )
 
 

@@ -15,6 +15,7 @@ from scenarios.arguments import (
     check_alike,
     check_list,
     check_output,
+    check_rank,
     check_reduce,
     check_splits,
     check_target,
@@ -57,31 +58,6 @@ class Call:
     def name(self) -> str:
         """The operation as a person reads it in an error."""
         return f"{self.op} '{self.label}'" if self.label else self.op
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A verb as it was called on a group, before its arguments are looked at."""
-
-    op: str
-    rank: int
-    group: Group
-    label: str
-
-    @property
-    def is_member(self) -> bool:
-        """Whether the rank that asks is in the group."""
-        return self.rank in self.group
-
-    def refused(self, mistake: BaseException) -> Call:
-        """The call whose arguments were refused, for the other members to hear of."""
-        return Call(
-            op=self.op,
-            group=self.group,
-            rank=self.rank,
-            label=self.label,
-            mistake=str(mistake) or type(mistake).__name__,
-        )
 
 
 def all_to_all_single_call(
@@ -142,7 +118,7 @@ def reduction_call(op: str, rank: int, output: Tensor, input: Tensor, reduce: ob
         bytes_in=size_bytes(input),
         bytes_out=size_bytes(output),
         bytes_sent=size_bytes(input),
-        reduce="" if reduce is None else check_reduce(op, rank, reduce, input),
+        reduce="" if op == "all_gather_into_tensor" else check_reduce(op, rank, reduce, input),
     )
 
 
@@ -150,9 +126,11 @@ def rooted_call(op: str, rank: int, tensor: Tensor, root: int, group: Group, lab
     """broadcast, send or recv; `root` is a global rank.
 
     Raises:
+        TypeError: `root` is no int.
         CollectiveError: `root` is not in the group, or is this rank itself in a send or recv.
     """
     (check_tensor if op == "send" else check_target)(op, rank, "tensor", tensor)
+    root = check_rank(op, rank, "dst" if op == "send" else "src", root)
     if root not in group:
         raise CollectiveError(f"rank {rank}: {op}: rank {root} is not in group {group.name} of {list(group.ranks)}")
     if op != "broadcast" and root == rank:
@@ -179,15 +157,6 @@ def barrier_call(rank: int, group: Group, label: str) -> Call:
     return Call(op="barrier", group=group, rank=rank, label=label)
 
 
-def on_device(call: Call, devices: Sequence[str]) -> Call:
-    """The call, if its tensors live where this rank's may; CollectiveError otherwise."""
-    if call.device and call.device not in devices:
-        raise CollectiveError(
-            f"rank {call.rank}: {call.op}: tensors are on {call.device}, expected {' or '.join(dict.fromkeys(devices))}"
-        )
-    return call
-
-
 def disagreement(calls: Mapping[int, Call]) -> str | None:
     """One sentence when the members' calls (by group rank) do not fit together, else None.
 
@@ -195,11 +164,11 @@ def disagreement(calls: Mapping[int, Call]) -> str | None:
     """
     ordered = [calls[member] for member in sorted(calls)]
     first = ordered[0]
-    if first.op in ("send", "recv"):
-        return _pair_disagreement(ordered)
     for call in ordered:
         if call.mistake:
             return call.mistake
+    if first.op in ("send", "recv"):
+        return _pair_disagreement(ordered)
     for call in ordered:
         if _essentials(call) != _essentials(first):
             return f"group {first.group.name}: {_describe(first)}, but {_describe(call)}"
@@ -275,12 +244,6 @@ def _row_bytes(tensor: Tensor, splits: list[int]) -> list[int]:
     for extent in tensor.shape[1:]:
         row *= extent
     return [split * row for split in splits]
-
-
-def not_a_member(asked: Asked) -> str:
-    """The warning to a rank that calls a collective of a group it is not in."""
-    group = asked.group
-    return f"rank {asked.rank}: {asked.op}: not a member of group {group.name} of {list(group.ranks)}; nothing is done"
 
 
 def never_awaited(rank: int, what: str) -> str:

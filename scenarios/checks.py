@@ -15,10 +15,13 @@ from scenarios.document import (
     ExchangeSection,
     GradientsSection,
     InsideSection,
+    MeasuredGroup,
+    MeasuredSection,
     NetworkSection,
     NicSection,
     RunSection,
     Section,
+    TcpSection,
 )
 from scenarios.mistakes import Mistakes
 from scenarios.model_checks import check_model, check_sharding_types
@@ -57,6 +60,7 @@ def check_profile(document: Document, mistakes: Mistakes) -> None:
     look.need((), document, "cluster")
     if document.cluster is not None:
         _check_cluster(document.cluster, look)
+    _check_measured(document.measured, look)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +117,13 @@ def _check_cluster(cluster: ClusterSection, look: Look) -> None:
     _check_inside(cluster.inside or InsideSection(), look)
     _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
     _check_network(cluster.network or NetworkSection(), look)
+    look.need(("cluster", "tcp"), cluster.tcp, *(key for key in TcpSection.model_fields if key != "wake_spread"))
+
+
+def _check_measured(measured: MeasuredSection | None, look: Look) -> None:
+    look.need(("measured",), measured, *(key for key in MeasuredSection.model_fields if key != "groups"))
+    for index, group in enumerate((measured.groups if measured else None) or ()):
+        look.need(("measured", "groups", index), group, *MeasuredGroup.model_fields)
 
 
 def _check_inside(inside: InsideSection, look: Look) -> None:

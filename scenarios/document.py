@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from scenarios.scenario import ShardingType
 from scenarios.values import (
+    Acknowledged,
     AtLeastOne,
     Count,
     CountOrZero,
     Duration,
     Efficient,
+    Error,
     Exponent,
     File,
     FlopRate,
@@ -31,6 +33,7 @@ from scenarios.values import (
     Payload,
     Positive,
     Profile,
+    Quantiles,
     Rate,
     Repeats,
     Reserve,
@@ -103,9 +106,24 @@ class Efficiency(Section):
     bucketize: Efficient | None = about("Sorting ids into the buckets of their shards. Default: that of 'default'.")
     permute: Efficient | None = about("Reordering jagged features. Default: that of 'default'.")
     elementwise: Efficient | None = about("Activations, sums and copies. Default: that of 'default'.")
+    reduction: Efficient | None = about("Checksums. Default: that of 'default'.")
     qr: Efficient | None = about("Orthogonalizing in PowerSGD. Default: that of 'default'.")
     optimizer: Efficient | None = about("Updating dense parameters. Default: that of 'default'.")
     default: Efficient | None = about("Every kind of kernel that is not listed. Default 1.")
+
+
+class Launches(Section):
+    """What launching one kernel of each kind costs, where that differs; a calibration writes it."""
+
+    gemm: Latency | None = about("Matrix multiplications. Default: cluster.gpu.launch.")
+    embedding_lookup: Latency | None = about("Gathering and pooling embedding rows. Default: cluster.gpu.launch.")
+    embedding_update: Latency | None = about("Scattering gradients into rows. Default: cluster.gpu.launch.")
+    bucketize: Latency | None = about("Sorting ids into buckets. Default: cluster.gpu.launch.")
+    permute: Latency | None = about("Reordering jagged features. Default: cluster.gpu.launch.")
+    elementwise: Latency | None = about("Activations, sums and copies. Default: cluster.gpu.launch.")
+    reduction: Latency | None = about("Checksums. Default: cluster.gpu.launch.")
+    qr: Latency | None = about("Orthogonalizing in PowerSGD. Default: cluster.gpu.launch.")
+    optimizer: Latency | None = about("Updating dense parameters. Default: cluster.gpu.launch.")
 
 
 class FlopRates(Section):
@@ -125,6 +143,7 @@ class GpuSection(Section):
     memory: Size | None = about("Memory of one GPU, such as '80 GB'. Required.")
     memory_rate: Rate | None = about("Peak rate of that memory, such as '3.35 TB/s'. Required.")
     launch: Latency | None = about("What launching one kernel costs at least, such as '4 us'. Default '0 ns'.")
+    launches: Launches | None = about("What launching costs by kind of kernel. Default: `launch` for all.")
     compute_capability: Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"] | None = about(
         "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'."
     )
@@ -153,6 +172,9 @@ class NicSection(Section):
     count: Machines | None = about("Interfaces a host; required with per = 'host', else one for each GPU.")
     rate: Rate | None = about("Rate of one interface in each direction, such as '400 Gbit/s'. Required.")
     latency: Latency | None = about("What crossing one interface takes, such as '1 us'. Required.")
+    burst: Size | None = about(
+        "What a shaper (tc tbf) on a link of the network lets pass at once after a pause, such as '16 KiB'."
+    )
 
 
 class NetworkSection(Section):
@@ -170,6 +192,23 @@ class NetworkSection(Section):
     )
 
 
+class TcpSection(Section):
+    """What TCP and gloo's threads cost on the hosts, and how much waits where; a calibration writes it."""
+
+    queue: Size | None = about("Bytes of one connection in the queue of its interface, such as '128 KiB'. Required.")
+    send_buffer: Size | None = about("Bytes that a socket takes beyond what was acknowledged. Required.")
+    acknowledgements: Acknowledged | None = about("Bytes that go back for each byte of payload. Required.")
+    send_rate: Rate | None = about("What one core writes to sockets, such as '2 GB/s'. Required.")
+    receive_rate: Rate | None = about("What one core reads from sockets, such as '1.5 GB/s'. Required.")
+    message: Latency | None = about("A core's time for one message beside its bytes, such as '5 us'. Required.")
+    post: Latency | None = about("A core's time to post one send or receive, such as '5 us'. Required.")
+    issue: Latency | None = about("A core's time before an operation begins to send, such as '15 us'. Required.")
+    wake: Latency | None = about("Until a sleeping thread runs, in the median, such as '30 us'. Required.")
+    wake_spread: Quantiles | None = about(
+        "Quantiles of that time over its median, equally far apart, such as [0.6, 1, 4]. Default: all are the median."
+    )
+
+
 class ClusterSection(Section):
     """Hosts that are alike."""
 
@@ -177,12 +216,16 @@ class ClusterSection(Section):
     hosts: Machines | None = about("How many machines. Required.")
     gpus_per_host: Machines | None = about("GPUs, and thus ranks, on each. Required.")
     cores: Machines | None = about("CPU cores of one host. Required.")
+    hosts_share_cores: bool | None = about(
+        "Whether the hosts are emulated on one machine, whose cores they share. Default false."
+    )
     host_memory: Size | None = about("Memory of one host, such as '2 TiB'. Required.")
     payload_share: Payload | None = about("The part of a network link's rate that headers leave to payload. Default 1.")
     gpu: GpuSection | None = about("The accelerator. Required.")
     inside: InsideSection | None = about("Links between the GPUs of a host. Required.")
     nic: NicSection | None = about("The host's network interfaces. Required.")
     network: NetworkSection | None = about("What joins the hosts. Default: one ideal switch.")
+    tcp: TcpSection | None = about("The hosts' side of gloo's messages. Default: it costs nothing.")
 
 
 class MeanIds(Section):
@@ -328,12 +371,42 @@ class GradientsSection(Section):
     dtype: Literal["float32", "float64", "bfloat16", "float16"] | None = about("Of gradients. Default 'float32'.")
 
 
+class MeasuredGroup(Section):
+    """One group of parameters: how far the model with them is off what was measured, relative to that."""
+
+    name: Text | None = about("What they describe: a kind of kernel, or of link. Required.")
+    median_error: Error | None = about("The median of predicted over measured, less 1. Required.")
+    typical_error: Error | None = about("The median of the errors without their signs. Required.")
+    worst_error: Error | None = about("That of the measurement which the model misses most. Required.")
+    spread: Error | None = about(
+        "Interquartile range of a measurement's repeats over their median, in the median. Required."
+    )
+    least: Size | None = about("The smallest size measured; what is smaller is extrapolated. Required.")
+    most: Size | None = about("The largest size measured; what is larger is extrapolated. Required.")
+
+
+class MeasuredSection(Section):
+    """Where a profile's figures come from; allowed in profiles only, and without influence on what they predict."""
+
+    machine: Text | None = about("The machine's name. Required.")
+    cpu: Text | None = about("Its processor. Required.")
+    kernel: Text | None = about("Its operating system's kernel. Required.")
+    python: Text | None = about("Version of Python. Required.")
+    torch: Text | None = about("Version of PyTorch. Required.")
+    date: Text | None = about("When: an ISO time. Required.")
+    command: Text | None = about("What repeats it. Required.")
+    ranks: Machines | None = about("Ranks that took part. Required.")
+    duration: Duration | None = about("How long it took. Required.")
+    groups: list[MeasuredGroup] | None = about("Groups of parameters, and how good they are. Default: none.")
+
+
 class Document(Section):
     """A scenario of Twinstep: the cluster, the workload, and how a step is played."""
 
     name: Name | None = about("What reports call it. Default: the file's name without .toml.")
     description: Text | None = about("A line for lists of scenarios and profiles.")
     include: File | list[File] | None = about("Files that supply what this one leaves out; later ones before earlier.")
+    measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
     program: Literal["dlrm", "all_to_all", "powersgd"] | None = about(
         "'dlrm': a training step; 'all_to_all': an exchange alone; 'powersgd': gradient compression alone. Required."
     )

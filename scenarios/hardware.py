@@ -9,10 +9,11 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One direction of a cable."""
+    """One direction of a cable. `burst_bytes` pass at once after a pause, where a token bucket shapes it."""
 
     bytes_per_s: float
     latency_ns: int
+    burst_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,9 @@ class Gpu:
 
     `flops_per_s` is the datasheet's peak by dtype name ("float32", "bfloat16"); `efficiency` is the share of the peak
     (of flop/s and of memory bytes/s alike) that a kind of kernel reaches, with "default" for the kinds not listed.
-    `launch_ns` is what one kernel launch costs at least. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's choices
-    depend on it.
+    `launch_ns` is what one kernel launch costs at least, `launches_ns` what it costs for some kinds of kernel: on a CPU
+    it is the library's way to the arithmetic, which differs. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's
+    choices depend on it.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Gpu:
     flops_per_s: Mapping[str, float]
     efficiency: Mapping[str, float] = field(default_factory=dict)
     launch_ns: int = 0
+    launches_ns: Mapping[str, int] = field(default_factory=dict)
     compute_capability: int = 90
 
 
@@ -88,10 +91,46 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tcp:
+    """What TCP and gloo's threads cost on the hosts, and how much waits where; for library "gloo".
+
+    A connection has up to `queue_bytes` in the queue of its NIC. A send is over when the socket has taken it: it takes
+    `send_buffer_bytes` beyond what was acknowledged. Each byte of payload brings `acknowledged_share` bytes of
+    acknowledgements the other way. One core writes `send_bytes_per_s` to sockets, or reads `receive_bytes_per_s`; each
+    message costs a core `message_ns` besides, each post of a send or receive `post_ns`, and each operation `issue_ns`
+    before anything is sent. A sleeping thread runs `wake_ns` after it was told, in the median; `wake_spread` are that
+    time's quantiles over the median, equally far apart, from the least to the most.
+    """
+
+    queue_bytes: int
+    send_buffer_bytes: int
+    acknowledged_share: float
+    send_bytes_per_s: float
+    receive_bytes_per_s: float
+    message_ns: int
+    post_ns: int
+    issue_ns: int
+    wake_ns: int
+    wake_spread: tuple[float, ...] = ()
+
+    @property
+    def send_bytes_per_ns(self) -> float:
+        """`send_bytes_per_s` in the simulator's unit of time."""
+        return self.send_bytes_per_s / 1e9
+
+    @property
+    def receive_bytes_per_ns(self) -> float:
+        """`receive_bytes_per_s` in the simulator's unit of time."""
+        return self.receive_bytes_per_s / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """`hosts` machines that are alike. Rank r is GPU r mod gpus of host r // gpus.
 
-    `payload_share` is the part of a network link's rate that carries payload (headers take the rest).
+    `payload_share` is the part of a network link's rate that carries payload (headers take the rest). With `tcp` the
+    hosts' side of it is known; with `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they
+    share.
     """
 
     profile: str
@@ -99,6 +138,8 @@ class Cluster:
     host: Host
     network: Network
     payload_share: float = 1.0
+    tcp: Tcp | None = None
+    hosts_share_cores: bool = False
 
     @property
     def world_size(self) -> int:

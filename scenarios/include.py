@@ -11,7 +11,7 @@ from scenarios.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.shelf import profile_file, profile_names
 from scenarios.tree import TOO_DEEP, KeyPath, Tree, read_toml, too_deep
 
-PROFILE_KEYS = ("description", "cluster")
+PROFILE_KEYS = ("description", "cluster", "measured")
 LONGEST_CHAIN = 64  # files, each included by the one before
 
 
@@ -60,6 +60,8 @@ class _Reader:
         included = values.pop("include", [])
         if self.in_profile:
             self._check_profile(values, file)
+        elif "measured" in values:
+            self._complain(file, ("measured",), values.pop("measured"), "nothing measured outside a profile")
         self.mistakes.tree.lay_under(values, _shown(file))
         self.chain.append(file)
         self._read_included(file, included)

@@ -6,15 +6,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from scenarios.build import build, build_cluster, have
+from scenarios.build import build, build_cluster, build_measured, have
 from scenarios.checks import check, check_profile
+from scenarios.document import Document
 from scenarios.hardware import Cluster
 from scenarios.include import read_profile_tree, read_tree
+from scenarios.measured import Measured
 from scenarios.mistakes import Mistakes, report_mistakes
 from scenarios.scenario import Scenario
 from scenarios.schema import read_document
 
-__all__ = ["OVERRIDES", "load", "load_profile", "report_mistakes"]
+__all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
 OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "library", "timeout")  # keys of [run]
 
@@ -43,12 +45,22 @@ def load_profile(name: str) -> Cluster:
     Raises:
         ScenarioError: as `load` does.
     """
+    return build_cluster(have(_read_profile(name).cluster))
+
+
+def load_measured(name: str) -> Measured | None:
+    """Where the figures of such a profile come from; None if it was not measured. ScenarioError as `load_profile`."""
+    measured = _read_profile(name).measured
+    return build_measured(measured) if measured is not None else None
+
+
+def _read_profile(name: str) -> Document:
     mistakes = read_profile_tree(name)
     mistakes.tree.lay_under({"cluster": {"profile": name, "hosts": 1, "gpus_per_host": 1}}, name)
     document = read_document(mistakes)
     check_profile(document, mistakes)
     mistakes.raise_any()
-    return build_cluster(have(document.cluster))
+    return document
 
 
 def _override(mistakes: Mistakes, overrides: Mapping[str, object]) -> None:

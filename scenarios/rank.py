@@ -52,7 +52,8 @@ class Kernel:
     """What a computation costs, in numbers that do not depend on the device.
 
     `kind` is the row of the efficiency table ("gemm", "embedding_lookup", "embedding_update", "bucketize", "permute",
-    "elementwise", "qr", "optimizer"); `dtype` the arithmetic's ("float32", ...); `launches` how many device kernels.
+    "elementwise", "reduction", "qr", "optimizer"); `dtype` the arithmetic's ("float32", ...); `launches` how many
+    device kernels.
     """
 
     kind: str

@@ -90,6 +90,19 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
     return Accept(expected=kind.expected, read=read, json_schema={"type": "string", "examples": [kind.example]})
 
 
+def _quantiles() -> Accept:
+    def read(value: object) -> tuple[float, ...]:
+        numbers = value if isinstance(value, list) else []
+        if len(numbers) < 2 or any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in numbers):
+            raise ValueError
+        if not all(0 <= one <= 1e6 for one in numbers) or numbers != sorted(numbers):
+            raise ValueError
+        return tuple(map(float, numbers))
+
+    schema = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2}
+    return Accept(expected="two or more rising numbers of at least 0", read=read, json_schema=schema)
+
+
 def _text(expected: str, fits: Callable[[str], bool]) -> Accept:
     def read(value: object) -> str:
         if not isinstance(value, str) or not fits(value):
@@ -112,7 +125,10 @@ Skew = Annotated[float, _number("a number of at least 0", lambda value: value >=
 LearningRate = Annotated[float, _number("a number above 0", lambda value: value > 0, 10**6)]
 Efficient = Annotated[float, _number("a share from 0.000001 to 1", lambda value: 1e-6 <= value <= 1)]
 Payload = Annotated[float, _number("a share from 0.01 to 1", lambda value: 0.01 <= value <= 1)]
+Acknowledged = Annotated[float, _number("a share from 0 to 1", lambda value: 0 <= value <= 1)]
+Quantiles = Annotated[tuple[float, ...], _quantiles()]
 Reserve = Annotated[float, _number("a share from 0 to below 1", lambda value: 0 <= value < 1)]
+Error = Annotated[float, _number("a number", lambda value: True)]
 Positive = Annotated[float, _number("a number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, _number("a number of at least 0", lambda value: value >= 0)]
 AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1, 10**6)]

@@ -130,7 +130,12 @@ class Fabric:
         number = local if nics.per == "gpu" else local % nics.count
         host = self.host(rank)
         rate = nics.link.bytes_per_s * self.cluster.payload_share
-        return self._link(f"host{host}.nic{number}", "nic", direction, host, rate)
+        return self._link(f"host{host}.nic{number}", "nic", direction, host, rate, self._burst_bytes)
+
+    @property
+    def _burst_bytes(self) -> float:
+        """Of payload, on every link of the network."""
+        return self.cluster.host.nics.link.burst_bytes * self.cluster.payload_share
 
     def _leaf(self, rank: int) -> int:
         hosts_per_leaf = self.cluster.network.hosts_per_leaf
@@ -144,10 +149,13 @@ class Fabric:
         hosts = min(hosts_per_leaf, self.cluster.hosts - first)
         nics = host.gpus if host.nics.per == "gpu" else host.nics.count
         rate = hosts * nics * host.nics.link.bytes_per_s / network.oversubscription * self.cluster.payload_share
-        return self._link(f"leaf{leaf}.uplinks", "uplink", direction, first, rate)
+        return self._link(f"leaf{leaf}.uplinks", "uplink", direction, first, rate, self._burst_bytes)
 
-    def _link(self, owner: str, link_class: str, direction: str, host: int, per_s: float) -> Capacity:
+    def _link(
+        self, owner: str, link_class: str, direction: str, host: int, per_s: float, burst: float = 0.0
+    ) -> Capacity:
         name = f"{owner}.{direction}"
         if name not in self._links:
-            self._links[name] = _Link(Capacity(name, per_s), link_class, direction, host)
+            capacity = Capacity(name, per_s, has_queue=link_class in ("nic", "uplink"), burst=burst)
+            self._links[name] = _Link(capacity, link_class, direction, host)
         return self._links[name].capacity

@@ -45,7 +45,7 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
             )
         arithmetic_s = kernel.flops / (gpu.flops_per_s[kernel.dtype] * efficiency)
     return Cost(
-        launch_ns=gpu.launch_ns * kernel.launches,
+        launch_ns=gpu.launches_ns.get(kernel.kind, gpu.launch_ns) * kernel.launches,
         arithmetic_s=arithmetic_s,
         memory_bytes=(kernel.bytes_read + kernel.bytes_written) / efficiency,
     )

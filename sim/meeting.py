@@ -7,8 +7,9 @@ from collections.abc import Callable
 from scenarios.calls import Call, disagreement
 from scenarios.errors import CollectiveError
 from scenarios.rank import Group
-from sim.payload import Payload, deliver
+from sim.payload import Payload, Payloads, deliver
 from sim.process import Signal
+from sim.reduction import Reduce
 
 
 class Meeting:
@@ -16,14 +17,14 @@ class Meeting:
 
     __slots__ = ("_payloads", "calls", "everyone", "group", "index", "is_wrong", "through")
 
-    def __init__(self, group: Group, index: int) -> None:
+    def __init__(self, group: Group, index: int, reduce: Reduce) -> None:
         self.group = group
         self.index = index
         self.calls: dict[int, Call] = {}
         self.through: dict[int, Signal[None]] = {}
         self.everyone: Signal[None] = Signal()
         self.is_wrong = False
-        self._payloads: dict[int, Payload] = {}
+        self._payloads = Payloads(reduce)
 
     def enter(self, member: int, call: Call, payload: Payload) -> Signal[None]:
         """A member (a group rank) is here; the signal says when it is through, or that the calls do not fit.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from scenarios.calls import Call
 from scenarios.memory import as_bytes, resolved
+from sim.reduction import Reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,27 @@ class Payload:
 
 
 NO_PAYLOAD = Payload((), ())
+
+
+class Payloads(dict[int, Payload]):
+    """Those of one collective, by group rank."""
+
+    def __init__(self, reduce: Reduce) -> None:
+        super().__init__()
+        self._reduce = reduce
+        self._total: Tensor | None = None
+
+    def total(self, call: Call) -> Tensor:
+        """What the inputs of all members reduce to: computed once, as all get the same."""
+        if self._total is None:
+            inputs = [self[member].inputs[0] for member in range(call.group.size)]
+            self._total = self._reduce(call.reduce, inputs, call.group)
+        return self._total
+
+    def clear(self) -> None:
+        """Let go of all tensors."""
+        super().clear()
+        self._total = None
 
 
 def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
@@ -39,7 +61,7 @@ def poison(tensor: Tensor) -> None:
         as_bytes(tensor).fill_(255)
 
 
-def deliver(member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload]) -> None:
+def deliver(member: int, calls: Mapping[int, Call], payloads: Payloads) -> None:
     """Fill the outputs of `member` (a group rank) from the inputs of the members that it hears from."""
     mine = payloads[member]
     if not any(output.numel() for output in mine.outputs):
@@ -48,66 +70,28 @@ def deliver(member: int, calls: Mapping[int, Call], payloads: Mapping[int, Paylo
         _DELIVER[calls[member].op](member, calls, payloads, mine.outputs)
 
 
-def _exchange(
-    member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
-) -> None:
+def _exchange(member: int, calls: Mapping[int, Call], payloads: Payloads, outputs: tuple[Tensor, ...]) -> None:
     for source, output in enumerate(outputs):
         as_bytes(output).copy_(as_bytes(payloads[source].inputs[member]))
 
 
-def _all_reduce(
-    member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
-) -> None:
-    outputs[0].copy_(_reduced(calls, [payloads[source].inputs[0] for source in range(len(payloads))]))
+def _all_reduce(member: int, calls: Mapping[int, Call], payloads: Payloads, outputs: tuple[Tensor, ...]) -> None:
+    outputs[0].copy_(payloads.total(calls[member]))
 
 
-def _reduce_scatter(
-    member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
-) -> None:
-    size = len(payloads)
-    parts = [payloads[source].inputs[0].view(size, -1)[member] for source in range(size)]
-    outputs[0].view(-1).copy_(_reduced(calls, parts))
+def _reduce_scatter(member: int, calls: Mapping[int, Call], payloads: Payloads, outputs: tuple[Tensor, ...]) -> None:
+    outputs[0].view(-1).copy_(payloads.total(calls[member]).view(len(payloads), -1)[member])
 
 
-def _all_gather(
-    member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
-) -> None:
+def _all_gather(member: int, calls: Mapping[int, Call], payloads: Payloads, outputs: tuple[Tensor, ...]) -> None:
     for source, row in enumerate(as_bytes(outputs[0]).view(len(payloads), -1)):
         row.copy_(as_bytes(payloads[source].inputs[0]))
 
 
-def _from_root(
-    member: int, calls: Mapping[int, Call], payloads: Mapping[int, Payload], outputs: tuple[Tensor, ...]
-) -> None:
+def _from_root(member: int, calls: Mapping[int, Call], payloads: Payloads, outputs: tuple[Tensor, ...]) -> None:
     as_bytes(outputs[0]).copy_(as_bytes(payloads[calls[member].root].inputs[0]))
 
 
-def _reduced(calls: Mapping[int, Call], parts: Sequence[Tensor]) -> Tensor:
-    """In group order: a real ring adds in another order, so floating point results differ by rounding."""
-    name = next(iter(calls.values())).reduce
-    arithmetic = _WIDER.get(parts[0].dtype, parts[0].dtype)
-    total = parts[0].to(arithmetic, copy=True)
-    for part in parts[1:]:
-        total = _COMBINE[name](total, part.to(arithmetic))
-    return _divided(total, len(parts)) if name == "avg" else total
-
-
-def _divided(total: Tensor, count: int) -> Tensor:
-    """Integers towards zero, complex numbers part by part."""
-    if total.is_complex():
-        return torch.view_as_complex(torch.view_as_real(total) / count)
-    return torch.div(total, count, rounding_mode=None if total.is_floating_point() else "trunc")
-
-
-# Types that torch does not add on a CPU.
-_WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.complex32: torch.complex64}
-_COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "sum": torch.add,
-    "avg": torch.add,
-    "product": torch.mul,
-    "min": torch.minimum,
-    "max": torch.maximum,
-}
 _DELIVER = {
     "all_to_all": _exchange,
     "all_to_all_single": _exchange,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 import simpy
+import torch
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class Clock:
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine as a process from this instant on. What it raises ends `run`."""
-        self._environment.process(coroutine)  # type: ignore[arg-type]
+        self._environment.process(_recording_by_itself(coroutine))
 
     def call_in(self, delay_ns: int, function: Callable[[], None]) -> None:
         """Call `function` after a delay; calls of one instant keep their order."""
@@ -100,3 +101,20 @@ class Clock:
     def run(self) -> None:
         """Until nothing more will happen."""
         self._environment.run()
+
+
+def _recording_by_itself(coroutine: Coroutine[Any, Any, Any]) -> Generator[simpy.Event, Any, None]:
+    """The coroutine, with a grad mode of its own, at first on as in a real rank's process: torch's is the thread's."""
+    is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
+    own = True
+    while True:
+        others = is_grad_enabled()
+        set_grad_enabled(own)
+        try:
+            event = coroutine.send(None)
+        except StopIteration:
+            return
+        finally:
+            own = is_grad_enabled()
+            set_grad_enabled(others)
+        yield event

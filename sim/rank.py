@@ -13,9 +13,12 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios import calls
-from scenarios.arguments import check_group, check_stream
-from scenarios.calls import Asked, Call
+from scenarios.arguments import check_label
+from scenarios.asked import Asked, check_asked, checked
+from scenarios.calls import Call
 from scenarios.rank import Group, Kernel, Work
+from scenarios.setups import new_group_set_up, stream_set_up
+from sim.founding import Founding
 from sim.payload import NO_PAYLOAD, Payload, take
 from sim.process import Signal
 from sim.work import SimWork
@@ -27,7 +30,7 @@ T = TypeVar("T")
 class SimRank:
     """One rank of a simulated world on one stream; see `scenarios.rank.Rank`."""
 
-    def __init__(self, world: World, rank: int, stream: str = "main") -> None:
+    def __init__(self, world: World, rank: int, stream: str = "main", founding: Founding | None = None) -> None:
         self._world = world
         self._rank = rank
         self._stream = stream
@@ -36,12 +39,13 @@ class SimRank:
         self._computed: Signal[None] | None = None
         self._spawned: deque[Callable[[], None]] = deque()
         self._made_groups = 0
+        self._devices = (world.device.type, self.control_device.type)
         self._prefix = prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
         cluster = world.scenario.cluster
         gpus, size, first = cluster.host.gpus, cluster.world_size, self.host * cluster.host.gpus
-        self._world_group = world.group(f"{prefix}world", range(size))
-        self._intra = world.group(f"{prefix}intra:{self.host}", range(first, first + gpus))
-        self._cross = world.group(f"{prefix}cross:{self.local_rank}", range(self.local_rank, size, gpus))
+        self._world_group = world.group(f"{prefix}world", range(size), founding)
+        self._intra = world.group(f"{prefix}intra:{self.host}", range(first, first + gpus), founding)
+        self._cross = world.group(f"{prefix}cross:{self.local_rank}", range(self.local_rank, size, gpus), founding)
 
     @property
     def rank(self) -> int:
@@ -86,13 +90,17 @@ class SimRank:
     def new_group(self, ranks: Sequence[int]) -> Group:
         """See `Rank.new_group`; simulated groups need no setting up."""
         self._made_groups += 1
-        return Group(f"{self._prefix}group{self._made_groups}", check_group(self._rank, ranks, self.world_size))
+        name = f"{self._prefix}group{self._made_groups}"
+        founding = self._world.founding(self._rank)
+        set_up = founding.enter(self._rank, lambda: new_group_set_up(self._rank, ranks, self.world_size, self._stream))
+        return self._world.group(name, set_up.ranks, founding)
 
     def stream(self, name: str) -> SimRank:
         """See `Rank.stream`."""
-        check_stream(self._rank, name, self._world.streams[self._rank])
-        self._world.streams[self._rank].append(name)
-        return SimRank(self._world, self._rank, name)
+        taken, founding = self._world.streams[self._rank], self._world.founding(self._rank)
+        founding.enter(self._rank, lambda: stream_set_up(self._rank, name, taken))
+        taken.append(name)
+        return SimRank(self._world, self._rank, name, founding)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """See `Rank.spawn`."""
@@ -141,9 +149,10 @@ class SimRank:
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
         """See `Rank.compute`; kernels of one stream run one after the other."""
+        check_label("compute", self._rank, label)
         draft = self._draft("compute", label or kernel.kind, kernel=kernel)
         work: SimWork[T] = SimWork(self._world, draft)
-        before, mine = self._computed, Signal[None]()
+        before, mine, records = self._computed, Signal[None](), torch.is_grad_enabled()
         self._computed = mine
         machine = self._world.machine
 
@@ -152,7 +161,8 @@ class SimRank:
             machine.kernel(self._rank, kernel).then(end)
 
         def end() -> None:
-            self._finish_compute(work, function, arguments)
+            with torch.set_grad_enabled(records):
+                self._finish_compute(work, function, arguments)
             mine.fire()
 
         _after(before, begin)
@@ -244,7 +254,9 @@ class SimRank:
         return self._pair(self._asked("recv", group, label), tensor, src, tensor)
 
     def _asked(self, op: str, group: Group | None, label: str) -> Asked:
-        return Asked(op, self._rank, group or self.world, label)
+        asked = check_asked(op, self._rank, group, self.world, label, self._world.knows)
+        self._world.check_founded(asked.group)
+        return asked
 
     def _reduction(self, asked: Asked, output: Tensor, input: Tensor, reduce: object) -> Work[Tensor]:
         op, group, label = asked.op, asked.group, asked.label
@@ -263,10 +275,9 @@ class SimRank:
             return self._not_a_member(asked)
         index = self._world.next_call(asked.group.name, self._rank)
         try:
-            call = self._checked(check)
+            call = checked(asked, check, self._devices)
         except calls.MISTAKES as mistake:
-            refused = asked.refused(mistake)
-            self._world.meeting(asked.group, index).enter(asked.group.index(self._rank), refused, NO_PAYLOAD)
+            self._refuse(asked.refused(mistake), index)
             raise
         draft = self._draft(call.op, call.label or call.op, call=call, index=index)
         return self._issue(draft, call, payload(call), index, result)
@@ -275,17 +286,22 @@ class SimRank:
         """A send or recv: the two meet in a group of their own, source first."""
         if not asked.is_member:
             return self._not_a_member(asked)
-        op, group, label = asked.op, asked.group, asked.label
-        call = self._checked(lambda: calls.rooted_call(op, self._rank, tensor, peer, group, label))
-        source, target = (self._rank, peer) if op == "send" else (peer, self._rank)
-        pair = Group(f"{group.name}/{source}->{target}", (source, target))
-        index = self._world.next_call(pair.name, self._rank)
+        op, group, label, pair = asked.op, asked.group, asked.label, asked.pair_with(peer)
+        index = -1 if pair is None else self._world.next_call(pair.name, self._rank)
+        try:
+            call = checked(asked, lambda: calls.rooted_call(op, self._rank, tensor, peer, group, label), self._devices)
+        except calls.MISTAKES as mistake:
+            if pair is not None:
+                self._refuse(calls.in_pair(asked.refused(mistake), pair), index)
+            raise
+        assert pair is not None, "what passed the checks has a peer"
         draft = self._draft(op, label or op, call=call)
         payload = take([tensor], []) if op == "send" else take([], [tensor])
         return self._issue(draft, calls.in_pair(call, pair), payload, index, result)
 
-    def _checked(self, check: Callable[[], Call]) -> Call:
-        return calls.on_device(check(), (self.device.type, self.control_device.type))
+    def _refuse(self, call: Call, index: int) -> None:
+        """The others hear of it where they meet."""
+        self._world.meeting(call.group, index).enter(call.group.index(self._rank), call, NO_PAYLOAD)
 
     def _issue(self, draft: Draft, call: Call, payload: Payload, index: int, result: T) -> Work[T]:
         world, group = self._world, call.group
@@ -338,7 +354,7 @@ class SimRank:
         return draft
 
     def _not_a_member(self, asked: Asked) -> Work[Any]:
-        warnings.warn(calls.not_a_member(asked), stacklevel=4)
+        warnings.warn(asked.not_a_member(), stacklevel=4)
         draft = self._draft(asked.op, asked.op, recorded=False)
         work: SimWork[Any] = SimWork(self._world, draft)
         work.finish(None)

@@ -21,17 +21,18 @@ from sim.transport import lane_width, transport
 from sim.world import World, raised
 
 
-def simulate(scenario: Scenario, program: Program) -> Recording:
+def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
     """Play the program on every rank of the scenario's cluster.
 
-    The same scenario gives the same spans, metrics and links, to the byte.
+    The same scenario and draw give the same spans, metrics and links, to the byte. In draw 0 all that varies from run
+    to run takes its median; each other draw varies it in its own way.
 
     Raises:
         ProgramError: a rank raised, a Work was never awaited, or calls did not fit together.
         DeadlockError: no rank could go on.
     """
     started, begin = datetime.now(UTC), time.perf_counter()
-    machine = Machine(scenario.cluster)
+    machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None)
     world = World(scenario, machine, transport(scenario, machine), lane_width(scenario))
     with one_thread():
         _play(world, program)
@@ -85,8 +86,11 @@ def _play(world: World, program: Program) -> None:
     finally:
         for coroutine in world.pending:
             coroutine.close()
-    if len(ended) < world.scenario.cluster.world_size:
+    has_ended = len(ended) == world.scenario.cluster.world_size
+    if not has_ended:
         _raise_unseen(world)
+    world.check_foundings(has_ended=has_ended)
+    if not has_ended:
         _raise_disagreement(world)
         raise DeadlockError(_deadlock(world))
 

@@ -22,13 +22,27 @@ _NS_PER_S = 1e9
 class Capacity:
     """Something of which only so much can be used at a time: a link's bytes/s, a GPU's share of its time."""
 
-    __slots__ = ("_busy_since_ns", "_busy_until_ns", "active", "busy_ns", "name", "per_ns", "per_s", "used")
+    __slots__ = (
+        "_busy_since_ns",
+        "_busy_until_ns",
+        "active",
+        "burst",
+        "busy_ns",
+        "has_queue",
+        "name",
+        "per_ns",
+        "per_s",
+        "used",
+    )
 
-    def __init__(self, name: str, per_s: float) -> None:
+    def __init__(self, name: str, per_s: float, *, has_queue: bool = False, burst: float = 0.0) -> None:
+        """`has_queue`: segments wait in front of it; `burst`: how much of it passes at once after a pause."""
         assert per_s > 0, f"{name}: a capacity is positive"
         self.name = name
         self.per_s = per_s
         self.per_ns = per_s / _NS_PER_S
+        self.has_queue = has_queue
+        self.burst = burst
         self.active: dict[Activity, float] = {}
         self.used = 0.0
         self.busy_ns = 0.0

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Protocol
 
 from scenarios.rank import Kernel
 from sim.cluster import Path
@@ -27,10 +29,18 @@ from sim.collectives.schedule import (
 from sim.machine import Machine
 from sim.meeting import Meeting
 from sim.process import Signal
+from sim.tcp import Hosts, TcpConnection
 
 
-class Connection:
+class Connection(Protocol):
     """One direction between two ranks: what is put in first arrives first."""
+
+    def put(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        """Queue a message; `sent` is called when the sender is rid of it, `arrived` when the receiver has it."""
+
+
+class Flow:
+    """A connection that gets its fair share of each link and costs the hosts nothing."""
 
     __slots__ = ("_busy", "_machine", "_path", "_queue")
 
@@ -79,13 +89,15 @@ class GlooFlows:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        tcp = machine.fabric.cluster.tcp
+        self.hosts = None if tcp is None else Hosts(machine, tcp)
         self._connections: dict[tuple[str, int, int], Connection] = {}
         self._slots: dict[Meeting, Slots] = {}
 
     def __call__(self, meeting: Meeting, member: int) -> None:
         """A member has entered: it plays its script, and is through at its end."""
         slots = self._slots.setdefault(meeting, {})
-        _Player(self, self._machine, meeting, member, slots).go_on()
+        _Player(self, self._machine, meeting, member, slots).begin()
 
     def close(self, meeting: Meeting) -> None:
         """Forget a meeting's messages when all members are through."""
@@ -96,32 +108,60 @@ class GlooFlows:
         """From one member to another."""
         key = (meeting.group.name, source, target)
         if key not in self._connections:
-            ranks = meeting.group.ranks
-            path = self._machine.fabric.path(ranks[source], ranks[target])
-            self._connections[key] = Connection(self._machine, path)
+            ends = meeting.group.ranks[source], meeting.group.ranks[target]
+            self._connections[key] = (
+                Flow(self._machine, self._machine.fabric.path(*ends))
+                if self.hosts is None
+                else TcpConnection(self.hosts, meeting.group.name, *ends)
+            )
         return self._connections[key]
 
 
 class _Player:
     """One member on its way through its script."""
 
-    __slots__ = ("_instructions", "_machine", "_meeting", "_member", "_slots", "_wire")
+    __slots__ = ("_hosts", "_instructions", "_machine", "_meeting", "_member", "_rank", "_slots", "_wire")
 
     def __init__(self, wire: GlooFlows, machine: Machine, meeting: Meeting, member: int, slots: Slots) -> None:
         self._wire = wire
+        self._hosts = wire.hosts
         self._machine = machine
+        self._rank = meeting.group.ranks[member]
         self._meeting = meeting
         self._member = member
         self._slots = slots
         self._instructions: Iterator[Instruction] = iter(gloo.script(meeting.calls[member]))
 
-    def go_on(self) -> None:
+    def begin(self) -> None:
+        """The program has issued it: one of the library's threads takes over, for which it must wake up."""
+        hosts = self._hosts
+        if hosts is None:
+            self._go_on()
+        elif self._meeting.calls[self._member].op in ("send", "recv"):  # the program's own thread posts these
+            hosts.cores(self._rank).run(hosts.tcp.issue_ns, self._go_on)
+        else:
+            hosts.cores(self._rank).run(hosts.tcp.issue_ns, lambda: hosts.wake(self._rank, self._go_on))
+
+    def _go_on(self) -> None:
         """Until something has to be waited for, or the end."""
         for instruction in self._instructions:
             signal = self._do(instruction)
             if signal is not None and not signal.done:
-                signal.then(self.go_on)
+                signal.then(self._go_on if self._hosts is None else partial(self._resume, instruction))
                 return
+        if self._hosts is None or self._meeting.calls[self._member].op in ("send", "recv"):
+            self._end()
+        else:
+            self._hosts.wake(self._rank, self._end)  # the program's own thread
+
+    def _resume(self, instruction: Instruction) -> None:
+        assert self._hosts is not None, "flows take no time on hosts"
+        if isinstance(instruction, WaitSend | WaitRecv):
+            self._hosts.wake(self._rank, self._go_on)
+        else:
+            self._go_on()
+
+    def _end(self) -> None:
         self._meeting.finish(self._member)
         self._wire.close(self._meeting)
 
@@ -130,8 +170,10 @@ class _Player:
         match instruction:
             case Send():
                 self._post_send(instruction)
+                return self._posted()
             case Recv():
                 self._post_recv(instruction)
+                return self._posted()
             case WaitSend():
                 return self._slot(self._member, instruction.peer, instruction.tag).sent
             case WaitRecv():
@@ -140,7 +182,14 @@ class _Player:
                 return self._local(local_kernel(instruction.size_bytes, 0))
             case Copy():
                 return self._local(local_kernel(0, instruction.size_bytes))
-        return None
+
+    def _posted(self) -> Signal[None] | None:
+        """What it takes a thread to post."""
+        if self._hosts is None:
+            return None
+        signal: Signal[None] = Signal()
+        self._hosts.cores(self._rank).run(self._hosts.tcp.post_ns, signal.fire)
+        return signal
 
     def _slot(self, source: int, target: int, tag: int) -> Slot:
         key = (source, target, tag)
@@ -174,7 +223,7 @@ class _Player:
         """gloo adds and copies on the host: what that takes is known where the host is the device."""
         if self._machine.fabric.cluster.host.gpu.kind != "cpu":
             return None
-        return self._machine.kernel(self._meeting.group.ranks[self._member], kernel)
+        return self._machine.kernel(self._rank, kernel)
 
 
 def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from scenarios.calls import Call
-from scenarios.errors import CollectiveError, ProgramError
+from scenarios.errors import ProgramError
 from scenarios.rank import Group, Kernel
 from scenarios.scenario import Scenario
 from scenarios.trace import Metric, Span
+from sim.founding import Founding
 from sim.machine import Machine
 from sim.meeting import Meeting, Transport
+from sim.reduction import in_group_order, in_rings
 
 if TYPE_CHECKING:
     from sim.work import SimWork
@@ -130,17 +132,50 @@ class World:
         # Coroutines that were spawned and have not begun: closed when the run ends early.
         self.pending: dict[Coroutine[Any, Any, Any], None] = {}
         self._lane_width = lane_width
+        self._reduce = in_rings if scenario.library == "gloo" else in_group_order
         self._groups: dict[str, Group] = {}
+        self._foundings: list[Founding] = []
+        self._founded = [0] * size  # how often each rank has set up a group or a stream
+        self._founding_of: dict[str, Founding] = {}
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._meetings: dict[tuple[str, int], Meeting] = {}
         self._calls: dict[tuple[str, int], int] = {}
 
-    def group(self, name: str, ranks: range) -> Group:
-        """One object for all its members: a tuple of ranks for each rank would be ranks squared."""
+    def group(self, name: str, ranks: Sequence[int], founding: Founding | None = None) -> Group:
+        """One object for all its members: a tuple of ranks for each rank would be ranks squared.
+
+        Where ranks differ, its founding says so before anybody can use it; the first stays.
+        """
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = Group(name, tuple(ranks))
+            if founding is not None:
+                self._founding_of[name] = founding
         return group
+
+    def knows(self, group: Group) -> bool:
+        """Whether the group was made in this run."""
+        known = self._groups.get(group.name)
+        return known is group or known == group
+
+    def founding(self, rank: int) -> Founding:
+        """Where this rank meets the others to set up its next group or stream."""
+        index = self._founded[rank]
+        self._founded[rank] += 1
+        if index == len(self._foundings):
+            self._foundings.append(Founding(len(self._founded)))
+        return self._foundings[index]
+
+    def check_founded(self, group: Group) -> None:
+        """Nothing, unless the ranks have set up the group, or its stream, differently: then CollectiveError."""
+        founding = self._founding_of.get(group.name)
+        if founding is not None:
+            founding.check()
+
+    def check_foundings(self, *, has_ended: bool) -> None:
+        """At the end: nothing, unless the ranks have set up any group or stream differently: then CollectiveError."""
+        for founding in self._foundings:
+            founding.check_at_end(has_ended=has_ended)
 
     def start(self, rank: int, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine of a rank; what it raises ends the run, and names the rank."""
@@ -157,13 +192,8 @@ class World:
         key = (group.name, index)
         meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = self._meetings[key] = Meeting(group, index)
+            meeting = self._meetings[key] = Meeting(group, index, self._reduce)
             meeting.everyone.then(partial(self._meetings.__delitem__, key))
-        if meeting.group != group:
-            raise CollectiveError(
-                f"group {group.name}: one rank made it of ranks {list(meeting.group.ranks)},"
-                f" another of {list(group.ranks)}"
-            )
         return meeting
 
     def lane(self, group: str, rank: int) -> Lane:

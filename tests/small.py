@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
 from scenarios.rank import Rank
 from scenarios.scenario import Scenario
 from scenarios.trace import MemoryRow, PlanRow
@@ -20,6 +20,27 @@ GPU = Gpu(
     flops_per_s={"float32": 1e13},
 )
 
+# A core that stands for a GPU, and what TCP costs it: of the order measured on a virtual machine.
+CORE = Gpu(
+    name="core",
+    kind="cpu",
+    memory_bytes=1 << 30,
+    memory_bytes_per_s=1e10,
+    flops_per_s={"float32": 5e10},
+)
+TCP = Tcp(
+    queue_bytes=128 << 10,
+    send_buffer_bytes=1 << 20,
+    acknowledged_share=0.023,
+    send_bytes_per_s=1.5e9,
+    receive_bytes_per_s=1e9,
+    message_ns=6000,
+    post_ns=6000,
+    issue_ns=15_000,
+    wake_ns=30_000,
+    wake_spread=(0.5, 0.75, 1.0, 3.0, 5.0),
+)
+
 
 def cluster(hosts: int = 2, gpus: int = 2, **changes: Any) -> Cluster:
     """100 GB/s and 1 us inside a host, a NIC of 1.25 GB/s and 2 us for each GPU, an ideal switch."""
@@ -28,7 +49,7 @@ def cluster(hosts: int = 2, gpus: int = 2, **changes: Any) -> Cluster:
         gpu=changes.pop("gpu", GPU),
         inside=changes.pop("inside", Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000))),
         nics=changes.pop("nics", Nics(per="gpu", count=gpus, link=Link(bytes_per_s=1.25e9, latency_ns=2000))),
-        cores=4,
+        cores=changes.pop("cores", 4),
         memory_bytes=1 << 34,
     )
     network = changes.pop("network", Network(kind="non_blocking"))

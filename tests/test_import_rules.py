@@ -24,7 +24,7 @@ WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
 # The only places that cross: hallways, and the one door to SimPy.
 CROSSINGS = {
     "sim/__main__.py": {"reports"},
-    "real/__main__.py": {"reports"},
+    "real/__main__.py": {"reports", "sim.run"},
     "sim/process.py": {"simpy"},
 }
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios.errors import ProgramError
-from scenarios.rank import Rank
+from scenarios.rank import Group, Kernel, Rank
 from tests.contract.worlds import results
 
 Issue = Callable[[Rank], Awaitable[Any]]
@@ -167,6 +167,30 @@ OTHERS: dict[str, tuple[str, Issue, str, str]] = {
         "CollectiveError",
         "rank 7 is not in group world of [0, 1]",
     ),
+    "tensor as root": (
+        "broadcast",
+        lambda rank: rank.broadcast(torch.ones(2), torch.tensor(0)),  # type: ignore[arg-type]
+        "TypeError",
+        "src must be an int, got Tensor",
+    ),
+    "bool as root": (
+        "broadcast",
+        lambda rank: rank.broadcast(torch.ones(2), False),
+        "TypeError",
+        "src must be an int, got bool",
+    ),
+    "no label": (
+        "barrier",
+        lambda rank: rank.barrier(label=None),  # type: ignore[arg-type]
+        "TypeError",
+        "label must be a str, got NoneType",
+    ),
+    "no reduction": (
+        "all_reduce",
+        lambda rank: rank.all_reduce(torch.ones(2), None),  # type: ignore[arg-type]
+        "CollectiveError",
+        "op None is not one of sum, avg, product, min, max",
+    ),
     "size": (
         "reduce_scatter_tensor",
         lambda rank: rank.reduce_scatter_tensor(torch.ones(2), torch.ones(3)),
@@ -292,3 +316,44 @@ async def together(rank: Rank, name: str) -> tuple[str, str, float]:
 def test_calls_that_do_not_fit_are_the_same_sentence_on_all_and_the_group_goes_on(world: str, name: str) -> None:
     sentence = f"group world: {TOGETHER[name][1]}"
     assert results(world, 1, 2, together, name) == [("CollectiveError", sentence, 2.0)] * 2
+
+
+OTHERS_GROUP = Group("elsewhere", (0, 1))
+# What only the rank that is wrong can hear of: there is no group in whose order the call would stand.
+ALONE: dict[str, tuple[Issue, str, str]] = {
+    "another run's group": (
+        lambda rank: rank.all_reduce(torch.ones(1), group=OTHERS_GROUP),
+        "CollectiveError",
+        "all_reduce: group elsewhere of [0, 1] is not of this run; make it with new_group",
+    ),
+    "another run's members": (
+        lambda rank: rank.send(torch.ones(1), 1 - rank.rank, Group("world", (0, 1, 2))),
+        "CollectiveError",
+        "send: group world of [0, 1, 2] is not of this run; make it with new_group",
+    ),
+    "list": (
+        lambda rank: rank.barrier([0, 1]),  # type: ignore[arg-type]
+        "TypeError",
+        "barrier: group must be a Group, got list",
+    ),
+    "nought": (
+        lambda rank: rank.all_gather_into_tensor(torch.ones(2), torch.ones(1), 0),  # type: ignore[arg-type]
+        "TypeError",
+        "all_gather_into_tensor: group must be a Group, got int",
+    ),
+    "kernel's label": (
+        lambda rank: rank.compute(Kernel(kind="gemm"), int, label=None),  # type: ignore[arg-type]
+        "TypeError",
+        "compute: label must be a str, got NoneType",
+    ),
+}
+
+
+async def alone(rank: Rank, name: str) -> tuple[str, str, float]:
+    return await said_by(rank, ALONE[name][0])
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_no_other_rank_can_hear_of_is_said_where_it_is_wrong(world: str, name: str) -> None:
+    _, kind, text = ALONE[name]
+    assert results(world, 1, 2, alone, name) == [(kind, f"rank {rank}: {text}", 2.0) for rank in range(2)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
 from real.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
@@ -31,6 +32,7 @@ class Training:
     kind: str = "layers"
     dtype: torch.dtype = torch.float32
     accumulated: int = 0  # backward passes of a step that are not reduced
+    halved: bool = False  # torch's own wrapper, which sends buckets in float16
 
 
 @dataclass
@@ -145,7 +147,8 @@ class Trainer:
 
     def _hook(self, state: Any, bucket):  # type: ignore[no-untyped-def]  # DDP wants no other annotation
         self.seen.append((bucket, bucket.buffer().clone()))
-        return HOOKS[self.training.hook](state, bucket)
+        hook = HOOKS[self.training.hook]
+        return (fp16_compress_wrapper(hook) if self.training.halved else hook)(state, bucket)
 
     def _load(self, stored: bytes) -> None:
         weights, self.momenta, self.state = pickle.loads(stored)
@@ -188,7 +191,12 @@ async def train_two(rank: Rank, first: Training, second: Training, end: int) -> 
 
 async def mistake(rank: Rank, training: Training, end: int, stored: tuple[bytes, ...] = ()) -> str:
     """The error that a backward pass raises."""
-    trainer = Trainer(training, stored[rank.rank] if stored else b"")
+    return await mistake_of(rank, (training,) * rank.world_size, end, stored)
+
+
+async def mistake_of(rank: Rank, trainings: tuple[Training, ...], end: int, stored: tuple[bytes, ...] = ()) -> str:
+    """The error that a backward pass raises where each rank trains in its own way."""
+    trainer = Trainer(trainings[rank.rank], stored[rank.rank] if stored else b"")
     try:
         for index in range(end):
             trainer.step(index, rank.rank)

@@ -53,6 +53,13 @@ async def _gives_a_tuple(rank: Rank) -> None:
     await rank.all_to_all(tensors, tuple(tensors), label="ids")  # type: ignore[arg-type]
 
 
+async def _makes_a_group(rank: Rank) -> None:
+    """All ranks but one."""
+    if rank.rank == LATE:
+        await rank.compute(KERNEL, time.sleep, 1000.0, label="sleep")
+    rank.new_group([1, 0])
+
+
 async def _exits(rank: Rank) -> None:
     os._exit(3)
 
@@ -79,6 +86,10 @@ def is_stopped(scenario: Scenario) -> Program:
 
 def gives_a_tuple(scenario: Scenario) -> Program:
     return Script(_trains, (_gives_a_tuple,))
+
+
+def makes_a_group(scenario: Scenario) -> Program:
+    return Script(_makes_a_group)
 
 
 def exits(scenario: Scenario) -> Program:

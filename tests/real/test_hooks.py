@@ -134,6 +134,22 @@ def test_with_full_rank_a_hook_changes_nothing_but_rounding(kind: str, ddp: dict
     torch.testing.assert_close(found.parameters, expected.parameters, rtol=1e-4, atol=1e-5)
 
 
+def test_torchs_wrapper_sends_in_half_precision() -> None:
+    plain, halved = Training(), Training("layerwise", WHOLE, halved=True)
+    (expected, _), (found, _) = trained(plain, 0, 6)[0], trained(halved, 0, 6)[0]
+    assert not torch.equal(found.parameters, expected.parameters)
+    torch.testing.assert_close(found.parameters, expected.parameters, rtol=0, atol=2e-3)
+
+
+def test_a_state_that_remembers_buckets_is_its_hooks_own() -> None:
+    stored = tuple(kept for _, kept in trained(Training("layerwise", OPTIONS), 0, 4, 3))
+    sentence = (
+        "ValueError: the PowerSGD state remembers buckets of powerSGD_hook, expected a new state for"
+        " batched_powerSGD_hook"
+    )
+    assert results("real", 1, 2, hook_scripts.mistake, Training("batched", OPTIONS), 2, stored) == [sentence] * 2
+
+
 def test_two_models_in_one_process_do_not_disturb_each_other() -> None:
     first, second = Training("batched", OPTIONS), Training("layerwise", OPTIONS, kind="choosing", ddp={})
     second = dataclasses.replace(second, ddp={"find_unused_parameters": True})

@@ -99,6 +99,13 @@ def test_a_rank_whose_call_is_refused_says_so_in_one_sentence(tmp_path: Path) ->
     assert "TypeError" in (given.out / "rank-1.log").read_text()
 
 
+def test_a_rank_that_does_not_make_a_group_is_named_with_where_it_stands(tmp_path: Path) -> None:
+    assert ended(job(tmp_path / "run", "makes_a_group", timeout_s=12.0)) == (
+        "rank 1 did not reach new_group [1, 0] on stream main (call 0 of group set-ups) within 12 s;"
+        " it stands in compute 'sleep' on stream main"
+    )
+
+
 @pytest.mark.parametrize("check", ["first", "always"])
 def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path, check: Check) -> None:
     """While the others wait for its data, or for what it is about to call."""

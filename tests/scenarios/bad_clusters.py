@@ -32,19 +32,19 @@ FILES: Cases = {
     ),
     "unknown key": (
         edited(A2A_INLINE, 'latency = "1 us"}\n[exch', 'latncy = "5 us"}\n[exch'),
-        ["bad.toml: cluster.nic.latncy = '5 us': unknown key; expected one of per, count, rate, latency"],
+        ["bad.toml: cluster.nic.latncy = '5 us': unknown key; expected one of per, count, rate, latency, burst"],
     ),
     "unknown section": (
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
         [
-            "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, program,"
-            " run, cluster, model, sharding, buckets, compression, exchange, gradients"
+            "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
+            " program, run, cluster, model, sharding, buckets, compression, exchange, gradients"
         ],
     ),
     "missing key beside a stranger": (
         edited(A2A_INLINE, 'latency = "1 us"}\n[exch', 'colour = "red"}\n[exch'),
         [
-            "bad.toml: cluster.nic.colour = 'red': unknown key; expected one of per, count, rate, latency",
+            "bad.toml: cluster.nic.colour = 'red': unknown key; expected one of per, count, rate, latency, burst",
             "bad.toml: cluster.nic.latency: missing; expected a time such as '3 us'",
         ],
     ),
@@ -93,6 +93,15 @@ FILES: Cases = {
         edited(A2A_INLINE, 'memory_rate = "1 TB/s"', 'memory_rate = "0 TB/s"'),
         ["bad.toml: cluster.gpu.memory_rate = '0 TB/s': expected a rate of at least 1 B/s"],
     ),
+    "tcp in part": (
+        EXCHANGE + "[cluster.tcp]\nqueue = '128 KiB'\nsend_buffer = '1 MiB'\nacknowledgements = 2\nwake = '1 us'\n"
+        "send_rate = '2 GB/s'\npost = '1 us'\nissue = '1 us'\nmessage = '1 us'\nwake_spread = [1, 0.5]\n",
+        [
+            "bad.toml: cluster.tcp.acknowledgements = 2: expected a share from 0 to 1",
+            "bad.toml: cluster.tcp.wake_spread = [1, 0.5]: expected two or more rising numbers of at least 0",
+            "bad.toml: cluster.tcp.receive_rate: missing; expected a rate such as '400 Gbit/s'",
+        ],
+    ),
     "negative latency": (
         EXCHANGE + "[cluster.network]\nlatency = '-1 us'\n",
         ["bad.toml: cluster.network.latency = '-1 us': expected a time of at least 0 ns"],
@@ -121,7 +130,7 @@ FILES: Cases = {
             "bad.toml: cluster.gpu.flops.fp8 = '1 TFLOP/s': unknown key;"
             " expected one of float64, float32, bfloat16, float16",
             "bad.toml: cluster.gpu.efficiency.gem = 0.5: unknown key; expected one of gemm, embedding_lookup,"
-            " embedding_update, bucketize, permute, elementwise, qr, optimizer, default",
+            " embedding_update, bucketize, permute, elementwise, reduction, qr, optimizer, default",
         ],
     ),
     "inline cluster without anything": (
@@ -190,7 +199,7 @@ FILES: Cases = {
     "profile with a workload": (
         edited(EXCHANGE, "cpu_local", "odd_profile.toml"),
         [
-            "odd_profile.toml: program = 'dlrm': unknown key; expected one of description, cluster",
+            "odd_profile.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured",
             "odd_profile.toml: cluster.profile = 'dgx_h100': expected no profile within a profile",
             "odd_profile.toml: cluster.cores = 0: expected a whole number of at least 1",
         ],

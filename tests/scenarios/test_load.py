@@ -20,7 +20,7 @@ from scenarios.build import build
 from scenarios.checks import check
 from scenarios.document import Document
 from scenarios.errors import ScenarioError
-from scenarios.hardware import Inside, Link, Network, Nics
+from scenarios.hardware import Inside, Link, Network, Nics, Tcp
 from scenarios.load import OVERRIDES, load, load_profile
 from scenarios.mistakes import Mistakes
 from scenarios.resnet import resnet50_shapes
@@ -75,6 +75,7 @@ def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
     hosts = 5
     gpus_per_host = 2
     cores = 16
+    hosts_share_cores = true
     host_memory = "64 GiB"
     payload_share = 0.9
     [cluster.gpu]
@@ -83,6 +84,7 @@ def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
     memory = "16 GB"
     memory_rate = "900 GB/s"
     launch = "5 us"
+    launches = {gemm = "9 us", qr = "0 ns"}
     flops = {float32 = "15.7 TFLOP/s", float16 = "125 TFLOP/s"}
     efficiency = {gemm = 0.5, default = 1}
     [cluster.inside]
@@ -95,6 +97,18 @@ def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
     count = 2
     rate = "100 Gbit/s"
     latency = "1.5 us"
+    burst = "16 KiB"
+    [cluster.tcp]
+    queue = "128 KiB"
+    send_buffer = "1 MiB"
+    acknowledgements = 0.02
+    send_rate = "2 GB/s"
+    receive_rate = "1.5 GB/s"
+    message = "5 us"
+    post = "6 us"
+    issue = "15 us"
+    wake = "30 us"
+    wake_spread = [0.5, 1, 4]
     [cluster.network]
     kind = "leaf_spine"
     latency = "300 ns"
@@ -109,10 +123,25 @@ def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
     gpu = cluster.host.gpu
     assert (gpu.name, gpu.kind, gpu.memory_bytes, gpu.memory_bytes_per_s) == ("G", "cuda", 16 * 10**9, 900e9)
     assert (gpu.launch_ns, gpu.flops_per_s) == (5000, {"float32": 15.7e12, "float16": 125e12})
-    assert gpu.efficiency == {"gemm": 0.5, "default": 1.0}
+    assert (gpu.efficiency, gpu.launches_ns) == ({"gemm": 0.5, "default": 1.0}, {"gemm": 9000, "qr": 0})
     link = Link(bytes_per_s=12e9, latency_ns=2000)
     assert cluster.host.inside == Inside(kind="pcie", link=link, bridge_bytes_per_s=24e9)
-    assert cluster.host.nics == Nics(per="host", count=2, link=Link(bytes_per_s=12.5e9, latency_ns=1500))
+    assert cluster.host.nics == Nics(
+        per="host", count=2, link=Link(bytes_per_s=12.5e9, latency_ns=1500, burst_bytes=16 * 2**10)
+    )
+    assert cluster.hosts_share_cores
+    assert cluster.tcp == Tcp(
+        queue_bytes=2**17,
+        send_buffer_bytes=2**20,
+        acknowledged_share=0.02,
+        send_bytes_per_s=2e9,
+        receive_bytes_per_s=1.5e9,
+        message_ns=5000,
+        post_ns=6000,
+        issue_ns=15_000,
+        wake_ns=30_000,
+        wake_spread=(0.5, 1.0, 4.0),
+    )
     assert cluster.network == Network(kind="leaf_spine", latency_ns=300, hosts_per_leaf=2, oversubscription=1.5)
 
 

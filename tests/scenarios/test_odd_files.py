@@ -14,7 +14,8 @@ from scenarios.load import load, load_profile
 from tests.scenarios.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
 
 TOP_KEYS = (
-    "name, description, include, program, run, cluster, model, sharding, buckets, compression, exchange, gradients"
+    "name, description, include, measured, program, run, cluster, model, sharding, buckets, compression, exchange,"
+    " gradients"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"
 FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
@@ -141,7 +142,7 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
             'profile = "p.toml"',
             'program = "dlrm"\n[cluster]\nprofile = "dgx_h100"\n',
             [
-                "p.toml: program = 'dlrm': unknown key; expected one of description, cluster",
+                "p.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured",
                 "p.toml: cluster.profile = 'dgx_h100': expected no profile within a profile",
             ],
         ),

@@ -323,7 +323,7 @@ def test_ranks_that_make_different_groups_are_told() -> None:
 
     with pytest.raises(CollectiveError) as caught:
         play(program, on=cluster(1, 2))
-    assert str(caught.value) == "group group1: one rank made it of ranks [0, 1], another of [1, 0]"
+    assert str(caught.value) == "rank 0 calls new_group [0, 1], but rank 1 calls new_group [1, 0]"
 
 
 @pytest.mark.parametrize("flops", [-1.0, float("nan"), float("inf")])

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+# What was seen beside the recordings, for the end of the session.
+NOTES = pytest.StashKey[list[str]]()
+
 
 @dataclass
 class Tally:
@@ -42,6 +45,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("recorded cases replayed")
     for file in sorted(tallies):
         terminalreporter.write_line(tallies[file].sentence(file))
+    for note in terminalreporter.config.stash.get(NOTES, []):
+        terminalreporter.write_line(note)
 
 
 def _replays(reporter: pytest.TerminalReporter) -> Iterator[tuple[pytest.TestReport, tuple[str, str, str]]]:

@@ -1,12 +1,11 @@
-"""Finds recorded files, tells their format by what is inside, and makes a replay of each case and way to play it.
+"""Tells the format of recorded files by what is inside, and makes a replay of each case and way to play it.
 
-What the cases of a format mean is left to `formats`.
+Finding them is left to `finding`, what the cases of a format mean to `formats`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.vectors.fields import Fields, Kind, VectorError
+from tests.vectors.finding import beside, files_below, is_like_a_recording
 from tests.vectors.plays import Batch
 
 Case = dict[str, Any]
@@ -29,8 +29,15 @@ class File:
 
     name: str
     head: dict[str, Any]
+    kinds: Mapping[str, Kind]
     arrays: dict[str, NDArray[Any]]
     batches: dict[tuple[str, int, int], Batch] = field(default_factory=dict)
+
+    def said(self, key: str) -> Any:
+        """What stands beside the cases under a key; a VectorError if nothing does, or something of another kind."""
+        found = {key: self.head[key]} if key in self.head else {}
+        Fields({key: self.kinds[key]}).check(found, self.name)
+        return self.head[key]
 
     def batch(self, world: str, hosts: int, gpus_per_host: int) -> Batch:
         """Where the file's cases for these ranks are played."""
@@ -69,27 +76,25 @@ class Replay:
         return "-".join(filter(None, (self.file, self.case, self.way)))
 
 
-def replays_of(directory: Path, formats: list[Format]) -> list[Replay]:
-    """The replays of every *.json in a directory and below; of what cannot be read, one that fails."""
+def replays_of(directory: Path, formats: list[Format], notes: list[str] | None = None) -> list[Replay]:
+    """The replays of every *.json in a directory and below; of what cannot be read, one that fails.
+
+    What makes no replay and is no mistake is told in `notes`.
+    """
     made: list[Replay] = []
+    notes = [] if notes is None else notes
     for path in sorted(files_below(directory)):
         name = path.relative_to(directory).as_posix()
         if path.suffix.lower() == ".json":
-            made += _or_failing(name, "", partial(_file_replays, path, name, formats))
-        elif path.suffix == ".npz" and not path.with_suffix(".json").exists():
-            made.append(failing(name, "", f"{name}: arrays, expected {path.with_suffix('.json').name} beside them"))
+            made += _or_failing(name, "", partial(_file_replays, path, name, formats, notes))
+        elif path.suffix.lower() == ".npz":
+            if beside(path, ".json") is None:
+                made.append(failing(name, "", f"{name}: arrays, expected {path.stem}.json beside them"))
+        elif is_like_a_recording(path):
+            made.append(failing(name, "", f"{name}: expected *.json, and *.npz for its arrays"))
+        else:
+            notes.append(f"{name}: left alone, as it is no recording")
     return made
-
-
-def files_below(directory: Path) -> Iterator[Path]:
-    """Every file in a directory and below; directories that are links are entered too, each directory once."""
-    entered: set[str] = set()
-    for folder, folders, names in os.walk(directory, followlinks=True):
-        if os.path.realpath(folder) in entered:
-            folders.clear()
-            continue
-        entered.add(os.path.realpath(folder))
-        yield from (Path(folder, name) for name in names)
 
 
 def failing(file: str, case: str, sentence: str) -> Replay:
@@ -111,13 +116,23 @@ def _or_failing(file: str, case: str, make: Callable[[], list[Replay]]) -> list[
         return [failing(file, case, f"{file}: {case or 'the file'}: {type(error).__name__}: {error}")]
 
 
-def _file_replays(path: Path, name: str, formats: list[Format]) -> list[Replay]:
+def _file_replays(path: Path, name: str, formats: list[Format], notes: list[str]) -> list[Replay]:
     content = _parsed(path, name)
     form = _format_of(content, name, formats)
-    file = File(name, {key: value for key, value in content.items() if key != form.cases}, _arrays(path, name, form))
+    head = {key: value for key, value in content.items() if key != form.cases}
+    file = File(name, head, form.head, _arrays(path, name, form))
     made = _or_failing(name, "", partial(_head_replays, file, form))
-    for case_id, case in named_cases(content[form.cases]):
+    seen: set[str] = set()
+    for index, (case_id, case) in enumerate(named_cases(content[form.cases])):
+        if case_id in seen:
+            sentence = f"{name}: {form.cases}[{index}].id = {case_id!r}: a case before has it, expected an own one"
+            made.append(failing(name, f"{case_id} again, #{index}", sentence))
+            continue
+        seen.add(case_id)
         made += _or_failing(name, case_id, partial(_case_replays, file, form, case_id, case))
+    others = {key.split("/")[0] for key in file.arrays} - seen
+    if others:
+        notes.append(f"{name}: its arrays of {', '.join(sorted(others))} belong to none of its cases")
     return made
 
 
@@ -134,7 +149,7 @@ def _case_replays(file: File, form: Format, case_id: str, case: Case) -> list[Re
 
 def _parsed(path: Path, name: str) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_record)
     except ValueError as error:
         raise VectorError(f"{name}: no JSON: {error}") from error
     if not isinstance(content, dict):
@@ -142,14 +157,30 @@ def _parsed(path: Path, name: str) -> dict[str, Any]:
     return content
 
 
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A record; Python's own would keep the last of two values of one key, and say nothing."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one record")
+    return record
+
+
 def _format_of(content: dict[str, Any], name: str, formats: list[Format]) -> Format:
     found = [form for form in formats if form.signature and form.signature <= _fields_of(content.get(form.cases))]
     if len(found) == 1:
         return found[0]
-    known = ", ".join(form.name for form in formats)
-    keys = ", ".join(content) or "nothing"
-    several = f" that fits {' and '.join(form.name for form in found)}" if found else ""
-    raise VectorError(f"{name}: a file of {keys}{several}: expected one of the formats {known}")
+    empty = [key for key in sorted({form.cases for form in formats}) if content.get(key) in ([], {})]
+    if empty:
+        raise VectorError(f"{name}.{empty[0]} is empty: expected one case or more")
+    if found:
+        raise VectorError(f"{name}: its cases fit {' and '.join(form.name for form in found)}, expected one format")
+    fields = sorted({key for form in formats for key in _fields_of(content.get(form.cases))})
+    known = ", ".join(f"{form.name} ({form.cases} with {', '.join(sorted(form.signature))})" for form in formats)
+    raise VectorError(
+        f"{name}: a file of {', '.join(content) or 'nothing'}, cases of {', '.join(fields) or 'nothing'}:"
+        f" expected one of the formats {known}"
+    )
 
 
 def _fields_of(cases: object) -> set[str]:
@@ -166,18 +197,20 @@ def named_cases(cases: Any) -> Iterator[tuple[str, Any]]:
         return
     for index, case in enumerate(cases):
         named = case.get("id") if isinstance(case, dict) else None
-        yield named if isinstance(named, str) else f"#{index}", case
+        yield named if isinstance(named, str) and named else f"#{index}", case
 
 
 def _arrays(path: Path, name: str, form: Format) -> dict[str, NDArray[Any]]:
-    beside = path.with_suffix(".npz")
-    if form.has_arrays != beside.exists():
-        raise VectorError(
-            f"{name}: a file of {form.name}, expected {beside.name} beside it"
-            if form.has_arrays
-            else f"{name}: {beside.name} stands beside it, but {form.name} has no arrays"
-        )
-    if not form.has_arrays:
+    found = beside(path, ".npz")
+    if form.has_arrays and found is None:
+        raise VectorError(f"{name}: a file of {form.name}, expected {path.stem}.npz beside it")
+    if not form.has_arrays and found is not None:
+        raise VectorError(f"{name}: {found.name} stands beside it, but {form.name} has no arrays")
+    if found is None:
         return {}
-    with np.load(beside) as arrays:
-        return {key: arrays[key] for key in arrays}
+    try:
+        with found.open("rb") as file, np.load(file) as arrays:
+            return {key: arrays[key] for key in arrays}
+    except Exception as error:
+        # Of a broken archive numpy raises whatever reading its bytes runs into.
+        raise VectorError(f"{name}: {found.name} cannot be read: {type(error).__name__}: {error}") from error

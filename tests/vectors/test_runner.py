@@ -147,6 +147,8 @@ def field_missing(case: Content) -> str:
 def test_a_field_too_many_or_too_few_fails(tmp_path: Path, file: str, change: Callable[[Content], str]) -> None:
     content, other = one_case(file), one_case(file)
     cases = next(content[name] for name in LISTS if name in content)
+    if "id" in cases[0]:
+        cases[0]["id"] = "changed"
     expected = change(cases[0])
     cases.append(the_case(other))
     write(tmp_path, file, content)
@@ -219,20 +221,92 @@ def test_what_cannot_be_read_fails_in_one_sentence_each(tmp_path: Path) -> None:
     (tmp_path / "bare.json").write_text(json.dumps(one_case("batched_powersgd.json")))
     np.savez(tmp_path / "orphan.npz", zeros=np.zeros(3))
     write(tmp_path, "more.json", one_case("estimator.json"), source="batched_powersgd.json")
-    known = ", ".join(form.name for form in FORMATS)
+    (tmp_path / "twice.json").write_text('{"cases": [{"id": "x", "id": "y", "shards_rle": []}]}')
+    (tmp_path / "torn.json").write_text(json.dumps(one_case("batched_powersgd.json")))
+    (tmp_path / "torn.npz").write_bytes((OWN / "batched_powersgd.npz").read_bytes()[:1000])
+    (tmp_path / "packed.json.gz").write_bytes(b"")
+    known = ", ".join(f"{form.name} ({form.cases} with {', '.join(sorted(form.signature))})" for form in FORMATS)
     found = failures(tmp_path)
     assert found.pop("broken.json").startswith("broken.json: no JSON: Expecting value")
     assert found == {
         "list.json": "list.json: holds a list, expected a record with cases",
-        "other.json": f"other.json: a file of format, cases: expected one of the formats {known}",
-        "empty.json": f"empty.json: a file of about, cases: expected one of the formats {known}",
-        "mixed.json": (
-            f"mixed.json: a file of cases that fits estimator and powersgd: expected one of the formats {known}"
+        "other.json": (
+            f"other.json: a file of format, cases, cases of answer, id: expected one of the formats {known}"
         ),
+        "empty.json": "empty.json.cases is empty: expected one case or more",
+        "mixed.json": "mixed.json: its cases fit estimator and powersgd, expected one format",
         "bare.json": "bare.json: a file of powersgd, expected bare.npz beside it",
         "orphan.npz": "orphan.npz: arrays, expected orphan.json beside them",
         "more.json": "more.json: more.npz stands beside it, but estimator has no arrays",
+        "twice.json": "twice.json: no JSON: the key 'id' stands twice in one record",
+        "torn.json": "torn.json: torn.npz cannot be read: BadZipFile: File is not a zip file",
+        "packed.json.gz": "packed.json.gz: expected *.json, and *.npz for its arrays",
     }
+
+
+def test_what_is_left_alone_is_told(tmp_path: Path) -> None:
+    notes: list[str] = []
+    write(tmp_path, "l.JSON", one_case("layerwise_powersgd.json"), source="layerwise_powersgd.json")
+    (tmp_path / "l.npz").rename(tmp_path / "l.NPZ")
+    (tmp_path / "README.md").write_text("About these files.")
+    assert [replay.case for replay in replays_of(tmp_path, FORMATS, notes)] == ["l017", "l017"]
+    assert notes == [
+        "README.md: left alone, as it is no recording",
+        "l.JSON: its arrays of l004, l011, l019, l021, l027, l029 belong to none of its cases",
+    ]
+
+
+def test_two_cases_of_one_id_are_no_single_case(tmp_path: Path) -> None:
+    content = one_case("estimator.json")
+    content["cases"] *= 3
+    write(tmp_path, "e.json", content)
+    assert failures(tmp_path) == {
+        f"e.json-E002 again, #{index}": (
+            f"e.json: cases[{index}].id = 'E002': a case before has it, expected an own one"
+        )
+        for index in (1, 2)
+    }
+
+
+def test_without_versions_every_case_says_so(tmp_path: Path) -> None:
+    content = one_case("twrw_dist.json")
+    del content["versions"]
+    write(tmp_path, "t.json", content)
+    sentence = "t.json.versions: the field is missing"
+    assert failures(tmp_path) == {"t.json": sentence, "t.json-D000": sentence}
+
+
+def test_an_old_release_is_only_asked_for_where_a_case_has_it(tmp_path: Path) -> None:
+    content = one_case("partitioner.json")
+    del content["versions"]["torchrec_old"]
+    write(tmp_path, "p.json", content)
+    assert failures(tmp_path) == {
+        "p.json-P0000": "p.json: P0000.expected_v0_2_0: expected versions.torchrec_old beside the cases"
+    }
+    del the_case(content)["expected_v0_2_0"]
+    write(tmp_path, "p.json", content)
+    assert failures(tmp_path) == {}
+
+
+def test_what_a_single_rank_sends_to_itself_is_looked_at(tmp_path: Path) -> None:
+    content: Content = json.loads((OWN / "twrw_dist.json").read_text())
+    content["cases"] = [case for case in content["cases"] if case["world_size"] == 1]
+    write(tmp_path, "t.json", content)
+    assert failures(tmp_path) == {}
+    add_one(the_case(content), "send_splits", 0, "values", 0)
+    write(tmp_path, "t.json", content)
+    assert [name.split("-")[0] for name in failures(tmp_path)] == ["t.json"]
+
+
+@pytest.mark.parametrize("array", ["b011/s4/b0/p", "b011/s3/b0/q", "b011/s5/b0/err", "b011/s2/b0/draw0"])
+def test_a_missing_array_fails(tmp_path: Path, array: str) -> None:
+    with np.load(OWN / "batched_powersgd.npz") as stored:
+        arrays = {name: stored[name] for name in stored if name.startswith("b011/") and name != array}
+    (tmp_path / "f.json").write_text(json.dumps(one_case("batched_powersgd.json")))
+    np.savez(tmp_path / "f.npz", **arrays)
+    step, bucket, name = array.split("/")[1:]
+    sentence = f"rank 0, step {step[1:]}, bucket {bucket[1:]}: the array {name} is missing"
+    assert failures(tmp_path) == {"f.json-b011-sim": sentence}
 
 
 def test_an_unknown_word_beside_the_cases_fails_and_takes_no_case_along(tmp_path: Path) -> None:
@@ -254,6 +328,7 @@ def test_an_unknown_probe_fails(tmp_path: Path) -> None:
 def test_a_case_that_breaks_its_ranks_takes_no_other_along(tmp_path: Path, world: str) -> None:
     content: Content = json.loads((OWN / "twrw_output_dist.json").read_text())
     content["cases"] = [copy.deepcopy(content["cases"][0]), content["cases"][0]]
+    content["cases"][0]["id"] = "broken"
     content["cases"][0]["inputs"][0].pop()  # rank 0 raises, and the others wait
     write(tmp_path, "twrw_output_dist.json", content)
     broken, sound = [replay for replay in replays_of(tmp_path, FORMATS) if replay.way == world]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.vectors.catalogue import FORMATS
+from tests.vectors.conftest import NOTES
 from tests.vectors.files import Replay, replays_of
 
 OWN = Path(__file__).parent / "data"
@@ -17,7 +18,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "replay" in metafunc.fixturenames:
         given = metafunc.config.getoption("--vectors")
         directory = OWN if given is None else Path(metafunc.config.invocation_params.dir, given)
-        replays = replays_of(directory, FORMATS)
+        notes = metafunc.config.stash.setdefault(NOTES, [])
+        replays = replays_of(directory, FORMATS, notes)
         metafunc.parametrize("replay", [pytest.param(replay, id=replay.id) for replay in replays])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from scenarios.planner.perf_estimator import EmbeddingPerfEstimator
 from scenarios.planner.shapes import cut
@@ -24,10 +25,23 @@ from tests.vectors.fields import COUNT, FLAG, NUMBER, SIZE, TEXT, Each, Fields, 
 from tests.vectors.files import Case, Check, File, Format
 
 ELEMENT_BYTES = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "int8": 1, "uint8": 1}
-RUN = Is(
-    "[count, [rows, columns], 6 perf numbers, 3 storage numbers]",
-    lambda run: isinstance(run, list) and len(run) == 4 and [len(part) for part in run[1:]] == [2, 6, 3],
-)
+RUN_SIZES = [2, 6, 3]
+
+
+def is_run(run: Any) -> bool:
+    """Whether it counts shards that are alike, and holds numbers only."""
+    return (
+        isinstance(run, list)
+        and len(run) == 1 + len(RUN_SIZES)
+        and type(run[0]) is int
+        and run[0] > 0
+        and all(isinstance(part, list) for part in run[1:])
+        and [len(part) for part in run[1:]] == RUN_SIZES
+        and all(type(number) in (int, float) for part in run[1:] for number in part)
+    )
+
+
+RUN = Is("[count, [rows, columns], 6 perf numbers, 3 storage numbers]", is_run)
 
 CASE = Fields(
     {

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from scenarios.calls import Call
+from scenarios.compression.batched import square_side
 from sim.collectives import gloo
 from sim.collectives.schedule import wire_bytes
 from tests.sim.collectives import calls as make
 from tests.vectors.fields import COUNT, SIZE, TEXT, Each, Fields, Is, Maybe, VectorError
 from tests.vectors.files import Case, Check, File, Format
 
-# How many numbers and names follow an operation's own name.
-STEPS = {"psgd_step": 3, "vanilla_step": 3}
+# Of an operation whose name is followed by elements, rank and hook.
+STEPS = ("psgd_step", "vanilla_step")
+HOOKS = ("batched_powerSGD_hook", "powerSGD_hook")
+
+
+def is_pair(call: Any) -> bool:
+    return isinstance(call, list) and [type(item) for item in call] == [int, int] and min(call) >= 0
+
+
 RECORD = Fields(
     {
         "world": SIZE,
-        "op": Is("[operation, elements, ...]", lambda op: isinstance(op, list) and len(op) > 1),
+        "op": Is(
+            "[operation, elements], or [operation, elements, rank, hook]",
+            lambda op: (
+                isinstance(op, list)
+                and [type(item) for item in op] in ([str, int], [str, int, int, str])
+                and all(item >= 0 for item in op if type(item) is int)
+            ),
+        ),
         "tcp_bytes": Each(Each(COUNT)),
-        "allreduce_calls": Maybe(Each(Each(COUNT))),
+        "allreduce_calls": Maybe(Each(Is("[elements, bytes]", is_pair))),
     },
     {"id": TEXT},
 )
@@ -45,20 +61,39 @@ OPS: dict[str, Callable[[str, int, int, int], list[Call]]] = {
     "all_to_all_v": lambda _op, _count, ranks, size: uneven(ranks, size),
     "barrier": lambda _op, _count, ranks, _size: make.barrier(ranks),
 }
+# Their sizes are their own.
+WITHOUT_COUNT = ("all_to_all_v", "barrier")
 
 
 def calls_of(record: Case, element_bytes: int, where: str) -> list[list[Call]]:
     """The collectives behind one record: most have one, a PowerSGD step has several all_reduces."""
     op, count, *more = record["op"]
     recorded = record["allreduce_calls"]
-    if op in STEPS and recorded is not None and len(more) == STEPS[op] - 1:
+    if op in STEPS and recorded is not None and more and more[1] in HOOKS:
+        check_step(op, count, more[0], more[1], [elements for elements, _ in recorded], where)
         for elements, size in recorded:
-            assert size == elements * element_bytes
+            if size != elements * element_bytes:
+                raise VectorError(f"{where}.allreduce_calls: {elements} elements of {size} bytes")
         return [make.reduction("all_reduce", size, record["world"]) for _, size in recorded]
+    if op in WITHOUT_COUNT and count:
+        raise VectorError(f"{where}.op = {record['op']!r}: expected 0 elements of {op}")
     if op in OPS and recorded is None and not more:
         return [OPS[op](op, count, record["world"], element_bytes)]
-    known = ", ".join((*OPS, *STEPS))
-    raise VectorError(f"{where}.op = {record['op']!r}: expected one of {known}, the latter with allreduce_calls")
+    known = f"{', '.join(OPS)}, or with allreduce_calls and one of the hooks {', '.join(HOOKS)}: {', '.join(STEPS)}"
+    raise VectorError(f"{where}.op = {record['op']!r}: expected one of {known}")
+
+
+def check_step(op: str, count: int, rank: int, hook: str, sent: list[int], where: str) -> None:
+    """What a step of one bucket all-reduces; of the layerwise hook, whose shapes are not recorded, how often."""
+    if op == "vanilla_step":
+        fits, expected = sent == [count], f"[{count}]"
+    elif hook == "batched_powerSGD_hook":
+        side = square_side(count)
+        fits, expected = sent == [side * rank] * 2, f"{[side * rank] * 2}"
+    else:
+        fits, expected = len(sent) == 3, "three calls"
+    if not fits:
+        raise VectorError(f"{where}.allreduce_calls: elements {sent}, expected {expected}")
 
 
 def check(record: Case, calls: list[list[Call]]) -> None:
@@ -69,7 +104,7 @@ def check(record: Case, calls: list[list[Call]]) -> None:
 
 def replays(file: File, where: str, record: Case) -> Iterator[tuple[str, Check]]:
     RECORD.check(record, where)
-    yield "", partial(check, record, calls_of(record, file.head["elem_bytes"], where))
+    yield "", partial(check, record, calls_of(record, file.said("elem_bytes"), where))
 
 
 FORMAT = Format(

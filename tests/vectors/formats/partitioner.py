@@ -135,9 +135,12 @@ def topology_of(case: Case) -> Topology:
 
 def replays(file: File, where: str, case: Case) -> Iterator[tuple[str, Check]]:
     CASE.check(case, where)
-    yield file.head["versions"]["torchrec"], partial(check, case, case["expected"], "1.8.0", 9)
+    versions = file.said("versions")
+    if "expected_v0_2_0" in case and "torchrec_old" not in versions:
+        raise VectorError(f"{where}.expected_v0_2_0: expected versions.torchrec_old beside the cases")
+    yield versions["torchrec"], partial(check, case, case["expected"], "1.8.0", 9)
     if "expected_v0_2_0" in case:
-        yield file.head["versions"]["torchrec_old"], partial(check, case, case["expected_v0_2_0"], "0.2.0", 3)
+        yield versions["torchrec_old"], partial(check, case, case["expected_v0_2_0"], "0.2.0", 3)
 
 
 def check(case: Case, expected: dict[str, Any], release: str, width: int) -> None:
@@ -185,7 +188,8 @@ FORMAT = Format(
         "about": TEXT,
         "encoding": PROSE,
         "versions": Fields(
-            {"torchrec": one_of("1.8.0", "1.9.2"), "torchrec_old": one_of("0.2.0"), "torch": TEXT},
+            {"torchrec": one_of("1.8.0", "1.9.2"), "torch": TEXT},
+            {"torchrec_old": one_of("0.2.0")},
         ),
     },
     replays=replays,

@@ -116,14 +116,18 @@ class Expected:
         found = {(step, bucket): self.array(step, bucket, "in") for step, bucket, _ in self.rows}
         return Inputs(self.case, {key: array for key, array in found.items() if array is not None})
 
-    def close(self, actual: Tensor, expected: Tensor, where: str) -> None:
-        """Of the recorded dtype, and within its tolerance."""
-        assert actual.dtype == expected.dtype, where
-        scale = expected.double().abs().nan_to_num(0).max().item() if expected.numel() else 0.0
-        bound = TOLERANCE[self.case["dtype"]] * scale
+    def close(self, actual: Tensor, recorded: Tensor, where: str, part_of: Tensor | None = None) -> None:
+        """Of the recorded dtype, and within its tolerance of the largest number in it, or in what it is `part_of`."""
+        assert actual.dtype == recorded.dtype, where
+        bound = TOLERANCE[self.case["dtype"]] * max(map(largest, (recorded, recorded if part_of is None else part_of)))
         torch.testing.assert_close(
-            actual.double(), expected.double(), rtol=0, atol=bound, equal_nan=True, msg=lambda text: f"{where}: {text}"
+            actual.double(), recorded.double(), rtol=0, atol=bound, equal_nan=True, msg=lambda text: f"{where}: {text}"
         )
+
+
+def largest(values: Tensor) -> float:
+    """NaN is none."""
+    return values.double().abs().nan_to_num(0).max().item() if values.numel() else 0.0
 
 
 def check(expected: Expected, outcome: Callable[[], Outcome]) -> None:
@@ -158,22 +162,33 @@ def check_rank(expected: Expected, rank: int, played: Played) -> None:
 
 
 def check_bucket(expected: Expected, rank: int, place: tuple[int, int], row: dict[str, Any], reduced: Reduced) -> None:
-    where = f"rank {rank}, step {place[0]}, bucket {place[1]}"
+    case, where = expected.case, f"rank {rank}, step {place[0]}, bucket {place[1]}"
     output = expected.array(*place, "out")
     assert output is not None
     expected.close(reduced.output, output, where)
-    # One integer of the RandomState for each call that draws, whatever the number of draws in it.
-    assert reduced.seeds == (1 if row["n_draws"] else 0), where
+    assert reduced.seeds == (1 if takes_seed(case, place, row) else 0), where
     draws = [expected.array(*place, f"draw{number}") for number in range(row["n_draws"])]
     assert len(reduced.draws) == len(draws), where
-    for ours, theirs in zip(reduced.draws, draws, strict=True):
-        assert theirs is not None
+    for number, (ours, theirs) in enumerate(zip(reduced.draws, draws, strict=True)):
+        if theirs is None:
+            raise VectorError(f"{where}: the array draw{number} is missing")
         assert torch.equal(ours.reshape(-1), theirs.reshape(-1)), where
-    for name in ("p", "q", "err"):
-        array = expected.array(*place, name)
-        if array is not None:
-            recorded = array[rank] if name == "err" else array
-            expected.close(reduced.memory[name], recorded.reshape(-1), f"{where}, {name}")
+    for name in kept_by(case, place[0], row):
+        array, mine = expected.array(*place, name), reduced.memory[name]
+        if array is None:
+            if mine.numel():  # where nothing is a matrix there is nothing to store
+                raise VectorError(f"{where}: the array {name} is missing")
+            continue
+        # An error is what is left of numbers as large as the output, and so is its rounding.
+        recorded, whole = (array[rank], output) if name == "err" else (array, None)
+        expected.close(mine, recorded.reshape(-1), f"{where}, {name}", whole)
+
+
+def takes_seed(case: Case, place: tuple[int, int], row: dict[str, Any]) -> bool:
+    """One integer of the RandomState for each call that draws, whatever the number of draws in it: also for none."""
+    step, bucket = place
+    before = [other["compressed"] for earlier in case["steps"][:step] for other in earlier["buckets"][bucket:][:1]]
+    return row["compressed"] and (not case["state_kwargs"].get("warm_start", True) or not any(before))
 
 
 def check_refusals(case: Case, refusals: list[str]) -> None:
@@ -201,7 +216,7 @@ def check_case(expected: Expected, where: str) -> None:
     """What is said twice must agree, and every array must be one that is looked at."""
     case, error = expected.case, expected.case["error_shim213"]
     last = len(case["steps"])
-    if case["steps_recorded"] != last or (error is None and case["steps_requested"] != last):
+    if case["steps_recorded"] != last or (case["steps_requested"] == last) != (error is None):
         raise VectorError(f"{where}.steps: {last} steps, expected steps_recorded, and steps_requested without an error")
     if error and error["where"] not in ("PowerSGDState", f"step {last}"):
         raise VectorError(f"{where}.error_shim213.where = {error['where']!r}: expected PowerSGDState or step {last}")
@@ -209,7 +224,9 @@ def check_case(expected: Expected, where: str) -> None:
     if error is None and case.get("stats_ref") not in (None, stats and stats[1:]):
         raise VectorError(f"{where}.stats_ref = {case['stats_ref']}: expected those of compression_stats {stats}")
     start = case["state_kwargs"].get("start_powerSGD_iter", 1000)
-    known = set()
+    known: set[str] = set()
+    for step, rows in enumerate(case["steps"]):
+        check_buckets(case, rows["buckets"], f"{where}.steps[{step}].buckets")
     for step, bucket, row in expected.rows:
         if row["compressed"] != (case["steps"][step]["iter_before"] >= start):
             raise VectorError(f"{where}: step {step}, bucket {bucket}: compressed = {row['compressed']}")
@@ -218,8 +235,23 @@ def check_case(expected: Expected, where: str) -> None:
         raise VectorError(f"{where}: the array {unknown[0]} belongs to no step and bucket")
 
 
+def check_buckets(case: Case, rows: list[dict[str, Any]], where: str) -> None:
+    """Numbered one after the other, the last one marked, each as long as its parameters."""
+    found = [(row["bucket"], row["is_last"]) for row in rows]
+    numbered = [(index, index == len(rows) - 1) for index in range(len(rows))]
+    if not rows or found != numbered:
+        raise VectorError(f"{where}: (bucket, is_last) are {found}, expected {numbered or 'one or more'}")
+    shapes, members = case["param_shapes"], [member for row in rows for member in row["param_order"]]
+    if sorted(members) != list(range(len(shapes))):
+        raise VectorError(f"{where}: param_order names {members}, expected each of the {len(shapes)} parameters once")
+    for row in rows:
+        numel = sum(prod(shapes[member]) for member in row["param_order"])
+        if row["numel"] != numel:
+            raise VectorError(f"{where}[{row['bucket']}].numel = {row['numel']}: expected {numel} of its parameters")
+
+
 def check_arrays(expected: Expected, place: tuple[int, int], row: dict[str, Any], where: str) -> set[str]:
-    """The names of a bucket's arrays; what must be there is, in its shape."""
+    """The names of a bucket's arrays; what must be there is, in its shape, and nothing else."""
     ranks, numel = expected.case["ws"], row["numel"]
     shapes = {"in": (ranks, numel), "out": (numel,)}
     for name, shape in shapes.items():
@@ -227,8 +259,18 @@ def check_arrays(expected: Expected, place: tuple[int, int], row: dict[str, Any]
         if array is None or tuple(array.shape) != shape:
             found = "none" if array is None else tuple(array.shape)
             raise VectorError(f"{where}: the array s{place[0]}/b{place[1]}/{name} is {found}, expected {shape}")
-    names = ["in", "out", "p", "q", "err", *(f"draw{number}" for number in range(row["n_draws"]))]
+    names = [*shapes, *kept_by(expected.case, place[0], row), *(f"draw{number}" for number in range(row["n_draws"]))]
     return {f"s{place[0]}/b{place[1]}/{name}" for name in names}
+
+
+def kept_by(case: Case, step: int, row: dict[str, Any]) -> list[str]:
+    """What the recorder wrote down of a state after a step."""
+    options, is_last = case["state_kwargs"], step == case["steps_requested"] - 1
+    if not row["compressed"]:
+        return []
+    factors = ["p", "q"] if case["hook"] == "batched_powerSGD_hook" else ["q"]
+    errors = ["err"] if is_last and options.get("use_error_feedback", True) else []
+    return (factors if options.get("warm_start", True) else []) + errors
 
 
 def replays(file: File, where: str, case: Case) -> Iterator[tuple[str, Check]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -52,7 +52,7 @@ EXCHANGE: dict[str, Kind] = {
 NOTE: dict[str, Kind] = {"note": one_of(POSITIONS_NOTE)}
 
 
-def check_ranks(case: dict[str, Any], where: str, **by_rank: Sequence[object]) -> None:
+def check_ranks(case: dict[str, Any], where: str, by_rank: Mapping[str, Sequence[object]]) -> None:
     """One entry a rank, and whole hosts."""
     world, local = case["world_size"], case["local_size"]
     if world % local:
@@ -60,6 +60,14 @@ def check_ranks(case: dict[str, Any], where: str, **by_rank: Sequence[object]) -
     for name, items in by_rank.items():
         if len(items) != world:
             raise VectorError(f"{where}: {name} has {len(items)} items, expected one a rank: {world}")
+
+
+def check_features_per_rank(case: dict[str, Any], where: str) -> None:
+    """The ranks of a host say the same, and so does the host."""
+    said, local = case["features_per_rank"], case["local_size"]
+    expected = [count for count in case["features_per_node"] for _ in range(local)]
+    if said != expected:
+        raise VectorError(f"{where}.features_per_rank = {said}: expected {expected} of features_per_node")
 
 
 def features_of(case: dict[str, Any], given: dict[str, Any], keys: Sequence[str]) -> KeyedJagged:
@@ -82,11 +90,12 @@ def check_features(got: KeyedJagged | None, expected: dict[str, Any] | None, pos
     assert list(got.keys) == expected["keys"]
     assert got.lengths.tolist() == expected["lengths"]
     assert got.values.tolist() == expected["values"]
-    assert plain(got.weights) == plain(exact(expected["weights"], got.weights))
+    assert plain(got.weights) == rounded(expected["weights"], got.weights)
     assert got.stride == expected.get("stride")
     by_rank = got.stride_per_key_per_rank
     assert (None if by_rank is None else [list(row) for row in by_rank]) == expected.get("stride_per_key_per_rank")
-    dtypes = [*expected["dtypes"][:2], positions] if positions else expected["dtypes"]
+    lengths, values, weights = expected["dtypes"]
+    dtypes = [lengths, values, positions or weights]
     assert [dtype_name(tensor) for tensor in (got.lengths, got.values, got.weights)] == dtypes
 
 
@@ -94,8 +103,11 @@ def plain(tensor: Tensor | None) -> list[float] | None:
     return None if tensor is None else tensor.tolist()
 
 
-def exact(values: list[float] | None, like: Tensor | None) -> Tensor | None:
-    return None if values is None else torch.tensor(values, dtype=None if like is None else like.dtype)
+def rounded(values: list[float] | None, like: Tensor | None) -> list[float] | None:
+    """As a floating dtype holds them; whole numbers stay as they were written."""
+    if values is None or like is None or not like.is_floating_point():
+        return values
+    return plain(torch.tensor(values, dtype=like.dtype))
 
 
 def dtype_name(tensor: Tensor | None) -> str | None:

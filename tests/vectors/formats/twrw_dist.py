@@ -20,6 +20,7 @@ from tests.vectors.formats.sparse_features import (
     OUTPUT,
     NotingRank,
     check_features,
+    check_features_per_rank,
     check_ranks,
     features_of,
 )
@@ -69,16 +70,27 @@ def check(case: Case, outcome: Callable[[], Outcome]) -> None:
     positions = case["index_dtype"] if "note" in case else None
     for rank, (got, splits) in enumerate(outcome().returned):
         check_features(got, case["outputs"][rank], positions)
-        check_splits(case, splits, case["send_splits"][rank])
+        check_splits(case, got, splits, case["send_splits"][rank])
 
 
-def check_splits(case: Case, splits: dict[str, list[int]], expected: dict[str, list[int]]) -> None:
-    """One row of sizes to every rank, then what was recorded; nothing where there is nobody to send to."""
+def check_splits(case: Case, got: KeyedJagged, splits: dict[str, list[int]], expected: dict[str, list[int]]) -> None:
+    """One row of sizes to every rank, then what was recorded; where there is nobody to send to, all stays here."""
     if case["world_size"] == 1:
         assert splits == {}
+        assert expected == stays_here(got)
         return
     columns = len(expected) + ("strides" not in expected)
     assert splits == {"splits": [columns] * case["world_size"], **expected}
+
+
+def stays_here(got: KeyedJagged) -> dict[str, list[int]]:
+    """What the only rank of a world sends to itself, as the recorder counts it."""
+    counts = {"lengths": got.lengths.numel(), "values": got.values.numel()}
+    if got.stride_per_key_per_rank is not None:
+        counts["strides"] = len(got.stride_per_key_per_rank)
+    if got.weights is not None:
+        counts["weights"] = got.weights.numel()
+    return {label: [count] for label, count in counts.items()}
 
 
 def old(case: Case) -> v0_2_0.TwRwSparseFeaturesDist:
@@ -119,10 +131,15 @@ def check_old(case: Case, outcome: Callable[[], Outcome]) -> None:
 
 
 def replays(file: File, where: str, case: Case) -> Iterator[tuple[str, Check]]:
-    is_old = file.head["versions"]["torchrec"] == "0.2.0"
+    is_old = file.said("versions")["torchrec"] == "0.2.0"
     (OLD_CASE if is_old else CASE).check(case, where)
     by_rank = {name: case[name] for name in ("features_per_rank", "inputs", "outputs")}
-    check_ranks(case, where, **by_rank, **({} if is_old else {"send_splits": case["send_splits"]}))
+    if is_old:
+        by_rank |= {f"id_score_list.{name}": case["id_score_list"][name] for name in ("inputs", "outputs")}
+    else:
+        by_rank["send_splits"] = case["send_splits"]
+    check_ranks(case, where, by_rank)
+    check_features_per_rank(case, where)
     hosts = case["world_size"] // case["local_size"]
     for world in WORLDS:
         batch = file.batch(world, hosts, case["local_size"])

@@ -41,16 +41,21 @@ async def exchange(rank: Rank, case: Case) -> Tensor:
 def check(case: Case, outcome: Callable[[], Outcome]) -> None:
     played = outcome()
     assert [rows.tolist() for rows in played.returned] == case["outputs"]
-    # A reduce-scatter needs chunks of one size, and somebody to share the sum with.
-    is_even = len(set(case["batch_per_rank"])) == 1
-    for spans in played.spans:
+    for rank, spans in enumerate(played.spans):
         kinds = {span.kind for span in spans}
-        assert ("reduce_scatter_tensor" in kinds) == (is_even and case["local_size"] > 1)
+        assert ("reduce_scatter_tensor" in kinds) == scatters(case, rank)
+
+
+def scatters(case: Case, rank: int) -> bool:
+    """A reduce-scatter needs chunks of one size, something in them, and somebody to share the sum with."""
+    local, batches = case["local_size"], case["batch_per_rank"]
+    chunks = [sum(batches[place::local]) for place in range(local)]
+    return local > 1 and min(chunks) == max(chunks) > 0 < case["dim_sum_per_node"][rank // local]
 
 
 def replays(file: File, where: str, case: Case) -> Iterator[tuple[str, Check]]:
     CASE.check(case, where)
-    check_ranks(case, where, **{name: case[name] for name in ("batch_per_rank", "inputs", "outputs")})
+    check_ranks(case, where, {name: case[name] for name in ("batch_per_rank", "inputs", "outputs")})
     hosts = case["world_size"] // case["local_size"]
     for world in WORLDS:
         yield world, partial(check, case, file.batch(world, hosts, case["local_size"]).add(exchange, case))

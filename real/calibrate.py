@@ -1,0 +1,263 @@
+"""`python -m real calibrate`: micro-benchmarks become a measured profile; what they are is left to `calibration`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from real.calibration import kernels, network
+from real.calibration.kernel_fit import fit as fit_kernels
+from real.calibration.kernel_fit import observe as observe_kernels
+from real.calibration.machine import cpu_name, measured_here
+from real.calibration.network_fit import Residual, Sight
+from real.calibration.network_fit import fit as fit_network
+from real.calibration.profile import profile_text
+from real.calibration.recordings import kept
+from real.emulate import emulated, sweep
+from real.emulate_cli import read_rate, say, warnings
+from real.fabric import MOST_HOSTS, Fabric
+from real.job import Job
+from real.launch import Hosts, ThisMachine, launch, spool_folder
+from scenarios.errors import ScenarioError
+from scenarios.hardware import Cluster, Link, Nics
+from scenarios.load import load_profile
+from scenarios.measured import Group
+from scenarios.rank import Program
+from scenarios.scenario import Scenario
+from scenarios.trace import Recording
+
+Simulate = Callable[[Scenario, Program], Recording]
+
+# Whose figures the search begins with, and whose remain where nothing is measured.
+_LIKE = "cpu_local"
+# An Ethernet frame of 1514 bytes, of which 1448 are TCP's payload: until the probes say better.
+_PAYLOAD_SHARE = 1448 / 1514
+_TIMEOUT_S = 120.0
+# What others may take of a machine before its figures are theirs too.
+_BUSY_CORES = 0.1
+
+
+def calibrate(arguments: Sequence[str], simulate: Simulate) -> int:
+    """Exit codes: 0 done, 2 a mistake, one sentence on stderr.
+
+    Raises:
+        RunEnded: the probes came to no end.
+    """
+    options = _parser().parse_args(arguments)
+    command = "python -m real calibrate " + shlex.join(arguments)
+    try:
+        _check(options)
+        say(sweep())
+        _calibrate(options, command, simulate)
+    except ScenarioError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m real calibrate",
+        description="Measure this machine's kernels, its threads, and gloo over TCP between hosts; write a profile. "
+        "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device.",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="the profile; must not exist")
+    parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
+    parser.add_argument("--hosts", type=int, default=2, help="how many hosts (default: 2)")
+    parser.add_argument("--ranks-per-host", type=int, default=1, help="ranks on each (default: 1)")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no table of residuals")
+    return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.out.suffix != ".toml":
+        raise ScenarioError(f"--out = '{options.out}': expected a path that ends in .toml")
+    if options.out.exists():
+        raise ScenarioError(f"--out = '{options.out}': expected a file that does not exist")
+    if not options.out.parent.is_dir():
+        raise ScenarioError(f"--out = '{options.out}': expected a folder that exists")
+    if not 2 <= options.hosts <= MOST_HOSTS:
+        raise ScenarioError(f"--hosts = {options.hosts}: expected 2 to {MOST_HOSTS}")
+    if not 1 <= options.ranks_per_host <= (os.cpu_count() or 1) * 4:
+        most = (os.cpu_count() or 1) * 4
+        raise ScenarioError(f"--ranks-per-host = {options.ranks_per_host}: expected 1 to {most}, four for each core")
+
+
+def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) -> None:
+    began_s = time.monotonic()
+    fabric = None
+    if options.nic is not None:
+        fabric = Fabric(hosts=options.hosts, nic_bytes_per_s=read_rate("nic", options.nic))
+        say(warnings(fabric))
+    cluster = nominal(options.hosts, options.ranks_per_host, fabric.nic_bytes_per_s if fabric else None)
+
+    def play(candidate: Cluster) -> Sight:
+        scenario = _scenario(candidate, "probes")
+        probes = network.schedule(candidate, 2)
+        return network.observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2)).spans)
+
+    with _hosts(fabric) as hosts, _Bar(options.quiet) as bar:
+        recording = bar.play("kernels", _scenario(cluster, "kernels"), "real.calibration.kernels:build", hosts)
+        kernel_fit = fit_kernels(observe_kernels(recording.spans), cluster.host.gpu)
+        cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
+        recording = bar.play("network", _scenario(cluster, "network"), "real.calibration.network:build", hosts)
+        sight = network.observe(network.schedule(cluster), recording.spans, recording.metrics)
+        _warn_if_busy(sight)
+        bar.show("fitting")
+        cluster, residuals = fit_network(cluster, sight, play)
+    ranks = cluster.world_size
+    measured = measured_here(command, ranks, began_s, [*kernel_fit.groups, _network_group(residuals)])
+    where = f"emulated at {options.nic}" if fabric else "over the loopback device"
+    description = f"{options.hosts} hosts of {options.ranks_per_host} on one machine, {where}; calibrated"
+    options.out.write_text(profile_text(cluster, measured, description), encoding="utf-8")
+    if not options.quiet:
+        _show(residuals)
+    print(options.out)
+
+
+def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None) -> Cluster:
+    """This machine's cores and memory, shared by so many hosts, as they are known before anything is measured.
+
+    Without a rate the hosts' network is the loopback device.
+    """
+    like = load_profile(_LIKE)
+    cores = len(os.sched_getaffinity(0))
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts
+    link = like.host.nics.link
+    if nic_bytes_per_s is not None:
+        link = Link(bytes_per_s=nic_bytes_per_s, latency_ns=link.latency_ns)
+    gpu = dataclasses.replace(
+        like.host.gpu, name=f"a core of {cpu_name()}", memory_bytes=memory_bytes // ranks_per_host
+    )
+    host = dataclasses.replace(
+        like.host,
+        gpus=ranks_per_host,
+        gpu=gpu,
+        nics=Nics(per="host", count=1, link=link),
+        cores=cores,
+        memory_bytes=memory_bytes,
+    )
+    share = 1.0 if nic_bytes_per_s is None else _PAYLOAD_SHARE
+    return dataclasses.replace(like, hosts=hosts, host=host, payload_share=share, tcp=None, hosts_share_cores=True)
+
+
+def _scenario(cluster: Cluster, name: str) -> Scenario:
+    return Scenario(
+        name=name,
+        path=Path(f"{name}.toml"),
+        program="all_to_all",  # which is not played: the job names its own
+        cluster=cluster,
+        batch_size=1,
+        steps=1,
+        seed=0,
+        payload="sizes",
+        fidelity="flows",
+        library="gloo",
+        timeout_s=_TIMEOUT_S,
+    )
+
+
+@contextmanager
+def _hosts(fabric: Fabric | None) -> Iterator[Hosts]:
+    if fabric is None:
+        yield ThisMachine()
+        return
+    with emulated(fabric) as hosts:
+        yield hosts
+
+
+class _Bar:
+    """How far the probes are, on stderr where that is a terminal."""
+
+    def __init__(self, quiet: bool) -> None:
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+        self._task = self._progress.add_task("", total=None)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, what: str, step: int | None = None, steps: int | None = None) -> None:
+        """What is under way."""
+        self._progress.update(self._task, description=what, completed=step or 0, total=steps)
+
+    def play(self, what: str, scenario: Scenario, program: str, hosts: Hosts) -> Recording:
+        """Play probes on real ranks."""
+        steps = (
+            kernels.WARM_UP + kernels.ROUNDS
+            if what == "kernels"
+            else sum(p.repeats for p in network.schedule(scenario.cluster))
+        )
+        with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
+            out = Path(folder, what)
+            job = Job(
+                scenario=dataclasses.replace(scenario, payload="values"),
+                program=program,
+                writer="real.calibration.recordings:keep",
+                out=out,
+                spool=spool_folder(out),
+                started=datetime.now(UTC).isoformat(timespec="seconds"),
+                check="never",
+            )
+            launch(job, hosts=hosts, heard=lambda step: self.show(what, step, steps))
+            return kept(out)
+
+
+def _warn_if_busy(sight: Sight) -> None:
+    busy = median(sight["idle", 0].parts_s["busy_cores/0"])
+    if busy > _BUSY_CORES:
+        say([f"this machine was busy with other things ({busy:.1f} cores): the figures are less sure for it"])
+
+
+def _network_group(residuals: Sequence[Residual]) -> Group:
+    errors = [row.error for row in residuals]
+    worst: float = max(errors, key=abs)
+    sizes = [row.size_bytes for row in residuals if row.size_bytes]
+    spreads = [(row.high_s - row.low_s) / row.measured_s for row in residuals]
+    return Group(
+        name="gloo over TCP",
+        median_error=round(median(errors), 4),
+        typical_error=round(median(map(abs, errors)), 4),
+        worst_error=round(worst, 4),
+        spread=round(median(spreads), 4),
+        least_bytes=min(sizes),
+        most_bytes=max(sizes),
+    )
+
+
+def _show(residuals: Sequence[Residual]) -> None:
+    table = Table(
+        "probe", "size", "measured", "80 % of them", "model", "error", title="What the model leaves of the probes"
+    )
+    for row in residuals:
+        times: Mapping[str, str] = {
+            name: f"{getattr(row, name) * 1e3:.3f}" for name in ("measured_s", "low_s", "high_s", "predicted_s")
+        }
+        table.add_row(
+            row.probe,
+            f"{row.size_bytes:,} B",
+            f"{times['measured_s']} ms",
+            f"{times['low_s']} to {times['high_s']} ms",
+            f"{times['predicted_s']} ms",
+            f"{row.error:+.1%}",
+        )
+    Console().print(table)

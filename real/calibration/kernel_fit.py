@@ -1,0 +1,204 @@
+"""From the times of probed kernels to the compute model's parameters, and how far off these are; pure arithmetic.
+
+The model is `sim.compute`'s: launches * launch of the kind + max(flops / (peak * efficiency), bytes / (memory rate *
+efficiency)). Only products of peak and efficiency can be seen: the memory rate is chosen so that the best kind has an
+efficiency of 1. Errors are relative and the logarithm's, so that twice and half the time weigh alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from real.calibration.kernels import WARM_UP, launches_in
+from scenarios.hardware import Gpu
+from scenarios.measured import Group
+from scenarios.trace import Span
+
+Floats = npt.NDArray[np.float64]
+
+_MAIN_DTYPE = "float32"
+# The kind whose kernels are bound by arithmetic as well as by memory, and so tell the ratio of the two peaks.
+_ARITHMETIC = "gemm"
+_LEAST_KERNELS = 3  # of a kind: two parameters go through any two
+# flop per byte between which the two roofs of a machine may meet, and how finely that is looked for.
+_RIDGES, _RIDGE_STEPS, _RIDGE_ROUNDS = (0.25, 4096.0), 33, 4
+_DIGITS = 4
+# Beyond this many times its size a residual no longer counts with its square (Huber).
+_ROBUST = 0.25
+# Of Gauss-Newton, on logarithms: the most steps, the longest, and the one that is short enough to be the last.
+_STEPS, _STRIDE, _CLOSE = 60, 0.5, 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One probed kernel: the median of its repeats, and their interquartile range over it."""
+
+    kind: str
+    label: str
+    dtype: str
+    launches: int
+    flops: float
+    moved_bytes: float
+    median_s: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFit:
+    """The fitted GPU, and by kind of kernel how far the model with it is off, over the bytes that kernels moved."""
+
+    gpu: Gpu
+    groups: tuple[Group, ...]
+
+
+def observe(spans: Iterable[Span]) -> list[Timed]:
+    """The probed kernels in a recording, all ranks and rounds of each taken together, warm-up left out."""
+    times: dict[Timed, list[int]] = defaultdict(list)
+    for span in spans:
+        launches = launches_in(span.label) if span.kind == "compute" else None
+        if launches is not None and span.step >= WARM_UP:
+            key = Timed(
+                kind=span.kernel,
+                label=span.label,
+                dtype=span.dtype,
+                launches=launches,
+                flops=span.flops,
+                moved_bytes=span.bytes_read + span.bytes_written,
+                median_s=0.0,
+                spread=0.0,
+            )
+            times[key].append(span.end_ns - span.start_ns)
+    return [_with_times(key, values) for key, values in times.items()]
+
+
+def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
+    """`like` with the fitted parameters.
+
+    Raises:
+        ValueError: products, or kernels of some kind, are too few for its parameters.
+    """
+    by_kind: dict[str, list[Timed]] = defaultdict(list)
+    for each in timed:
+        by_kind[each.kind].append(each)
+    for kind in {_ARITHMETIC: 0, **by_kind}:
+        count = sum(each.dtype == _MAIN_DTYPE for each in by_kind[kind])
+        if count < _LEAST_KERNELS:
+            raise ValueError(f"{count} {kind} kernels of {_MAIN_DTYPE}: expected {_LEAST_KERNELS} or more")
+    roofs = _fit_roofs(by_kind)
+    memory_rate = max(roof.bytes_per_s for roof in roofs.values())
+    gpu = dataclasses.replace(
+        like,
+        memory_bytes_per_s=_rounded(memory_rate),
+        flops_per_s=_peaks(by_kind[_ARITHMETIC], roofs[_ARITHMETIC], memory_rate),
+        efficiency=_with_default({kind: _rounded(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
+        launch_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
+        launches_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
+    )
+    return KernelFit(gpu=gpu, groups=tuple(_judge(kind, members, gpu) for kind, members in by_kind.items()))
+
+
+def predicted_s(kernel: Timed, gpu: Gpu) -> float:
+    """What the model gives for a probed kernel on an idle GPU."""
+    efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
+    launch_s = gpu.launches_ns.get(kernel.kind, gpu.launch_ns) / 1e9
+    arithmetic_s = kernel.flops / gpu.flops_per_s[kernel.dtype] if kernel.flops else 0.0
+    return kernel.launches * launch_s + max(arithmetic_s, kernel.moved_bytes / gpu.memory_bytes_per_s) / efficiency
+
+
+@dataclass(frozen=True, slots=True)
+class _Roof:
+    """One kind: `launch_s`, the rate for bytes, the flop per byte at which arithmetic takes over, and the misfit."""
+
+    launch_s: float
+    bytes_per_s: float
+    ridge: float
+    misfit: float
+
+
+def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> dict[str, _Roof]:
+    products = _main(by_kind[_ARITHMETIC])
+    least, most = _RIDGES
+    for _ in range(_RIDGE_ROUNDS):
+        ridges = np.geomspace(least, most, _RIDGE_STEPS).tolist()
+        best = min((_fit_line(products, ridge) for ridge in ridges), key=lambda roof: roof.misfit)
+        factor = ridges[1] / ridges[0]
+        least, most = best.ridge / factor, best.ridge * factor
+    return {kind: _fit_line(_main(members), best.ridge) for kind, members in by_kind.items()}
+
+
+def _fit_line(members: Sequence[Timed], ridge: float) -> _Roof:
+    """launches * x + work * y = time, x and y above 0, by Gauss-Newton on logarithms with Huber's weights."""
+    launches = np.array([each.launches for each in members], float)
+    work = np.array([max(each.moved_bytes, each.flops / ridge) for each in members])
+    times = np.array([each.median_s for each in members])
+    # Whoever is smallest is all launch, whoever is largest all work, more or less.
+    guess = np.log([np.min(times / launches), np.median(times / work)])
+    for _ in range(_STEPS):
+        parts = np.stack([launches, work], axis=1) * np.exp(guess)
+        errors = np.log(times / parts.sum(axis=1))
+        weights = np.sqrt(np.minimum(1.0, _ROBUST / np.maximum(np.abs(errors), 1e-12)))
+        slopes = parts / parts.sum(axis=1, keepdims=True)
+        step = np.linalg.lstsq(slopes * weights[:, None], errors * weights, rcond=1e-6)[0]
+        guess = guess + np.clip(step, -_STRIDE, _STRIDE)
+        if np.max(np.abs(step)) < _CLOSE:
+            break
+    launch_s, s_per_byte = np.exp(guess)
+    return _Roof(float(launch_s), float(1 / s_per_byte), ridge, _huber(errors))
+
+
+def _huber(errors: Floats) -> float:
+    size = np.abs(errors)
+    return float(np.sum(np.where(size <= _ROBUST, size**2 / 2, _ROBUST * (size - _ROBUST / 2))))
+
+
+def _peaks(products: Sequence[Timed], roof: _Roof, memory_rate: float) -> dict[str, float]:
+    """flop/s by dtype: that of the fit, and of other dtypes what their products show beyond the launch."""
+    efficiency = roof.bytes_per_s / memory_rate
+    peaks = {_MAIN_DTYPE: _rounded(roof.ridge * memory_rate)}
+    for dtype in dict.fromkeys(each.dtype for each in products if each.dtype != _MAIN_DTYPE):
+        shown = [
+            each.flops / max(each.median_s - each.launches * roof.launch_s, each.median_s / 2)
+            for each in products
+            if each.dtype == dtype
+        ]
+        peaks[dtype] = _rounded(float(np.median(shown)) / efficiency)
+    return peaks
+
+
+def _judge(kind: str, members: Sequence[Timed], gpu: Gpu) -> Group:
+    errors = [predicted_s(each, gpu) / each.median_s - 1 for each in members]
+    worst: float = max(errors, key=abs)
+    sizes = [each.moved_bytes for each in members]
+    return Group(
+        name=f"{kind} kernels",
+        median_error=round(float(np.median(errors)), _DIGITS),
+        typical_error=round(float(np.median(np.abs(errors))), _DIGITS),
+        worst_error=round(worst, _DIGITS),
+        spread=round(float(np.median([each.spread for each in members])), _DIGITS),
+        least_bytes=max(1, int(min(sizes))),
+        most_bytes=max(1, int(max(sizes))),
+    )
+
+
+def _with_times(key: Timed, times_ns: Sequence[int]) -> Timed:
+    first, median, third = np.quantile(np.array(times_ns, float) / 1e9, [0.25, 0.5, 0.75])
+    return dataclasses.replace(key, median_s=float(median), spread=float((third - first) / median))
+
+
+def _main(members: Sequence[Timed]) -> list[Timed]:
+    return [each for each in members if each.dtype == _MAIN_DTYPE]
+
+
+def _with_default(shares: dict[str, float]) -> dict[str, float]:
+    return {**shares, "default": _rounded(float(np.median(list(shares.values()))))}
+
+
+def _rounded(value: float) -> float:
+    """To as many digits as a measurement can mean."""
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,318 @@
+"""Micro-benchmarks of the network and of the hosts' side of it, as a program: what they mean is left to `network_fit`.
+
+Every repetition of a probe is a step, so that a recording of them, real or simulated, reads the same.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.hardware import Cluster
+from scenarios.rank import Kernel, Rank, Work
+from scenarios.scenario import Scenario
+from scenarios.trace import MemoryRow, Metric, PlanRow, Span
+
+# Of each probe these first repetitions are dropped: connections, buffers and caches are new.
+_WARM_UP = 3
+_WORD = 4
+_ISSUED = 10
+# A shaped link's bucket is full again after this.
+_PAUSE_S = 0.02
+# Long enough for a core to fall asleep, too.
+_NAP_S = 0.001
+_BULK_S = 0.08
+_IDLE_PAUSES = 50
+_LEAST_BULK, _MOST_BULK = 1 << 18, 1 << 25
+SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One micro-benchmark: `repeats` steps, warm-up included."""
+
+    name: str
+    size_bytes: int
+    repeats: int
+
+
+def bulk_bytes(cluster: Cluster) -> int:
+    """What takes a NIC of the cluster about a tenth of a second."""
+    wanted = int(cluster.host.nics.link.bytes_per_s * _BULK_S)
+    return min(max(1 << wanted.bit_length() - 1, _LEAST_BULK), _MOST_BULK)
+
+
+def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
+    """All probes in their order; the steps of a recording are numbered through them.
+
+    `most`: no more repetitions than these beside the warm-up, which is enough where nothing varies.
+    """
+    bulk = bulk_bytes(cluster)
+    probes = [Probe("idle", 0, _WARM_UP + 2), Probe("wake", 0, 1000)]
+    probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300), Probe("issue", _WORD, 40)]
+    probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
+    probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12)]
+    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", _WORD, 300), Probe("cpu", bulk, 25)]
+    if cluster.host.gpus > 1:
+        probes += [Probe("inside ping", _WORD, 200), Probe("inside message", _MOST_BULK // 4, 12)]
+    if most is None:
+        return probes
+    return [replace(probe, repeats=min(probe.repeats, _WARM_UP + most)) for probe in probes]
+
+
+class NetworkProbes:
+    """The program: rank 0 and the first rank of another host probe, the others wait."""
+
+    plan: tuple[PlanRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+
+    def __init__(self, scenario: Scenario, most: int | None = None) -> None:
+        self._cluster = scenario.cluster
+        self._schedule = schedule(scenario.cluster, most)
+
+    async def __call__(self, rank: Rank) -> None:
+        gpus = self._cluster.host.gpus
+        far = gpus if self._cluster.hosts > 1 else None
+        pairs = {
+            name: _Pair(rank, 0, peer, self._cluster)
+            for name, peer in (("far", far), ("inside", 1 if gpus > 1 else None))
+            if peer is not None
+        }
+        step = 0
+        for probe in self._schedule:
+            pair = pairs["inside" if probe.name.startswith("inside") else "far"]
+            for _ in range(probe.repeats):
+                if pair.is_member:
+                    await pair.play(probe, step)
+                step += 1
+            await rank.barrier(label="next probe")
+
+
+class _Pair:
+    """Two ranks that probe what is between them."""
+
+    def __init__(self, rank: Rank, first: int, second: int, cluster: Cluster) -> None:
+        self._rank = rank
+        self._group, self._aside = rank.new_group([first, second]), rank.new_group([first, second])
+        self.is_member = rank.rank in (first, second)
+        self._leads = rank.rank == first
+        self._peer = second if self._leads else first
+        self._pause = Kernel(kind="pause", flops=_PAUSE_S * _peak(cluster))
+        self._nap = Kernel(kind="pause", flops=_NAP_S * _peak(cluster))
+        self._buffers: dict[tuple[str, int], Tensor] = {}
+        self._partner = _Partner() if self.is_member and rank.device.type != "meta" else None
+
+    async def play(self, probe: Probe, step: int) -> None:
+        """One repetition."""
+        kinds: dict[str, Callable[[int], Awaitable[None]]] = {
+            "idle": self._idle,
+            "wake": self._wake,
+            "ping": self._ping,
+            "barrier": self._barrier,
+            "issue": self._issue,
+            "message": self._message,
+            "both": self._both,
+            "loaded ping": self._loaded_ping,
+            "cpu": self._cpu,
+        }
+        await self._rank.barrier(self._group, label="ready")
+        if probe.name == "wake":
+            await self._rank.compute(self._nap, self._sleep_shortly, label="pause")
+        if probe.size_bytes > _WORD:
+            await self._rank.compute(self._pause, self._sleep, label="pause")
+            await self._rank.barrier(self._group, label="ready")
+        with self._rank.step(step):
+            await kinds[probe.name.removeprefix("inside ")](probe.size_bytes)
+
+    async def _idle(self, _: int) -> None:
+        """What others do on this machine meanwhile."""
+        busy_s, begin_s = machine_busy_s(), time.monotonic()
+        for _ in range(_IDLE_PAUSES):
+            await self._rank.compute(self._pause, self._sleep, label="pause")
+        self._rank.record("busy_cores", (machine_busy_s() - busy_s) / max(time.monotonic() - begin_s, _PAUSE_S))
+
+    async def _wake(self, _: int) -> None:
+        """Two threads of a process tell each other to go on: half of there and back is one waking up."""
+        if self._partner is not None:
+            self._rank.record("wake_s", self._partner.round_trip_s() / 2)
+
+    async def _ping(self, size_bytes: int, label: str = "ping") -> None:
+        """There and back, both receives posted before."""
+        coming = self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label=label)
+        if not self._leads:
+            await coming
+        leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label=label)
+        if self._leads:
+            await coming
+        await leaving
+
+    async def _barrier(self, _: int) -> None:
+        await self._rank.barrier(self._group, label="barrier")
+
+    async def _issue(self, size_bytes: int) -> None:
+        """Operations issued one after the other, and awaited when all are."""
+        works = [
+            self._rank.all_reduce(self._tensor(f"issued {index}", size_bytes), group=self._group, label="issue")
+            for index in range(_ISSUED)
+        ]
+        for work in works:
+            await work
+
+    async def _message(self, size_bytes: int) -> None:
+        """One way, and a word back."""
+        if self._leads:
+            back = self._rank.recv(self._tensor("in", _WORD), self._peer, self._group, label="message")
+            leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label="message")
+            await leaving
+            await back
+        else:
+            await self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label="message")
+            await self._rank.send(self._tensor("out", _WORD), self._peer, self._group, label="message")
+
+    async def _both(self, size_bytes: int) -> None:
+        """Both ways at once: receives first, and heard of, so that no notice waits behind data."""
+        coming = self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label="both")
+        await self._rank.barrier(self._aside, label="both posted")
+        leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label="both")
+        await coming
+        await leaving
+
+    async def _loaded_ping(self, size_bytes: int) -> None:
+        """A ping while the other connection of the pair fills the leader's interface."""
+        outward = self._tensor("bulk", size_bytes)
+        if self._leads:
+            bulk: Work[Any] = self._rank.send(outward, self._peer, self._aside, label="bulk")
+        else:
+            bulk = self._rank.recv(outward, self._peer, self._aside, label="bulk")
+        await self._rank.compute(self._pause, self._sleep, label="pause")
+        await self._ping(_WORD, label="loaded ping")
+        await bulk
+
+    async def _cpu(self, size_bytes: int) -> None:
+        """What a one-way message takes of the cores, of this process and of the whole machine."""
+        process_s, machine_s = time.process_time(), machine_busy_s()
+        await self._message(size_bytes)
+        self._rank.record("cpu_process_s", time.process_time() - process_s)
+        self._rank.record("cpu_machine_s", machine_busy_s() - machine_s)
+
+    def _sleep(self) -> None:
+        """In the simulator the kernel's cost is the pause."""
+        if self._rank.device.type != "meta":
+            time.sleep(_PAUSE_S)
+
+    def _sleep_shortly(self) -> None:
+        if self._rank.device.type != "meta":
+            time.sleep(_NAP_S)
+
+    def _tensor(self, name: str, size_bytes: int) -> Tensor:
+        key = (name, size_bytes)
+        if key not in self._buffers:
+            self._buffers[key] = torch.zeros(size_bytes // _WORD, device=self._rank.device)
+        return self._buffers[key]
+
+
+class _Partner:
+    """A thread that answers."""
+
+    def __init__(self) -> None:
+        self._asked, self._ask = os.pipe()
+        self._answered, self._answer = os.pipe()
+        threading.Thread(target=self._serve, daemon=True, name="answers wake probes").start()
+
+    def round_trip_s(self) -> float:
+        """Wake it and be woken by it."""
+        begin_ns = time.perf_counter_ns()
+        os.write(self._ask, b"?")
+        os.read(self._answered, 1)
+        return (time.perf_counter_ns() - begin_ns) / 1e9
+
+    def _serve(self) -> None:
+        while os.read(self._asked, 1):
+            os.write(self._answer, b"!")
+
+
+def machine_busy_s() -> float:
+    """For how long, summed over its cores, this machine has been busy; 0 where /proc/stat(5) is not."""
+    try:
+        user, nice, system, _, _, irq, softirq, *_ = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        )
+    except (OSError, ValueError):
+        return 0.0
+    return (user + nice + system + irq + softirq) / 100  # in USER_HZ, which is 100 on all that Linux runs on
+
+
+def build(scenario: Scenario) -> NetworkProbes:
+    """For `Job.program`."""
+    return NetworkProbes(scenario)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a probe showed at one size: seconds of each repetition but the first."""
+
+    probe: Probe
+    whole_s: tuple[float, ...]
+    parts_s: Mapping[str, tuple[float, ...]]
+
+
+def observe(
+    probes: Iterable[Probe], spans: Iterable[Span], metrics: Iterable[Metric] = ()
+) -> dict[tuple[str, int], Seen]:
+    """A recording of these probes (see `schedule`), by probe and size.
+
+    `whole_s` are rank 0's steps, but of "issue" the time between two issues, and of "loaded ping" the ping's. `parts_s`
+    are of its sends ("send"), and the numbers recorded by each rank ("cpu_process_s/0").
+    """
+    by_step: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.rank == 0 and span.step >= 0:
+            by_step[span.step].append(span)
+    numbers: dict[int, list[Metric]] = defaultdict(list)
+    for metric in metrics:
+        numbers[metric.step].append(metric)
+    seen = {}
+    first = 0
+    for probe in probes:
+        steps = range(first + _WARM_UP, first + probe.repeats)
+        first += probe.repeats
+        parts: dict[str, list[float]] = defaultdict(list)
+        for step in steps:
+            for span in by_step[step]:
+                if span.kind == "send" and span.bytes_in == probe.size_bytes:
+                    parts["send"].append((span.end_ns - span.issued_ns) / 1e9)
+            for metric in numbers[step]:
+                parts[f"{metric.name}/{metric.rank}"].append(metric.value)
+        seen[probe.name, probe.size_bytes] = Seen(
+            probe,
+            tuple(_duration_s(probe.name, by_step[step]) for step in steps),
+            {name: tuple(values) for name, values in parts.items()},
+        )
+    return seen
+
+
+def _duration_s(name: str, spans: Sequence[Span]) -> float:
+    if name == "issue":
+        issued = sorted(span.issued_ns for span in spans if span.label == "issue")
+        return (issued[-1] - issued[0]) / (len(issued) - 1) / 1e9
+    if name == "loaded ping":
+        ping = [span for span in spans if span.label == name]
+        (coming,) = [span for span in ping if span.kind == "recv"]
+        (leaving,) = [span for span in ping if span.kind == "send"]
+        return (coming.end_ns - leaving.issued_ns) / 1e9
+    (whole,) = [span for span in spans if span.kind == "step"]
+    return (whole.end_ns - whole.start_ns) / 1e9
+
+
+def _peak(cluster: Cluster) -> float:
+    gpu = cluster.host.gpu
+    return gpu.flops_per_s["float32"] * gpu.efficiency.get("default", 1.0)

@@ -1,0 +1,200 @@
+"""What the probes of `network` say about a cluster: the parameters with which the simulator shows the same.
+
+Each parameter has one observation that it moves most. It is found by playing the same probes in the simulator, so that
+what else an observation contains (other threads' wake-ups, headers, a segment's way through the switch) is not counted
+twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from real.calibration.network import SIZES, Seen, bulk_bytes
+from scenarios.hardware import Cluster, Link, Tcp
+
+Sight = Mapping[tuple[str, int], Seen]
+Play = Callable[[Cluster], Sight]
+
+_WORD = 4
+_SWEEPS = 2
+# A socket's buffer and a connection's queue hold at least one segment.
+_LEAST = 1 << 14
+# What a simulation of the probes has no times of.
+_NOT_PLAYED = ("idle", "wake", "issue")
+# Of wake-up times, equally far apart; the least and the most come beside.
+_QUANTILES = 20
+# Work that the two ranks do for one "cpu" probe of a word: four posts, and a core is told of a message ten times.
+_POSTS_AND_MESSAGES = 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """A probe at a size, in seconds, measured and with the fitted parameters."""
+
+    probe: str
+    size_bytes: int
+    measured_s: float
+    low_s: float
+    high_s: float
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Signed, relative to what was measured."""
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """Its bounds, how far aside to look for its effect, and the observation (in seconds) that decides it."""
+
+    name: str
+    least: float
+    most: float
+    aside: float
+    observe: Callable[[Sight], float]
+
+
+def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Residual]]:
+    """A cluster whose simulated probes show what was measured, and what is left between them.
+
+    `cluster` says the hosts, their NICs' nominal rates and whether they share cores; its `tcp` is replaced. `play`
+    simulates the probes.
+    """
+    values = _direct(cluster, measured)
+    bulk = bulk_bytes(cluster)
+    middle = max(size for size in (*SIZES, bulk // 4) if size < bulk)
+    parameters = [
+        _Parameter("latency_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "ping", _WORD)),
+        _Parameter(
+            "payload_share",
+            0.01,
+            1,
+            0.01,
+            lambda sight: _whole(sight, "message", bulk) - _whole(sight, "message", bulk // 4),
+        ),
+        _Parameter("burst_bytes", 0, bulk // 4, 4096, lambda sight: _whole(sight, "message", middle)),
+        _Parameter("acknowledged_share", 0, 1, 0.01, lambda sight: _whole(sight, "both", bulk)),
+        _Parameter(
+            "send_buffer_bytes", _LEAST, 1 << 30, _LEAST, lambda sight: median(sight["message", bulk].parts_s["send"])
+        ),
+        _Parameter("queue_bytes", _LEAST, 1 << 30, _LEAST, lambda sight: _whole(sight, "loaded ping", bulk)),
+    ]
+    wanted = {parameter.name: parameter.observe(measured) for parameter in parameters}
+    for _ in range(_SWEEPS):
+        for parameter in parameters:
+            _improve(parameter, values, wanted[parameter.name], lambda: play(_with(cluster, values)))
+    fitted = _with(cluster, values, _spread(measured["wake", 0]))
+    return fitted, _residuals(measured, play(fitted))
+
+
+def _improve(parameter: _Parameter, values: dict[str, float], wanted_s: float, look: Callable[[], Sight]) -> None:
+    """One step of the secant method; a parameter that moves nothing here stays."""
+    here = values[parameter.name]
+    found_s = parameter.observe(look())
+    aside = here + parameter.aside if here + parameter.aside <= parameter.most else here - parameter.aside
+    values[parameter.name] = aside
+    slope = (parameter.observe(look()) - found_s) / (aside - here)
+    step = (wanted_s - found_s) / slope if slope else 0.0
+    values[parameter.name] = min(max(here + step, parameter.least), parameter.most)
+
+
+def _direct(cluster: Cluster, measured: Sight) -> dict[str, float]:
+    """What needs no model, and where the search for the others begins."""
+    bulk = bulk_bytes(cluster)
+    bulk_s, word_s = _busy_s(cluster, measured, bulk), sum(_busy_s(cluster, measured, _WORD))
+    issue_s = _whole(measured, "issue", _WORD)
+    handling_ns = max(word_s - 4 * issue_s, 0.0) / _POSTS_AND_MESSAGES * 1e9
+    wake_ns = median(measured["wake", 0].parts_s["wake_s/0"]) * 1e9
+    ping_ns = _whole(measured, "ping", _WORD) * 1e9
+    return {
+        "issue_ns": issue_s * 1e9,
+        "post_ns": handling_ns,
+        "message_ns": handling_ns,
+        "send_bytes_per_s": bulk / max(bulk_s[0], 1e-9),
+        "receive_bytes_per_s": bulk / max(bulk_s[1], 1e-9),
+        "wake_ns": wake_ns,
+        "latency_ns": ping_ns / 8,
+        "payload_share": 0.95,
+        "burst_bytes": float(cluster.host.nics.link.burst_bytes),
+        "acknowledged_share": 0.02,
+        "send_buffer_bytes": float(1 << 20),
+        "queue_bytes": float(1 << 17),
+    }
+
+
+def _busy_s(cluster: Cluster, measured: Sight, size_bytes: int) -> tuple[float, float]:
+    """Core seconds of a one-way message on the sender's and on the receiver's side, without what others did.
+
+    What the kernel does for a message it counts to whom it interrupts. So a machine's time is ours, and where the hosts
+    share one machine, the receiver's is what the sender's process leaves.
+    """
+    seen = measured["cpu", size_bytes]
+    whole_s = sum(seen.whole_s)
+
+    def machine_s(rank: int) -> float:
+        idle = median(measured["idle", 0].parts_s[f"busy_cores/{rank}"])
+        return (sum(seen.parts_s[f"cpu_machine_s/{rank}"]) - idle * whole_s) / len(seen.whole_s)
+
+    if not cluster.hosts_share_cores:
+        return machine_s(0), machine_s(cluster.host.gpus)
+    sending_s = sum(seen.parts_s["cpu_process_s/0"]) / len(seen.whole_s)
+    return sending_s, machine_s(0) - sending_s
+
+
+def _with(cluster: Cluster, values: Mapping[str, float], spread: tuple[float, ...] = ()) -> Cluster:
+    whole = {name: round(values[name]) for name in values if name.endswith(("_ns", "_bytes"))}
+    tcp = Tcp(
+        queue_bytes=max(1, whole["queue_bytes"]),
+        send_buffer_bytes=max(1, whole["send_buffer_bytes"]),
+        acknowledged_share=values["acknowledged_share"],
+        send_bytes_per_s=values["send_bytes_per_s"],
+        receive_bytes_per_s=values["receive_bytes_per_s"],
+        message_ns=whole["message_ns"],
+        post_ns=whole["post_ns"],
+        issue_ns=whole["issue_ns"],
+        wake_ns=whole["wake_ns"],
+        wake_spread=spread,
+    )
+    latency_ns = whole["latency_ns"]
+    nics, inside = cluster.host.nics, cluster.host.inside
+    link = Link(bytes_per_s=nics.link.bytes_per_s, latency_ns=latency_ns // 2, burst_bytes=round(whole["burst_bytes"]))
+    host = dataclasses.replace(
+        cluster.host,
+        nics=dataclasses.replace(nics, link=link),
+        inside=dataclasses.replace(inside, link=dataclasses.replace(inside.link, latency_ns=latency_ns)),
+    )
+    return dataclasses.replace(cluster, host=host, tcp=tcp, payload_share=values["payload_share"])
+
+
+def _whole(sight: Sight, name: str, size_bytes: int) -> float:
+    return median(sight[name, size_bytes].whole_s)
+
+
+def _spread(wake: Seen) -> tuple[float, ...]:
+    times_s = wake.parts_s["wake_s/0"]
+    found_s = [min(times_s), *quantiles(times_s, n=_QUANTILES), max(times_s)]
+    return tuple(round(one_s / median(times_s), 3) for one_s in found_s)
+
+
+def _residuals(measured: Sight, predicted: Sight) -> list[Residual]:
+    rows = []
+    for key, seen in measured.items():
+        if key[0] in _NOT_PLAYED:
+            continue
+        ordered = sorted(seen.whole_s)
+        tenth = len(ordered) // 10
+        rows.append(
+            Residual(
+                probe=key[0],
+                size_bytes=key[1],
+                measured_s=median(ordered),
+                low_s=ordered[tenth],
+                high_s=ordered[-1 - tenth],
+                predicted_s=median(predicted[key].whole_s),
+            )
+        )
+    return rows

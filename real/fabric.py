@@ -1,0 +1,133 @@
+"""What joins emulated hosts: namespaces, cables and rates as plain data; making them real is left to `emulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from scenarios.errors import ScenarioError
+from scenarios.hardware import Network, Nics
+from scenarios.scenario import Scenario
+
+CONTROL = "control"
+# A bridge of Linux has 1024 ports (BR_MAX_PORTS, net/bridge/br_private.h), of which the spine wants one.
+MOST_HOSTS = 1000
+# tbf drops what is larger than its bucket, and a packet with its Ethernet header has 1514 bytes.
+LEAST_BURST_BYTES = 2048
+
+_DATA, _CONTROL = IPv4Address("10.0.0.0"), IPv4Address("10.1.0.0")
+CONTROL_ADDRESS = IPv4Address("10.1.255.254")
+PREFIX_LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cable:
+    """Two interfaces, each "node:interface", that send at most `bytes_per_s`; None: as fast as they can."""
+
+    ends: tuple[str, str]
+    bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """`hosts` hosts whose one interface sends and receives `nic_bytes_per_s` each, headers of Ethernet included.
+
+    Without `hosts_per_leaf`, one switch joins them. With it, each leaf reaches a spine through an uplink of
+    `uplink_bytes_per_s` in each direction; a last leaf of fewer hosts has, in proportion, a narrower one.
+    `burst_bytes` is how much an interface that was idle may send at once; None chooses by rate (see `burst_of`).
+    """
+
+    hosts: int
+    nic_bytes_per_s: float
+    hosts_per_leaf: int | None = None
+    uplink_bytes_per_s: float | None = None
+    burst_bytes: int | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """A namespace each: the hosts, the switches, and where the launcher listens."""
+        return (*(f"host{host}" for host in range(self.hosts)), *self.switches, CONTROL)
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Those that carry data."""
+        if self.hosts_per_leaf is None:
+            return ("switch",)
+        leaves = -(-self.hosts // self.hosts_per_leaf)
+        return (*(f"leaf{leaf}" for leaf in range(leaves)), "spine")
+
+    def cables(self) -> Iterator[Cable]:
+        """All of them."""
+        for host in range(self.hosts):
+            switch = "switch" if self.hosts_per_leaf is None else f"leaf{host // self.hosts_per_leaf}"
+            yield Cable(ends=(f"host{host}:eth0", f"{switch}:host{host}"), bytes_per_s=self.nic_bytes_per_s)
+            yield Cable(ends=(f"host{host}:ctl0", f"{CONTROL}:host{host}"))
+        for leaf, switch in enumerate(self.switches[:-1]):
+            assert self.hosts_per_leaf is not None, "only leaves have uplinks"
+            assert self.uplink_bytes_per_s is not None, "leaves have uplinks"
+            hosts = min(self.hosts_per_leaf, self.hosts - leaf * self.hosts_per_leaf)
+            share = hosts / self.hosts_per_leaf
+            yield Cable(ends=(f"{switch}:spine", f"spine:{switch}"), bytes_per_s=self.uplink_bytes_per_s * share)
+
+
+def data_address(host: int) -> IPv4Address:
+    """Of a host's eth0."""
+    return _DATA + host + 1
+
+
+def control_address(host: int) -> IPv4Address:
+    """Of a host's ctl0."""
+    return _CONTROL + host + 1
+
+
+def hardware_address(address: IPv4Address) -> str:
+    """A locally administered MAC that follows from the IP address, so that nobody need ask for it."""
+    return ":".join(f"{byte:02x}" for byte in (2, 0, *address.packed))
+
+
+def fabric_of(scenario: Scenario, burst_bytes: int | None = None) -> Fabric:
+    """The fabric of a scenario's cluster, with another burst if one is given. Latencies are those of this machine.
+
+    Raises:
+        ScenarioError: hosts that cannot be emulated.
+    """
+    cluster = scenario.cluster
+    _check(scenario, cluster.host.nics)
+    nic_bytes_per_s = cluster.host.nics.link.bytes_per_s
+    network = cluster.network
+    return Fabric(
+        hosts=cluster.hosts,
+        nic_bytes_per_s=nic_bytes_per_s,
+        hosts_per_leaf=network.hosts_per_leaf if network.kind == "leaf_spine" else None,
+        uplink_bytes_per_s=_uplink_bytes_per_s(network, nic_bytes_per_s),
+        burst_bytes=burst_bytes or cluster.host.nics.link.burst_bytes or None,
+    )
+
+
+def _uplink_bytes_per_s(network: Network, nic_bytes_per_s: float) -> float | None:
+    if network.kind != "leaf_spine":
+        return None
+    assert network.hosts_per_leaf is not None, "leaf_spine has hosts_per_leaf"
+    return network.hosts_per_leaf * nic_bytes_per_s / network.oversubscription
+
+
+def _check(scenario: Scenario, nics: Nics) -> None:
+    burst_bytes = nics.link.burst_bytes
+    count = scenario.cluster.host.gpus if nics.per == "gpu" else nics.count
+    if scenario.library != "gloo":
+        raise ScenarioError(
+            f"{scenario.path}: run.library = '{scenario.library}': expected 'gloo', as emulated hosts have no GPUs"
+        )
+    if count != 1:
+        raise ScenarioError(
+            f"{scenario.path}: cluster.nic: {count} interfaces a host: expected 1, as an emulated host has one"
+        )
+    if scenario.cluster.hosts > MOST_HOSTS:
+        raise ScenarioError(
+            f"{scenario.path}: cluster.hosts = {scenario.cluster.hosts}: expected at most {MOST_HOSTS} emulated hosts"
+        )
+    if 0 < burst_bytes < LEAST_BURST_BYTES:
+        raise ScenarioError(
+            f"{scenario.path}: cluster.nic.burst = {burst_bytes} bytes: expected at least 2 KiB for emulated hosts"
+        )

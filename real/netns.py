@@ -1,0 +1,155 @@
+"""The kernel's side of emulated hosts: network namespaces by name, and what iproute2 does in them. Linux, as root."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from scenarios.errors import ScenarioError
+
+FOLDER = Path("/run/netns")  # where iproute2 keeps names
+_CLONE_NEWNET = 0x40000000  # linux/sched.h
+_TOOLS = ("ip", "tc")
+# Killed processes leave their namespace within ms; what is stuck in the kernel for longer is left to it.
+_LEAVING_S = 2.0
+_COMING_S = 10.0
+
+
+class EmulationError(ScenarioError):
+    """Hosts cannot be emulated here, or not these: one sentence."""
+
+
+def check_able() -> None:
+    """Nothing if this process may make namespaces, as far as can be seen; EmulationError otherwise."""
+    if not sys.platform.startswith("linux"):
+        raise EmulationError(f"emulated hosts are network namespaces of Linux, and this is {sys.platform}")
+    if os.geteuid() != 0:
+        raise EmulationError("emulated hosts are network namespaces, which only root may make: run this with sudo")
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise EmulationError(f"emulated hosts need iproute2, but '{missing[0]}' is not on the PATH: install iproute2")
+
+
+@contextmanager
+def entered(namespace: str) -> Iterator[None]:
+    """What the calling thread starts or opens inside is in that namespace, and stays there; the thread comes back.
+
+    Raises:
+        FileNotFoundError: there is no such namespace.
+    """
+    with Path("/proc/thread-self/ns/net").open() as home, (FOLDER / namespace).open() as there:
+        _enter(there.fileno())
+        try:
+            yield
+        finally:
+            _enter(home.fileno())
+
+
+def batch(
+    tool: str, lines: Iterable[str], *, namespace: str | None = None, lifelines: Sequence[int] = (), force: bool = False
+) -> None:
+    """Have `ip` or `tc` do all lines in one process, which holds the `lifelines` open; with `force`, despite failures.
+
+    Raises:
+        EmulationError: the kernel or the tool refused a line.
+    """
+    given = list(lines)
+    where = ["-n", namespace] if namespace is not None else []
+    done = subprocess.run(
+        [tool, *where, *(["-force"] if force else []), "-batch", "-"],
+        input="\n".join([*given, ""]),
+        capture_output=True,
+        text=True,
+        check=False,
+        pass_fds=lifelines,
+    )
+    if done.returncode != 0 and not force:
+        failed = re.search(r"Command failed -:(\d+)", done.stderr)
+        line = given[int(failed[1]) - 1] if failed else given[0]
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise EmulationError(f"this machine cannot emulate hosts: '{' '.join([tool, *where])} {line}': {said[0]}")
+
+
+def queues(namespace: str) -> list[dict[str, Any]]:
+    """What tc knows of the shaped interfaces there: "dev", "bytes", "drops", ..."""
+    told = subprocess.run(
+        ["tc", "-n", namespace, "-s", "-j", "qdisc", "show"], capture_output=True, text=True, check=False
+    )
+    rows: list[dict[str, Any]] = json.loads(told.stdout) if told.returncode == 0 and told.stdout.strip() else []
+    return [row for row in rows if row["kind"] == "tbf"]
+
+
+def wait_until_up(namespaces: Iterable[str]) -> None:
+    """Until the interfaces there carry frames: the kernel tells a bridge of its ports up to a second late.
+
+    Raises:
+        EmulationError: they do not.
+    """
+    until_s = time.monotonic() + _COMING_S
+    for name in namespaces:
+        while not _is_up(name):
+            if time.monotonic() > until_s:
+                raise EmulationError(f"this machine cannot emulate hosts: interfaces of '{name}' do not come up")
+            time.sleep(0.01)
+
+
+def _is_up(namespace: str) -> bool:
+    told = subprocess.run(["ip", "-n", namespace, "-j", "link"], capture_output=True, text=True, check=False)
+    links = json.loads(told.stdout) if told.returncode == 0 else []
+    return all(link["operstate"] == "UP" for link in links if "link_index" in link)
+
+
+def set_options(namespace: str, options: Mapping[str, str]) -> None:
+    """Sysctls below net/ of that namespace, as far as this kernel has and grants them."""
+    with entered(namespace):
+        for key, value in options.items():
+            with suppress(OSError):
+                Path("/proc/sys/net", key).write_text(value)
+
+
+def delete(namespaces: Sequence[str]) -> None:
+    """Kill what runs in them, and take away their names: with the last process and socket, the kernel ends them."""
+    until_s = time.monotonic() + _LEAVING_S
+    while (pids := _pids(namespaces)) and time.monotonic() < until_s:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    batch("ip", (f"netns delete {name}" for name in namespaces), force=True)
+
+
+def _pids(namespaces: Sequence[str]) -> list[int]:
+    """Processes, unless they have ended and only wait to be asked for how."""
+    wanted = set()
+    for name in namespaces:
+        with suppress(OSError):
+            wanted.add(_identity(FOLDER / name))
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # gone, or a zombie
+            if _identity(process / "ns/net") in wanted:
+                found.append(int(process.name))
+    return found
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _enter(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is from Python 3.12 on
+    if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")

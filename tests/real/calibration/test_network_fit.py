@@ -1,0 +1,96 @@
+"""The probes of a cluster whose parameters are known: the fit finds them again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from statistics import median
+
+import pytest
+
+from real.calibration.network import NetworkProbes, Probe, Seen, bulk_bytes, observe, schedule
+from real.calibration.network_fit import fit
+from scenarios.hardware import Cluster, Inside, Link, Nics
+from sim.run import simulate
+from tests.small import CORE, TCP, cluster, scenario
+
+INSIDE = Inside(kind="memory", link=Link(bytes_per_s=2e9, latency_ns=20_000), bridge_bytes_per_s=4e9)
+
+
+def known(rate: float = 25e6, burst: int = 16 << 10, hosts_share_cores: bool = True) -> Cluster:
+    link = Link(bytes_per_s=rate, latency_ns=12_000, burst_bytes=burst)
+    return cluster(
+        2,
+        1,
+        nics=Nics(per="host", count=1, link=link),
+        inside=INSIDE,
+        gpu=CORE,
+        cores=2,
+        tcp=TCP,
+        payload_share=0.94,
+        hosts_share_cores=hosts_share_cores,
+    )
+
+
+def play(on: Cluster) -> Mapping[tuple[str, int], Seen]:
+    played = scenario(on, payload="sizes")
+    return observe(schedule(on, 2), simulate(played, NetworkProbes(played, 2)).spans)
+
+
+def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
+    """What the simulator shows, beside the numbers that a real rank records of its machine."""
+    sight = dict(play(on))
+    assert on.tcp is not None
+    bulk, tcp = bulk_bytes(on), on.tcp
+
+    def recorded(key: tuple[str, int], **numbers: float) -> None:
+        seen = sight[key]
+        parts = {name.replace("__", "/"): (value,) * len(seen.whole_s) for name, value in numbers.items()}
+        sight[key] = dataclasses.replace(seen, parts_s={**seen.parts_s, **parts})
+
+    busy = 0.3
+    sight["issue", 4] = Seen(Probe("issue", 4, 5), (tcp.issue_ns / 1e9,) * 5, {})
+    recorded(("idle", 0), busy_cores__0=busy, busy_cores__1=busy)
+    sight["wake", 0] = Seen(
+        Probe("wake", 0, 5), (0.0,) * 5, {"wake_s/0": tuple(tcp.wake_ns / 1e9 * factor for factor in (0.5, 1, 1, 1, 8))}
+    )
+    for size in (4, bulk):
+        others_s = busy * median(sight["cpu", size].whole_s)
+        sent_s, received_s = size / tcp.send_bytes_per_s, size / tcp.receive_bytes_per_s
+        if size == 4:
+            handled_s = (4 * tcp.issue_ns + 14 * tcp.post_ns) / 1e9
+            sent_s = received_s = handled_s / 2
+        both_s = sent_s + received_s
+        shares = on.hosts_share_cores
+        recorded(
+            ("cpu", size),
+            cpu_process_s__0=sent_s,
+            cpu_process_s__1=0.1 * received_s,
+            cpu_machine_s__0=others_s + (both_s if shares else sent_s),
+            cpu_machine_s__1=others_s + (both_s if shares else received_s),
+        )
+    return sight
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "shares"), [(25e6, 16 << 10, True), (25e6, 16 << 10, False), (125e6, 64 << 10, True)]
+)
+def test_the_parameters_are_found_again(rate: float, burst: int, shares: bool) -> None:
+    on = known(rate, burst, shares)
+    nominal = dataclasses.replace(known(rate, 0, shares), tcp=None, payload_share=1.0)
+    found, residuals = fit(nominal, measured(on), play)
+    assert found.tcp is not None
+    for name in ("wake_ns", "issue_ns", "post_ns", "message_ns"):
+        assert getattr(found.tcp, name) == pytest.approx(getattr(TCP, name), rel=0.02), name
+    for name in ("send_bytes_per_s", "receive_bytes_per_s"):
+        assert getattr(found.tcp, name) == pytest.approx(getattr(TCP, name), rel=0.02), name
+    assert found.payload_share == pytest.approx(on.payload_share, rel=0.005)
+    assert found.host.nics.link.latency_ns == pytest.approx(on.host.nics.link.latency_ns, rel=0.05)
+    assert found.host.nics.link.burst_bytes == pytest.approx(burst, rel=0.1)
+    assert found.tcp.queue_bytes == pytest.approx(TCP.queue_bytes, abs=20 << 10)  # a segment, and what it waits for
+    assert found.tcp.send_buffer_bytes == pytest.approx(TCP.send_buffer_bytes, rel=0.05)
+    assert found.tcp.acknowledged_share == pytest.approx(TCP.acknowledged_share, abs=0.005)
+    assert found.tcp.wake_spread[0] == 0.5
+    assert found.tcp.wake_spread[-1] == 8
+    errors = {(row.probe, row.size_bytes): row.error for row in residuals}
+    assert all(abs(error) < 0.02 for error in errors.values()), errors

@@ -1,0 +1,153 @@
+"""A profile that is written reads back as the same cluster and the same account of how it was measured."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from real.calibration.machine import cpu_name, measured_here
+from real.calibration.profile import profile_text
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
+from scenarios.load import load_measured, load_profile
+from scenarios.measured import Group, Measured
+from scenarios.tree import read_toml
+
+KINDS = ("gemm", "embedding_lookup", "bucketize", "reduction", "qr")
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+NAME = TEXT.filter(lambda text: bool(text.strip()) and "/" not in text)
+RATE = st.floats(1.0, 1e18)
+SIZE = st.integers(1, 2**60 - 1)
+TIME = st.integers(0, 3600 * 10**9)
+ERROR = st.floats(-1e6, 1e6)
+GPUS = st.builds(
+    Gpu,
+    name=NAME,
+    kind=st.sampled_from(["cuda", "cpu"]),
+    memory_bytes=SIZE,
+    memory_bytes_per_s=RATE,
+    flops_per_s=st.fixed_dictionaries({"float32": RATE}, optional={"bfloat16": RATE}),
+    efficiency=st.dictionaries(st.sampled_from([*KINDS, "default"]), st.floats(1e-6, 1.0)),
+    launch_ns=TIME,
+    launches_ns=st.dictionaries(st.sampled_from(KINDS), TIME),
+    compute_capability=st.sampled_from([70, 75, 80, 86, 89, 90, 100, 120]),
+)
+LINKS = st.builds(Link, bytes_per_s=RATE, latency_ns=TIME)
+INSIDES = st.one_of(
+    st.builds(Inside, kind=st.just("nvlink"), link=LINKS),
+    st.builds(Inside, kind=st.sampled_from(["pcie", "memory"]), link=LINKS, bridge_bytes_per_s=RATE),
+)
+NETWORKS = st.one_of(
+    st.builds(Network, kind=st.just("non_blocking"), latency_ns=TIME),
+    st.builds(
+        Network,
+        kind=st.just("leaf_spine"),
+        latency_ns=TIME,
+        hosts_per_leaf=st.integers(1, 64),
+        oversubscription=st.floats(1.0, 1e6),
+    ),
+)
+TCPS = st.builds(
+    Tcp,
+    queue_bytes=SIZE,
+    send_buffer_bytes=SIZE,
+    acknowledged_share=st.floats(0.0, 1.0),
+    send_bytes_per_s=RATE,
+    receive_bytes_per_s=RATE,
+    message_ns=TIME,
+    post_ns=TIME,
+    issue_ns=TIME,
+    wake_ns=TIME,
+    wake_spread=st.lists(st.floats(0.0, 1e6), min_size=2, max_size=4).map(sorted).map(tuple) | st.just(()),
+)
+MEASURED = st.builds(
+    Measured,
+    **dict.fromkeys(("machine", "cpu", "kernel", "python", "torch", "date", "command"), TEXT),  # type: ignore[arg-type]
+    ranks=st.integers(1, 64),
+    duration_ns=st.integers(1, 10**15),
+    groups=st.lists(
+        st.builds(
+            Group,
+            name=TEXT,
+            median_error=ERROR,
+            typical_error=ERROR,
+            worst_error=ERROR,
+            spread=ERROR,
+            least_bytes=SIZE,
+            most_bytes=SIZE,
+        ),
+        max_size=3,
+    ).map(tuple),
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    gpus, per = draw(st.integers(1, 16)), draw(st.sampled_from(["gpu", "host"]))
+    link = Link(bytes_per_s=draw(RATE), latency_ns=draw(TIME), burst_bytes=draw(st.just(0) | SIZE))
+    nics = Nics(per=per, count=gpus if per == "gpu" else draw(st.integers(1, 8)), link=link)  # type: ignore[arg-type]
+    host = Host(
+        gpus=gpus,
+        gpu=draw(GPUS),
+        inside=draw(INSIDES),
+        nics=nics,
+        cores=draw(st.integers(1, 256)),
+        memory_bytes=draw(SIZE),
+    )
+    return Cluster(
+        profile="mine",
+        hosts=1,
+        host=host,
+        network=draw(NETWORKS),
+        payload_share=draw(st.floats(0.01, 1.0)),
+        tcp=draw(st.none() | TCPS),
+        hosts_share_cores=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(clusters(), MEASURED, TEXT)
+def test_what_is_written_reads_back_the_same(cluster: Cluster, measured: Measured, description: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mine.toml"
+        path.write_text(profile_text(cluster, measured, description), encoding="utf-8", newline="")
+        assert load_profile(str(path)) == cluster
+        assert load_measured(str(path)) == measured
+        assert read_toml(str(path))["description"] == description
+
+
+def test_quantities_are_written_as_people_write_them(tmp_path: Path) -> None:
+    link = Link(bytes_per_s=1.25e9, latency_ns=12_500)
+    gpu = Gpu(
+        name="core", kind="cpu", memory_bytes=3 << 29, memory_bytes_per_s=1.812e10, flops_per_s={"float32": 1.5e11}
+    )
+    host = Host(
+        gpus=2,
+        gpu=gpu,
+        inside=Inside(kind="nvlink", link=link),
+        nics=Nics(per="host", count=1, link=link),
+        cores=2,
+        memory_bytes=4 << 30,
+    )
+    cluster = Cluster(profile="mine", hosts=1, host=host, network=Network(kind="non_blocking"))
+    lines = profile_text(cluster, measured_here("command", 2, time.monotonic(), ()), "Mine").splitlines()
+    for line in (
+        'host_memory = "4 GiB"',
+        'memory = "1536 MiB"',
+        'memory_rate = "18.12 GB/s"',
+        'float32 = "150 GFLOP/s"',
+        'rate = "1.25 GB/s"',
+        'latency = "12.5 us"',
+        'latency = "0 ns"',
+    ):
+        assert line in lines
+
+
+def test_the_processor_is_named_as_the_kernel_does_or_by_its_architecture(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A fast one\nmodel name\t: A slow one\n")
+    assert cpu_name(tmp_path / "cpuinfo") == "A fast one"
+    assert cpu_name(tmp_path / "none") != ""
+    assert measured_here("c", 1, time.monotonic() - 2, ()).duration_ns >= 2 * 10**9

@@ -1,0 +1,65 @@
+"""Threads that take turns on cores, and sleepers that wake up late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from scenarios.hardware import Tcp
+from sim.cores import Cores, Thread, Wakes
+from sim.process import Clock
+from tests.small import TCP
+
+MS = 1_000_000
+
+
+def noted(clock: Clock, times: dict[str, int], name: str) -> Callable[[], None]:
+    """Writes down when it is called."""
+    return lambda: times.__setitem__(name, clock.now_ns)
+
+
+def test_more_threads_than_cores_take_turns() -> None:
+    """Three of 10 ms on two cores: 15 ms for all, but for a slice."""
+    clock, times = Clock(), {}
+    cores = Cores(clock, 2)
+    for name in "abc":
+        cores.run(10 * MS, noted(clock, times, name))
+    clock.run()
+    assert all(end_ns == pytest.approx(15 * MS, abs=0.41 * MS) for end_ns in times.values()), times
+
+
+def test_short_work_does_not_wait_for_long_work_to_end() -> None:
+    clock, times = Clock(), {}
+    cores = Cores(clock, 1)
+    cores.run(100 * MS, noted(clock, times, "long"))
+    clock.call_in(MS, lambda: cores.run(1000, noted(clock, times, "short")))
+    clock.run()
+    assert times["short"] < 1.3 * MS
+    assert times["long"] == 100 * MS + 1000
+
+
+def test_a_thread_that_is_awake_does_not_wake_up_again() -> None:
+    clock, times = Clock(), {}
+    thread = Thread(clock, Cores(clock, 1), Wakes(TCP, None))
+    thread.run(1000, noted(clock, times, "first"))
+    thread.run(1000, noted(clock, times, "second"))
+    clock.run()
+    assert times == {"first": TCP.wake_ns + 1000, "second": TCP.wake_ns + 2000}
+
+
+def wakes(tcp: Tcp, draw: str | None) -> list[int]:
+    drawn = Wakes(tcp, draw)
+    return [drawn.next_ns() for _ in range(20_000)]
+
+
+def test_wake_ups_are_the_median_unless_they_are_drawn() -> None:
+    assert set(wakes(TCP, None)) == {TCP.wake_ns}
+    assert wakes(TCP, "1") == wakes(TCP, "1") != wakes(TCP, "2")
+
+
+def test_drawn_wake_ups_have_the_profiles_quantiles() -> None:
+    drawn = sorted(wakes(TCP, "1"))
+    for share, over_median in ((0.0, 0.5), (0.25, 0.75), (0.5, 1.0), (0.75, 3.0), (1.0, 5.0)):
+        found = drawn[min(len(drawn) - 1, int(share * len(drawn)))]
+        assert found == pytest.approx(over_median * TCP.wake_ns, rel=0.03), share
