@@ -27,6 +27,7 @@ from real.calibration.network_fit import Residual, Sight
 from real.calibration.network_fit import fit as fit_network
 from real.calibration.profile import profile_text
 from real.calibration.recordings import kept
+from real.calibration.sight import observe
 from real.emulate import emulated, sweep
 from real.emulate_cli import read_rate, say, warnings
 from real.fabric import MOST_HOSTS, Fabric
@@ -108,14 +109,14 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     def play(candidate: Cluster) -> Sight:
         scenario = _scenario(candidate, "probes")
         probes = network.schedule(candidate, 2)
-        return network.observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2)).spans)
+        return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2)).spans)
 
     with _hosts(fabric) as hosts, _Bar(options.quiet) as bar:
         recording = bar.play("kernels", _scenario(cluster, "kernels"), "real.calibration.kernels:build", hosts)
         kernel_fit = fit_kernels(observe_kernels(recording.spans), cluster.host.gpu)
         cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
         recording = bar.play("network", _scenario(cluster, "network"), "real.calibration.network:build", hosts)
-        sight = network.observe(network.schedule(cluster), recording.spans, recording.metrics)
+        sight = observe(network.schedule(cluster), recording.spans, recording.metrics)
         _warn_if_busy(sight)
         bar.show("fitting")
         cluster, residuals = fit_network(cluster, sight, play)

@@ -1,4 +1,4 @@
-"""Micro-benchmarks of the network and of the hosts' side of it, as a program: what they mean is left to `network_fit`.
+"""Micro-benchmarks of the network and of the hosts' side of it, as a program; reading a recording is left to `sight`.
 
 Every repetition of a probe is a step, so that a recording of them, real or simulated, reads the same.
 """
@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,11 @@ from torch import Tensor
 from scenarios.hardware import Cluster
 from scenarios.rank import Kernel, Rank, Work
 from scenarios.scenario import Scenario
-from scenarios.trace import MemoryRow, Metric, PlanRow, Span
+from scenarios.trace import MemoryRow, PlanRow
 
 # Of each probe these first repetitions are dropped: connections, buffers and caches are new.
-_WARM_UP = 3
+WARM_UP = 3
 _WORD = 4
-_ISSUED = 10
 # A shaped link's bucket is full again after this.
 _PAUSE_S = 0.02
 # Long enough for a core to fall asleep, too.
@@ -45,6 +43,11 @@ class Probe:
     repeats: int
 
 
+def messages_timed(size_bytes: int) -> int:
+    """How many messages a repetition of the "cpu" probe sends."""
+    return 200 if size_bytes == _WORD else 1
+
+
 def bulk_bytes(cluster: Cluster) -> int:
     """What takes a NIC of the cluster about a tenth of a second."""
     wanted = int(cluster.host.nics.link.bytes_per_s * _BULK_S)
@@ -57,16 +60,16 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
     `most`: no more repetitions than these beside the warm-up, which is enough where nothing varies.
     """
     bulk = bulk_bytes(cluster)
-    probes = [Probe("idle", 0, _WARM_UP + 2), Probe("wake", 0, 1000)]
-    probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300), Probe("issue", _WORD, 40)]
+    probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000)]
+    probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300)]
     probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
     probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12)]
-    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", _WORD, 300), Probe("cpu", bulk, 25)]
+    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", _WORD, 13), Probe("cpu", bulk, 63)]
     if cluster.host.gpus > 1:
         probes += [Probe("inside ping", _WORD, 200), Probe("inside message", _MOST_BULK // 4, 12)]
     if most is None:
         return probes
-    return [replace(probe, repeats=min(probe.repeats, _WARM_UP + most)) for probe in probes]
+    return [replace(probe, repeats=min(probe.repeats, WARM_UP + most)) for probe in probes]
 
 
 class NetworkProbes:
@@ -118,7 +121,6 @@ class _Pair:
             "wake": self._wake,
             "ping": self._ping,
             "barrier": self._barrier,
-            "issue": self._issue,
             "message": self._message,
             "both": self._both,
             "loaded ping": self._loaded_ping,
@@ -158,15 +160,6 @@ class _Pair:
     async def _barrier(self, _: int) -> None:
         await self._rank.barrier(self._group, label="barrier")
 
-    async def _issue(self, size_bytes: int) -> None:
-        """Operations issued one after the other, and awaited when all are."""
-        works = [
-            self._rank.all_reduce(self._tensor(f"issued {index}", size_bytes), group=self._group, label="issue")
-            for index in range(_ISSUED)
-        ]
-        for work in works:
-            await work
-
     async def _message(self, size_bytes: int) -> None:
         """One way, and a word back."""
         if self._leads:
@@ -198,9 +191,10 @@ class _Pair:
         await bulk
 
     async def _cpu(self, size_bytes: int) -> None:
-        """What a one-way message takes of the cores, of this process and of the whole machine."""
+        """What one-way messages take of the cores, of this process and of the whole machine, which counts in ticks."""
         process_s, machine_s = time.process_time(), machine_busy_s()
-        await self._message(size_bytes)
+        for _ in range(messages_timed(size_bytes)):
+            await self._message(size_bytes)
         self._rank.record("cpu_process_s", time.process_time() - process_s)
         self._rank.record("cpu_machine_s", machine_busy_s() - machine_s)
 
@@ -254,63 +248,6 @@ def machine_busy_s() -> float:
 def build(scenario: Scenario) -> NetworkProbes:
     """For `Job.program`."""
     return NetworkProbes(scenario)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a probe showed at one size: seconds of each repetition but the first."""
-
-    probe: Probe
-    whole_s: tuple[float, ...]
-    parts_s: Mapping[str, tuple[float, ...]]
-
-
-def observe(
-    probes: Iterable[Probe], spans: Iterable[Span], metrics: Iterable[Metric] = ()
-) -> dict[tuple[str, int], Seen]:
-    """A recording of these probes (see `schedule`), by probe and size.
-
-    `whole_s` are rank 0's steps, but of "issue" the time between two issues, and of "loaded ping" the ping's. `parts_s`
-    are of its sends ("send"), and the numbers recorded by each rank ("cpu_process_s/0").
-    """
-    by_step: dict[int, list[Span]] = defaultdict(list)
-    for span in spans:
-        if span.rank == 0 and span.step >= 0:
-            by_step[span.step].append(span)
-    numbers: dict[int, list[Metric]] = defaultdict(list)
-    for metric in metrics:
-        numbers[metric.step].append(metric)
-    seen = {}
-    first = 0
-    for probe in probes:
-        steps = range(first + _WARM_UP, first + probe.repeats)
-        first += probe.repeats
-        parts: dict[str, list[float]] = defaultdict(list)
-        for step in steps:
-            for span in by_step[step]:
-                if span.kind == "send" and span.bytes_in == probe.size_bytes:
-                    parts["send"].append((span.end_ns - span.issued_ns) / 1e9)
-            for metric in numbers[step]:
-                parts[f"{metric.name}/{metric.rank}"].append(metric.value)
-        seen[probe.name, probe.size_bytes] = Seen(
-            probe,
-            tuple(_duration_s(probe.name, by_step[step]) for step in steps),
-            {name: tuple(values) for name, values in parts.items()},
-        )
-    return seen
-
-
-def _duration_s(name: str, spans: Sequence[Span]) -> float:
-    if name == "issue":
-        issued = sorted(span.issued_ns for span in spans if span.label == "issue")
-        return (issued[-1] - issued[0]) / (len(issued) - 1) / 1e9
-    if name == "loaded ping":
-        ping = [span for span in spans if span.label == name]
-        (coming,) = [span for span in ping if span.kind == "recv"]
-        (leaving,) = [span for span in ping if span.kind == "send"]
-        return (coming.end_ns - leaving.issued_ns) / 1e9
-    (whole,) = [span for span in spans if span.kind == "step"]
-    return (whole.end_ns - whole.start_ns) / 1e9
 
 
 def _peak(cluster: Cluster) -> float:

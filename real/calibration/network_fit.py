@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from real.calibration.network import SIZES, Seen, bulk_bytes
+from real.calibration.network import SIZES, bulk_bytes, messages_timed
+from real.calibration.sight import Seen
 from scenarios.hardware import Cluster, Link, Tcp
 
 Sight = Mapping[tuple[str, int], Seen]
@@ -23,7 +24,7 @@ _SWEEPS = 2
 # A socket's buffer and a connection's queue hold at least one segment.
 _LEAST = 1 << 14
 # What a simulation of the probes has no times of.
-_NOT_PLAYED = ("idle", "wake", "issue")
+_NOT_PLAYED = ("idle", "wake")
 # Of wake-up times, equally far apart; the least and the most come beside.
 _QUANTILES = 20
 # Work that the two ranks do for one "cpu" probe of a word: four posts, and a core is told of a message ten times.
@@ -106,7 +107,7 @@ def _direct(cluster: Cluster, measured: Sight) -> dict[str, float]:
     """What needs no model, and where the search for the others begins."""
     bulk = bulk_bytes(cluster)
     bulk_s, word_s = _busy_s(cluster, measured, bulk), sum(_busy_s(cluster, measured, _WORD))
-    issue_s = _whole(measured, "issue", _WORD)
+    issue_s = median(measured["barrier", 0].parts_s["issue"])
     handling_ns = max(word_s - 4 * issue_s, 0.0) / _POSTS_AND_MESSAGES * 1e9
     wake_ns = median(measured["wake", 0].parts_s["wake_s/0"]) * 1e9
     ping_ns = _whole(measured, "ping", _WORD) * 1e9
@@ -134,14 +135,15 @@ def _busy_s(cluster: Cluster, measured: Sight, size_bytes: int) -> tuple[float, 
     """
     seen = measured["cpu", size_bytes]
     whole_s = sum(seen.whole_s)
+    messages = len(seen.whole_s) * messages_timed(size_bytes)
 
     def machine_s(rank: int) -> float:
         idle = median(measured["idle", 0].parts_s[f"busy_cores/{rank}"])
-        return (sum(seen.parts_s[f"cpu_machine_s/{rank}"]) - idle * whole_s) / len(seen.whole_s)
+        return (sum(seen.parts_s[f"cpu_machine_s/{rank}"]) - idle * whole_s) / messages
 
     if not cluster.hosts_share_cores:
         return machine_s(0), machine_s(cluster.host.gpus)
-    sending_s = sum(seen.parts_s["cpu_process_s/0"]) / len(seen.whole_s)
+    sending_s = sum(seen.parts_s["cpu_process_s/0"]) / messages
     return sending_s, machine_s(0) - sending_s
 
 

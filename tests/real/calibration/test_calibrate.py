@@ -11,8 +11,9 @@ from statistics import median
 import pytest
 
 from real.calibrate import calibrate, nominal
-from real.calibration.network import observe, schedule
+from real.calibration.network import schedule
 from real.calibration.recordings import kept
+from real.calibration.sight import observe
 from real.job import Job
 from real.launch import launch, spool_folder
 from sim.run import simulate

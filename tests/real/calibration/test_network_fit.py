@@ -8,10 +8,12 @@ from statistics import median
 
 import pytest
 
-from real.calibration.network import NetworkProbes, Probe, Seen, bulk_bytes, observe, schedule
+from real.calibration.network import NetworkProbes, Probe, bulk_bytes, messages_timed, schedule
 from real.calibration.network_fit import fit
+from real.calibration.sight import Seen, observe
 from scenarios.hardware import Cluster, Inside, Link, Nics
 from sim.run import simulate
+from sim.tcp import SEGMENT_BYTES
 from tests.small import CORE, TCP, cluster, scenario
 
 INSIDE = Inside(kind="memory", link=Link(bytes_per_s=2e9, latency_ns=20_000), bridge_bytes_per_s=4e9)
@@ -49,13 +51,14 @@ def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
         sight[key] = dataclasses.replace(seen, parts_s={**seen.parts_s, **parts})
 
     busy = 0.3
-    sight["issue", 4] = Seen(Probe("issue", 4, 5), (tcp.issue_ns / 1e9,) * 5, {})
+    recorded(("barrier", 0), issue=tcp.issue_ns / 1e9)
     recorded(("idle", 0), busy_cores__0=busy, busy_cores__1=busy)
     sight["wake", 0] = Seen(
         Probe("wake", 0, 5), (0.0,) * 5, {"wake_s/0": tuple(tcp.wake_ns / 1e9 * factor for factor in (0.5, 1, 1, 1, 8))}
     )
     for size in (4, bulk):
         others_s = busy * median(sight["cpu", size].whole_s)
+        messages = messages_timed(size)
         sent_s, received_s = size / tcp.send_bytes_per_s, size / tcp.receive_bytes_per_s
         if size == 4:
             handled_s = (4 * tcp.issue_ns + 14 * tcp.post_ns) / 1e9
@@ -64,10 +67,10 @@ def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
         shares = on.hosts_share_cores
         recorded(
             ("cpu", size),
-            cpu_process_s__0=sent_s,
-            cpu_process_s__1=0.1 * received_s,
-            cpu_machine_s__0=others_s + (both_s if shares else sent_s),
-            cpu_machine_s__1=others_s + (both_s if shares else received_s),
+            cpu_process_s__0=messages * sent_s,
+            cpu_process_s__1=0.1 * messages * received_s,
+            cpu_machine_s__0=others_s + messages * (both_s if shares else sent_s),
+            cpu_machine_s__1=others_s + messages * (both_s if shares else received_s),
         )
     return sight
 
@@ -92,5 +95,7 @@ def test_the_parameters_are_found_again(rate: float, burst: int, shares: bool) -
     assert found.tcp.acknowledged_share == pytest.approx(TCP.acknowledged_share, abs=0.005)
     assert found.tcp.wake_spread[0] == 0.5
     assert found.tcp.wake_spread[-1] == 8
-    errors = {(row.probe, row.size_bytes): row.error for row in residuals}
-    assert all(abs(error) < 0.02 for error in errors.values()), errors
+    for row in residuals:
+        # What a ping waits for is in whole segments, of which the fit may see one more or less.
+        segment_s = SEGMENT_BYTES / rate / on.payload_share if row.probe == "loaded ping" else 0.0
+        assert abs(row.predicted_s - row.measured_s) < 0.02 * row.measured_s + segment_s, row
