@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import Store
 from real.host import Host
 from real.job import Job
 from real.place import STORE_FD, TOKEN, WARDEN, Place
-from scenarios.errors import RankLostError
+from scenarios.errors import RankLostError, ScenarioError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,13 @@ def meet_host(place: Place, job: Job, bring_up: Callable[[str], Host]) -> Meetin
 
     Raises:
         RankLostError: rank 0 did not come in time.
+        ScenarioError: rank 0 cannot listen where it should.
     """
     address = _numeric(place.address)
     if address.startswith("127."):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: nobody else need reach us
     serves = place.rank == 0 and not place.has_agent_store
-    listener = socket.create_server((address, place.port), backlog=1024) if serves else None
+    listener = _listener(address, place.port) if serves else None
     timeout_s = job.scenario.timeout_s
     try:
         store = _store(place, timeout_s, listener.detach() if listener else None)
@@ -79,6 +80,16 @@ def meet_host(place: Place, job: Job, bring_up: Callable[[str], Host]) -> Meetin
         spool=Path(told["spool"]),
         started=told["started"],
     )
+
+
+def _listener(address: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((address, port), backlog=1024)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ScenarioError(
+            f"rank 0 cannot listen at {address}:{port}: {reason}; expected a free MASTER_PORT"
+        ) from error
 
 
 def boot_id() -> str:

@@ -138,7 +138,7 @@ class _Pair:
     async def _idle(self, _: int) -> None:
         """What others do on this machine meanwhile."""
         busy_s, begin_s = machine_busy_s(), time.monotonic()
-        for _ in range(_IDLE_PAUSES):
+        for _ in range(_IDLE_PAUSES if self._partner is not None else 1):  # a simulation has no others
             await self._rank.compute(self._pause, self._sleep, label="pause")
         self._rank.record("busy_cores", (machine_busy_s() - busy_s) / max(time.monotonic() - begin_s, _PAUSE_S))
 

@@ -181,10 +181,11 @@ def test_torchrun_starts_the_ranks_of_a_scenario(tmp_path: Path) -> None:
 
 def test_srun_starts_the_ranks_and_the_loss_of_one_ends_all(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "real", str(SCENARIO), "--program", "tests.real.programs:is_killed"]
+    port = _free_port()
     processes = [
         subprocess.Popen(
             [*command, "--out", str(tmp_path / "run")],
-            env={**os.environ, **_srun(rank, 2)},
+            env={**os.environ, **_srun(rank, 2, port)},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -196,8 +197,18 @@ def test_srun_starts_the_ranks_and_the_loss_of_one_ends_all(tmp_path: Path) -> N
     assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(2)]
 
 
+def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = _run([sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 2, port))
+    sentence = f"rank 0 cannot listen at 127.0.0.1:{port}: Address already in use; expected a free MASTER_PORT\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
 def test_as_many_ranks_as_the_scenario_has_must_be_started(tmp_path: Path) -> None:
-    done = _run([sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 3))
+    done = _run(
+        [sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 3, _free_port())
+    )
     sentence = f"{SCENARIO}: 1 hosts of 2 GPUs are 2 ranks, but srun started 3\n"
     assert (done.returncode, done.stderr) == (2, sentence)
 
@@ -225,20 +236,17 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.Comp
     )
 
 
-def _srun(rank: int, size: int) -> dict[str, str]:
+def _srun(rank: int, size: int, port: int) -> dict[str, str]:
     return {
         "SLURM_PROCID": str(rank),
         "SLURM_NTASKS": str(size),
         "SLURM_LOCALID": str(rank),
         "SLURM_NODELIST": "localhost",
         "SLURM_JOB_ID": "4242",
-        "MASTER_PORT": str(PORT),
+        "MASTER_PORT": str(port),
     }
 
 
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
-
-
-PORT = _free_port()
