@@ -9,7 +9,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -250,15 +250,12 @@ def _show(residuals: Sequence[Residual]) -> None:
         "probe", "size", "measured", "80 % of them", "model", "error", title="What the model leaves of the probes"
     )
     for row in residuals:
-        times: Mapping[str, str] = {
-            name: f"{getattr(row, name) * 1e3:.3f}" for name in ("measured_s", "low_s", "high_s", "predicted_s")
-        }
         table.add_row(
             row.probe,
             f"{row.size_bytes:,} B",
-            f"{times['measured_s']} ms",
-            f"{times['low_s']} to {times['high_s']} ms",
-            f"{times['predicted_s']} ms",
+            f"{row.measured_s * 1e3:.3f} ms",
+            f"{row.low_s * 1e3:.3f} to {row.high_s * 1e3:.3f} ms",
+            f"{row.predicted_s * 1e3:.3f} ms",
             f"{row.error:+.1%}",
         )
     Console().print(table)

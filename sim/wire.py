@@ -137,10 +137,8 @@ class _Player:
         hosts = self._hosts
         if hosts is None:
             self._go_on()
-        elif self._meeting.calls[self._member].op in ("send", "recv"):  # the program's own thread posts these
-            hosts.cores(self._rank).run(hosts.tcp.issue_ns, self._go_on)
         else:
-            hosts.cores(self._rank).run(hosts.tcp.issue_ns, lambda: hosts.wake(self._rank, self._go_on))
+            hosts.cores(self._rank).run(hosts.tcp.issue_ns, lambda: self._hand_over(self._go_on))
 
     def _go_on(self) -> None:
         """Until something has to be waited for, or the end."""
@@ -149,10 +147,14 @@ class _Player:
             if signal is not None and not signal.done:
                 signal.then(self._go_on if self._hosts is None else partial(self._resume, instruction))
                 return
+        self._hand_over(self._end)
+
+    def _hand_over(self, then: Callable[[], None]) -> None:
+        """From the program's thread to one of the library's, or back; sends and receives stay in the program's."""
         if self._hosts is None or self._meeting.calls[self._member].op in ("send", "recv"):
-            self._end()
+            then()
         else:
-            self._hosts.wake(self._rank, self._end)  # the program's own thread
+            self._hosts.wake(self._rank, then)
 
     def _resume(self, instruction: Instruction) -> None:
         assert self._hosts is not None, "flows take no time on hosts"
