@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# TorchRec stands beside the project only where it is measured against: it pins what the project does not.
+# TorchRec stands beside the project only where it is measured against: it pins what the project does not. SimGrid stands
+# there too; its package is C++ and wants cmake, a compiler and Boost's headers (Debian's libboost-dev).
 BENCH := .venv-benchmarks
 BENCH_STAMP := $(BENCH)/.installed
 
@@ -26,6 +27,7 @@ benchmarks: $(BENCH_STAMP)
 	$(BENCH)/bin/python -m benchmarks.partition
 	$(BENCH)/bin/python -m benchmarks.bucketize
 	$(BENCH)/bin/python -m benchmarks.powersgd
+	$(BENCH)/bin/python -m benchmarks.baselines.simgrid_flows --check
 
 mutations: $(STAMP)
 	$(BIN)/python -m tests.mutations
@@ -49,5 +51,7 @@ $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(BENCH)/bin/python -m pip install --quiet --no-deps --constraint benchmarks/constraints.txt fbgemm-gpu-cpu torchrec
 	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt \
 		torchmetrics tqdm pyre-extensions iopath tensordict
+	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt setuptools wheel pybind11
+	$(BENCH)/bin/python -m pip install --quiet --no-build-isolation --constraint benchmarks/constraints.txt simgrid
 	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@

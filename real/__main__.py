@@ -7,19 +7,17 @@ import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
 from real import job as jobs
 from real.job import Check, Job
-from real.launch import Hosts, RunEnded, ThisMachine, launch, spool_folder
+from real.launch import RunEnded, launch, spool_folder
 from real.place import JOB, Place, check_world_size, place
 from reports.errors import ReportError
 from scenarios.errors import ProgramError, ScenarioError
-from scenarios.scenario import Scenario
 
 _PROGRAM = "scenarios.programs:build"
 _WRITER = "reports.store:write"
@@ -32,12 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         assert here is not None, "the launcher gives its ranks a place"
         return _serve(jobs.load(Path(os.environ[JOB])), here, None)
     given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] == ["emulate"]:
-        from real.emulate_cli import emulate
-
-        return emulate(given[1:])
-    if given[:1] == ["calibrate"]:
-        return _calibrate(given[1:])
+    if given and given[0] in _COMMANDS:
+        return _COMMANDS[given[0]](given[1:])
     options = _parser().parse_args(given)
     try:
         here = place()
@@ -52,6 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.code
 
 
+def _emulate(given: Sequence[str]) -> int:
+    from real.emulate_cli import emulate
+
+    return emulate(given)
+
+
 def _calibrate(given: Sequence[str]) -> int:
     from real.calibrate import calibrate
     from sim.run import simulate
@@ -61,6 +61,15 @@ def _calibrate(given: Sequence[str]) -> int:
     except RunEnded as ended:
         print(ended, file=sys.stderr)
         return ended.code
+
+
+def _validate(given: Sequence[str]) -> int:
+    from real.validate import validate
+
+    return validate(given)
+
+
+_COMMANDS = {"emulate": _emulate, "calibrate": _calibrate, "validate": _validate}
 
 
 def here_is_first() -> bool:
@@ -76,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m real",
         description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
-        "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles.",
+        "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles, "
+        "'python -m real validate' holds predictions against measurements.",
     )
     parser.add_argument("scenario", type=Path, help="a scenario file")
     parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
@@ -130,29 +140,12 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 def _run(job: Job, options: argparse.Namespace) -> int:
     if options.program == _PROGRAM:
         job.build()  # a plan that fits nowhere is said here, once
-    with _hosts(job.scenario, options.emulate) as hosts:
+    from real.hosting import hosts_for
+
+    with hosts_for(job.scenario, options.emulate) as hosts:
         launch(job, hosts=hosts)
     _show(job.out, options)
     return 0
-
-
-@contextmanager
-def _hosts(scenario: Scenario, name: str | None) -> Iterator[Hosts]:
-    """Of --emulate: None was not given, "" is without a name."""
-    if name is None:
-        yield ThisMachine()
-        return
-    from real.emulate import emulated, sweep
-    from real.emulate_cli import say, those_of
-    from real.fabric import fabric_of
-
-    fabric = fabric_of(scenario)
-    say(sweep())
-    if name:
-        yield those_of(name, fabric)
-        return
-    with emulated(fabric) as hosts:
-        yield hosts
 
 
 def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import shlex
 import sys
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from real.calibration import kernels, network
+from real.calibration import crowd, kernels, network
 from real.calibration.kernel_fit import fit as fit_kernels
 from real.calibration.kernel_fit import observe as observe_kernels
 from real.calibration.machine import cpu_name, measured_here
@@ -41,7 +42,7 @@ from scenarios.rank import Program
 from scenarios.scenario import Scenario
 from scenarios.trace import Recording
 
-Simulate = Callable[[Scenario, Program], Recording]
+Simulate = Callable[[Scenario, Program, int], Recording]
 
 # Whose figures the search begins with, and whose remain where nothing is measured.
 _LIKE = "cpu_local"
@@ -80,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
     parser.add_argument("--hosts", type=int, default=2, help="how many hosts (default: 2)")
     parser.add_argument("--ranks-per-host", type=int, default=1, help="ranks on each (default: 1)")
+    parser.add_argument("--json", action="store_true", help="what the model leaves of each probe as JSON, no table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table of residuals")
     return parser
 
@@ -109,7 +111,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     def play(candidate: Cluster) -> Sight:
         scenario = _scenario(candidate, "probes")
         probes = network.schedule(candidate, 2)
-        return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2)).spans)
+        return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2), 0).spans)
 
     with _hosts(fabric) as hosts, _Bar(options.quiet) as bar:
         recording = bar.play("kernels", _scenario(cluster, "kernels"), "real.calibration.kernels:build", hosts)
@@ -120,14 +122,39 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         _warn_if_busy(sight)
         bar.show("fitting")
         cluster, residuals = fit_network(cluster, sight, play)
+    if cluster.hosts_share_cores:
+        cluster = _fit_crowd(cluster, fabric, options.quiet, simulate)
     ranks = cluster.world_size
     measured = measured_here(command, ranks, began_s, [*kernel_fit.groups, _network_group(residuals)])
     where = f"emulated at {options.nic}" if fabric else "over the loopback device"
     description = f"{options.hosts} hosts of {options.ranks_per_host} on one machine, {where}; calibrated"
     options.out.write_text(profile_text(cluster, measured, description), encoding="utf-8")
+    if options.json:
+        print(json.dumps({"profile": str(options.out), "probes": [_plain(row) for row in residuals]}, indent=1))
+        return
     if not options.quiet:
         _show(residuals)
     print(options.out)
+
+
+def _plain(row: Residual) -> dict[str, float | str]:
+    return {**dataclasses.asdict(row), "error": row.error}
+
+
+def _fit_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool, simulate: Simulate) -> Cluster:
+    """With twice as many hosts of a rank as there are cores."""
+    hosts = max(cluster.hosts, 2 * cluster.host.cores)
+    crowded = dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
+    wider = None if fabric is None else dataclasses.replace(fabric, hosts=hosts)
+
+    def play(candidate: Cluster) -> crowd.Means:
+        return crowd.means(simulate(_scenario(candidate, "crowd"), crowd.Crowd(), 1).spans)
+
+    with _hosts(wider) as on, _Bar(quiet) as bar:
+        recording = bar.play("crowd", _scenario(crowded, "crowd"), "real.calibration.crowd:build", on)
+        bar.show("fitting")
+        tcp = crowd.fit(crowded, crowd.means(recording.spans), play).tcp
+    return dataclasses.replace(cluster, tcp=tcp)
 
 
 def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None) -> Cluster:
@@ -203,11 +230,6 @@ class _Bar:
 
     def play(self, what: str, scenario: Scenario, program: str, hosts: Hosts) -> Recording:
         """Play probes on real ranks."""
-        steps = (
-            kernels.WARM_UP + kernels.ROUNDS
-            if what == "kernels"
-            else sum(p.repeats for p in network.schedule(scenario.cluster))
-        )
         with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
             out = Path(folder, what)
             job = Job(
@@ -219,8 +241,19 @@ class _Bar:
                 started=datetime.now(UTC).isoformat(timespec="seconds"),
                 check="never",
             )
-            launch(job, hosts=hosts, heard=lambda step: self.show(what, step, steps))
+            launch(job, hosts=hosts, heard=lambda step: self.show(what, step, _steps(what, scenario.cluster)))
             return kept(out)
+
+
+def _steps(what: str, cluster: Cluster) -> int | None:
+    """Of a program of probes, where they are known."""
+    match what:
+        case "kernels":
+            return kernels.WARM_UP + kernels.ROUNDS
+        case "network":
+            return sum(probe.repeats for probe in network.schedule(cluster))
+        case _:
+            return None
 
 
 def _warn_if_busy(sight: Sight) -> None:

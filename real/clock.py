@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -88,19 +89,20 @@ class Lane(Protocol):
         ...
 
 
+_HERE: AbstractContextManager[None] = nullcontext()
+
+
 class CpuLane:
     """A CPU thread: a kernel runs where it is issued."""
 
     __slots__ = ()
     _issued = threading.local()  # `last`: what this thread has issued last, while nothing else was
+    mark = staticmethod(time.monotonic_ns)
+    ns: Callable[[Mark], int] = staticmethod(operator.index)  # type: ignore[assignment]  # the mark itself: an int
 
     def entered(self) -> AbstractContextManager[object]:
         """A thread is its own order."""
-        return nullcontext()
-
-    def mark(self) -> Mark:
-        """The clock."""
-        return time.monotonic_ns()
+        return _HERE
 
     def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
         """Run it here and now."""
@@ -129,11 +131,6 @@ class CpuLane:
         """A mark of a CPU is always past."""
         return True
 
-    def ns(self, mark: Mark) -> int:
-        """The mark itself."""
-        assert isinstance(mark, int), "a CPU's marks are ns"
-        return mark
-
     def settle(self) -> None:
         """Nothing is under way that a mark waits for."""
 
@@ -145,46 +142,48 @@ class _Underway:
     program issues something else before it awaits this. A send or recv cannot be followed: it ends when awaited.
     """
 
-    __slots__ = ("_error", "_finish", "_finished", "_is_waited", "_lock", "_timed", "_work")
+    __slots__ = ("_error", "_finish", "_is_ended", "_is_waited", "_lock", "_timed", "_work")
 
     def __init__(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> None:
         self._timed, self._work, self._finish = timed, work, finish
         self._lock = threading.Lock()
-        self._is_waited = False
-        self._finished: torch.futures.Future[None] | None = None
+        self._is_waited = self._is_ended = False
         self._error: BaseException | None = None
 
     def follow(self) -> None:
         """From now on, if nobody waits yet."""
-        with self._lock:
-            if self._is_waited or self._finished is not None:
-                return
+        if not self._is_waited:
             with suppress(RuntimeError):  # no future
-                self._finished = self._work.get_future().then(self._end)
+                self._work.get_future().add_done_callback(self._has_ended)
 
     def is_over(self) -> bool:
-        return self._finished is not None and self._finished.done()
+        return self._is_ended
 
     def wait(self) -> None:
-        with self._lock:
-            self._is_waited = True
-        if self._finished is not None:
-            self._finished.wait()
+        self._is_waited = True
         self._work.wait()  # raises what went wrong in the transport
-        if self._finished is None:
-            self._end(None)
+        self._end()
         if self._error is not None:
             raise self._error
 
-    def _end(self, future: torch.futures.Future[object] | None) -> None:
-        try:
-            if future is not None:
-                future.value()
-            if self._finish is not None:
-                self._finish()
-        except BaseException as error:  # raised again where the program awaits
-            self._error = error
-        self._timed.end = time.monotonic_ns()
+    def _has_ended(self, future: torch.futures.Future[object]) -> None:
+        """On gloo's thread; it says nothing of what went wrong in the transport, as the waiting one is told."""
+        with suppress(RuntimeError):
+            future.value()
+            self._end()
+
+    def _end(self) -> None:
+        """Once, by whoever comes first."""
+        with self._lock:
+            if self._is_ended:
+                return
+            try:
+                if self._finish is not None:
+                    self._finish()
+            except BaseException as error:  # raised again where the program awaits
+                self._error = error
+            self._timed.end = time.monotonic_ns()
+            self._is_ended = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

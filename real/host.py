@@ -11,6 +11,7 @@ import time
 from real.ending import keep_what_there_is
 from real.job import Job
 from real.roll import Roll
+from real.steps import lay_out
 from real.warden import Warden
 
 _HEARING_S = 0.05
@@ -27,6 +28,8 @@ class Host:
         scenario = job.scenario
         self._roll = Roll(scenario.cluster.world_size, scenario.timeout_s, began_s, sees_exits=False)
         self._warden = Warden(address, self._roll, self.token)
+        job.spool.mkdir(parents=True, exist_ok=True)
+        self._steps = lay_out(job.spool, scenario.cluster.world_size)
         self._all_done = threading.Event()
         threading.Thread(target=self._watch, name="host", daemon=True).start()
 
@@ -42,6 +45,7 @@ class Host:
     def _watch(self) -> None:
         while not self._roll.is_done:
             self._warden.hear(time.monotonic(), _HEARING_S)
+            self._roll.see(self._steps.of_all(), time.monotonic())
             sentence = self._roll.verdict(time.monotonic())
             if sentence is not None:
                 self._end(sentence)

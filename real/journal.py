@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from real.clock import Lane, Mark, now_ns
+from real.clock import Lane, Mark
 from scenarios.calls import Call
 from scenarios.rank import Kernel
 from scenarios.trace import Metric, Span
@@ -54,7 +55,7 @@ class Entry:
         self.index = -1
         self.call: Call | None = None
         self.kernel: Kernel | None = None
-        self.issued = now_ns()
+        self.issued = time.monotonic_ns()
         self.start: Mark = lane.mark()
         self.end: Mark | None = None
         self.wait_from: Mark | None = None
@@ -81,16 +82,17 @@ class Entry:
         ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, self.kernel or _NO_KERNEL
         assert self.end is not None, "only what has ended becomes a row"
         start, end = max(self.issued, ns(self.start)), ns(self.end)
-        waited = (-1, -1)
-        if self.wait_from is not None and self.wait_until is not None:
-            waited = ns(self.wait_from), ns(self.wait_until)
+        wait_from, wait_until = self.wait_from, self.wait_until
+        waited = (-1, -1) if wait_from is None or wait_until is None else (ns(wait_from), ns(wait_until))
+        # fmt: off
         return (
-            *(rank, host, self.stream, self.step, self.sequence, self.kind, self.label),
-            *(call.group.name if self.call else "", -1 if call.op in ("send", "recv") else self.index),
-            *(self.issued, start, max(start, end), *waited),
-            *(call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype),
-            *(kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1),
+            rank, host, self.stream, self.step, self.sequence, self.kind, self.label,
+            call.group.name if self.call else "", -1 if call.op in ("send", "recv") else self.index,
+            self.issued, start, max(start, end), waited[0], waited[1],
+            call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
+            kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1,
         )
+        # fmt: on
 
 
 class Journal:

@@ -18,6 +18,7 @@ from real.ending import keep_what_there_is, log_of, put_away
 from real.job import Job
 from real.place import JOB, PARENT, STORE_FD, TOKEN, WARDEN
 from real.roll import Roll
+from real.steps import lay_out
 from real.warden import Warden
 
 LOOPBACK = "127.0.0.1"
@@ -106,6 +107,7 @@ class _Launch:
         scenario = job.scenario
         self._size = scenario.cluster.world_size
         self._roll = Roll(self._size, scenario.timeout_s, began_s, sees_exits=True)
+        self._steps = lay_out(job.spool, self._size)
         self._token = secrets.token_hex(16)
         with hosts.control():
             self._warden = Warden(hosts.control_address, self._roll, self._token)
@@ -159,12 +161,13 @@ class _Launch:
     def _watch(self) -> tuple[str | None, int]:
         while not self._roll.is_done:
             self._warden.hear(time.monotonic(), _HEARING_S)
-            if self._heard is not None:
-                self._heard(max((member.step or 0 for member in self._roll.members), default=0))
             now_s = time.monotonic()
             for rank, process in enumerate(self._processes):
                 if process.poll() is not None and self._roll.members[rank].exit_code is None:
                     self._roll.exited(rank, process.returncode, now_s)
+            self._roll.see(self._steps.of_all(), now_s)  # after their ends, so that it is their last
+            if self._heard is not None:
+                self._heard(max((member.step or 0 for member in self._roll.members), default=0))
             if self._signal is not None:
                 name = signal.Signals(self._signal).name
                 return f"the run was interrupted by {name}", 128 + self._signal

@@ -102,7 +102,6 @@ def boot_id() -> str:
 
 def _announce(store: Store, host: Host, job: Job) -> None:
     address, port = host.address
-    job.spool.mkdir(parents=True, exist_ok=True)
     told = {
         "host": address,
         "port": port,

@@ -6,7 +6,7 @@ Pure: times are seconds on any one clock, handed in.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ class Roll:
     def hear(self, rank: int, message: Mapping[str, Any], now_s: float) -> None:
         """A message of a rank; see `line` for what it may say."""
         member = self.members[rank]
-        if "step" in message:
+        if message.get("step") is not None:
             member.step, member.moved_s = message["step"], now_s
         if "at" in message:
             self._hear_position(member, message["at"], now_s)
@@ -95,6 +95,12 @@ class Roll:
             member.lost = message["lost"]
             member.tell(now_s)
         member.is_done = member.is_done or "bye" in message
+
+    def see(self, steps: Sequence[int | None], now_s: float) -> None:
+        """The step of each rank, as far as it can be seen from here: None is no news."""
+        for member, step in zip(self.members, steps, strict=True):
+            if step is not None and step != member.step:
+                member.step, member.moved_s = step, now_s
 
     def came(self, rank: int, now_s: float) -> None:
         """Its line is open."""

@@ -26,6 +26,7 @@ from real.meeting import Meeting, boot_id, meet_host, meet_launcher
 from real.place import PARENT, Place
 from real.roll import SECOND_HAND_S
 from real.run import RankRun, is_second_hand, sentence_of
+from real.steps import Steps, found
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A rank that has told of its end is told to go by then; if not, it goes.
@@ -41,6 +42,7 @@ class Station:
         self._job, self._place = job, place
         self._began_s = time.monotonic()
         self._step: int | None = None
+        self._steps: Steps | None = None
         self._run: RankRun | None = None
         self._line: Line | None = None
         self._host: Host | None = None
@@ -62,17 +64,19 @@ class Station:
 
     def _play(self) -> None:
         meeting = self._meet()
+        is_near = meeting.boot_id == boot_id()
+        self._steps = found(self._job.spool) if is_near or self._place.by == "launcher" else None
         line = self._line = Line(
             (meeting.host, meeting.port),
             self._place.rank,
             meeting.token,
             timeout_s=self._job.scenario.timeout_s,
+            tells_steps=self._steps is None,
             on_stop=self._was_stopped,
             on_cut=self._was_cut,
         )
         run = self._run = RankRun(self._job, self._place, meeting.store, self._step_begins)
         line.journal = run.journal
-        is_near = meeting.boot_id == boot_id()
         recording = run.play(self._job.build(), (lambda: SAME_CLOCK) if is_near else line.look)
         if recording is not None:
             self._job.write(recording)
@@ -96,8 +100,10 @@ class Station:
 
     def _step_begins(self, index: int) -> None:
         self._step = index
-        if self._line is not None:
-            self._line.say({"step": index})
+        if self._steps is not None:
+            self._steps.enter(self._place.rank, index)
+        elif self._line is not None:
+            self._line.step = index
 
     def _fail(self, error: BaseException) -> None:
         """Say it to the warden, who says it to everyone; wait to be told to go."""
@@ -106,7 +112,7 @@ class Station:
         if self._line is None:
             print(sentence, file=sys.stderr, flush=True)
             return
-        self._line.say({"lost" if is_second_hand(error, self._place.rank) else "failed": sentence})
+        self._line.say({"lost" if is_second_hand(error, self._place.rank) else "failed": sentence, "step": self._step})
         time.sleep(_LEAVE_S)
 
     def _log(self, error: BaseException) -> None:
@@ -140,7 +146,8 @@ class Station:
         except OSError:
             return  # another rank does it
         time.sleep(_SPOOLING_S)
-        where = "before its first step" if self._step is None else f"in step {self._step}"
+        step = self._step if self._steps is None else self._steps.of_all()[0]
+        where = "before its first step" if step is None else f"in step {step}"
         sentence = f"rank 0 was lost {where}"
         further = keep_what_there_is(self._job, sentence, self._began_s)
         print(sentence if further is None else f"{sentence}; {further}", file=sys.stderr, flush=True)
@@ -152,7 +159,7 @@ class Station:
             _leave_now()
         else:
             name = signal.Signals(number).name
-            self._line.say({"lost": f"rank {self._place.rank} was told to stop by {name} {where}"})
+            self._line.say({"lost": f"rank {self._place.rank} was told to stop by {name} {where}", "step": self._step})
 
 
 def _leave_now() -> None:

@@ -1,7 +1,8 @@
 """How tensors travel over torch.distributed: what gloo and NCCL cannot do as asked is done with what they can.
 
 Whatever only moves travels as bytes, so every dtype does; a reduction that a library lacks is made of one that it has.
-Arguments are checked by `scenarios.calls` before; waiting and times are left to the lanes.
+Arguments are checked by `scenarios.calls` before; waiting and times are left to the lanes. So the frequent calls go to
+`ProcessGroup`'s own methods: torch.distributed's functions check once more, which takes 4 to 6 us.
 """
 
 from __future__ import annotations
@@ -15,19 +16,30 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import ReduceOp
 
 from scenarios.arguments import REDUCE_OPS
 from scenarios.errors import ProgramError, RankLostError
-from scenarios.memory import as_bytes, resolved
+from scenarios.memory import as_bytes, resolved, without_grad
 from scenarios.rank import Group
 
-_OPS = {name: op for op, name in REDUCE_OPS.items()}
+_OPS: dict[str, Any] = {name: op for op, name in REDUCE_OPS.items()}
 # Neither library reduces these; sums and products of a wider integer, cut to the width, are the same.
 _WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
-# torch 2.13 renamed these two and warns about the old names.
+# torch 2.13 renamed these three, and warns about the old names of the first two.
 _all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_exchange: Callable[..., Any] = getattr(dist.ProcessGroup, "all_to_all_single", dist.ProcessGroup.alltoall_base)
+
+
+def _reduction(reduce: str) -> dist.AllreduceOptions:
+    options = dist.AllreduceOptions()
+    options.reduceOp = _OPS[reduce]
+    return options
+
+
+_REDUCTIONS = {name: _reduction(name) for name in _OPS}
+_ON_CPU = dist.BarrierOptions()
+_ON_CPU.device = torch.device("cpu")
 
 
 @contextmanager
@@ -131,7 +143,7 @@ class Gloo:
         sizes = [len(target) for target in targets]
         received = torch.empty(sum(sizes), dtype=torch.uint8)
         given = [inputs[place].numel() * inputs[place].element_size() for place in joined.order]
-        work = dist.all_to_all_single(received, sent, sizes, given, group=joined.handle, async_op=True)
+        work = _exchange(joined.handle, received, sent, sizes, given)
 
         def finish() -> None:
             """In group order: of outputs that share memory, the last member's stays."""
@@ -140,15 +152,14 @@ class Gloo:
                 target, chunk = chunks[place]
                 target.copy_(chunk)
 
-        return Sent(_started(work), finish)
+        return Sent(work, finish)
 
     def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
         """gloo has no average: a sum, divided."""
         if tensor.is_complex() and reduce == "product":
             return _product(joined, tensor)
         arithmetic = _arithmetic(tensor)
-        op = ReduceOp.SUM if reduce == "avg" else _OPS[reduce]
-        work = _started(dist.all_reduce(arithmetic, op=op, group=joined.handle, async_op=True))
+        work = joined.handle.allreduce([arithmetic], _REDUCTIONS["sum" if reduce == "avg" else reduce])
         if reduce != "avg" and arithmetic.data_ptr() == tensor.data_ptr():
             return Sent(work)
 
@@ -193,7 +204,7 @@ class Nccl:
         if tensor.is_complex() and reduce == "product":
             return _product(joined, tensor)
         arithmetic = _arithmetic(tensor)
-        work = _started(dist.all_reduce(arithmetic, op=_OPS[reduce], group=joined.handle, async_op=True))
+        work = joined.handle.allreduce([arithmetic], _REDUCTIONS[reduce])
         if arithmetic.data_ptr() == tensor.data_ptr():
             return Sent(work)
         return Sent(work, lambda: _copy(_as_real(tensor), arithmetic))
@@ -234,12 +245,14 @@ def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
 
 def broadcast(joined: Joined, tensor: Tensor, src: int) -> Sent:
     """From a global rank."""
-    return Sent(_started(dist.broadcast(as_bytes(tensor), src, group=joined.handle, async_op=True)))
+    options = dist.BroadcastOptions()
+    options.rootRank = joined.order.index(joined.group.index(src))
+    return Sent(joined.handle.broadcast([as_bytes(tensor)], options))
 
 
 def barrier(joined: Joined) -> Sent:
     """Until all members are here."""
-    return Sent(_started(dist.barrier(group=joined.handle, async_op=True)))
+    return Sent(joined.handle.barrier(_ON_CPU))
 
 
 def send(joined: Joined, tensor: Tensor, dst: int) -> Sent:
@@ -264,18 +277,8 @@ def exchange_rows(wire: Wire, joined: Joined, output: Rows, input: Rows) -> Sent
     """
     if not joined.is_sorted or _overlap(output.tensor, input.tensor):
         return wire.exchange(joined, output.chunks(), input.chunks())
-    return Sent(
-        _started(
-            dist.all_to_all_single(
-                as_bytes(output.tensor),
-                as_bytes(input.tensor),
-                list(output.sizes_bytes),
-                list(input.sizes_bytes),
-                group=joined.handle,
-                async_op=True,
-            )
-        )
-    )
+    target, source = as_bytes(output.tensor), as_bytes(input.tensor)
+    return Sent(_exchange(joined.handle, target, source, output.sizes_bytes, input.sizes_bytes))
 
 
 def _product(joined: Joined, tensor: Tensor) -> Sent:
@@ -298,7 +301,7 @@ def _arithmetic(tensor: Tensor) -> Tensor:
 
 
 def _as_real(tensor: Tensor) -> Tensor:
-    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else without_grad(tensor)
 
 
 def _divide(tensor: Tensor, by: int) -> None:

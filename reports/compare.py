@@ -102,7 +102,7 @@ def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Compari
     return Comparison(
         predicted=predicted,
         measured=measured,
-        operations=_operation_errors(predicted.operations, measured.operations),
+        operations=operation_errors(predicted.operations, measured.operations),
         steps=_step_errors(predicted.steps, measured.steps),
         checks=(
             _check_bytes(predicted, measured),
@@ -155,7 +155,8 @@ def _with_error(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(error=np.divide(difference, measured, out=np.full(len(frame), np.nan), where=measured > 0))
 
 
-def _operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+def operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Operations' medians side by side; the longest measured ones first."""
     keys = [*KEYS, "part"]
     left = predicted[[*keys, "median_ns"]].rename(columns={"median_ns": "predicted_ns"})
     right = measured[[*keys, "median_ns"]].rename(columns={"median_ns": "measured_ns"})

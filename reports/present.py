@@ -11,17 +11,24 @@ from pathlib import Path
 
 from reports import store, tables, text
 from reports.errors import ReportError
+from reports.plays import Plays
 from reports.run import Run
+from reports.validation_tables import spread_json, spread_line
 
 
-def present(folder: Path, *, as_json: bool = False, quiet: bool = False, run: Run | None = None) -> None:
-    """Print the run in `folder` (or `run`, if it is still in memory); `quiet`: only the folder's path."""
+def present(
+    folder: Path, *, as_json: bool = False, quiet: bool = False, run: Run | None = None, spread: Plays | None = None
+) -> None:
+    """Print the run in `folder` (or `run`, if it is still in memory); `quiet`: only the folder's path.
+
+    `spread` are the draws of a prediction, whose interval is printed with it.
+    """
     if quiet:
         print(folder)
     elif as_json:
-        print_json(tables.as_json(run or store.load(folder)))
+        print_json({**tables.as_json(run or store.load(folder)), **(spread_json(spread) if spread else {})})
     else:
-        text.show(tables.summarize(run or store.load(folder)), sys.stdout)
+        text.show(tables.summarize(run or store.load(folder), spread=spread_line(spread) if spread else ""), sys.stdout)
         print(f"run folder: {folder}")
 
 

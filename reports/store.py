@@ -65,12 +65,16 @@ def write(recording: Recording, folder: Path | str) -> Path:
 
 def fresh_folder(base: Path | str, name: str, now: datetime | None = None) -> Path:
     """A folder name under `base` that is free: the name, the time to the second and, if need be, a number."""
-    clean = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
-    stem = f"{clean}-{(now or datetime.now()).strftime('%Y%m%d-%H%M%S')}"
+    stem = f"{folder_name(name)}-{(now or datetime.now()).strftime('%Y%m%d-%H%M%S')}"
     candidate, number = Path(base) / stem, 2
     while os.path.lexists(candidate):
         candidate, number = Path(base) / f"{stem}-{number}", number + 1
     return candidate
+
+
+def folder_name(name: str) -> str:
+    """A run's name without what does not belong into a folder's."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
 
 
 def load(folder: Path | str) -> Run:

@@ -23,16 +23,17 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
-def summarize(run: Run, step: int | None = None) -> RenderableType:
+def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
     """Everything that a person asks first, 80 columns wide; the critical path is that of `step`.
 
-    Without `step`, it is that of the median step of the last phase. `text.as_text` makes it a string.
+    Without `step`, it is that of the median step of the last phase. `spread` is a line on how steps vary from run to
+    run. `text.as_text` makes it a string.
 
     Raises:
         ReportError: the run has no such step.
     """
     shown = _step_shown(run, step)
-    sections = [_headline(run), _steps(run)]
+    sections = [_headline(run, spread), _steps(run)]
     if shown is not None:
         sections += [_waited_for(run, shown), _operations(run), _ranks(run)]
     sections += [_links(run), _imbalance(run), _memory(run), _metrics(run)]
@@ -87,7 +88,7 @@ def _step_shown(run: Run, asked: int | None) -> int | None:
     return int(steady["step"].iloc[(len(steady) - 1) // 2])
 
 
-def _headline(run: Run) -> RenderableType:
+def _headline(run: Run, spread: str) -> RenderableType:
     info, steady = run.info, steady_steps(run.steps)
     hosts = info.hosts if info.world == "real" else ()
     hosts_known = int(run.spans["host"].nunique()) if not hosts else len(hosts)
@@ -101,6 +102,8 @@ def _headline(run: Run) -> RenderableType:
         lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
     if len(steady):
         lines.append(_step_time(steady, run))
+    if spread:
+        lines.append(spread)
     return text.paragraph("\n".join(lines), style="bold")
 
 

@@ -108,6 +108,9 @@ def check_alike(op: str, rank: int, tensors: Sequence[Tensor]) -> None:
         ValueError: more than one dtype.
         CollectiveError: more than one kind of device.
     """
+    dtype, device = tensors[0].dtype, tensors[0].device
+    if all(tensor.dtype is dtype and tensor.device == device for tensor in tensors):
+        return  # nearly always, and a rank waits for this
     if len({tensor.dtype for tensor in tensors}) > 1:
         dtypes = dict.fromkeys(dtype_name(tensor) for tensor in tensors)
         raise ValueError(f"rank {rank}: {op}: all tensors must have one dtype, got {' and '.join(dtypes)}")

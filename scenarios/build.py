@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from scenarios.bags import read_bags
 from scenarios.document import (
     ClusterSection,
+    CollectiveSection,
     CompressionSection,
     Document,
     Efficiency,
@@ -38,6 +39,7 @@ from scenarios.model_checks import DEFAULT_TYPES, ids_file, table_dim
 from scenarios.resnet import resnet50_shapes
 from scenarios.scenario import (
     Buckets,
+    Collective,
     Compression,
     Exchange,
     Gradients,
@@ -81,6 +83,7 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
         buckets=Buckets(**_given(buckets, "first", "cap", suffix="_bytes")),
         compression=_compression(document.compression),
         exchange=_exchange(document.exchange) if document.exchange else None,
+        collective=_collective(document.collective) if document.collective else None,
         gradients=_gradients(document.gradients) if document.gradients else None,
     )
 
@@ -185,6 +188,8 @@ def _tcp(tcp: TcpSection) -> Tcp:
         issue_ns=have(tcp.issue),
         wake_ns=have(tcp.wake),
         wake_spread=tcp.wake_spread or (),
+        spin_ns=tcp.spin or 0,
+        spin_share=tcp.spin_share or 0.0,
     )
 
 
@@ -243,6 +248,11 @@ def _compression(compression: CompressionSection | None) -> Compression:
 
 def _exchange(exchange: ExchangeSection) -> Exchange:
     return Exchange(size_bytes=have(exchange.size), **_given(exchange, "splits", "skew", "dtype"))
+
+
+def _collective(collective: CollectiveSection) -> Collective:
+    given = _given(collective, "splits", "skew", "dtype")
+    return Collective(op=have(collective.op), size_bytes=have(collective.size), **given)
 
 
 def _gradients(gradients: GradientsSection) -> Gradients:

@@ -100,13 +100,8 @@ def reduction_call(op: str, rank: int, output: Tensor, input: Tensor, reduce: ob
     else:
         check_output(op, rank, "output", output)
         check_tensor(op, rank, "input", input)
-    check_alike(op, rank, [output, input])
-    factor = {"reduce_scatter_tensor": (1, group.size), "all_gather_into_tensor": (group.size, 1)}.get(op, (1, 1))
-    if output.numel() * factor[1] != input.numel() * factor[0]:
-        raise CollectiveError(
-            f"rank {rank}: {op}: output has {output.numel()} elements and input {input.numel()},"
-            f" expected {input.numel() * factor[0] / factor[1]:g} for a group of {group.size}"
-        )
+        check_alike(op, rank, [output, input])
+        _check_share(op, rank, output.numel(), input.numel(), group.size)
     return Call(
         op=op,
         group=group,
@@ -120,6 +115,16 @@ def reduction_call(op: str, rank: int, output: Tensor, input: Tensor, reduce: ob
         bytes_sent=size_bytes(input),
         reduce="" if op == "all_gather_into_tensor" else check_reduce(op, rank, reduce, input),
     )
+
+
+def _check_share(op: str, rank: int, output: int, input: int, size: int) -> None:
+    """Nothing, if the elements of a reduce-scatter's or gather's two sides fit a group of that size."""
+    times, parts = (1, size) if op == "reduce_scatter_tensor" else (size, 1)
+    if output * parts != input * times:
+        raise CollectiveError(
+            f"rank {rank}: {op}: output has {output} elements and input {input},"
+            f" expected {input * times / parts:g} for a group of {size}"
+        )
 
 
 def rooted_call(op: str, rank: int, tensor: Tensor, root: int, group: Group, label: str) -> Call:

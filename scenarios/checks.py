@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from scenarios.document import (
     ClusterSection,
+    CollectiveSection,
     CompressionSection,
     Document,
     ExchangeSection,
@@ -30,8 +31,13 @@ from scenarios.schema import expected
 from scenarios.tree import KeyPath
 from scenarios.values import BYTES_BELOW, MOST_GPUS
 
-NEEDED = {"dlrm": "model", "all_to_all": "exchange", "powersgd": "gradients"}
-OPTIONAL = {"dlrm": ("sharding", "buckets", "compression"), "all_to_all": (), "powersgd": ("buckets", "compression")}
+NEEDED = {"dlrm": "model", "all_to_all": "exchange", "collective": "collective", "powersgd": "gradients"}
+OPTIONAL = {
+    "dlrm": ("sharding", "buckets", "compression"),
+    "all_to_all": (),
+    "collective": (),
+    "powersgd": ("buckets", "compression"),
+}
 
 
 def check(document: Document, mistakes: Mistakes) -> None:
@@ -49,7 +55,9 @@ def check(document: Document, mistakes: Mistakes) -> None:
         check_sharding_types(document.sharding.types, ("sharding", "types"), mistakes)
     _check_compression(document.compression or CompressionSection(), look)
     if document.exchange is not None:
-        _check_exchange(document.exchange, look)
+        _check_exchange(document.exchange, ("exchange",), look)
+    if document.collective is not None:
+        _check_collective(document, document.collective, look)
     if document.gradients is not None:
         _check_gradients(document.gradients, look)
 
@@ -117,7 +125,8 @@ def _check_cluster(cluster: ClusterSection, look: Look) -> None:
     _check_inside(cluster.inside or InsideSection(), look)
     _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
     _check_network(cluster.network or NetworkSection(), look)
-    look.need(("cluster", "tcp"), cluster.tcp, *(key for key in TcpSection.model_fields if key != "wake_spread"))
+    optional = ("wake_spread", "spin", "spin_share")
+    look.need(("cluster", "tcp"), cluster.tcp, *(key for key in TcpSection.model_fields if key not in optional))
 
 
 def _check_measured(measured: MeasuredSection | None, look: Look) -> None:
@@ -176,14 +185,21 @@ def _check_compression(compression: CompressionSection, look: Look) -> None:
         look.mistakes.add(path, f"at least 2 with {' and '.join(on)}")
 
 
-def _check_exchange(exchange: ExchangeSection, look: Look) -> None:
-    path = ("exchange",)
+def _check_exchange(exchange: ExchangeSection | CollectiveSection, path: KeyPath, look: Look) -> None:
     look.need(path, exchange, "size")
     element = ELEMENT_BYTES[exchange.dtype or "float32"]
     if exchange.size is not None and look.mistakes.sound((*path, "dtype")) and exchange.size % element:
         look.mistakes.add((*path, "size"), f"a multiple of {element} bytes, a {exchange.dtype or 'float32'}")
     if exchange.skew and exchange.splits != "random" and look.mistakes.sound((*path, "splits")):
         look.mistakes.add((*path, "skew"), "0 unless splits = 'random'")
+
+
+def _check_collective(document: Document, collective: CollectiveSection, look: Look) -> None:
+    path = ("collective",)
+    look.need(path, collective, "op")
+    _check_exchange(collective, path, look)
+    if collective.op != "all_to_all" and look.mistakes.sound((*path, "op")):
+        look.refuse(path, collective, ("splits", "skew"), f"with op = '{collective.op}'")
 
 
 def _check_gradients(gradients: GradientsSection, look: Look) -> None:

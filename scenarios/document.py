@@ -200,12 +200,19 @@ class TcpSection(Section):
     acknowledgements: Acknowledged | None = about("Bytes that go back for each byte of payload. Required.")
     send_rate: Rate | None = about("What one core writes to sockets, such as '2 GB/s'. Required.")
     receive_rate: Rate | None = about("What one core reads from sockets, such as '1.5 GB/s'. Required.")
-    message: Latency | None = about("A core's time for one message beside its bytes, such as '5 us'. Required.")
-    post: Latency | None = about("A core's time to post one send or receive, such as '5 us'. Required.")
+    message: Latency | None = about(
+        "A core's time to read a message beside its bytes, or to go on after a wait, such as '5 us'. Required."
+    )
+    post: Latency | None = about("A core's time to write a message beside its bytes, such as '5 us'. Required.")
     issue: Latency | None = about("A core's time before an operation begins to send, such as '15 us'. Required.")
-    wake: Latency | None = about("Until a sleeping thread runs, in the median, such as '30 us'. Required.")
+    wake: Latency | None = about("Until a sleeping thread runs on an idle core, in the mean: '30 us'. Required.")
     wake_spread: Quantiles | None = about(
-        "Quantiles of that time over its median, equally far apart, such as [0.6, 1, 4]. Default: all are the median."
+        "Quantiles of that time over its mean, equally far apart, such as [0.6, 1, 4]. Default: all are the mean."
+    )
+    spin: Latency | None = about("How long a thread spins at most on a lock whose owner waits for a core. Default 0.")
+    spin_share: Acknowledged | None = about(
+        "How many of the messages are held up so that are posted while their group's are served and cores are short."
+        " Default 0."
     )
 
 
@@ -362,6 +369,18 @@ class ExchangeSection(Section):
     dtype: ElementType | None = about("Of the elements. Default 'float32'.")
 
 
+class CollectiveSection(Section):
+    """What program 'collective' calls each step."""
+
+    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"] | None = about(
+        "The collective; a broadcast is rank 0's. Required."
+    )
+    size: Size | None = about("A rank's larger buffer: what all_gather gives out, what the others take. Required.")
+    splits: Literal["even", "random"] | None = about("Of an all_to_all, as in `exchange`. Default 'even'.")
+    skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
+    dtype: ElementType | None = about("Of the elements. Default 'float32'.")
+
+
 class GradientsSection(Section):
     """What program 'powersgd' reduces."""
 
@@ -407,8 +426,9 @@ class Document(Section):
     description: Text | None = about("A line for lists of scenarios and profiles.")
     include: File | list[File] | None = about("Files that supply what this one leaves out; later ones before earlier.")
     measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
-    program: Literal["dlrm", "all_to_all", "powersgd"] | None = about(
-        "'dlrm': a training step; 'all_to_all': an exchange alone; 'powersgd': gradient compression alone. Required."
+    program: Literal["dlrm", "all_to_all", "collective", "powersgd"] | None = about(
+        "'dlrm': a training step; 'all_to_all': an exchange alone; 'collective': any collective alone; 'powersgd':"
+        " gradient compression alone. Required."
     )
     run: RunSection | None = about("Steps, seed, batch and what plays them. Default: all its defaults.")
     cluster: ClusterSection | None = about("The machines. Required.")
@@ -417,4 +437,5 @@ class Document(Section):
     buckets: BucketsSection | None = about("Sizes of gradient buckets. Default: those of DDP.")
     compression: CompressionSection | None = about("How gradients are compressed. Default: not at all.")
     exchange: ExchangeSection | None = about("The exchange. Required by program 'all_to_all'.")
+    collective: CollectiveSection | None = about("The call. Required by program 'collective'.")
     gradients: GradientsSection | None = about("The gradients. Required by program 'powersgd'.")

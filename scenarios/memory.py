@@ -8,7 +8,14 @@ from torch import Tensor
 
 def resolved(tensor: Tensor) -> Tensor:
     """The same memory, unless it is a conjugate or negative view: these have none that says what they hold."""
-    return tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.detach().resolve_conj().resolve_neg()
+    return without_grad(tensor)
+
+
+def without_grad(tensor: Tensor) -> Tensor:
+    """The same memory, of which no gradient is recorded."""
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

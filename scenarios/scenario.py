@@ -144,6 +144,20 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """What the program `collective` calls each step; `size_bytes` is a rank's larger buffer.
+
+    `splits` and `skew` are as in `Exchange`.
+    """
+
+    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
+    size_bytes: int
+    splits: Literal["even", "random"] = "even"
+    skew: float = 0.0
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
     """What the program `powersgd` reduces: parameter shapes in the order of the forward pass.
 
@@ -157,11 +171,11 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Everything that a run needs. `model` for `dlrm`, `exchange` for `all_to_all`, `gradients` for `powersgd`."""
+    """Everything that a run needs. `model` for `dlrm`, and for the others what they are about."""
 
     name: str
     path: Path
-    program: Literal["dlrm", "all_to_all", "powersgd"]
+    program: Literal["dlrm", "all_to_all", "collective", "powersgd"]
     cluster: Cluster
     batch_size: int
     steps: int
@@ -175,6 +189,7 @@ class Scenario:
     buckets: Buckets = Buckets()
     compression: Compression = Compression()
     exchange: Exchange | None = None
+    collective: Collective | None = None
     gradients: Gradients | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -29,6 +29,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("scenario", type=Path, help="a scenario file (docs/scenario.md)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder; default: a new one in runs/")
     parser.add_argument("--json", action="store_true", help="print all tables as JSON")
+    parser.add_argument(
+        "--draws", type=int, default=0, metavar="N", help="also say how steps spread over N runs that vary as real ones"
+    )
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     overrides = parser.add_argument_group("in place of what the scenario says")
     overrides.add_argument("--steps", type=int)
@@ -44,28 +47,35 @@ _OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity")
 
 
 def _predict(options: argparse.Namespace) -> int:
+    from scenarios.errors import ScenarioError
     from scenarios.load import load, report_mistakes
     from scenarios.notes import print_notes
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
     with report_mistakes():
+        if options.draws < 0:
+            raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load(options.scenario, given)
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.programs import build
-        from sim.run import simulate
+        from sim.draws import draws
 
         program = build(scenario)
     from reports import store
+    from reports.plays import Play, Plays
     from reports.present import output, present
     from reports.run import Run
 
     folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
     store.check_free(folder)  # now, not when all is done
     print_notes(scenario)
-    recording = simulate(scenario, program)
+    recordings = draws(scenario, program, options.draws)
+    recording = next(recordings)
     store.write(recording, folder)
+    run = Run.of(recording)
+    spread = Plays([Play.of(one) for one in (run, *map(Run.of, recordings))]) if options.draws else None
     with output():
-        present(folder, as_json=options.json, quiet=options.quiet, run=Run.of(recording))
+        present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
     return 0
 
 

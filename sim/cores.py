@@ -10,89 +10,175 @@ from random import Random
 from scenarios.hardware import Tcp
 from sim.process import Clock
 
-# For how long a thread keeps its core while others wait: of the order of Linux's own slices, and short against what is
-# predicted.
+# Who has run for so long makes room for a thread that wakes up: of the order in which Linux notices, and long against
+# what a message takes.
+_SHORT_NS = 50_000
+# After so long on a core a thread lets others have it.
 _SLICE_NS = 200_000
+
+# What a thread does next on its core: nothing, or so many ns of work.
+Next = Callable[[], float | None]
+
+
+class _Turn:
+    """One thread on a core, or in the queue for one."""
+
+    __slots__ = ("began_ns", "is_over", "left_ns", "then")
+
+    def __init__(self, work_ns: float, then: Next) -> None:
+        self.left_ns = round(work_ns)
+        self.then = then
+        self.began_ns = 0
+        self.is_over = False
 
 
 class Cores:
-    """Some cores and a queue of what wants to run; whoever runs for long goes to its end, a slice at a time."""
+    """Some cores and a queue of what wants to run. Long work makes room for short, and long work takes turns."""
 
-    __slots__ = ("_clock", "_free", "_queue")
+    __slots__ = ("_clock", "_free", "_queue", "_running")
 
     def __init__(self, clock: Clock, count: int) -> None:
         self._clock = clock
         self._free = count
-        self._queue: deque[tuple[int, Callable[[], None]]] = deque()
+        self._queue: deque[_Turn] = deque()
+        self._running: list[_Turn] = []
 
-    def run(self, work_ns: float, then: Callable[[], None]) -> None:
-        """Work for so long on one core, and call `then`."""
-        self._queue.append((round(work_ns), then))
-        self._next()
+    @property
+    def has_idle(self) -> bool:
+        """Whether a core has nothing to do."""
+        return self._free > 0
 
-    def _next(self) -> None:
-        while self._free and self._queue:
-            self._free -= 1
-            work_ns, then = self._queue.popleft()
-            turn_ns = min(work_ns, _SLICE_NS)
-            self._clock.call_in(turn_ns, partial(self._turn_over, work_ns - turn_ns, then))
+    @property
+    def has_queue(self) -> bool:
+        """Whether somebody waits for a core."""
+        return bool(self._queue)
 
-    def _turn_over(self, rest_ns: int, then: Callable[[], None]) -> None:
-        self._free += 1
-        if rest_ns:
-            self._queue.append((rest_ns, then))
+    def run(self, work_ns: float, then: Next) -> None:
+        """Work for so long on one core, then call `then`, and go on with what it returns."""
+        turn = _Turn(work_ns, then)
+        if not self._free:
+            self._make_room()
+        if self._free:
+            self._begin(turn)
         else:
-            then()
-        self._next()
+            self._queue.append(turn)
+
+    def _make_room(self) -> None:
+        """The thread that has run longest, if it was long, steps aside."""
+        if self._running:
+            longest = min(self._running, key=lambda turn: turn.began_ns)
+            ran_ns = self._clock.now_ns - longest.began_ns
+            if ran_ns >= _SHORT_NS:
+                self._step_aside(longest, ran_ns)
+
+    def _step_aside(self, turn: _Turn, ran_ns: int) -> None:
+        """What is left of it goes into the queue; its core is free."""
+        rest = _Turn(turn.left_ns - ran_ns, turn.then)
+        turn.is_over = True
+        self._running.remove(turn)
+        self._free += 1
+        self._queue.append(rest)
+
+    def _begin(self, turn: _Turn) -> None:
+        self._free -= 1
+        self._running.append(turn)
+        turn.began_ns = self._clock.now_ns
+        self._clock.call_in(min(turn.left_ns, _SLICE_NS), partial(self._look, turn, min(turn.left_ns, _SLICE_NS)))
+
+    def _look(self, turn: _Turn, ran_ns: int) -> None:
+        """At the end of the work, or of a slice of it."""
+        if turn.is_over:
+            return
+        if ran_ns < turn.left_ns:
+            if self._queue:
+                self._step_aside(turn, ran_ns)
+                self._begin(self._queue.popleft())
+            else:
+                more_ns = min(turn.left_ns - ran_ns, _SLICE_NS)
+                self._clock.call_in(more_ns, partial(self._look, turn, ran_ns + more_ns))
+            return
+        self._running.remove(turn)
+        next_ns = turn.then()  # it still has its core
+        self._free += 1
+        if next_ns is not None:
+            self._begin(_Turn(next_ns, turn.then))
+        elif self._queue:
+            self._begin(self._queue.popleft())
 
 
 class Wakes:
-    """How long a sleeping thread takes to run once it is told: the profile's median, or drawn from its quantiles."""
+    """How long a sleeping thread takes to run once it is told: the profile's mean, or drawn from its quantiles.
 
-    __slots__ = ("_median_ns", "_quantiles", "_random")
+    What takes its time is that an idle core wakes up: where all are at work, the thread only takes its turn.
+    """
 
-    def __init__(self, tcp: Tcp, draw: str | None) -> None:
-        """`draw` seeds the draws; with None every wake-up takes the median."""
-        self._median_ns = tcp.wake_ns
+    __slots__ = ("_clock", "_mean_ns", "_quantiles", "_random")
+
+    def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
+        """`draw` seeds the draws; with None every wake-up takes the mean."""
+        self._clock = clock
+        self._mean_ns = tcp.wake_ns
         self._quantiles = tcp.wake_spread
         self._random = Random(draw) if draw is not None and len(tcp.wake_spread) > 1 else None
+
+    def wake(self, cores: Cores, then: Callable[[], None]) -> None:
+        """Call `then` when a thread that was told to go on is ready to run on one of these cores."""
+        if cores.has_idle:
+            self._clock.call_in(self.next_ns(), then)
+        else:
+            then()
 
     def next_ns(self) -> int:
         """Of the next wake-up; between two quantiles every value is as likely as another."""
         if self._random is None:
-            return self._median_ns
+            return self._mean_ns
         place = self._random.random() * (len(self._quantiles) - 1)
         lower = int(place)
         low, high = self._quantiles[lower], self._quantiles[lower + 1]
-        return round(self._median_ns * (low + (place - lower) * (high - low)))
+        return round(self._mean_ns * (low + (place - lower) * (high - low)))
 
 
 class Thread:
-    """One thread that serves what comes in, in order, and sleeps when there is nothing."""
+    """One thread: it does one thing after another. One that serves what comes in sleeps when there is nothing."""
 
-    __slots__ = ("_busy", "_clock", "_cores", "_queue", "_wakes")
+    __slots__ = ("_busy", "_queue", "_sleeps", "_wakes", "cores")
 
-    def __init__(self, clock: Clock, cores: Cores, wakes: Wakes) -> None:
-        self._clock = clock
-        self._cores = cores
+    def __init__(self, cores: Cores, wakes: Wakes, *, sleeps: bool) -> None:
+        """`sleeps`: it must wake up before it does something, unless it is at something else."""
+        self.cores = cores
         self._wakes = wakes
+        self._sleeps = sleeps
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
         self._busy = False
 
     def run(self, work_ns: float, then: Callable[[], None]) -> None:
-        """Serve this after all that came before; a thread that sleeps must wake up first."""
+        """Work for so long after all that came before, and call `then`."""
+        if not (work_ns or self._busy or self._sleeps):
+            then()
+            return
         self._queue.append((work_ns, then))
-        if not self._busy:
-            self._busy = True
-            self._clock.call_in(self._wakes.next_ns(), self._serve)
+        if self._busy:
+            return
+        self._busy = True
+        if self._sleeps:
+            self._wakes.wake(self.cores, self._serve)
+        else:
+            self._serve()
+
+    def wake(self, work_ns: float, then: Callable[[], None]) -> None:
+        """The same for a thread that was told to go on after it had waited."""
+        self._wakes.wake(self.cores, lambda: self.run(work_ns, then))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is at work, or about to be."""
+        return self._busy
 
     def _serve(self) -> None:
-        work_ns, then = self._queue.popleft()
-        self._cores.run(work_ns, lambda: self._served(then))
+        self.cores.run(self._queue[0][0], self._served)
 
-    def _served(self, then: Callable[[], None]) -> None:
+    def _served(self) -> float | None:
+        _, then = self._queue.popleft()
         then()
-        if self._queue:
-            self._serve()
-        else:
-            self._busy = False
+        self._busy = bool(self._queue)
+        return self._queue[0][0] if self._queue else None

@@ -8,7 +8,8 @@ from scenarios.hardware import Cluster
 from scenarios.rank import Kernel
 from sim.cluster import Fabric, Path
 from sim.compute import cost
-from sim.cores import Cores
+from sim.cores import Thread
+from sim.hosts import Hosts
 from sim.process import Clock, Signal
 from sim.sharing import Activity, Capacity, Sharing
 
@@ -26,11 +27,7 @@ class Machine:
     def __init__(self, cluster: Cluster, draw: str | None = None) -> None:
         self.clock = Clock()
         self.fabric = Fabric(cluster)
-        self.draw = draw
-        self._cores: list[Cores] = []
-        if cluster.tcp is not None:
-            machines = 1 if cluster.hosts_share_cores else cluster.hosts
-            self._cores = [Cores(self.clock, cluster.host.cores) for _ in range(machines)]
+        self.hosts = None if cluster.tcp is None else Hosts(self.clock, cluster, cluster.tcp, draw)
         self._sharing = Sharing()
         self._resolving = False
         self._wake_ns = -1
@@ -55,21 +52,16 @@ class Machine:
             self.clock.call_in(delay_ns, signal.fire)
         return signal
 
-    def cores(self, rank: int) -> Cores | None:
-        """The cores of a rank's host, where the cluster says what they have to do."""
-        return self._cores[self.fabric.host(rank) % len(self._cores)] if self._cores else None
-
-    def kernel(self, rank: int, kernel: Kernel) -> Signal[None]:
-        """Run a kernel on a rank's GPU, sharing it with what else runs there."""
+    def kernel(self, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
+        """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, in `thread`."""
         gpu = self.fabric.cluster.host.gpu
         price = cost(kernel, gpu)
         arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
         # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
         alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
-        cores = self.cores(rank)
-        if gpu.kind == "cpu" and cores is not None:
+        if gpu.kind == "cpu" and thread is not None:
             signal: Signal[None] = Signal()
-            cores.run(price.launch_ns + alone_s * 1e9, signal.fire)
+            thread.run(price.launch_ns + alone_s * 1e9, signal.fire)
             return signal
         if not alone_s:
             return self.sleep(price.launch_ns)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from scenarios.calls import Call, disagreement
 from scenarios.errors import CollectiveError
 from scenarios.rank import Group
+from sim.cores import Thread
 from sim.payload import Payload, Payloads, deliver
 from sim.process import Signal
 from sim.reduction import Reduce
@@ -80,5 +81,6 @@ class Meeting:
                 signal.fire(error=CollectiveError(sentence))
 
 
-# How a library's collectives take time: told of each member that enters, it lets each finish in the end.
-Transport = Callable[[Meeting, int], None]
+# How a library's collectives take time: told of each member that enters, and in which thread of a host that is
+# modelled, it lets each finish in the end.
+Transport = Callable[[Meeting, int, Thread | None], None]

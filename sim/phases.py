@@ -15,6 +15,7 @@ from sim.cluster import Fabric
 from sim.collectives import gloo, nccl
 from sim.collectives.nccl_tuning import NcclCosts
 from sim.collectives.schedule import HEADER_BYTES, Totals
+from sim.cores import Thread
 from sim.machine import Machine
 from sim.meeting import Meeting
 from sim.process import Signal, all_of
@@ -80,7 +81,7 @@ class GlooLinks:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    def __call__(self, meeting: Meeting, member: int) -> None:
+    def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
         """It begins when the last member has entered, and ends for all at once."""
         if not meeting.everyone.done:
             return
@@ -141,7 +142,7 @@ class NcclPhases:
         self._flows = flows
         self._costs = costs_of(machine.fabric.cluster)
 
-    def __call__(self, meeting: Meeting, member: int) -> None:
+    def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
         """The last to come sets it going."""
         if meeting.everyone.done:
             hosts = tuple(self._machine.fabric.host(rank) for rank in meeting.group.ranks)

@@ -39,6 +39,9 @@ class SimRank:
         self._computed: Signal[None] | None = None
         self._spawned: deque[Callable[[], None]] = deque()
         self._made_groups = 0
+        hosts = world.machine.hosts
+        is_gloo = world.scenario.library == "gloo"
+        self._thread = hosts.program(rank, stream) if hosts is not None and is_gloo else None
         self._devices = (world.device.type, self.control_device.type)
         self._prefix = prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
         cluster = world.scenario.cluster
@@ -105,7 +108,7 @@ class SimRank:
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """See `Rank.spawn`."""
         work: SimWork[T] = SimWork(
-            self._world, self._draft("spawn", getattr(coroutine, "__name__", "spawn"), recorded=False)
+            self._world, self._draft("spawn", getattr(coroutine, "__name__", "spawn"), recorded=False), self._thread
         )
 
         pending, step = self._world.pending, self._world.step[self._rank]
@@ -151,14 +154,14 @@ class SimRank:
         """See `Rank.compute`; kernels of one stream run one after the other."""
         check_label("compute", self._rank, label)
         draft = self._draft("compute", label or kernel.kind, kernel=kernel)
-        work: SimWork[T] = SimWork(self._world, draft)
+        work: SimWork[T] = SimWork(self._world, draft, self._thread)
         before, mine, records = self._computed, Signal[None](), torch.is_grad_enabled()
         self._computed = mine
         machine = self._world.machine
 
         def begin() -> None:
             draft.start_ns = machine.clock.now_ns
-            machine.kernel(self._rank, kernel).then(end)
+            machine.kernel(self._rank, kernel, self._thread).then(end)
 
         def end() -> None:
             with torch.set_grad_enabled(records):
@@ -305,7 +308,7 @@ class SimRank:
 
     def _issue(self, draft: Draft, call: Call, payload: Payload, index: int, result: T) -> Work[T]:
         world, group = self._world, call.group
-        work: SimWork[T] = SimWork(world, draft)
+        work: SimWork[T] = SimWork(world, draft, self._thread)
         work.meeting = meeting = world.meeting(group, index)
         lane, member = world.lane(group.name, self._rank), group.index(self._rank)
 
@@ -314,7 +317,7 @@ class SimRank:
             through = meeting.enter(member, call, payload)
             through.then(lambda: end(through))
             if not (through.done or meeting.is_wrong):
-                world.transport(meeting, member)
+                world.transport(meeting, member, self._thread)
 
         def end(through: Signal[None]) -> None:
             work.finish(result, through.error)
@@ -322,8 +325,17 @@ class SimRank:
 
         # What was computed before on this stream is there first, as on a device's stream.
         before = self._computed
-        lane.enter(lambda: _after(before, begin))
+        self._in_thread(lambda: lane.enter(lambda: _after(before, begin)))
         return work
+
+    def _in_thread(self, issue: Callable[[], None]) -> None:
+        """What it costs the program to issue an operation comes before it."""
+        if self._thread is None:
+            issue()
+        else:
+            hosts = self._world.machine.hosts
+            assert hosts is not None, "whose thread it is"
+            self._thread.run(hosts.tcp.issue_ns, issue)
 
     def _finish_compute(self, work: SimWork[T], function: Callable[..., T], arguments: tuple[object, ...]) -> None:
         try:
@@ -356,7 +368,7 @@ class SimRank:
     def _not_a_member(self, asked: Asked) -> Work[Any]:
         warnings.warn(asked.not_a_member(), stacklevel=4)
         draft = self._draft(asked.op, asked.op, recorded=False)
-        work: SimWork[Any] = SimWork(self._world, draft)
+        work: SimWork[Any] = SimWork(self._world, draft, self._thread)
         work.finish(None)
         del self._world.outstanding[draft]  # nobody need wait for nothing
         return work

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from scenarios.hardware import Tcp
 from sim.cluster import Path
-from sim.cores import Cores, Thread, Wakes
+from sim.cores import Thread
+from sim.hosts import Hosts
 from sim.machine import PACKET_BYTES, Machine
 from sim.sharing import Capacity
 
 # What is moved as one: Linux hands segments of this order to a device (tcp(7), segmentation offload).
 SEGMENT_BYTES = 16 * 1024
+# What a thread has written of a long message before the first of it leaves; large against a segment, to count fewer.
+_PIECE_BYTES = 4 * SEGMENT_BYTES
 
 
 class Port:
@@ -51,9 +53,13 @@ class Port:
 
 @dataclass(slots=True)
 class _Message:
-    """What of a message its sender has still to write; `sent` is called then, `arrived` when the receiver has it."""
+    """What of a message its sender has still to write; `sent` is called then, `arrived` when the receiver has it.
+
+    `by` writes as much as the socket takes at once.
+    """
 
     left_bytes: int
+    by: Thread
     sent: Callable[[], None] | None
     arrived: Callable[[], None]
 
@@ -66,43 +72,26 @@ class _Written:
     arrived: Callable[[], None] | None
 
 
-class Hosts:
-    """The hosts' side of all connections: ports, cores, and one thread for each group's sockets on a rank."""
+class Ports:
+    """All ports of a cluster."""
 
-    def __init__(self, machine: Machine, tcp: Tcp) -> None:
-        self.machine = machine
-        self.tcp = tcp
-        self.wakes = Wakes(tcp, machine.draw)
-        self._threads: dict[tuple[str, int], Thread] = {}
+    def __init__(self) -> None:
         self._ports: dict[Capacity, Port] = {}
 
-    def cores(self, rank: int) -> Cores:
-        """On which a rank's threads run."""
-        cores = self.machine.cores(rank)
-        assert cores is not None, "with TCP there are cores"
-        return cores
-
-    def thread(self, group: str, rank: int) -> Thread:
-        """The one that reads and writes this group's sockets on a rank."""
-        key = (group, rank)
-        if key not in self._threads:
-            self._threads[key] = Thread(self.machine.clock, self.cores(rank), self.wakes)
-        return self._threads[key]
-
-    def ports(self, path: Path) -> list[Port]:
+    def of(self, path: Path) -> list[Port]:
         """Those that a path crosses."""
         return [self._ports.setdefault(link, Port(link)) for link in path.links if link.has_queue]
-
-    def wake(self, rank: int, then: Callable[[], None]) -> None:
-        """Call `then` when another thread of the rank, which was asleep, has taken over."""
-        work_ns = self.tcp.message_ns
-        self.machine.sleep(self.wakes.next_ns()).then(lambda: self.cores(rank).run(work_ns, then))
 
 
 class TcpConnection:
     """One direction between two ranks: what is put in first arrives first.
 
-    The rank's thread writes messages to the socket while there is room, the socket keeps the first port's queue filled.
+    Whoever puts a message in writes it to the socket, as far as there is room; the rest is written by the thread that
+    serves the sockets when there is room again. The socket keeps the first port's queue filled.
+
+    gloo guards a connection with a lock, for which the serving thread does not wait: it asks again and again. Where
+    the lock's owner waits for a core meanwhile, because the serving thread has it, that lasts until the system takes
+    the core away.
     """
 
     __slots__ = (
@@ -111,21 +100,23 @@ class TcpConnection:
         "_inside",
         "_is_writing",
         "_latency_ns",
+        "_loop",
+        "_machine",
         "_messages",
         "_ports",
         "_queued_bytes",
         "_receiver",
-        "_sender",
         "_socket",
+        "_tcp",
         "_unacknowledged_bytes",
     )
 
-    def __init__(self, hosts: Hosts, group: str, source: int, target: int) -> None:
-        fabric = hosts.machine.fabric
-        path = fabric.path(source, target)
-        self._hosts = hosts
-        self._sender, self._receiver = hosts.thread(group, source), hosts.thread(group, target)
-        self._ports, self._back = hosts.ports(path), hosts.ports(fabric.path(target, source))
+    def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, group: str, ends: tuple[int, int]) -> None:
+        source, target = ends
+        path = machine.fabric.path(source, target)
+        self._machine, self._hosts, self._tcp = machine, hosts, hosts.tcp
+        self._loop, self._receiver = hosts.loop(source, group), hosts.loop(target, group)
+        self._ports, self._back = ports.of(path), ports.of(machine.fabric.path(target, source))
         self._inside = [link for link in path.links if not link.has_queue]
         self._latency_ns = path.latency_ns
         self._messages: deque[_Message] = deque()
@@ -134,37 +125,64 @@ class TcpConnection:
         self._unacknowledged_bytes = 0  # all that the socket holds a copy of
         self._queued_bytes = 0  # in front of the first port
 
-    def put(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
-        """Queue a message; `sent` is called when the socket has taken it, `arrived` when the peer has read it."""
-        self._messages.append(_Message(size_bytes, sent, arrived))
-        self._write()
+    def put(
+        self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
+    ) -> None:
+        """Queue a message; `sent` is called when the socket has taken it, `arrived` when the peer has read it.
 
-    def _write(self) -> None:
-        """The thread writes as much of the first message as the socket takes."""
-        room_bytes = self._hosts.tcp.send_buffer_bytes - self._unacknowledged_bytes
-        if self._is_writing or not self._messages or room_bytes <= 0:
-            return
-        message = self._messages[0]
-        size_bytes = min(room_bytes, message.left_bytes)
+        `by` writes it, unless it must wait for others.
+        """
+        assert by is not None, "a thread writes to a socket"
+        spin_ns = 0.0 if by is self._loop else self._hosts.spin_ns(self._loop)
+        if spin_ns:
+            self._loop.run(spin_ns, partial(self._put, size_bytes, by, sent, arrived))
+        else:
+            self._put(size_bytes, by, sent, arrived)
+
+    def _put(self, size_bytes: int, by: Thread, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        waits = bool(self._messages) and not self._is_writing
+        self._messages.append(_Message(size_bytes, self._loop if waits else by, sent, arrived))
+        if len(self._messages) == 1:
+            self._write(first=True)
+
+    def _write(self, *, first: bool) -> None:
+        """A piece of the first message, as much as the socket takes."""
+        message, room_bytes = self._messages[0], self._tcp.send_buffer_bytes - self._unacknowledged_bytes
+        size_bytes = min(room_bytes, message.left_bytes, _PIECE_BYTES)
         message.left_bytes -= size_bytes
         self._unacknowledged_bytes += size_bytes
         self._is_writing = True
-        self._sender.run(size_bytes / self._hosts.tcp.send_bytes_per_ns, partial(self._wrote, message, size_bytes))
+        work_ns = self._tcp.post_ns * first + size_bytes / self._tcp.send_bytes_per_ns
+        message.by.run(work_ns, partial(self._wrote, message, size_bytes))
 
     def _wrote(self, message: _Message, size_bytes: int) -> None:
         self._is_writing = False
         ends = not message.left_bytes
-        self._socket.append(_Written(size_bytes, message.arrived if ends else None))
-        self._transmit()
-        if ends:
-            self._messages.popleft()
-            if message.sent is not None:
-                message.sent()
-        self._write()
+        if size_bytes:
+            self._socket.append(_Written(size_bytes, message.arrived if ends else None))
+            self._transmit()
+        if not ends:
+            if self._unacknowledged_bytes < self._tcp.send_buffer_bytes:
+                self._write(first=False)
+            else:
+                message.by = self._loop
+            return
+        self._messages.popleft()
+        if message.sent is not None:
+            message.sent()
+        if self._messages and not self._is_writing:
+            self._write(first=True)
+
+    def _go_on(self) -> None:
+        """With what did not fit into the socket, when a third of its buffer is free again."""
+        tcp = self._tcp
+        is_held = bool(self._messages) and not self._is_writing
+        if is_held and 3 * (tcp.send_buffer_bytes - self._unacknowledged_bytes) >= tcp.send_buffer_bytes:
+            self._write(first=False)
 
     def _transmit(self) -> None:
         """Segments go to the first port while its queue has room for this connection's."""
-        while self._socket and self._queued_bytes < self._hosts.tcp.queue_bytes:
+        while self._socket and self._queued_bytes < self._tcp.queue_bytes:
             written = self._socket[0]
             segment_bytes = min(SEGMENT_BYTES, written.left_bytes)
             written.left_bytes -= segment_bytes
@@ -172,11 +190,11 @@ class TcpConnection:
             arrived = None
             if not written.left_bytes:
                 arrived = self._socket.popleft().arrived
-            self._cross(0, self._hosts.machine.clock.now_ns, segment_bytes, arrived)
+            self._cross(0, self._machine.clock.now_ns, segment_bytes, arrived)
 
     def _cross(self, crossed: int, whole_ns: int, segment_bytes: int, arrived: Callable[[], None] | None) -> None:
         """The segment's first packet is at the next port, or at the receiver; its last byte comes at `whole_ns`."""
-        machine = self._hosts.machine
+        machine = self._machine
         now_ns = machine.clock.now_ns
         if crossed == min(1, len(self._ports)):
             self._queued_bytes -= segment_bytes
@@ -190,7 +208,7 @@ class TcpConnection:
         machine.clock.call_in(first_ns - now_ns, partial(self._cross, crossed + 1, last_ns, segment_bytes, arrived))
 
     def _read(self, segment_bytes: int, arrived: Callable[[], None] | None) -> None:
-        tcp, machine = self._hosts.tcp, self._hosts.machine
+        tcp, machine = self._tcp, self._machine
         for link in self._inside:
             link.pass_by(segment_bytes, machine.clock.now_ns)
         for port in self._back:
@@ -204,7 +222,7 @@ class TcpConnection:
 
     def _acknowledged(self, segment_bytes: int) -> None:
         self._unacknowledged_bytes -= segment_bytes
-        self._write()
+        self._go_on()
 
 
 def _nothing() -> None:

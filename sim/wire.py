@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Protocol
 
 from scenarios.rank import Kernel
@@ -26,17 +25,23 @@ from sim.collectives.schedule import (
     WaitRecv,
     WaitSend,
 )
+from sim.cores import Thread
 from sim.machine import Machine
 from sim.meeting import Meeting
 from sim.process import Signal
-from sim.tcp import Hosts, TcpConnection
+from sim.tcp import Ports, TcpConnection
 
 
 class Connection(Protocol):
     """One direction between two ranks: what is put in first arrives first."""
 
-    def put(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
-        """Queue a message; `sent` is called when the sender is rid of it, `arrived` when the receiver has it."""
+    def put(
+        self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
+    ) -> None:
+        """Queue a message; `sent` is called when the sender is rid of it, `arrived` when the receiver has it.
+
+        `by` is the thread that does so, where hosts are modelled.
+        """
 
 
 class Flow:
@@ -50,7 +55,9 @@ class Flow:
         self._queue: deque[tuple[int, Callable[[], None] | None, Callable[[], None]]] = deque()
         self._busy = False
 
-    def put(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+    def put(
+        self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
+    ) -> None:
         """Queue a message; `sent` is called when its last byte has left, `arrived` a latency later."""
         self._queue.append((size_bytes, sent, arrived))
         if not self._busy:
@@ -89,15 +96,14 @@ class GlooFlows:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        tcp = machine.fabric.cluster.tcp
-        self.hosts = None if tcp is None else Hosts(machine, tcp)
+        self._ports = Ports()
         self._connections: dict[tuple[str, int, int], Connection] = {}
         self._slots: dict[Meeting, Slots] = {}
 
-    def __call__(self, meeting: Meeting, member: int) -> None:
+    def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
         """A member has entered: it plays its script, and is through at its end."""
         slots = self._slots.setdefault(meeting, {})
-        _Player(self, self._machine, meeting, member, slots).begin()
+        _Player(self, self._machine, meeting, member, thread, slots).begin()
 
     def close(self, meeting: Meeting) -> None:
         """Forget a meeting's messages when all members are through."""
@@ -106,66 +112,67 @@ class GlooFlows:
 
     def connection(self, meeting: Meeting, source: int, target: int) -> Connection:
         """From one member to another."""
+        machine = self._machine
         key = (meeting.group.name, source, target)
         if key not in self._connections:
             ends = meeting.group.ranks[source], meeting.group.ranks[target]
             self._connections[key] = (
-                Flow(self._machine, self._machine.fabric.path(*ends))
-                if self.hosts is None
-                else TcpConnection(self.hosts, meeting.group.name, *ends)
+                Flow(machine, machine.fabric.path(*ends))
+                if machine.hosts is None
+                else TcpConnection(machine, machine.hosts, self._ports, meeting.group.name, ends)
             )
         return self._connections[key]
 
 
 class _Player:
-    """One member on its way through its script."""
+    """One member on its way through its script.
 
-    __slots__ = ("_hosts", "_instructions", "_machine", "_meeting", "_member", "_rank", "_slots", "_wire")
+    It is played by one of the library's threads, sends and receives by the program's own. Where hosts are not modelled,
+    no thread takes any time.
+    """
 
-    def __init__(self, wire: GlooFlows, machine: Machine, meeting: Meeting, member: int, slots: Slots) -> None:
+    __slots__ = ("_instructions", "_machine", "_meeting", "_member", "_rank", "_slots", "_thread", "_wire")
+
+    def __init__(
+        self, wire: GlooFlows, machine: Machine, meeting: Meeting, member: int, program: Thread | None, slots: Slots
+    ) -> None:
         self._wire = wire
-        self._hosts = wire.hosts
         self._machine = machine
         self._rank = meeting.group.ranks[member]
         self._meeting = meeting
         self._member = member
         self._slots = slots
         self._instructions: Iterator[Instruction] = iter(gloo.script(meeting.calls[member]))
+        hosts = machine.hosts
+        self._thread = program if hosts is None or self._is_message else hosts.worker(self._rank)
+
+    @property
+    def _is_message(self) -> bool:
+        return self._meeting.calls[self._member].op in ("send", "recv")
 
     def begin(self) -> None:
-        """The program has issued it: one of the library's threads takes over, for which it must wake up."""
-        hosts = self._hosts
-        if hosts is None:
+        """The program has issued it."""
+        if self._is_message:
             self._go_on()
         else:
-            hosts.cores(self._rank).run(hosts.tcp.issue_ns, lambda: self._hand_over(self._go_on))
+            self._wake()
 
     def _go_on(self) -> None:
         """Until something has to be waited for, or the end."""
         for instruction in self._instructions:
             signal = self._do(instruction)
             if signal is not None and not signal.done:
-                signal.then(self._go_on if self._hosts is None else partial(self._resume, instruction))
+                signal.then(self._wake if isinstance(instruction, WaitSend | WaitRecv) else self._go_on)
                 return
-        self._hand_over(self._end)
-
-    def _hand_over(self, then: Callable[[], None]) -> None:
-        """From the program's thread to one of the library's, or back; sends and receives stay in the program's."""
-        if self._hosts is None or self._meeting.calls[self._member].op in ("send", "recv"):
-            then()
-        else:
-            self._hosts.wake(self._rank, then)
-
-    def _resume(self, instruction: Instruction) -> None:
-        assert self._hosts is not None, "flows take no time on hosts"
-        if isinstance(instruction, WaitSend | WaitRecv):
-            self._hosts.wake(self._rank, self._go_on)
-        else:
-            self._go_on()
-
-    def _end(self) -> None:
         self._meeting.finish(self._member)
         self._wire.close(self._meeting)
+
+    def _wake(self) -> None:
+        """The thread, which slept, is told to go on; the program's own is woken by what it awaits."""
+        if self._thread is None or self._machine.hosts is None or self._is_message:
+            self._go_on()
+        else:
+            self._thread.wake(self._machine.hosts.tcp.message_ns, self._go_on)
 
     def _do(self, instruction: Instruction) -> Signal[None] | None:
         """Carry it out; what is returned must happen before the next one."""
@@ -186,11 +193,11 @@ class _Player:
                 return self._local(local_kernel(0, instruction.size_bytes))
 
     def _posted(self) -> Signal[None] | None:
-        """What it takes a thread to post."""
-        if self._hosts is None:
+        """When the thread has written what there was to write."""
+        if self._thread is None:
             return None
         signal: Signal[None] = Signal()
-        self._hosts.cores(self._rank).run(self._hosts.tcp.post_ns, signal.fire)
+        self._thread.run(0, signal.fire)
         return signal
 
     def _slot(self, source: int, target: int, tag: int) -> Slot:
@@ -202,30 +209,34 @@ class _Player:
 
     def _post_send(self, send: Send) -> None:
         slot = self._slot(self._member, send.peer, send.tag)
+        is_ready = slot.ready
         slot.posted_bytes = send.size_bytes
-        self._wire.connection(self._meeting, self._member, send.peer).put(NOTICE_BYTES, None, _nothing)
-        if slot.ready:
-            self._put_data(slot, self._member, send.peer)
+        self._wire.connection(self._meeting, self._member, send.peer).put(NOTICE_BYTES, self._thread, None, _nothing)
+        if is_ready:
+            self._put_data(slot, self._member, send.peer, self._thread)
 
     def _post_recv(self, recv: Recv) -> None:
         slot = self._slot(recv.peer, self._member, recv.tag)
+        group, source = self._meeting.group, recv.peer
+        hosts = self._machine.hosts
+        sender = None if hosts is None else hosts.loop(group.ranks[source], group.name)
 
         def ready() -> None:
             slot.ready = True
             if slot.posted_bytes >= 0:
-                self._put_data(slot, recv.peer, self._member)
+                self._put_data(slot, source, self._member, sender)
 
-        self._wire.connection(self._meeting, self._member, recv.peer).put(NOTICE_BYTES, None, ready)
+        self._wire.connection(self._meeting, self._member, source).put(NOTICE_BYTES, self._thread, None, ready)
 
-    def _put_data(self, slot: Slot, source: int, target: int) -> None:
+    def _put_data(self, slot: Slot, source: int, target: int, by: Thread | None) -> None:
         connection = self._wire.connection(self._meeting, source, target)
-        connection.put(HEADER_BYTES + slot.posted_bytes, slot.sent.fire, slot.received.fire)
+        connection.put(HEADER_BYTES + slot.posted_bytes, by, slot.sent.fire, slot.received.fire)
 
     def _local(self, kernel: Kernel) -> Signal[None] | None:
         """gloo adds and copies on the host: what that takes is known where the host is the device."""
         if self._machine.fabric.cluster.host.gpu.kind != "cpu":
             return None
-        return self._machine.kernel(self._rank, kernel)
+        return self._machine.kernel(self._rank, kernel, self._thread)
 
 
 def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:

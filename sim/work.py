@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
+from sim.cores import Thread
 from sim.meeting import Meeting
 from sim.process import Clock, Signal
 from sim.world import Draft, World
@@ -15,9 +16,11 @@ T = TypeVar("T")
 class SimWork(Generic[T]):
     """Something issued in simulated time."""
 
-    __slots__ = ("_clock", "_draft", "_signal", "_world", "meeting")
+    __slots__ = ("_clock", "_draft", "_signal", "_thread", "_world", "meeting")
 
-    def __init__(self, world: World, draft: Draft) -> None:
+    def __init__(self, world: World, draft: Draft, thread: Thread | None) -> None:
+        """`thread` is the program's, where hosts are modelled."""
+        self._thread = thread
         self._world = world
         self._clock: Clock = world.machine.clock
         self._draft = draft
@@ -33,14 +36,33 @@ class SimWork(Generic[T]):
     def __await__(self) -> Generator[Any, Any, T]:
         draft, world = self._draft, self._world
         world.outstanding.pop(draft, None)
-        draft.wait_from_ns = self._clock.now_ns
         world.waiting[draft] = self
+        yield from self._reached()
+        draft.wait_from_ns = self._clock.now_ns
+        is_over = self._signal.done
         yield from self._signal.wait(self._clock)
+        if not is_over:
+            yield from self._woken()
         del world.waiting[draft]
         draft.wait_until_ns = self._clock.now_ns
         if self._signal.error is not None:
             raise self._signal.error
         return self._signal.value  # type: ignore[return-value]
+
+    def _reached(self) -> Generator[Any, Any, None]:
+        """When the program's thread has done all that comes before the await."""
+        if self._thread is not None:
+            signal: Signal[None] = Signal()
+            self._thread.run(0, signal.fire)
+            yield from signal.wait(self._clock)
+
+    def _woken(self) -> Generator[Any, Any, None]:
+        """When the program's thread, which slept, goes on; on a CPU it does not sleep while it computes."""
+        hosts = self._world.machine.hosts
+        if self._thread is not None and hosts is not None and self._draft.kernel is None:
+            signal: Signal[None] = Signal()
+            self._thread.wake(hosts.tcp.message_ns, signal.fire)
+            yield from signal.wait(self._clock)
 
     @property
     def error(self) -> BaseException | None:

@@ -25,6 +25,7 @@ WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
 CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
+    "real/validate.py": {"reports", "sim.draws"},
     "sim/process.py": {"simpy"},
 }
 

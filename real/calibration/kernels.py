@@ -1,7 +1,8 @@
 """Plays the kernel probes on a rank: which kernels they are is `workloads`, what follows from their times `kernel_fit`.
 
-All are played in turn, round after round, so that each finds the caches as a program's kernels do: full of what the
-others left. Ranks begin each together, so that what they share of the machine's memory is in the figures.
+All are played in turn, round after round, from the quickest to the slowest, so that each finds the caches as a
+program's kernels do: full of what others of its size left. Ranks begin each together, so that what they share of the
+machine's memory is in the figures.
 """
 
 from __future__ import annotations
@@ -47,10 +48,22 @@ async def probe_kernels(rank: Rank, computing: Collection[int] | None = None, *,
         await rank.all_reduce(spent_s, ReduceOp.MAX, label="time spent")
         if step >= _ENOUGH and float(spent_s) > _LIMIT_S:
             break
+        taken_s = []
         with rank.step(step):
             for workload in made:
                 await rank.barrier(group, label="begin")
+                begun_s = time.monotonic()
                 await workload.play(cast(Rank, Alone(rank, workload.name)))
+                taken_s.append(time.monotonic() - begun_s)
+        if made and step == 1:  # numba has compiled in the first
+            made = await _in_order_of_time(rank, group, made, taken_s)
+
+
+async def _in_order_of_time(rank: Rank, group: Group, made: list[Workload], taken_s: list[float]) -> list[Workload]:
+    """The same on all: that of the group's first rank."""
+    order = torch.tensor(sorted(range(len(made)), key=taken_s.__getitem__), device=rank.control_device)
+    await rank.broadcast(order, group.ranks[0], group, label="order")
+    return [made[index] for index in order.tolist()]
 
 
 def computing_ranks(cluster: Cluster) -> list[int]:

@@ -6,6 +6,7 @@ Every repetition of a probe is a step, so that a recording of them, real or simu
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from real.calibration.path import PathEnd
 from scenarios.hardware import Cluster
 from scenarios.rank import Kernel, Rank, Work
 from scenarios.scenario import Scenario
@@ -43,9 +45,9 @@ class Probe:
     repeats: int
 
 
-def messages_timed(size_bytes: int) -> int:
-    """How many messages a repetition of the "cpu" probe sends."""
-    return 200 if size_bytes == _WORD else 1
+def calls_timed(size_bytes: int) -> int:
+    """How many messages a repetition of the "cpu" probe sends; without a size, how many barriers it calls."""
+    return 1 if size_bytes else 100
 
 
 def bulk_bytes(cluster: Cluster) -> int:
@@ -60,11 +62,11 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
     `most`: no more repetitions than these beside the warm-up, which is enough where nothing varies.
     """
     bulk = bulk_bytes(cluster)
-    probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000)]
+    probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000), Probe("path", 0, WARM_UP + 5)]
     probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300)]
     probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
     probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12)]
-    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", _WORD, 13), Probe("cpu", bulk, 63)]
+    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", 0, 13), Probe("cpu", bulk, 63)]
     if cluster.host.gpus > 1:
         probes += [Probe("inside ping", _WORD, 200), Probe("inside message", _MOST_BULK // 4, 12)]
     if most is None:
@@ -112,6 +114,7 @@ class _Pair:
         self._pause = Kernel(kind="pause", flops=_PAUSE_S * _peak(cluster))
         self._nap = Kernel(kind="pause", flops=_NAP_S * _peak(cluster))
         self._buffers: dict[tuple[str, int], Tensor] = {}
+        self._end: PathEnd | None = None
         self._partner = _Partner() if self.is_member and rank.device.type != "meta" else None
 
     async def play(self, probe: Probe, step: int) -> None:
@@ -119,6 +122,7 @@ class _Pair:
         kinds: dict[str, Callable[[int], Awaitable[None]]] = {
             "idle": self._idle,
             "wake": self._wake,
+            "path": self._path,
             "ping": self._ping,
             "barrier": self._barrier,
             "message": self._message,
@@ -146,6 +150,23 @@ class _Pair:
         """Two threads of a process tell each other to go on: half of there and back is one waking up."""
         if self._partner is not None:
             self._rank.record("wake_s", self._partner.round_trip_s() / 2)
+
+    async def _path(self, _: int) -> None:
+        """A word there and back on a connection of its own, on which nobody sleeps."""
+        if self._partner is None:
+            return
+        if self._end is None:
+            self._end = PathEnd()
+            address = torch.zeros(5, dtype=torch.int64, device=self._rank.device)
+            if self._leads:
+                host, port = self._end.listen()
+                address.copy_(torch.tensor([*socket.inet_aton(host), port]))
+                await self._rank.send(address, self._peer, self._group, label="address")
+            else:
+                await self._rank.recv(address, self._peer, self._group, label="address")
+            *host_bytes, port = address.tolist()
+            self._end.meet((socket.inet_ntoa(bytes(host_bytes)), port))
+        self._rank.record("path_s", self._end.one_way_s(leads=self._leads))
 
     async def _ping(self, size_bytes: int, label: str = "ping") -> None:
         """There and back, both receives posted before."""
@@ -191,10 +212,10 @@ class _Pair:
         await bulk
 
     async def _cpu(self, size_bytes: int) -> None:
-        """What one-way messages take of the cores, of this process and of the whole machine, which counts in ticks."""
+        """What calls take of the cores, of this process and of the whole machine, which counts in ticks."""
         process_s, machine_s = time.process_time(), machine_busy_s()
-        for _ in range(messages_timed(size_bytes)):
-            await self._message(size_bytes)
+        for _ in range(calls_timed(size_bytes)):
+            await (self._message(size_bytes) if size_bytes else self._rank.barrier(self._group, label="timed"))
         self._rank.record("cpu_process_s", time.process_time() - process_s)
         self._rank.record("cpu_machine_s", machine_busy_s() - machine_s)
 

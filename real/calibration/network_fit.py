@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 
-from real.calibration.network import SIZES, bulk_bytes, messages_timed
+from real.calibration.network import SIZES, bulk_bytes, calls_timed
 from real.calibration.sight import Seen
 from scenarios.hardware import Cluster, Link, Tcp
 
@@ -24,11 +24,12 @@ _SWEEPS = 2
 # A socket's buffer and a connection's queue hold at least one segment.
 _LEAST = 1 << 14
 # What a simulation of the probes has no times of.
-_NOT_PLAYED = ("idle", "wake")
+_NOT_PLAYED = ("idle", "wake", "path")
 # Of wake-up times, equally far apart; the least and the most come beside.
 _QUANTILES = 20
-# Work that the two ranks do for one "cpu" probe of a word: four posts, and a core is told of a message ten times.
-_POSTS_AND_MESSAGES = 14
+# Of a barrier of two ranks, beside what the program does to issue it: a rank writes three messages, reads three, and
+# is woken twice.
+_WRITTEN_AND_READ = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Re
     bulk = bulk_bytes(cluster)
     middle = max(size for size in (*SIZES, bulk // 4) if size < bulk)
     parameters = [
-        _Parameter("latency_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "ping", _WORD)),
+        _Parameter("wake_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "barrier", 0)),
         _Parameter(
             "payload_share",
             0.01,
@@ -106,11 +107,11 @@ def _improve(parameter: _Parameter, values: dict[str, float], wanted_s: float, l
 def _direct(cluster: Cluster, measured: Sight) -> dict[str, float]:
     """What needs no model, and where the search for the others begins."""
     bulk = bulk_bytes(cluster)
-    bulk_s, word_s = _busy_s(cluster, measured, bulk), sum(_busy_s(cluster, measured, _WORD))
+    bulk_s, barrier_s = _busy_s(cluster, measured, bulk), _barrier_s(measured)
     issue_s = median(measured["barrier", 0].parts_s["issue"])
-    handling_ns = max(word_s - 4 * issue_s, 0.0) / _POSTS_AND_MESSAGES * 1e9
-    wake_ns = median(measured["wake", 0].parts_s["wake_s/0"]) * 1e9
-    ping_ns = _whole(measured, "ping", _WORD) * 1e9
+    handling_ns = max(barrier_s - issue_s, 0.0) / _WRITTEN_AND_READ * 1e9
+    wake_ns = mean(measured["wake", 0].parts_s["wake_s/0"]) * 1e9
+    path_ns = median(measured["path", 0].parts_s["path_s/0"]) * 1e9
     return {
         "issue_ns": issue_s * 1e9,
         "post_ns": handling_ns,
@@ -118,7 +119,7 @@ def _direct(cluster: Cluster, measured: Sight) -> dict[str, float]:
         "send_bytes_per_s": bulk / max(bulk_s[0], 1e-9),
         "receive_bytes_per_s": bulk / max(bulk_s[1], 1e-9),
         "wake_ns": wake_ns,
-        "latency_ns": ping_ns / 8,
+        "latency_ns": max(path_ns - 2 * handling_ns, 0.0),  # a path contains one write and one read
         "payload_share": 0.95,
         "burst_bytes": float(cluster.host.nics.link.burst_bytes),
         "acknowledged_share": 0.02,
@@ -135,7 +136,7 @@ def _busy_s(cluster: Cluster, measured: Sight, size_bytes: int) -> tuple[float, 
     """
     seen = measured["cpu", size_bytes]
     whole_s = sum(seen.whole_s)
-    messages = len(seen.whole_s) * messages_timed(size_bytes)
+    messages = len(seen.whole_s) * calls_timed(size_bytes)
 
     def machine_s(rank: int) -> float:
         idle = median(measured["idle", 0].parts_s[f"busy_cores/{rank}"])
@@ -145,6 +146,11 @@ def _busy_s(cluster: Cluster, measured: Sight, size_bytes: int) -> tuple[float, 
         return machine_s(0), machine_s(cluster.host.gpus)
     sending_s = sum(seen.parts_s["cpu_process_s/0"]) / messages
     return sending_s, machine_s(0) - sending_s
+
+
+def _barrier_s(measured: Sight) -> float:
+    """Core seconds of a barrier on one rank, by its process's own account."""
+    return median(measured["cpu", 0].parts_s["cpu_process_s/0"]) / calls_timed(0)
 
 
 def _with(cluster: Cluster, values: Mapping[str, float], spread: tuple[float, ...] = ()) -> Cluster:
@@ -179,7 +185,7 @@ def _whole(sight: Sight, name: str, size_bytes: int) -> float:
 def _spread(wake: Seen) -> tuple[float, ...]:
     times_s = wake.parts_s["wake_s/0"]
     found_s = [min(times_s), *quantiles(times_s, n=_QUANTILES), max(times_s)]
-    return tuple(round(one_s / median(times_s), 3) for one_s in found_s)
+    return tuple(round(one_s / mean(times_s), 3) for one_s in found_s)
 
 
 def _residuals(measured: Sight, predicted: Sight) -> list[Residual]:

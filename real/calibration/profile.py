@@ -113,6 +113,9 @@ def _tcp(tcp: Tcp) -> _Lines:
     }
     if tcp.wake_spread:
         lines["wake_spread"] = _array(map(repr, map(float, tcp.wake_spread)))
+    if tcp.spin_share:
+        lines["spin"] = _time(tcp.spin_ns)
+        lines["spin_share"] = repr(float(tcp.spin_share))
     return lines
 
 

@@ -135,7 +135,7 @@ def _features(device: torch.device, control_device: torch.device, generator: tor
             lengths=torch.full((tables * batch,), ids, device=control_device),
             stride=batch,
         )
-        held = Rows(pieces, 0, device, torch.float32)
+        held = Rows(pieces, 0, device, torch.float32, optimizer=_SGD)
         yield Workload(f"embedding {tables} x {batch} x {ids} x {dim}", partial(_embed, held, features, rows))
 
 
@@ -157,7 +157,7 @@ async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> No
     await reorder(rank, arrived, route)
     features = features.to_payload(rank.device)
     pooled = await rank.compute(held.look_up_kernel(features), held.look_up, features, label="look_up")
-    await rank.compute(held.update_kernel(features), held.update, features, pooled, _SGD, label="update")
+    await rank.compute(held.update_kernel(features), held.update, features, pooled, label="update")
 
 
 def _compression(device: torch.device, generator: torch.Generator) -> Iterator[Workload]:

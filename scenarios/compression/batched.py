@@ -59,7 +59,7 @@ async def _decompress(
     rows = buffer.numel() // max(len(q), 1)
     tail = buffer.new_empty((len(q) - rows, len(q)))
     flops, read = 2 * p.numel() * len(q), p.numel() + q.numel()
-    kernel = cost("gemm", buffer, flops=flops, read=read, written=matrix.numel(), launches=2)
+    kernel = cost("gemm", buffer, flops=flops, read=read, written=matrix.numel(), launches=3)
     await compute(rank, kernel, _reconstruct, buffer, tail, p, q, label="powersgd.decompress")
     if state.use_error_feedback:
         numel = matrix.numel()
@@ -76,5 +76,6 @@ def _reconstruct(buffer: Tensor, tail: Tensor, p: Tensor, q: Tensor) -> None:
 
 def _keep_error(error: Tensor, buffer: Tensor, tail: Tensor) -> None:
     whole = error.numel() - tail.numel()
-    error[:whole] -= buffer[:whole]
-    error[whole:] -= tail.view(-1)
+    # As calls: `error[:whole] -= ...` would copy the result onto itself.
+    error[:whole].sub_(buffer[:whole])
+    error[whole:].sub_(tail.view(-1))

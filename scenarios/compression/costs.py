@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from scenarios.arguments import dtype_name
-from scenarios.compression.orthogonalise import uses_gram_schmidt
+from scenarios.compression.orthogonalise import orthogonalise_launches, uses_gram_schmidt
 from scenarios.rank import Kernel
 
 
@@ -27,14 +29,21 @@ def copy_cost(like: Tensor, numel: float, launches: int = 1) -> Kernel:
     return cost("permute", like, flops=0, read=numel, written=numel, launches=launches)
 
 
-def orthogonalise_cost(like: Tensor, numel: int, columns: int, launched: int = 1) -> Kernel:
-    """Matrices of `columns` columns, `numel` elements in all, in `launched` stacks.
+def orthogonalise_cost(like: Tensor, stacks: Sequence[Tensor], epsilon: float, zero_vanished: bool) -> Kernel:
+    """Stacks of matrices (..., rows, columns), each orthogonalised by itself.
 
-    Gram-Schmidt reads a column for its norm and to divide it, and each later column to project on it and to subtract:
-    2 + 2 (columns - 1) / 2 reads of an element in the mean. Householder's QR has the flops of making R and then Q.
+    Gram-Schmidt reads a column for its norm and to divide it, twice more to project later ones on it, and each of
+    these, (columns - 1) / 2 in the mean, four times, writing it three times. Householder's QR has the flops of making R
+    and then Q.
     """
-    if uses_gram_schmidt(columns, like.dtype):
-        launches = launched * (2 * columns + 3 * (columns - 1))
-        reads, writes = numel * (columns + 1), numel * (columns + 1) / 2
-        return cost("qr", like, flops=2 * numel * columns, read=reads, written=writes, launches=launches)
-    return cost("qr", like, flops=4 * numel * columns, read=2 * numel, written=2 * numel, launches=3 * launched)
+    flops = reads = writes = 0.0
+    for stack in stacks:
+        numel, columns = stack.numel(), stack.shape[-1]
+        if not uses_gram_schmidt(columns, stack.dtype):
+            flops, reads, writes = flops + 4 * numel * columns, reads + 2 * numel, writes + 2 * numel
+        elif columns:
+            flops += 2 * numel * columns
+            reads += 2 * numel * (columns + (columns - 1) / columns)
+            writes += numel * (1 + 1.5 * (columns - 1))
+    launches = sum(orthogonalise_launches(stack, epsilon, zero_vanished) for stack in stacks)
+    return cost("qr", like, flops=flops, read=reads, written=writes, launches=launches)

@@ -16,7 +16,8 @@ from scenarios.compression.power_iteration import (
     Alike,
     Factors,
     corrected,
-    multiply,
+    multiply_all,
+    multiply_all_launches,
     power_iteration,
     prepare_factors,
 )
@@ -189,12 +190,13 @@ async def _decompress(
 
 
 async def _multiply_factors(rank: ReducingRank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
-    pairs = factors.of_matrices(stacked)
+    products = [(p, q.mT, out) for out, (p, q) in zip(outputs, factors.of_matrices(stacked), strict=True)]
     flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
     numel = sum(alike.numel for alike in factors.shapes)
     read = factors.p_memory.numel() + factors.q_memory.numel()
-    kernel = cost("gemm", factors.p_memory, flops=flops, read=read, written=numel, launches=len(pairs))
-    await compute(rank, kernel, _reconstruct, outputs, pairs, label="powersgd.decompress")
+    launches = multiply_all_launches(products)
+    kernel = cost("gemm", factors.p_memory, flops=flops, read=read, written=numel, launches=launches)
+    await compute(rank, kernel, multiply_all, products, label="powersgd.decompress")
 
 
 def _pack(packed: Tensor, pieces: list[Tensor]) -> None:
@@ -216,8 +218,3 @@ def _unstack(copied: Sequence[tuple[Tensor, list[Tensor]]]) -> None:
     for stack, alike in copied:
         for piece, matrix in zip(stack, alike, strict=True):
             matrix.copy_(piece)
-
-
-def _reconstruct(outputs: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    for output, (p, q) in zip(outputs, pairs, strict=True):
-        multiply(p, q.mT, output)

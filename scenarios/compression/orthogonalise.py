@@ -32,6 +32,21 @@ def orthogonalise(matrices: Tensor, epsilon: float = 0.0, zero_vanished: bool = 
         matrices.copy_(torch.linalg.qr(matrices).Q)
 
 
+def orthogonalise_launches(matrices: Tensor, epsilon: float, zero_vanished: bool) -> int:
+    """Of `orthogonalise` with these arguments."""
+    columns = matrices.shape[-1]
+    if not matrices.numel():
+        return 0
+    if not uses_gram_schmidt(columns, matrices.dtype):
+        return 2
+    # Norm and division of every column, with an epsilon an addition; the floors, their comparison and its effect.
+    by_column = 2 + bool(epsilon) + (2 if zero_vanished else 0)
+    return by_column * columns + 4 * (columns - 1) + (2 if zero_vanished else 0)
+
+
+REFILL_LAUNCHES = 4  # of `refill_zero_columns`
+
+
 def refill_zero_columns(matrices: Tensor, reserve: Tensor) -> None:
     """Replace the columns of (..., rows, columns) that are all zero by those of `reserve`, of the same shape."""
     matrices.copy_(torch.where(_norms(matrices) == 0, reserve, matrices))

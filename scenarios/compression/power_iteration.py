@@ -14,13 +14,15 @@ from torch import Tensor
 from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import copy_cost, cost, orthogonalise_cost
 from scenarios.compression.local import compute
-from scenarios.compression.orthogonalise import orthogonalise, refill_zero_columns
+from scenarios.compression.orthogonalise import REFILL_LAUNCHES, orthogonalise, refill_zero_columns
 from scenarios.compression.reducing import ReducingRank
 from scenarios.compression.state import PowerSGDState, draw_normal
 from scenarios.compression.vanilla import group_size
 from scenarios.rank import Kernel
 
 _FEW_COLUMNS = 4
+
+Product = tuple[Tensor, Tensor, Tensor]  # left, right, and where their product goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,8 @@ async def _draw(rank: ReducingRank, state: PowerSGDState, factors: Factors) -> N
     stacked = state.batch_tensors_with_same_shape
     targets = [q for _, q in factors.of_matrices(stacked)]
     memory = factors.q_memory
-    kernel = cost("elementwise", memory, flops=memory.numel(), read=0, written=memory.numel(), launches=len(targets))
+    numel, launches = memory.numel(), 2 * len(targets)  # drawn, then copied
+    kernel = cost("elementwise", memory, flops=numel, read=numel, written=2 * numel, launches=launches)
     await compute(rank, kernel, draw_normal, state.next_seed(), targets, label="powersgd.draw")
 
 
@@ -125,13 +128,15 @@ async def power_iteration(
     pairs = factors.of_matrices(stacked)
     reserve = state.reserve_dict.get(bucket.index()) if safe else None
     await _orthonormal_q(rank, factors, epsilon, safe, reserve)
-    kernel = _product_cost(factors, factors.p_memory, factors.q_memory, len(pairs))
-    await compute(rank, kernel, _compress, matrices, pairs, label="powersgd.compress")
+    products = [(matrix, q, p) for matrix, (p, q) in zip(matrices, pairs, strict=True)]
+    kernel = _product_cost(factors, factors.p_memory, factors.q_memory, products)
+    await compute(rank, kernel, multiply_all, products, label="powersgd.compress")
     await rank.all_reduce(factors.p_memory, group=group, label="powersgd.P")
-    kernel = _orthogonalise_cost(factors.p_memory, factors.p)
+    kernel = orthogonalise_cost(factors.p_memory, factors.p, epsilon, safe)
     await compute(rank, kernel, _orthogonalise_all, factors.p, epsilon, safe, label="powersgd.orthogonalise")
-    kernel = _product_cost(factors, factors.q_memory, factors.p_memory, len(pairs))
-    await compute(rank, kernel, _project, matrices, pairs, label="powersgd.project")
+    products = [(matrix.mT, p, q) for matrix, (p, q) in zip(matrices, pairs, strict=True)]
+    kernel = _product_cost(factors, factors.q_memory, factors.p_memory, products)
+    await compute(rank, kernel, multiply_all, products, label="powersgd.project")
     await rank.all_reduce(factors.q_memory, group=group, label="powersgd.Q")
     numel = factors.q_memory.numel()
     kernel = cost("elementwise", factors.q_memory, flops=numel, read=numel, written=numel)
@@ -166,21 +171,19 @@ async def _orthonormal_q(
     if reserve is not None:
         numel = reserve.numel()
         spare = Factors.over(factors.shapes, factors.p_memory, reserve)
-        kernel = cost("elementwise", reserve, flops=2 * numel, read=3 * numel, written=2 * numel)
+        launches = REFILL_LAUNCHES * len(factors.q)
+        kernel = cost("elementwise", reserve, flops=2 * numel, read=4 * numel, written=2 * numel, launches=launches)
         await compute(rank, kernel, _refill_all, factors.q, spare.q, label="powersgd.refill")
-    kernel = _orthogonalise_cost(factors.q_memory, factors.q)
+    kernel = orthogonalise_cost(factors.q_memory, factors.q, epsilon, safe)
     await compute(rank, kernel, _orthogonalise_all, factors.q, epsilon, safe, label="powersgd.orthogonalise")
 
 
-def _orthogonalise_cost(memory: Tensor, factors: Sequence[Tensor]) -> Kernel:
-    columns = max((factor.shape[-1] for factor in factors), default=1)
-    return orthogonalise_cost(memory, memory.numel(), columns, len(factors))
-
-
-def _product_cost(factors: Factors, result: Tensor, factor: Tensor, launches: int) -> Kernel:
+def _product_cost(factors: Factors, result: Tensor, factor: Tensor, products: Sequence[Product]) -> Kernel:
     flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
     read = sum(alike.numel for alike in factors.shapes) + factor.numel()
-    return cost("gemm", factor, flops=flops, read=read, written=result.numel(), launches=launches)
+    return cost(
+        "gemm", factor, flops=flops, read=read, written=result.numel(), launches=multiply_all_launches(products)
+    )
 
 
 def _orthogonalise_all(factors: Sequence[Tensor], epsilon: float, safe: bool) -> None:
@@ -193,14 +196,15 @@ def _refill_all(factors: Sequence[Tensor], reserves: Sequence[Tensor]) -> None:
         refill_zero_columns(factor, reserve)
 
 
-def _compress(matrices: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    for matrix, (p, q) in zip(matrices, pairs, strict=True):
-        multiply(matrix, q, p)
+def multiply_all(products: Sequence[Product]) -> None:
+    """Each `multiply` in turn."""
+    for left, right, out in products:
+        multiply(left, right, out)
 
 
-def _project(matrices: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    for matrix, (p, q) in zip(matrices, pairs, strict=True):
-        multiply(matrix.mT, p, q)
+def multiply_all_launches(products: Sequence[Product]) -> int:
+    """Of `multiply_all`."""
+    return sum(_multiply_launches(left, right) for left, right, _ in products)
 
 
 def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
@@ -214,7 +218,17 @@ def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
         torch.mul(left, right, out=out)
     elif left.dim() > 2:
         torch.bmm(left, right, out=out)
-    elif right.shape[-1] <= _FEW_COLUMNS or not left.is_contiguous():
+    elif _is_by_transpose(left, right):
         out.copy_(torch.mm(right.mT.contiguous(), left.mT).mT)
     else:
         torch.mm(left, right, out=out)
+
+
+def _multiply_launches(left: Tensor, right: Tensor) -> int:
+    if left.shape[-1] == 1 or left.dim() > 2 or not _is_by_transpose(left, right):
+        return 1
+    return 2 if right.stride(0) == 1 else 3  # the right one is copied unless its transpose is contiguous
+
+
+def _is_by_transpose(left: Tensor, right: Tensor) -> bool:
+    return right.shape[-1] <= _FEW_COLUMNS or not left.is_contiguous()

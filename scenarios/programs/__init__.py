@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from scenarios.errors import ScenarioError
 from scenarios.programs.all_to_all import AllToAllProgram
+from scenarios.programs.collective import CollectiveProgram
 from scenarios.programs.dlrm import DlrmProgram
 from scenarios.programs.powersgd import PowerSGDProgram
 from scenarios.rank import Program
@@ -15,6 +16,7 @@ from scenarios.units import format_bytes
 _PROGRAMS: dict[str, Callable[[Scenario], Program]] = {
     "dlrm": DlrmProgram,
     "all_to_all": AllToAllProgram,
+    "collective": CollectiveProgram,
     "powersgd": PowerSGDProgram,
 }
 

@@ -29,6 +29,15 @@ class Tape:
     output: Tensor
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """How many operators a pass of a block runs, and the elements that they read and write."""
+
+    launches: int
+    read: int
+    written: int
+
+
 class Block(ABC):
     """Some parameters and a function of them and of inputs [batch, ...]; `name` labels its kernels."""
 
@@ -45,6 +54,14 @@ class Block(ABC):
     @abstractmethod
     def flops(self, batch: int) -> float:
         """Of the forward; the backward takes twice as many, once for the inputs and once for the parameters."""
+
+    @abstractmethod
+    def touched(self, batch: int) -> Touched:
+        """By the forward."""
+
+    @abstractmethod
+    def touched_back(self, batch: int) -> Touched:
+        """By the backward, all inputs' and parameters' gradients being wanted."""
 
     @abstractmethod
     def width_in(self) -> int:
@@ -80,31 +97,22 @@ class Block(ABC):
 
     def forward_kernel(self, batch: int) -> Kernel:
         """What the forward costs for a batch."""
-        element = ELEMENT_BYTES[self.dtype]
-        return Kernel(
-            kind=self.kind,
-            flops=self.flops(batch),
-            bytes_read=element * (batch * self.width_in() + self.parameter_count),
-            bytes_written=element * batch * self.width_out(),
-            dtype=self.dtype,
-            launches=self.launches,
-        )
+        return self._kernel(self.flops(batch), self.touched(batch))
 
     def backward_kernel(self, batch: int) -> Kernel:
-        """What the backward costs for a batch: it reads inputs, parameters and the gradient, and writes gradients."""
-        element = ELEMENT_BYTES[self.dtype]
-        touched = batch * self.width_in() + self.parameter_count
-        return Kernel(
-            kind=self.kind,
-            flops=2 * self.flops(batch),
-            bytes_read=element * (touched + batch * self.width_out()),
-            bytes_written=element * touched,
-            dtype=self.dtype,
-            launches=2 * self.launches,
-        )
+        """What the backward costs for a batch."""
+        return self._kernel(2 * self.flops(batch), self.touched_back(batch))
 
-    kind = "gemm"
-    launches = 1
+    def _kernel(self, flops: float, touched: Touched) -> Kernel:
+        element = ELEMENT_BYTES[self.dtype]
+        return Kernel(
+            kind="gemm",
+            flops=flops,
+            bytes_read=float(element * touched.read),
+            bytes_written=float(element * touched.written),
+            dtype=self.dtype,
+            launches=touched.launches,
+        )
 
 
 class Linear(Block):
@@ -121,6 +129,20 @@ class Linear(Block):
     def flops(self, batch: int) -> float:
         return 2.0 * batch * self._inputs * self._outputs
 
+    def touched(self, batch: int) -> Touched:
+        """addmm; relu."""
+        given, made, relu = batch * self._inputs, batch * self._outputs, int(self._relu)
+        return Touched(launches=1 + relu, read=given + self.parameter_count + relu * made, written=made + relu * made)
+
+    def touched_back(self, batch: int) -> Touched:
+        """Of relu: threshold_backward; a product each for the input and the weight, a sum for the bias."""
+        given, made, relu = batch * self._inputs, batch * self._outputs, int(self._relu)
+        return Touched(
+            launches=3 + relu,
+            read=given + self._inputs * self._outputs + (3 + 2 * relu) * made,
+            written=given + self.parameter_count + relu * made,
+        )
+
     def width_in(self) -> int:
         return self._inputs
 
@@ -134,8 +156,6 @@ class Cross(Block):
     R. Wang et al., DCN V2, WWW 2021, equation 1 with the low-rank form of section 4.
     """
 
-    launches = 3
-
     def __init__(self, name: str, width: int, low_rank: int, dtype: str) -> None:
         super().__init__(name, [(low_rank, width), (width, low_rank), (width,)], dtype)
         self._width, self._low_rank = width, low_rank
@@ -148,6 +168,17 @@ class Cross(Block):
     def flops(self, batch: int) -> float:
         return batch * self._width * (4.0 * self._low_rank + 2.0)
 
+    def touched(self, batch: int) -> Touched:
+        """mm, addmm, mul, add."""
+        wide, low = batch * self._width, batch * self._low_rank
+        return Touched(launches=4, read=5 * wide + low + self.parameter_count, written=3 * wide + low)
+
+    def touched_back(self, batch: int) -> Touched:
+        """Two products with the gradient, two for either factor, a sum for the bias, the two gradients of x added."""
+        wide, low = batch * self._width, batch * self._low_rank
+        factors = 2 * self._width * self._low_rank
+        return Touched(launches=8, read=10 * wide + 3 * low + factors, written=4 * wide + low + self.parameter_count)
+
     def width_in(self) -> int:
         return 2 * self._width
 
@@ -157,8 +188,6 @@ class Cross(Block):
 
 class Dot(Block):
     """[batch, features * dim] -> [batch, dim + pairs]: dot products of all pairs of features, beside the first."""
-
-    launches = 3
 
     def __init__(self, name: str, features: int, dim: int, dtype: str) -> None:
         super().__init__(name, [], dtype)
@@ -172,6 +201,23 @@ class Dot(Block):
 
     def flops(self, batch: int) -> float:
         return 2.0 * batch * self._features**2 * self._dim
+
+    def touched(self, batch: int) -> Touched:
+        """bmm, tril_indices, index, cat."""
+        given, products, made = self._elements(batch)
+        pairs = made - batch * self._dim
+        return Touched(launches=4, read=2 * given + pairs + made, written=products + pairs + made)
+
+    def touched_back(self, batch: int) -> Touched:
+        """Of the pairs: zeros, index_put; of the first feature: select_backward; of bmm: two; and two sums."""
+        given, products, made = self._elements(batch)
+        pairs, first = made - batch * self._dim, batch * self._dim
+        return Touched(
+            launches=7, read=6 * given + 3 * products + 2 * pairs + first, written=5 * given + 2 * products + pairs
+        )
+
+    def _elements(self, batch: int) -> tuple[int, int, int]:
+        return batch * self.width_in(), batch * self._features**2, batch * self.width_out()
 
     def width_in(self) -> int:
         return self._features * self._dim

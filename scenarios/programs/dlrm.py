@@ -32,6 +32,8 @@ from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.trace import MemoryRow, PlanRow
 
+_WIDE_BYTES = torch.float32.itemsize
+
 
 class DlrmProgram:
     """`scenario.steps` training steps; records `loss`, the mean over this rank's batch, each step.
@@ -148,7 +150,8 @@ class _Replica:
             )
             for part in group.lookups(self._rank.rank)
         ]
-        return Rows(pieces, self._scenario.seed, self._rank.device, dtype)
+        optimizer = self._model.optimizer
+        return Rows(pieces, self._scenario.seed, self._rank.device, dtype, optimizer=optimizer)
 
     async def _look_up_input(self, group: ShardedGroup, rows: Rows, features: KeyedJagged) -> _Looked:
         return _Looked(group, rows, await group.input(self._rank, features))
@@ -209,7 +212,7 @@ class _Replica:
         return await self._rank.compute(kernel, cat, parts, 1, label="interaction.forward")
 
     async def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        kernel = _moved("elementwise", logits.numel(), 2 * logits.element_size(), logits.element_size())
+        kernel = binary_cross_entropy_kernel(logits)
         loss, gradient = await self._rank.compute(kernel, binary_cross_entropy, logits, labels, label="loss")
         self._rank.record("loss", loss)
         return gradient
@@ -217,10 +220,8 @@ class _Replica:
     async def _send_gradients(self, gradient: Tensor, looked: Sequence[_Looked]) -> _Returning:
         """The embeddings' gradients start on their way to the rows' owners, or, of copies, to be summed."""
         dims = [table.dim for table in self._model.tables]
-        kernel = _moved("permute", gradient.numel(), gradient.element_size(), gradient.element_size())
-        parts = await self._rank.compute(
-            kernel, self._split, gradient, dims, self._rank.world_size, label="embeddings.gradients"
-        )
+        kernel, label, size = self._split_kernel(gradient), "embeddings.gradients", self._rank.world_size
+        parts = await self._rank.compute(kernel, self._split, gradient, dims, size, label=label)
         side, pairs = self._embeddings, list(zip(looked, parts, strict=True))
         returning = _Returning()
         for one, part in pairs:
@@ -238,23 +239,28 @@ class _Replica:
         by_table = {table.name: part for table, part in zip(self._model.tables, columns, strict=True)}
         return tables_to_outputs(self._groups, by_table)
 
+    def _split_kernel(self, gradient: Tensor) -> Kernel:
+        """All elements are divided, then those of groups with several columns put side by side."""
+        joined = [group for group in self._groups if len(group.columns) > 1]
+        elements = gradient.numel() + len(gradient) * sum(group.width for group in joined)
+        size = gradient.element_size()
+        return _moved("permute", elements, size, size, launches=1 + len(joined))
+
     async def _update_embeddings(self, returning: _Returning) -> None:
         for one, work in returning.shards:
             await self._update_shards(one, await work)
         for one, total in returning.copies:
-            kernel, optimizer = one.rows.dense_update_kernel(), self._model.optimizer
-            label = "data_parallel.update"
-            await self._rank.compute(kernel, one.rows.update_dense, await total, optimizer, label=label)
+            kernel, label = one.rows.dense_update_kernel(), "data_parallel.update"
+            await self._rank.compute(kernel, one.rows.update_dense, await total, label=label)
 
     async def _update_shards(self, looked: _Looked, gradient: Tensor) -> None:
-        rows, features, optimizer = looked.rows, looked.features, self._model.optimizer
-        label = f"{looked.group.sharding_type}.update"
-        await self._rank.compute(rows.update_kernel(features), rows.update, features, gradient, optimizer, label=label)
+        rows, features, label = looked.rows, looked.features, f"{looked.group.sharding_type}.update"
+        await self._rank.compute(rows.update_kernel(features), rows.update, features, gradient, label=label)
 
     async def _sum_copies(self, looked: _Looked, gradient: Tensor) -> Work[Tensor]:
         """Every rank has a copy of these tables: their whole gradients are summed, like a dense layer's."""
         rows, features, rank = looked.rows, looked.features, self._rank
-        kernel = rows.update_kernel(features)
+        kernel = rows.dense_gradients_kernel(features)
         flat = await rank.compute(kernel, rows.dense_gradients, features, gradient, label="data_parallel.gradients")
         return rank.all_reduce(flat, label="data_parallel.all_reduce")
 
@@ -277,11 +283,19 @@ class DenseOptimizer:
             index += len(block.shapes)
 
     async def step(self, rank: Rank, gradients: Sequence[Tensor]) -> None:
-        """Reads parameters, gradients and the state, writes parameters and state."""
-        elements, element_bytes = sum(each.numel() for each in self._parameters), self._parameters[0].element_size()
-        state = 1 if self._squares else 0
-        kernel = _moved("optimizer", elements, (2 + state) * element_bytes, (1 + state) * element_bytes)
-        await rank.compute(kernel, self._step, gradients, label="dense.update")
+        """Change parameters and state in place."""
+        await rank.compute(self._kernel(), self._step, gradients, label="dense.update")
+
+    def _kernel(self) -> Kernel:
+        """SGD is one operator a parameter; Adagrad has four more, in float32, and two conversions for other dtypes."""
+        elements, size = sum(each.numel() for each in self._parameters), self._parameters[0].element_size()
+        read, written, launches = 2 * size, size, 1
+        if self._squares:
+            is_half = self._parameters[0].dtype != torch.float32
+            read, written, launches = read + 7 * _WIDE_BYTES, written + 4 * _WIDE_BYTES, 5
+            if is_half:
+                read, written, launches = read + size + _WIDE_BYTES, written + size + _WIDE_BYTES, 7
+        return _moved("optimizer", elements, read, written, launches=launches * len(self._parameters))
 
     @torch.no_grad()
     def _step(self, gradients: Sequence[Tensor]) -> None:
@@ -308,14 +322,26 @@ def binary_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
     return loss, gradient.to(logits.dtype).view_as(logits)
 
 
+def binary_cross_entropy_kernel(logits: Tensor) -> Kernel:
+    """The loss, the sigmoid, its difference from the labels, a division; and two conversions for half precision."""
+    size, is_half = logits.element_size(), logits.dtype != torch.float32
+    converted = (size + _WIDE_BYTES) * is_half
+    read, written = 6 * _WIDE_BYTES + converted, 3 * _WIDE_BYTES + converted
+    return _moved("elementwise", logits.numel(), read, written, launches=4 + 2 * is_half)
+
+
 def _add(first: Tensor, second: Tensor) -> Tensor:
     return first if first.is_meta else first + second
 
 
-def _moved(kind: str, elements: int, read_bytes: int, written_bytes: int) -> Kernel:
-    """A kernel that touches each element once: one operation, and so many bytes read and written for each."""
+def _moved(kind: str, elements: int, read_bytes: int, written_bytes: int, *, launches: int = 1) -> Kernel:
+    """A kernel of one operation, and so many bytes read and written, for each element."""
     return Kernel(
-        kind=kind, flops=float(elements), bytes_read=elements * read_bytes, bytes_written=elements * written_bytes
+        kind=kind,
+        flops=float(elements),
+        bytes_read=float(elements * read_bytes),
+        bytes_written=float(elements * written_bytes),
+        launches=launches,
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scenarios.arguments import size_bytes
 from scenarios.rank import Group, Kernel, Rank, Work
-from scenarios.sparse.keyed_jagged import KeyedJagged, chunk_sums, take_chunks
+from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, take_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Arrived:
 async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
     """From source-major to key-major, every key's sources in the route's order."""
     return await rank.compute(
-        permute_kernel(arrived.values, arrived.lengths, arrived.weights),
+        chunks_kernel(1.0 if route.keys else 0.0, arrived.lengths, arrived.values, arrived.weights),
         _key_major,
         arrived,
         route,
@@ -74,11 +74,25 @@ async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
     )
 
 
-def permute_kernel(*tensors: Tensor | None) -> Kernel:
-    """Moving tensors in memory once: all bytes are read and written."""
-    moved = [tensor for tensor in tensors if tensor is not None]
-    size = float(sum(size_bytes(tensor) for tensor in moved))
-    return Kernel(kind="permute", bytes_read=size, bytes_written=size, launches=max(1, len(moved)))
+def permute_kernel(tensor: Tensor, launches: int = 1) -> Kernel:
+    """Moving a tensor in memory once: all bytes are read and written."""
+    size = float(size_bytes(tensor))
+    return Kernel(kind="permute", bytes_read=size, bytes_written=size, launches=launches)
+
+
+def chunks_kernel(share: float, lengths: Tensor, *others: Tensor | None) -> Kernel:
+    """Moving a share of the keys' chunks of all tensors once; as if all keys had as many ids.
+
+    How long the chunks are is summed up first: lengths are read, and their offsets, int64, set to zero and filled.
+    """
+    moved = [lengths, *(tensor for tensor in others if tensor is not None)]
+    size, offsets = share * sum(map(size_bytes, moved)), lengths.numel() * torch.int64.itemsize
+    return Kernel(
+        kind="permute",
+        bytes_read=size + size_bytes(lengths),
+        bytes_written=size + 2 * offsets,
+        launches=CHUNK_SUMS_LAUNCHES + (len(moved) if share else 0),
+    )
 
 
 def per_rank(items: Sequence[int], counts: Sequence[int]) -> list[int]:

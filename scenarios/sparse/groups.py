@@ -16,7 +16,7 @@ from torch import Tensor
 from scenarios.meta import cat
 from scenarios.rank import Group, Rank
 from scenarios.scenario import ShardingType
-from scenarios.sparse.feature_exchange import permute_kernel
+from scenarios.sparse.feature_exchange import chunks_kernel
 from scenarios.sparse.input_dist import (
     LABEL,
     DpSparseFeaturesDist,
@@ -98,7 +98,8 @@ class ShardedGroup:
         """
         if features.keys != self.features:
             order = features.positions(self.features)
-            kernel = permute_kernel(features.lengths, features.values, features.weights)
+            share = len(order) / len(features.keys)
+            kernel = chunks_kernel(share, features.lengths, features.values, features.weights)
             features = await rank.compute(kernel, features.permute, order, label=f"{self.label}{LABEL}.select")
         return await self.input_dist(rank, features)
 

@@ -15,7 +15,7 @@ import torch
 
 from scenarios.rank import Group, Rank
 from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
-from scenarios.sparse.feature_exchange import Route, exchange_features, permute_kernel
+from scenarios.sparse.feature_exchange import Route, chunks_kernel, exchange_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 
 LABEL = "input_dist"
@@ -70,7 +70,7 @@ class TwRwSparseFeaturesDist:
         )
         if self.staggered_shuffle == tuple(range(len(self.staggered_shuffle))):
             return cut
-        kernel = permute_kernel(cut.values, cut.lengths, cut.weights)
+        kernel = chunks_kernel(1.0, cut.lengths, cut.values, cut.weights)
         return await rank.compute(kernel, cut.permute, self.staggered_shuffle, label=f"{self.label}.shuffle")
 
     def route(self, group: Group, keys: Sequence[str], index: int) -> Route:

@@ -223,6 +223,10 @@ def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
     return sums
 
 
+# Launches of `chunk_sums`: two for each offsets, looking them up, the difference.
+CHUNK_SUMS_LAUNCHES = 6
+
+
 def take_chunks(tensor: Tensor, sizes: Sequence[int], order: Sequence[int]) -> Tensor:
     """Consecutive chunks of `tensor`, of the given sizes, in another order; on meta only the shape."""
     if tensor.is_meta:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -191,7 +190,8 @@ async def rows_back(
     if group.size == 1:
         return grad
     me = group.index(rank.rank)
-    flat = await rank.compute(permute_kernel(grad), _one_after_the_other, grad, dims, label=f"{label}.columns")
+    kernel = permute_kernel(grad, launches=len(dims))
+    flat = await rank.compute(kernel, _one_after_the_other, grad, dims, label=f"{label}.columns")
     arrived = grad.new_empty(sum(counts) * dims[me])
     if sum(counts) * sum(dims):
         receives, sends = [count * dims[me] for count in counts], [counts[me] * width for width in dims]
@@ -213,8 +213,12 @@ def _side_by_side(flat: Tensor, rows: int, dims: Sequence[int]) -> Tensor:
 
 
 def _one_after_the_other(grad: Tensor, dims: Sequence[int]) -> Tensor:
-    ends = list(accumulate(dims))
-    return cat([grad[:, end - width : end].reshape(-1) for end, width in zip(ends, dims, strict=True)])
+    flat = grad.new_empty(grad.numel())
+    if not grad.is_meta:
+        parts = torch.split_with_sizes(flat, [len(grad) * width for width in dims])
+        for part, columns in zip(parts, torch.split_with_sizes(grad, dims, dim=1), strict=True):
+            part.view(columns.shape).copy_(columns)
+    return flat
 
 
 def _sum_parts(parts: Tensor) -> Tensor:

@@ -186,8 +186,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "powersgd: the error is kept with the wrong sign",
         BATCHED,
-        "error[:whole] -= buffer[:whole]",
-        "error[:whole] += buffer[:whole]",
+        "error[:whole].sub_(buffer[:whole])",
+        "error[:whole].add_(buffer[:whole])",
         POWERSGD,
     ),
     Mutation(

@@ -15,6 +15,7 @@ from tests.contract.scripts import Script
 
 LATE = 1  # the rank that misbehaves
 STEPS = 3
+MANY_STEPS = 1000
 KERNEL = Kernel(kind="elementwise")
 
 
@@ -38,6 +39,22 @@ async def _kills_itself(rank: Rank) -> None:
 
 async def _raises(rank: Rank) -> None:
     raise ValueError("no such luck")
+
+
+async def _kills_itself_later(rank: Rank) -> None:
+    await rank.compute(KERNEL, time.sleep, 1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _hurries(rank: Rank) -> None:
+    """Steps of microseconds; in the last one a rank is killed."""
+    for index in range(MANY_STEPS):
+        with rank.step(index):
+            rank.record("index", index)
+    with rank.step(MANY_STEPS):
+        if rank.rank == LATE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await rank.all_reduce(torch.ones(16), label="gradients")
 
 
 async def _stalls(rank: Rank) -> None:
@@ -70,6 +87,14 @@ def trains(scenario: Scenario) -> Program:
 
 def is_killed(scenario: Scenario) -> Program:
     return Script(_trains, (_kills_itself,))
+
+
+def is_killed_later(scenario: Scenario) -> Program:
+    return Script(_trains, (_kills_itself_later,))
+
+
+def is_killed_in_a_hurry(scenario: Scenario) -> Program:
+    return Script(_hurries)
 
 
 def raises(scenario: Scenario) -> Program:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.clock import Alignment, RoundTrip, Sight, sight
+from real.clock import Alignment, CpuLane, Mark, RoundTrip, Sight, sight
 
 
 def test_the_quickest_round_trip_is_believed() -> None:
@@ -51,3 +53,38 @@ def test_an_even_drift_is_taken_out(
 def test_one_sight_moves_all_times_alike_and_none_moves_nothing() -> None:
     assert Alignment(first=Sight(local_ns=5, offset_ns=100, error_ns=1)).on_axis_ns(7) == 107
     assert Alignment().on_axis_ns(7) == 7
+
+
+class Underway:
+    """Stands for gloo's work, and for the entry of its call."""
+
+    start: Mark = 0
+    end: Mark | None = None
+
+    def __init__(self) -> None:
+        self.future: torch.futures.Future[None] = torch.futures.Future()
+
+    def get_future(self) -> torch.futures.Future[None]:
+        return self.future
+
+    def wait(self) -> None:
+        """It has ended."""
+
+
+@pytest.mark.parametrize("is_awaited_first", [False, True])
+def test_a_collective_that_is_followed_is_finished_once_whoever_comes_first(is_awaited_first: bool) -> None:
+    lane, work, finished = CpuLane(), Underway(), []
+    pending = lane.follow(work, work, lambda: finished.append(True))  # type: ignore[arg-type]
+    lane.overtakes()
+    assert not pending.is_over()
+    if is_awaited_first:
+        pending.wait()
+    else:
+        work.future.set_result(None)
+    ended = work.end
+    assert (pending.is_over(), finished, ended is not None) == (True, [True], True)
+    if is_awaited_first:
+        work.future.set_result(None)
+    else:
+        pending.wait()
+    assert (finished, work.end) == ([True], ended)

@@ -20,6 +20,7 @@ from real.job import Check, Job
 from real.launch import RunEnded, launch, spool_folder
 from reports import store
 from tests.contract.worlds import scenario
+from tests.real.programs import MANY_STEPS
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "tests" / "data" / "real_world.toml"
@@ -83,6 +84,14 @@ def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: 
     assert steps_kept(given.out) == [(rank, step) for rank in range(3) for step in range(2)]
     metrics = store.load(given.out).metrics
     assert sorted(metrics["value"].tolist()) == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+def test_a_killed_rank_is_named_with_its_step_and_leaves_all_before_however_short_they_are(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "is_killed_in_a_hurry")
+    assert ended(given) == f"rank 1 was killed by SIGKILL in step {MANY_STEPS}"
+    assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(MANY_STEPS)]
+    metrics = store.load(given.out).metrics
+    assert metrics[metrics["rank"] == 1]["value"].tolist() == [float(step) for step in range(MANY_STEPS)]
 
 
 def test_a_rank_that_raises_is_named_and_its_traceback_is_kept(tmp_path: Path) -> None:
@@ -179,12 +188,26 @@ def test_torchrun_starts_the_ranks_of_a_scenario(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_srun_starts_the_ranks_and_the_loss_of_one_ends_all(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "real", str(SCENARIO), "--program", "tests.real.programs:is_killed"]
+# A rank whose machine is another one, as far as it knows.
+ELSEWHERE = """
+import runpy, real.station
+real.station.boot_id = lambda: "elsewhere"
+runpy.run_module("real", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "start"),
+    [("is_killed", ["-m", "real"]), ("is_killed_later", ["-c", ELSEWHERE])],
+    ids=["a rank of the same machine", "a rank that tells its steps now and then"],
+)
+def test_srun_starts_the_ranks_and_the_loss_of_one_ends_all(tmp_path: Path, program: str, start: list[str]) -> None:
+    given = [str(SCENARIO), "--program", f"tests.real.programs:{program}"]
+    commands = [[sys.executable, "-m", "real", *given], [sys.executable, *start, *given]]
     port = _free_port()
     processes = [
         subprocess.Popen(
-            [*command, "--out", str(tmp_path / "run")],
+            [*commands[rank], "--out", str(tmp_path / "run")],
             env={**os.environ, **_srun(rank, 2, port)},
             stderr=subprocess.PIPE,
             text=True,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
-from real.line import Line
+from real.line import STEP_S, Line
 from real.roll import Roll
 from real.warden import Warden
 
@@ -64,6 +65,36 @@ def test_a_rank_is_heard_until_it_is_done(office: Office) -> None:
     until(lambda: office.roll.members[1].is_done)
     assert heard == []
     assert not office.roll.members[0].is_here
+
+
+def test_of_many_steps_the_last_is_told_and_of_the_others_few(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    hear = Roll.hear
+
+    def hears(roll: Roll, rank: int, message: Mapping[str, Any], now_s: float) -> None:
+        told.extend([message["step"]] if "step" in message else [])
+        hear(roll, rank, message, now_s)
+
+    monkeypatch.setattr(Roll, "hear", hears)
+    began_s = time.monotonic()
+    ours = line(office, "secret", [])
+    for index in range(20_000):
+        ours.step = index
+        time.sleep(0.0 if index % 100 else 1e-4)
+    until(lambda: office.roll.members[1].step == 19_999)
+    ours.close()
+    until(lambda: office.roll.members[1].is_done)
+    assert told == sorted(set(told))
+    assert 1 <= len(told) <= (time.monotonic() - began_s) / STEP_S + 1
+
+
+def test_a_step_that_lasts_is_told_while_it_lasts(office: Office) -> None:
+    ours = line(office, "secret", [])
+    for index in range(3):
+        ours.step = index
+    until(lambda: office.roll.members[1].step == 2)
+    ours.close()
+    until(lambda: office.roll.members[1].is_done)
 
 
 def test_a_rank_is_told_that_the_run_is_over(office: Office) -> None:

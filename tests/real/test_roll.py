@@ -40,6 +40,23 @@ def test_a_killed_rank_is_named_with_its_signal_and_step_whatever_others_say_fir
     assert watched.verdict(5.6) == "rank 2 was killed by SIGKILL in step 3"
 
 
+def test_steps_that_are_seen_count_like_steps_that_are_told() -> None:
+    watched = roll()
+    watched.hear(1, {"step": 4}, 2.0)
+    watched.see([7, None, 0], 20.0)
+    assert [member.step for member in watched.members] == [7, 4, 0]
+    watched.see([7, None, 0], 30.0)
+    assert [member.moved_s for member in watched.members] == [20.0, 2.0, 20.0]
+
+
+def test_a_failure_carries_its_step() -> None:
+    watched = roll(sees_exits=False)
+    watched.hear(1, {"step": 3}, 2.0)
+    watched.hear(1, {"lost": "rank 1: x failed: Connection closed", "step": 8}, 5.0)
+    watched.hear(2, {"lost": "rank 2: x failed: Connection closed", "step": None}, 5.0)
+    assert [member.where() for member in watched.members[1:]] == ["in step 8", "before its first step"]
+
+
 def test_a_rank_that_raised_is_named_before_one_that_lost_its_connection() -> None:
     watched = roll()
     watched.hear(0, {"lost": "rank 0: x failed: Connection closed"}, 5.0)

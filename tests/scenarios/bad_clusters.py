@@ -26,7 +26,7 @@ FILES: Cases = {
     "empty": (
         "",
         [
-            "bad.toml: program: missing; expected 'dlrm', 'all_to_all' or 'powersgd'",
+            "bad.toml: program: missing; expected 'dlrm', 'all_to_all', 'collective' or 'powersgd'",
             "bad.toml: cluster: missing; expected a table",
         ],
     ),
@@ -38,7 +38,7 @@ FILES: Cases = {
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
-            " program, run, cluster, model, sharding, buckets, compression, exchange, gradients"
+            " program, run, cluster, model, sharding, buckets, compression, exchange, collective, gradients"
         ],
     ),
     "missing key beside a stranger": (
@@ -71,7 +71,7 @@ FILES: Cases = {
         'name = 3\nprogram = 7\nrun = 3\ncluster = "big"\nmodel = []\n',
         [
             "bad.toml: name = 3: expected a name without '/'",
-            "bad.toml: program = 7: expected 'dlrm', 'all_to_all' or 'powersgd'",
+            "bad.toml: program = 7: expected 'dlrm', 'all_to_all', 'collective' or 'powersgd'",
             "bad.toml: run = 3: expected a table",
             "bad.toml: cluster = 'big': expected a table",
             "bad.toml: model = []: expected a table",

@@ -11,6 +11,8 @@ TABLE = '[[model.tables]]\nname = "a"\nrows = 10\nids_per_sample = 1\n'
 MODEL = f"[model]\n{LAYERS}{TABLE}"
 DLRM = f'program = "dlrm"\n{RUN}{CLUSTER}{MODEL}'
 EXCHANGE = f'program = "all_to_all"\n{CLUSTER}[exchange]\nsize = "1 MiB"\n'
+COLLECTIVE_TABLE = '[collective]\nop = "all_reduce"\nsize = "1 MiB"\n'
+COLLECTIVE = f'program = "collective"\n{CLUSTER}{COLLECTIVE_TABLE}'
 POWERSGD = f'program = "powersgd"\n{CLUSTER}[gradients]\nshapes = [[4, 4]]\n'
 INLINE = """[cluster]
 hosts = 2

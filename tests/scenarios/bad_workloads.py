@@ -1,8 +1,21 @@
-"""Files whose program, model, exchange, gradients or compression is wrong, and what is to be said about each."""
+"""Files whose program, model, exchange, collective, gradients or compression is wrong, and what is said about each."""
 
 from __future__ import annotations
 
-from tests.scenarios.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, MODEL, POWERSGD, TABLE, WHOLE, Cases, edited
+from tests.scenarios.bad_pieces import (
+    CLUSTER,
+    COLLECTIVE,
+    COLLECTIVE_TABLE,
+    DLRM,
+    EXCHANGE,
+    INLINE,
+    MODEL,
+    POWERSGD,
+    TABLE,
+    WHOLE,
+    Cases,
+    edited,
+)
 
 WORKLOADS: Cases = {
     "no model": (
@@ -195,6 +208,26 @@ WORKLOADS: Cases = {
     "half an element": (
         edited(EXCHANGE, "1 MiB", "1026 B"),
         ["bad.toml: exchange.size = '1026 B': expected a multiple of 4 bytes, a float32"],
+    ),
+    "no collective": (
+        edited(COLLECTIVE, COLLECTIVE_TABLE, ""),
+        ["bad.toml: collective: missing; expected a table, because program = 'collective'"],
+    ),
+    "collective without keys": (
+        edited(COLLECTIVE, COLLECTIVE_TABLE, "[collective]\n"),
+        [
+            "bad.toml: collective.op: missing; expected 'all_reduce', 'reduce_scatter', 'all_gather', 'broadcast' or"
+            " 'all_to_all'",
+            "bad.toml: collective.size: missing; expected a size such as '80 GiB'",
+        ],
+    ),
+    "splits of a reduction": (
+        COLLECTIVE + "splits = 'even'\n",
+        ["bad.toml: collective.splits = 'even': expected no splits with op = 'all_reduce'"],
+    ),
+    "half an element of a collective": (
+        edited(COLLECTIVE, "1 MiB", "1026 B"),
+        ["bad.toml: collective.size = '1026 B': expected a multiple of 4 bytes, a float32"],
     ),
     "skew of even splits": (
         EXCHANGE + "skew = 1\n",

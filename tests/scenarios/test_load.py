@@ -360,7 +360,7 @@ def test_the_documentation_holds_the_reference_of_all_keys() -> None:
 def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
     pieces = (ROOT / "docs/scenario.md").read_text().split("```toml\n")[1:]
     names = [load(write(folder, f"{index}.toml", piece.split("```")[0])).program for index, piece in enumerate(pieces)]
-    assert names == ["dlrm", "all_to_all", "powersgd"]
+    assert names == ["dlrm", "all_to_all", "collective", "powersgd"]
 
 
 def test_the_ready_profiles_are_those_that_are_documented() -> None:

@@ -16,7 +16,11 @@ MS = 1_000_000
 
 def noted(clock: Clock, times: dict[str, int], name: str) -> Callable[[], None]:
     """Writes down when it is called."""
-    return lambda: times.__setitem__(name, clock.now_ns)
+
+    def note() -> None:
+        times[name] = clock.now_ns
+
+    return note
 
 
 def test_more_threads_than_cores_take_turns() -> None:
@@ -29,27 +33,57 @@ def test_more_threads_than_cores_take_turns() -> None:
     assert all(end_ns == pytest.approx(15 * MS, abs=0.41 * MS) for end_ns in times.values()), times
 
 
-def test_short_work_does_not_wait_for_long_work_to_end() -> None:
+def test_who_wakes_up_need_not_wait_for_long_work() -> None:
+    """What had run for long steps aside at once, and goes on when the other is through."""
     clock, times = Clock(), {}
     cores = Cores(clock, 1)
     cores.run(100 * MS, noted(clock, times, "long"))
-    clock.call_in(MS, lambda: cores.run(1000, noted(clock, times, "short")))
+    clock.call_in(MS + MS // 10, lambda: cores.run(1000, noted(clock, times, "short")))
     clock.run()
-    assert times["short"] < 1.3 * MS
+    assert times["short"] == MS + MS // 10 + 1000
     assert times["long"] == 100 * MS + 1000
+
+
+def test_short_work_is_served_in_order() -> None:
+    clock, times = Clock(), {}
+    cores = Cores(clock, 1)
+    for name in "abc":
+        cores.run(10_000, noted(clock, times, name))
+    clock.run()
+    assert times == {"a": 10_000, "b": 20_000, "c": 30_000}
+
+
+def test_a_thread_goes_on_before_others_get_its_core() -> None:
+    """What follows on its work at once, it does at once."""
+    clock, times = Clock(), {}
+    cores = Cores(clock, 1)
+    thread = Thread(cores, Wakes(clock, TCP, None), sleeps=False)
+    thread.run(1000, lambda: thread.run(2000, noted(clock, times, "second")))
+    cores.run(5000, noted(clock, times, "other"))
+    clock.run()
+    assert times == {"second": 3000, "other": 8000}
 
 
 def test_a_thread_that_is_awake_does_not_wake_up_again() -> None:
     clock, times = Clock(), {}
-    thread = Thread(clock, Cores(clock, 1), Wakes(TCP, None))
+    thread = Thread(Cores(clock, 1), Wakes(clock, TCP, None), sleeps=True)
     thread.run(1000, noted(clock, times, "first"))
     thread.run(1000, noted(clock, times, "second"))
     clock.run()
     assert times == {"first": TCP.wake_ns + 1000, "second": TCP.wake_ns + 2000}
 
 
+def test_where_no_core_sleeps_a_thread_only_takes_its_turn() -> None:
+    clock, times = Clock(), {}
+    cores = Cores(clock, 1)
+    cores.run(10_000, noted(clock, times, "busy"))
+    Thread(cores, Wakes(clock, TCP, None), sleeps=True).run(1000, noted(clock, times, "woken"))
+    clock.run()
+    assert times == {"busy": 10_000, "woken": 11_000}
+
+
 def wakes(tcp: Tcp, draw: str | None) -> list[int]:
-    drawn = Wakes(tcp, draw)
+    drawn = Wakes(Clock(), tcp, draw)
     return [drawn.next_ns() for _ in range(20_000)]
 
 

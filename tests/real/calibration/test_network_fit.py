@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from real.calibration.network import NetworkProbes, Probe, bulk_bytes, messages_timed, schedule
+from real.calibration.network import NetworkProbes, Probe, bulk_bytes, calls_timed, schedule
 from real.calibration.network_fit import fit
 from real.calibration.sight import Seen, observe
 from scenarios.hardware import Cluster, Inside, Link, Nics
@@ -54,15 +54,18 @@ def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
     recorded(("barrier", 0), issue=tcp.issue_ns / 1e9)
     recorded(("idle", 0), busy_cores__0=busy, busy_cores__1=busy)
     sight["wake", 0] = Seen(
-        Probe("wake", 0, 5), (0.0,) * 5, {"wake_s/0": tuple(tcp.wake_ns / 1e9 * factor for factor in (0.5, 1, 1, 1, 8))}
+        Probe("wake", 0, 5),
+        (0.0,) * 5,
+        {"wake_s/0": tuple(tcp.wake_ns / 1e9 * factor for factor in (0.5, 1, 1, 1, 1.5))},
     )
-    for size in (4, bulk):
+    path_s = (2 * on.host.nics.link.latency_ns + tcp.post_ns + tcp.message_ns) / 1e9
+    sight["path", 0] = Seen(Probe("path", 0, 5), (0.0,) * 5, {"path_s/0": (path_s,) * 5})
+    for size in (0, bulk):
         others_s = busy * median(sight["cpu", size].whole_s)
-        messages = messages_timed(size)
+        messages = calls_timed(size)
         sent_s, received_s = size / tcp.send_bytes_per_s, size / tcp.receive_bytes_per_s
-        if size == 4:
-            handled_s = (4 * tcp.issue_ns + 14 * tcp.post_ns) / 1e9
-            sent_s = received_s = handled_s / 2
+        if not size:
+            sent_s = received_s = (tcp.issue_ns + 3 * tcp.post_ns + 5 * tcp.message_ns) / 1e9
         both_s = sent_s + received_s
         shares = on.hosts_share_cores
         recorded(
@@ -94,7 +97,7 @@ def test_the_parameters_are_found_again(rate: float, burst: int, shares: bool) -
     assert found.tcp.send_buffer_bytes == pytest.approx(TCP.send_buffer_bytes, rel=0.05)
     assert found.tcp.acknowledged_share == pytest.approx(TCP.acknowledged_share, abs=0.005)
     assert found.tcp.wake_spread[0] == 0.5
-    assert found.tcp.wake_spread[-1] == 8
+    assert found.tcp.wake_spread[-1] == 1.5
     for row in residuals:
         # What a ping waits for is in whole segments, of which the fit may see one more or less.
         segment_s = SEGMENT_BYTES / rate / on.payload_share if row.probe == "loaded ping" else 0.0

@@ -1,0 +1,100 @@
+"""What a sample of times says: its median, how surely that is known, and where most of it lies. Arithmetic only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+# How often the median's interval may miss the median.
+_MISSES = Fraction(1, 20)
+# Of fewer values not even the least and the greatest enclose the median in 95 % of samples: 2 * 0.5 ** 5 > 0.05.
+LEAST_COUNT = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sample's median with its 95 % confidence interval (nan below `LEAST_COUNT`), 10th and 90th percentile."""
+
+    count: int
+    median: float
+    median_low: float
+    median_high: float
+    low: float
+    high: float
+
+    @property
+    def spread(self) -> float:
+        """Between the percentiles, as a share of the median."""
+        return _share(self.high - self.low, self.median)
+
+    @property
+    def uncertainty(self) -> float:
+        """Half of the median's interval, as a share of the median; nan where there is none."""
+        return _share((self.median_high - self.median_low) / 2, self.median)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """Signed errors in short; nan without any. `p95` is the 95th percentile of their sizes, `worst` keeps its sign."""
+
+    signed_median: float
+    median: float
+    p95: float
+    worst: float
+
+
+def sample(values: Sequence[float]) -> Sample:
+    """Of at least one value, none below 0. Percentiles lie linearly between neighbours."""
+    ordered = np.sort(np.asarray(values, float))
+    assert len(ordered), "a sample has values"
+    assert ordered[0] >= 0, "times are not below 0"
+    low, median, high = (float(value) for value in np.quantile(ordered, [0.1, 0.5, 0.9]))
+    place = median_place(len(ordered))
+    median_low, median_high = (math.nan, math.nan) if place is None else (ordered[place - 1], ordered[-place])
+    return Sample(
+        count=len(ordered),
+        median=median,
+        median_low=float(median_low),
+        median_high=float(median_high),
+        low=low,
+        high=high,
+    )
+
+
+def median_place(count: int) -> int | None:
+    """The k such that the k-th least and the k-th greatest of `count` values enclose the median in 95 % of samples.
+
+    Whatever the distribution: below its median lie as many values as a fair coin shows heads. The greatest such k, so
+    the narrowest interval; None where there is none.
+    """
+    tail, place = 0, 0
+    while 2 * (tail + math.comb(count, place)) <= _MISSES * 2**count:
+        tail += math.comb(count, place)
+        place += 1
+    return place or None
+
+
+def disagreement(medians: Sequence[float]) -> float:
+    """Half the way from the least to the greatest, as a share of their median; 0 of one."""
+    return _share((max(medians) - min(medians)) / 2, float(np.median(medians)))
+
+
+def errors(signed: Sequence[float]) -> Errors:
+    """Of signed errors."""
+    if not len(signed):
+        return Errors(signed_median=math.nan, median=math.nan, p95=math.nan, worst=math.nan)
+    sizes = np.abs(np.asarray(signed, float))
+    return Errors(
+        signed_median=float(np.median(signed)),
+        median=float(np.median(sizes)),
+        p95=float(np.quantile(sizes, 0.95)),
+        worst=float(signed[int(sizes.argmax())]),
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan

@@ -1,0 +1,63 @@
+"""Draws: as many as are asked for where something varies, one where nothing does; and what the hallway says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports import store
+from scenarios.programs import build
+from scenarios.scenario import Exchange, Scenario
+from sim.__main__ import main
+from sim.draws import draws
+from sim.run import simulate
+from tests.small import CORE, TCP, cluster, scenario
+
+FILE = Path(__file__).parents[2] / "tests" / "data" / "real_world.toml"
+
+
+def exchange(*, over_tcp: bool) -> Scenario:
+    on = cluster(hosts=2, gpus=1, gpu=CORE, tcp=TCP if over_tcp else None)
+    return scenario(on, program="all_to_all", exchange=Exchange(size_bytes=1 << 12), payload="sizes", steps=3)
+
+
+def test_the_first_draw_is_the_plain_prediction_and_others_vary() -> None:
+    given = exchange(over_tcp=True)
+    found = list(draws(given, build(given), 2))
+    assert len(found) == 3
+    assert found[0].spans == simulate(given, build(given)).spans
+    assert found[1].spans == simulate(given, build(given), 1).spans
+    assert len({tuple(one.spans) for one in found}) == 3
+
+
+def test_where_nothing_varies_there_is_one_draw() -> None:
+    given = exchange(over_tcp=False)
+    assert len(list(draws(given, build(given), 5))) == 1
+    assert len(list(draws(given, build(given), 0))) == 1
+
+
+def test_the_hallway_says_how_steps_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(FILE), "--draws", "2", "--out"]
+    assert main([*words, str(tmp_path / "shown")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("median ") and "80 % of steps" in line for line in lines)
+    assert main([*words, str(tmp_path / "json"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    low, high = found["interval_ns"]
+    assert low <= found["interval_median_ns"] <= high
+    assert found["draws"] == 1
+    assert store.load(tmp_path / "json").steps["step_ns"].median() == found["interval_median_ns"]
+
+
+def test_without_draws_the_hallway_says_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(FILE), "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert "interval_ns" not in json.loads(capsys.readouterr().out)
+
+
+def test_fewer_than_no_draws_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(FILE), "--draws", "-1", "--out", str(tmp_path / "run")])
+    assert capsys.readouterr().err == "--draws = -1: expected at least 0\n"
+    assert not (tmp_path / "run").exists()
