@@ -3,9 +3,11 @@
     python -m benchmarks.harness                      # two ranks over loopback
     python -m benchmarks.harness --nic 200mbit        # on two emulated hosts, as root
 
-The same steps are played by hand, on torch.distributed and its default group, and by a program over `Rank`, in blocks
-that take turns in the same two processes: so both meet the same cores, connections of one kind, and whatever else the
-machine does. A step lasts from its begin to the next one's; so what the harness keeps after it counts.
+The same steps are played by hand, on torch.distributed, and by a program over `Rank`, in blocks that take turns in the
+same two processes, on the handle of the same group: so both meet the same cores, threads and TCP connections (two
+connections of one run have differed by 15 % for as long as they were open), and whatever else the machine does. A step
+lasts until the next one begins, so what the harness keeps after it counts.
+
 What the harness costs by being there at all is in neither: a thread a rank that wakes up once a second, and a launcher
 that looks at its ranks 20 times a second.
 """
@@ -33,6 +35,7 @@ from real.emulate_cli import read_rate
 from real.fabric import Fabric
 from real.job import Job
 from real.launch import Hosts, ThisMachine, launch
+from real.rank import TorchRank
 from reports import store
 from scenarios.load import load
 from scenarios.rank import Kernel, Rank
@@ -53,15 +56,15 @@ class Step:
     """One step, twice. Tensors are zeros: sums stay what they are."""
 
     name: str
-    by_hand: Callable[[], None]
+    by_hand: Callable[[dist.ProcessGroup], None]
     by_rank: Callable[[Rank], Coroutine[Any, Any, None]]
 
 
 def one_reduction() -> Step:
     tensor = torch.zeros(1 << 20)
 
-    def by_hand() -> None:
-        dist.all_reduce(tensor)
+    def by_hand(group: dist.ProcessGroup) -> None:
+        dist.all_reduce(tensor, group=group)
 
     async def by_rank(rank: Rank) -> None:
         await rank.all_reduce(tensor)
@@ -74,8 +77,8 @@ def eight_in_flight() -> Step:
     left, right, product = (torch.zeros(MATRIX, MATRIX) for _ in range(3))
     multiply = partial(torch.mm, out=product)
 
-    def by_hand() -> None:
-        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    def by_hand(group: dist.ProcessGroup) -> None:
+        works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
         multiply(left, right)
         for work in works:
             work.wait()
@@ -92,9 +95,9 @@ def eight_in_flight() -> Step:
 def barrier_and_exchange() -> Step:
     output, input = torch.zeros(1 << 14), torch.zeros(1 << 14)
 
-    def by_hand() -> None:
-        dist.barrier()
-        dist.all_to_all_single(output, input)
+    def by_hand(group: dist.ProcessGroup) -> None:
+        dist.barrier(group=group)
+        dist.all_to_all_single(output, input, group=group)
 
     async def by_rank(rank: Rank) -> None:
         await rank.barrier()
@@ -116,12 +119,14 @@ class Turns:
         self._played = 0
 
     async def __call__(self, rank: Rank) -> None:
+        assert isinstance(rank, TorchRank), "a program of the real world"
+        group = rank._seat.clerk(rank.world).joined.handle
         for make in STEPS:
             step = make()
             for turn in range(self._rounds):
                 for is_by_hand in (True, False) if turn % 2 else (False, True):
                     dist.barrier()
-                    taken_s = hand_written(step) if is_by_hand else await self._by_rank(step, rank)
+                    taken_s = hand_written(step, group) if is_by_hand else await self._by_rank(step, rank)
                     if turn >= WARM_UP:
                         rank.record(f"{step.name}|{BY_HAND if is_by_hand else BY_RANK}|{turn}", taken_s)
 
@@ -135,11 +140,11 @@ class Turns:
         return median_between(times_s)
 
 
-def hand_written(step: Step) -> float:
+def hand_written(step: Step, group: dist.ProcessGroup) -> float:
     """What a step of a block takes."""
     times_s = [time.perf_counter()]
     for _ in range(BLOCK):
-        step.by_hand()
+        step.by_hand(group)
         times_s.append(time.perf_counter())
     return median_between(times_s)
 

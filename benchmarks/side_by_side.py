@@ -146,9 +146,8 @@ def predict_simgrid(
     whose: list[tuple[str, int]] = []
     for name, variant in SIMGRID.items():
         for index, case in enumerate(cases):
-            cluster = case.platform(profiles[case.nic_bytes_per_s])
-            if variant.startswith("fitted"):
-                cluster = simgrid_flows.fitted(cluster, models[case.nic_bytes_per_s])
+            profile, model = profiles[case.nic_bytes_per_s], models[case.nic_bytes_per_s]
+            cluster = simgrid_flows.VARIANTS[variant].platform(case.platform(profile), model)
             for matrix in case.matrices():
                 asked.append((cluster, calls(case.op, case.size_bytes, case.world_size, matrix), variant))
                 whose.append((name, index))

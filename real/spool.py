@@ -1,4 +1,4 @@
-"""What a rank has measured so far, on disk after every step: a crash loses one step at most; merging is `merge`'s.
+"""What a rank has measured so far, with the kernel after every step: a rank's end loses one step; merging is `merge`'s.
 
 A file of frames: length and CRC-32 of a payload (little-endian uint32 each), then the payload, written by `marshal`:
 a fifth of JSON's time, and a spool is read by the interpreter that wrote it or by nobody. A torn tail is ignored.

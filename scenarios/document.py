@@ -209,6 +209,7 @@ class TcpSection(Section):
     wake_spread: Quantiles | None = about(
         "Quantiles of that time over its mean, equally far apart, such as [0.6, 1, 4]. Default: all are the mean."
     )
+    verb: Latency | None = about("A core's time to call for a computation, such as '8 us'. Default 0.")
     spin: Latency | None = about("How long a thread spins at most on a lock whose owner waits for a core. Default 0.")
     spin_share: Acknowledged | None = about(
         "How many of the messages are held up so that are posted while their group's are served and cores are short."

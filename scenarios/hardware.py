@@ -98,10 +98,10 @@ class Tcp:
     `send_buffer_bytes` beyond what was acknowledged. Each byte of payload brings `acknowledged_share` bytes of
     acknowledgements the other way. One core writes `send_bytes_per_s` to sockets, or reads `receive_bytes_per_s`; to
     write a message costs it `post_ns` besides, to read one, or to go on after a wait, `message_ns`, and each operation
-    `issue_ns` before anything is sent. A sleeping thread on an idle core runs `wake_ns` after it was told, in the mean;
-    `wake_spread` are that time's quantiles over the mean, equally far apart, from the least to the most. Where threads
-    wait for cores, `spin_share` of the posts that come while their connections are served are held up by a thread
-    that spins for up to `spin_ns`.
+    `issue_ns` before anything is sent; a computation costs the program `verb_ns` beside the kernel. A sleeping thread
+    on an idle core runs `wake_ns` after it was told, in the mean; `wake_spread` are that time's quantiles over the
+    mean, equally far apart, from the least to the most. Where threads wait for cores, `spin_share` of the posts that
+    come while their connections are served are held up by a thread that spins for up to `spin_ns`.
     """
 
     queue_bytes: int
@@ -114,6 +114,7 @@ class Tcp:
     issue_ns: int
     wake_ns: int
     wake_spread: tuple[float, ...] = ()
+    verb_ns: int = 0
     spin_ns: int = 0
     spin_share: float = 0.0
 

@@ -6,7 +6,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -160,6 +160,9 @@ class SimRank:
         machine = self._world.machine
 
         def begin() -> None:
+            self._in_thread("verb_ns", run)
+
+        def run() -> None:
             draft.start_ns = machine.clock.now_ns
             machine.kernel(self._rank, kernel, self._thread).then(end)
 
@@ -325,17 +328,17 @@ class SimRank:
 
         # What was computed before on this stream is there first, as on a device's stream.
         before = self._computed
-        self._in_thread(lambda: lane.enter(lambda: _after(before, begin)))
+        self._in_thread("issue_ns", lambda: lane.enter(lambda: _after(before, begin)))
         return work
 
-    def _in_thread(self, issue: Callable[[], None]) -> None:
+    def _in_thread(self, cost: Literal["issue_ns", "verb_ns"], issue: Callable[[], None]) -> None:
         """What it costs the program to issue an operation comes before it."""
         if self._thread is None:
             issue()
         else:
             hosts = self._world.machine.hosts
             assert hosts is not None, "whose thread it is"
-            self._thread.run(hosts.tcp.issue_ns, issue)
+            self._thread.run(getattr(hosts.tcp, cost), issue)
 
     def _finish_compute(self, work: SimWork[T], function: Callable[..., T], arguments: tuple[object, ...]) -> None:
         try:

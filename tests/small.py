@@ -37,6 +37,7 @@ TCP = Tcp(
     message_ns=6000,
     post_ns=6000,
     issue_ns=15_000,
+    verb_ns=8_000,
     wake_ns=30_000,
     wake_spread=(0.5, 0.75, 1.0, 3.0, 5.0),
 )

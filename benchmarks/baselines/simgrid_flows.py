@@ -13,8 +13,9 @@ and sums and copies take what they take in our simulator. The variants are what 
   (network_cm02.cpp of 4.1, after Velho, Schnorr, Casanova, Legrand, INRIA's report RR-7821, 2011).
 - "factors 1": the same without these two factors.
 - "fitted": factors of 1, and the latency and the rate that the measured messages have: those of the alpha-beta model.
-  Where both ends are posted at once, the receiver's notice and then the data travel, so a path has half of alpha.
-- "fitted, no cross-traffic": without the 5 % as well.
+  Where a receive is posted before, a message is one latency, and a path has the "whole alpha"; where both ends are
+  posted at once, the receiver's notice travels first, and a path has "half alpha". Both kinds were measured.
+- "no cross-traffic": without the 5 % as well.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,11 +54,28 @@ from sim.wire import local_kernel
 
 ROOT = Path(__file__).parents[2]
 _FACTORS_1 = ("network/latency-factor:1", "network/bandwidth-factor:1")
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "LV08": (),
-    "factors 1": _FACTORS_1,
-    "fitted": _FACTORS_1,
-    "fitted, no cross-traffic": (*_FACTORS_1, "network/crosstraffic:no"),
+_ONE_WAY = (*_FACTORS_1, "network/crosstraffic:no")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """SimGrid's options, and where the platform is fitted, the part of alpha that a path's latency is."""
+
+    config: tuple[str, ...]
+    alpha_share: float | None = None
+
+    def platform(self, cluster: Cluster, model: AlphaBeta) -> Cluster:
+        """The cluster to predict for."""
+        return cluster if self.alpha_share is None else fitted(cluster, model, self.alpha_share)
+
+
+VARIANTS = {
+    "LV08": Variant(()),
+    "factors 1": Variant(_FACTORS_1),
+    "fitted, half alpha": Variant(_FACTORS_1, 0.5),
+    "fitted, whole alpha": Variant(_FACTORS_1, 1.0),
+    "fitted, half alpha, no cross-traffic": Variant(_ONE_WAY, 0.5),
+    "fitted, whole alpha, no cross-traffic": Variant(_ONE_WAY, 1.0),
 }
 
 
@@ -71,13 +90,13 @@ def predict(cluster: Cluster, calls: Sequence[Call], variant: str = "LV08") -> f
 
 
 def predict_all(asked: Sequence[tuple[Cluster, Sequence[Call], str]]) -> list[float]:
-    """The same of many. For a variant that is fitted, give the cluster that `fitted` gives.
+    """The same of many. For a variant that is fitted, give the cluster that its `platform` gives.
 
     Raises:
         AbsentError: SimGrid is not installed.
         RuntimeError: it refuses, or finds a deadlock.
     """
-    given = json.dumps([problem(cluster, calls, VARIANTS[variant]) for cluster, calls, variant in asked])
+    given = json.dumps([problem(cluster, calls, VARIANTS[variant].config) for cluster, calls, variant in asked])
     done = subprocess.run(
         [_interpreter(), "-m", "benchmarks.baselines.simgrid_engine"],
         cwd=ROOT,
@@ -92,13 +111,13 @@ def predict_all(asked: Sequence[tuple[Cluster, Sequence[Call], str]]) -> list[fl
     return seconds
 
 
-def fitted(cluster: Cluster, model: AlphaBeta) -> Cluster:
-    """The cluster on which SimGrid's messages between hosts take what the model says, when both ends are posted.
+def fitted(cluster: Cluster, model: AlphaBeta, alpha_share: float) -> Cluster:
+    """The cluster with the model's rate between hosts, and that part of its alpha as the latency of every path.
 
-    Inside a host, where none were measured, it is the same latency: most of it is the hosts' own.
+    Inside a host, where nothing was measured, it is the same latency: most of it is the hosts' own.
     """
     host, nics, inside = cluster.host, cluster.host.nics, cluster.host.inside
-    latency_ns = max(2, round(model.alpha_s / 2 * 1e9))
+    latency_ns = max(2, round(model.alpha_s * alpha_share * 1e9))
     links = [dataclasses.replace(link, latency_ns=latency_ns) for link in (nics.link, inside.link)]
     links[0] = dataclasses.replace(links[0], latency_ns=latency_ns // 2)
     host = dataclasses.replace(
@@ -192,7 +211,7 @@ def check() -> None:
         "ring of 4 hosts, 8 MiB, no cross-traffic": (
             four,
             calls_of("all_reduce", buffer, 4),
-            "fitted, no cross-traffic",
+            "fitted, half alpha, no cross-traffic",
             ring_s,
         ),
         "ring of 4 hosts, 8 MiB, factors 1": (four, calls_of("all_reduce", buffer, 4), "factors 1", 1.05 * ring_s),

@@ -32,6 +32,7 @@ _PAUSE_S = 0.02
 _NAP_S = 0.001
 _BULK_S = 0.08
 _IDLE_PAUSES = 50
+VERBS = 200
 _LEAST_BULK, _MOST_BULK = 1 << 18, 1 << 25
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
 
@@ -62,7 +63,8 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
     `most`: no more repetitions than these beside the warm-up, which is enough where nothing varies.
     """
     bulk = bulk_bytes(cluster)
-    probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000), Probe("path", 0, WARM_UP + 5)]
+    probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000)]
+    probes += [Probe("path", 0, WARM_UP + 5), Probe("verbs", 0, WARM_UP + 10)]
     probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300)]
     probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
     probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12)]
@@ -113,6 +115,7 @@ class _Pair:
         self._peer = second if self._leads else first
         self._pause = Kernel(kind="pause", flops=_PAUSE_S * _peak(cluster))
         self._nap = Kernel(kind="pause", flops=_NAP_S * _peak(cluster))
+        self._nothing = Kernel(kind="pause", launches=0)
         self._buffers: dict[tuple[str, int], Tensor] = {}
         self._end: PathEnd | None = None
         self._partner = _Partner() if self.is_member and rank.device.type != "meta" else None
@@ -123,6 +126,7 @@ class _Pair:
             "idle": self._idle,
             "wake": self._wake,
             "path": self._path,
+            "verbs": self._verbs,
             "ping": self._ping,
             "barrier": self._barrier,
             "message": self._message,
@@ -167,6 +171,11 @@ class _Pair:
             *host_bytes, port = address.tolist()
             self._end.meet((socket.inet_ntoa(bytes(host_bytes)), port))
         self._rank.record("path_s", self._end.one_way_s(leads=self._leads))
+
+    async def _verbs(self, _: int) -> None:
+        """Computations of nothing: what they take is the verb's."""
+        for _ in range(VERBS):
+            await self._rank.compute(self._nothing, int, label="nothing")
 
     async def _ping(self, size_bytes: int, label: str = "ping") -> None:
         """There and back, both receives posted before."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import mean, median, quantiles
 
-from real.calibration.network import SIZES, bulk_bytes, calls_timed
+from real.calibration.network import SIZES, VERBS, bulk_bytes, calls_timed
 from real.calibration.sight import Seen
 from scenarios.hardware import Cluster, Link, Tcp
 
@@ -114,6 +114,7 @@ def _direct(cluster: Cluster, measured: Sight) -> dict[str, float]:
     path_ns = median(measured["path", 0].parts_s["path_s/0"]) * 1e9
     return {
         "issue_ns": issue_s * 1e9,
+        "verb_ns": _whole(measured, "verbs", 0) / VERBS * 1e9,
         "post_ns": handling_ns,
         "message_ns": handling_ns,
         "send_bytes_per_s": bulk / max(bulk_s[0], 1e-9),
@@ -164,6 +165,7 @@ def _with(cluster: Cluster, values: Mapping[str, float], spread: tuple[float, ..
         message_ns=whole["message_ns"],
         post_ns=whole["post_ns"],
         issue_ns=whole["issue_ns"],
+        verb_ns=whole["verb_ns"],
         wake_ns=whole["wake_ns"],
         wake_spread=spread,
     )

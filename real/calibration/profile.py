@@ -113,6 +113,8 @@ def _tcp(tcp: Tcp) -> _Lines:
     }
     if tcp.wake_spread:
         lines["wake_spread"] = _array(map(repr, map(float, tcp.wake_spread)))
+    if tcp.verb_ns:
+        lines["verb"] = _time(tcp.verb_ns)
     if tcp.spin_share:
         lines["spin"] = _time(tcp.spin_ns)
         lines["spin_share"] = repr(float(tcp.spin_share))

@@ -100,7 +100,8 @@ def test_simgrid_s_variants_are_asked_for_every_case_and_step(monkeypatch: pytes
     assert found == {name: [0.01] * 3 for name in side_by_side.SIMGRID}
     by_variant = {variant: cluster for cluster, _, variant in asked}
     assert by_variant["LV08"].host.nics.link.latency_ns == profile.host.nics.link.latency_ns
-    assert by_variant["fitted"].host.nics.link.latency_ns == 250_000
+    assert by_variant["fitted, half alpha"].host.nics.link.latency_ns == 250_000
+    assert by_variant["fitted, whole alpha"].host.nics.link.latency_ns == 500_000
     assert [members[0].op for _, members, variant in asked if variant == "LV08"] == ["all_reduce"] * 2 + ["barrier"]
 
 

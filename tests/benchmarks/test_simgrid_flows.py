@@ -59,9 +59,9 @@ def test_copies_and_sums_take_the_memory_s_time() -> None:
     assert work_s == pytest.approx([2 * 8000 / rate, 3 * 2000 / rate, 3 * 2000 / rate, 2 * 4000 / rate])
 
 
-def test_the_fitted_platform_has_the_measured_rate_and_half_of_alpha_on_each_path() -> None:
+def test_a_fitted_platform_has_the_measured_rate_and_its_part_of_alpha_on_each_path() -> None:
     model = AlphaBeta(alpha_s=3e-4, beta_s_per_byte=4e-8)
-    found = given(simgrid_flows.fitted(cluster(2, 2), model), "barrier", 0)
+    found = given(simgrid_flows.fitted(cluster(2, 2), model, 0.5), "barrier", 0)
     assert {latency_s for *_, latency_s in found["routes"]} == {1.5e-4}
     rates = [rate for name, rate in found["links"].items() if ".nic" in name]
     assert rates == pytest.approx([25e6] * 4)

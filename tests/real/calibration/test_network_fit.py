@@ -86,7 +86,7 @@ def test_the_parameters_are_found_again(rate: float, burst: int, shares: bool) -
     nominal = dataclasses.replace(known(rate, 0, shares), tcp=None, payload_share=1.0)
     found, residuals = fit(nominal, measured(on), play)
     assert found.tcp is not None
-    for name in ("wake_ns", "issue_ns", "post_ns", "message_ns"):
+    for name in ("wake_ns", "issue_ns", "verb_ns", "post_ns", "message_ns"):
         assert getattr(found.tcp, name) == pytest.approx(getattr(TCP, name), rel=0.02), name
     for name in ("send_bytes_per_s", "receive_bytes_per_s"):
         assert getattr(found.tcp, name) == pytest.approx(getattr(TCP, name), rel=0.02), name
