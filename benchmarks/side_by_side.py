@@ -16,7 +16,7 @@ Measuring, and predicting with ours, is left to whoever writes CASES.json; the o
   what was measured, from when all have entered to when the last is through. An all-to-all's `splits` are "even" (the
   default), "random" with the scenario's `seed` and `skew` and the `steps` that were measured, or a list of matrices.
 - `messages`, by `nic_bytes_per_s`: [bytes, seconds one way], the medians that the calibration measured. The alpha-beta
-  model is fitted on them, and so are SimGrid's variants called so.
+  model is fitted on them, and SimGrid's variants called so have the latencies and rates of the better fit.
 - `profiles`, by the same: the calibrated profile, its path seen from CASES.json. SimGrid's platform is made from it.
 
 Errors are predicted / measured - 1. Each baseline stands in the first table with the variant whose median |error| over
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -47,11 +47,19 @@ from scenarios.hardware import Cluster
 from scenarios.load import load_profile
 
 OURS = "ours"
-ALPHA_BETA = {"alpha-beta": False, "alpha-beta, alpha once an all-to-all": True}
+# How it is fitted, and whether an all-to-all's messages take one alpha together.
+ALPHA_BETA: dict[str, tuple[Callable[[Messages], AlphaBeta], bool]] = {
+    "alpha-beta": (alpha_beta.fit, False),
+    "alpha-beta, overlapped": (alpha_beta.fit, True),
+    "alpha-beta of the ends": (alpha_beta.fit_ends, False),
+    "alpha-beta of the ends, overlapped": (alpha_beta.fit_ends, True),
+}
 SIMGRID = {f"SimGrid, {variant}": variant for variant in simgrid_flows.VARIANTS}
 ALL = "all"
+_WIDTH = 120
 _COLUMNS = ("op", "model", "cases", "median", "median |.|", "95 % |.|", "worst |.|")
 
+Messages = Sequence[tuple[float, float]]
 Predictions = Mapping[str, Sequence[float]]
 
 
@@ -61,7 +69,7 @@ class Given(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cases: list[Case]
-    messages: dict[float, list[tuple[int, PositiveFloat]]]
+    messages: dict[float, list[tuple[float, PositiveFloat]]]
     profiles: dict[float, str]
 
     @model_validator(mode="after")
@@ -112,13 +120,13 @@ def read(path: Path) -> Given:
         raise ScenarioError("\n".join(f"{path}: {place}: {sentence}" for place, sentence in places)) from None
 
 
-def predict_alpha_beta(cases: Sequence[Case], models: Mapping[float, AlphaBeta]) -> dict[str, list[float]]:
+def predict_alpha_beta(cases: Sequence[Case], messages: Mapping[float, Messages]) -> dict[str, list[float]]:
     """Seconds by variant, in the order of the cases."""
     return {
         name: [
             median(
                 alpha_beta.predict(
-                    models[case.nic_bytes_per_s],
+                    fit(messages[case.nic_bytes_per_s]),
                     case.op,
                     case.size_bytes,
                     case.world_size,
@@ -130,7 +138,7 @@ def predict_alpha_beta(cases: Sequence[Case], models: Mapping[float, AlphaBeta])
             )
             for case in cases
         ]
-        for name, overlapped in ALPHA_BETA.items()
+        for name, (fit, overlapped) in ALPHA_BETA.items()
     }
 
 
@@ -192,13 +200,12 @@ def show(title: str, table: Sequence[Sequence[str]], markdown: bool) -> None:
         if before is not None and before[0] != line[0]:
             drawn.add_section()
         drawn.add_row(*line)
-    Console().print(drawn)
+    Console(width=_WIDTH).print(drawn)
 
 
 def compare(path: Path, markdown: bool) -> None:
     """Predict with all models, and show."""
     given = read(path)
-    models = {rate: alpha_beta.fit(messages) for rate, messages in given.messages.items()}
     profiles = {rate: load_profile(str(path.parent / name)) for rate, name in given.profiles.items()}
     for rate, profile in profiles.items():
         if profile.host.nics.link.bytes_per_s != rate:
@@ -206,7 +213,9 @@ def compare(path: Path, markdown: bool) -> None:
             raise ScenarioError(f"{given.profiles[rate]}: the NIC's rate is {found:g} B/s: expected {rate:g}")
     measured_s = [case.measured_s for case in given.cases]
     ours = {OURS: [case.ours_s for case in given.cases]}
-    baselines = [predict_alpha_beta(given.cases, models)]
+    baselines = [predict_alpha_beta(given.cases, given.messages)]
+    fit, _ = ALPHA_BETA[best(baselines[0], measured_s)]
+    models = {rate: fit(messages) for rate, messages in given.messages.items()}
     try:
         baselines.append(predict_simgrid(given.cases, profiles, models))
     except simgrid_flows.AbsentError as error:

@@ -16,6 +16,9 @@ _SHORT_NS = 50_000
 # After so long on a core a thread lets others have it.
 _SLICE_NS = 200_000
 
+# Before a run the cores have been idle for longer than any nap.
+_LONG_NS = 10**15
+
 # What a thread does next on its core: nothing, or so many ns of work.
 Next = Callable[[], float | None]
 
@@ -35,11 +38,12 @@ class _Turn:
 class Cores:
     """Some cores and a queue of what wants to run. Long work makes room for short, and long work takes turns."""
 
-    __slots__ = ("_clock", "_free", "_queue", "_running")
+    __slots__ = ("_clock", "_free", "_idle_since_ns", "_queue", "_running")
 
     def __init__(self, clock: Clock, count: int) -> None:
         self._clock = clock
         self._free = count
+        self._idle_since_ns = -_LONG_NS
         self._queue: deque[_Turn] = deque()
         self._running: list[_Turn] = []
 
@@ -47,6 +51,11 @@ class Cores:
     def has_idle(self) -> bool:
         """Whether a core has nothing to do."""
         return self._free > 0
+
+    @property
+    def idle_ns(self) -> int:
+        """For how long the core has had nothing to do that was last at work."""
+        return self._clock.now_ns - self._idle_since_ns
 
     @property
     def has_queue(self) -> bool:
@@ -100,6 +109,7 @@ class Cores:
         self._running.remove(turn)
         next_ns = turn.then()  # it still has its core
         self._free += 1
+        self._idle_since_ns = self._clock.now_ns
         if next_ns is not None:
             self._begin(_Turn(next_ns, turn.then))
         elif self._queue:
@@ -109,24 +119,26 @@ class Cores:
 class Wakes:
     """How long a sleeping thread takes to run once it is told: the profile's mean, or drawn from its quantiles.
 
-    What takes its time is that an idle core wakes up: where all are at work, the thread only takes its turn.
+    What takes its time is that an idle core wakes up, the more so if it has been idle for more than a nap. Where all
+    cores are at work, the thread only takes its turn.
     """
 
-    __slots__ = ("_clock", "_mean_ns", "_quantiles", "_random")
+    __slots__ = ("_clock", "_mean_ns", "_nap_ns", "_quantiles", "_random", "_soon_ns")
 
     def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
         """`draw` seeds the draws; with None every wake-up takes the mean."""
         self._clock = clock
         self._mean_ns = tcp.wake_ns
+        self._nap_ns, self._soon_ns = tcp.nap_ns, tcp.wake_soon_ns
         self._quantiles = tcp.wake_spread
         self._random = Random(draw) if draw is not None and len(tcp.wake_spread) > 1 else None
 
     def wake(self, cores: Cores, then: Callable[[], None]) -> None:
         """Call `then` when a thread that was told to go on is ready to run on one of these cores."""
-        if cores.has_idle:
-            self._clock.call_in(self.next_ns(), then)
-        else:
+        if not cores.has_idle:
             then()
+        else:
+            self._clock.call_in(self._soon_ns if cores.idle_ns < self._nap_ns else self.next_ns(), then)
 
     def next_ns(self) -> int:
         """Of the next wake-up; between two quantiles every value is as likely as another."""

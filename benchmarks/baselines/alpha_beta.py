@@ -33,8 +33,7 @@ def fit(messages: Sequence[tuple[float, float]]) -> AlphaBeta:
     Raises:
         ValueError: fewer than two sizes, or a time that is not positive.
     """
-    if len({size for size, _ in messages}) < 2 or any(seconds <= 0 for _, seconds in messages):
-        raise ValueError("expected messages of two sizes or more, in times above zero")
+    _check(messages)
     # In units of each message's time: alpha * x + beta * y is to be 1.
     shares = [(1 / seconds, size / seconds) for size, seconds in messages]
     xx, xy, yy = (sum(x * x for x, _ in shares), sum(x * y for x, y in shares), sum(y * y for _, y in shares))
@@ -46,6 +45,19 @@ def fit(messages: Sequence[tuple[float, float]]) -> AlphaBeta:
     if beta < 0:
         return AlphaBeta(alpha_s=x1 / xx, beta_s_per_byte=0.0)
     return AlphaBeta(alpha_s=alpha_s, beta_s_per_byte=beta)
+
+
+def fit_ends(messages: Sequence[tuple[float, float]]) -> AlphaBeta:
+    """As reports of latency and bandwidth go: alpha from the smallest message, beta from the two largest.
+
+    Raises:
+        ValueError: fewer than two sizes, or a time that is not positive.
+    """
+    _check(messages)
+    ordered = sorted(dict(messages).items())
+    (least, least_s), (less, less_s), (most, most_s) = ordered[0], *ordered[-2:]
+    beta = max(0.0, (most_s - less_s) / (most - less))
+    return AlphaBeta(alpha_s=max(0.0, least_s - least * beta), beta_s_per_byte=beta)
 
 
 def predict(
@@ -74,6 +86,11 @@ def predict(
     return sum(
         model.message_s(_busiest_bytes(one, world_size, ranks_per_host)) for one in _ROUNDS[op](size_bytes, world_size)
     )
+
+
+def _check(messages: Sequence[tuple[float, float]]) -> None:
+    if len({size for size, _ in messages}) < 2 or any(seconds <= 0 for _, seconds in messages):
+        raise ValueError("expected messages of two sizes or more, in times above zero")
 
 
 def _busiest_bytes(messages: Iterable[tuple[int, int, float]], world_size: int, ranks_per_host: int) -> float:

@@ -8,11 +8,14 @@ or "recv", peer, bytes, tag], ["wait_send" or "wait_recv", peer, tag], or ["work
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 Key = tuple[int, int, int]
@@ -39,7 +42,7 @@ def simulate(problem: Problem) -> float:
     Raises:
         RuntimeError: some ranks wait for ever.
     """
-    s4u: Any = importlib.import_module("simgrid")
+    s4u = _simgrid()
     engine = s4u.Engine(["simgrid", "--log=root.thresh:error", *(f"--cfg={option}" for option in problem["config"])])
     world = World(s4u, engine, problem)
     for rank, script in enumerate(problem["scripts"]):
@@ -48,6 +51,16 @@ def simulate(problem: Problem) -> float:
     if len(world.ends_s) < len(world.hosts):
         raise RuntimeError(f"{len(world.hosts) - len(world.ends_s)} of {len(world.hosts)} ranks wait for ever")
     return max(world.ends_s)
+
+
+def _simgrid() -> Any:
+    """The module. Its wheel has SimGrid's own library beside it, but not the path to it, so that is loaded first."""
+    module = find_spec("simgrid")
+    assert module is not None, "this interpreter has SimGrid"
+    assert module.origin is not None, "it is a file"
+    for library in Path(module.origin).parent.glob("libsimgrid.so.*"):
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    return importlib.import_module("simgrid")
 
 
 class World:

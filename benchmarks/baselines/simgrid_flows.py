@@ -13,8 +13,8 @@ and sums and copies take what they take in our simulator. The variants are what 
   (network_cm02.cpp of 4.1, after Velho, Schnorr, Casanova, Legrand, INRIA's report RR-7821, 2011).
 - "factors 1": the same without these two factors.
 - "fitted": factors of 1, and the latency and the rate that the measured messages have: those of the alpha-beta model.
-  Where a receive is posted before, a message is one latency, and a path has the "whole alpha"; where both ends are
-  posted at once, the receiver's notice travels first, and a path has "half alpha". Both kinds were measured.
+  Where a receive is posted before, a message is one latency, and a path has alpha; where both ends are
+  posted at once, the receiver's notice travels first, and a path has "alpha / 2". Both kinds were measured.
 - "no cross-traffic": without the 5 % as well.
 """
 
@@ -72,10 +72,10 @@ class Variant:
 VARIANTS = {
     "LV08": Variant(()),
     "factors 1": Variant(_FACTORS_1),
-    "fitted, half alpha": Variant(_FACTORS_1, 0.5),
-    "fitted, whole alpha": Variant(_FACTORS_1, 1.0),
-    "fitted, half alpha, no cross-traffic": Variant(_ONE_WAY, 0.5),
-    "fitted, whole alpha, no cross-traffic": Variant(_ONE_WAY, 1.0),
+    "fitted, alpha / 2": Variant(_FACTORS_1, 0.5),
+    "fitted, alpha": Variant(_FACTORS_1, 1.0),
+    "fitted, alpha / 2, no cross-traffic": Variant(_ONE_WAY, 0.5),
+    "fitted, alpha, no cross-traffic": Variant(_ONE_WAY, 1.0),
 }
 
 
@@ -211,7 +211,7 @@ def check() -> None:
         "ring of 4 hosts, 8 MiB, no cross-traffic": (
             four,
             calls_of("all_reduce", buffer, 4),
-            "fitted, half alpha, no cross-traffic",
+            "fitted, alpha / 2, no cross-traffic",
             ring_s,
         ),
         "ring of 4 hosts, 8 MiB, factors 1": (four, calls_of("all_reduce", buffer, 4), "factors 1", 1.05 * ring_s),

@@ -30,6 +30,8 @@ _WORD = 4
 _PAUSE_S = 0.02
 # Long enough for a core to fall asleep, too.
 _NAP_S = 0.001
+# By then whoever waits sleeps soundly.
+_LATE_S = 0.004
 _BULK_S = 0.08
 _IDLE_PAUSES = 50
 VERBS = 200
@@ -65,7 +67,7 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
     bulk = bulk_bytes(cluster)
     probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000)]
     probes += [Probe("path", 0, WARM_UP + 5), Probe("verbs", 0, WARM_UP + 10)]
-    probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300)]
+    probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300), Probe("late barrier", 0, 60)]
     probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
     probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12)]
     probes += [Probe("loaded ping", bulk, 25), Probe("cpu", 0, 13), Probe("cpu", bulk, 63)]
@@ -115,6 +117,7 @@ class _Pair:
         self._peer = second if self._leads else first
         self._pause = Kernel(kind="pause", flops=_PAUSE_S * _peak(cluster))
         self._nap = Kernel(kind="pause", flops=_NAP_S * _peak(cluster))
+        self._late = Kernel(kind="pause", flops=_LATE_S * _peak(cluster))
         self._nothing = Kernel(kind="pause", launches=0)
         self._buffers: dict[tuple[str, int], Tensor] = {}
         self._end: PathEnd | None = None
@@ -129,6 +132,7 @@ class _Pair:
             "verbs": self._verbs,
             "ping": self._ping,
             "barrier": self._barrier,
+            "late barrier": self._barrier,
             "message": self._message,
             "both": self._both,
             "loaded ping": self._loaded_ping,
@@ -137,6 +141,8 @@ class _Pair:
         await self._rank.barrier(self._group, label="ready")
         if probe.name == "wake":
             await self._rank.compute(self._nap, self._sleep_shortly, label="pause")
+        if probe.name == "late barrier" and self._leads:
+            await self._rank.compute(self._late, self._sleep_for_long, label="pause")
         if probe.size_bytes > _WORD:
             await self._rank.compute(self._pause, self._sleep, label="pause")
             await self._rank.barrier(self._group, label="ready")
@@ -236,6 +242,10 @@ class _Pair:
     def _sleep_shortly(self) -> None:
         if self._rank.device.type != "meta":
             time.sleep(_NAP_S)
+
+    def _sleep_for_long(self) -> None:
+        if self._rank.device.type != "meta":
+            time.sleep(_LATE_S)
 
     def _tensor(self, name: str, size_bytes: int) -> Tensor:
         key = (name, size_bytes)

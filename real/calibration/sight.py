@@ -24,11 +24,15 @@ def observe(
 ) -> dict[tuple[str, int], Seen]:
     """A recording of these probes (see `schedule`), by probe and size.
 
-    `whole_s` are rank 0's steps, but of "loaded ping" the ping's. `parts_s` are of its sends ("send"), from a barrier's
+    `whole_s` are rank 0's steps, but of "loaded ping" the ping's, and of "barrier" all ranks': who comes late has a
+    short one. `parts_s` are of its sends ("send"), from a barrier's
     call until the program awaits it ("issue"), and the numbers recorded by each rank ("cpu_process_s/0").
     """
     by_step: dict[int, list[Span]] = defaultdict(list)
+    both: dict[int, list[Span]] = defaultdict(list)
     for span in spans:
+        if span.kind == "step":
+            both[span.step].append(span)
         if span.rank == 0 and span.step >= 0:
             by_step[span.step].append(span)
     numbers: dict[int, list[Metric]] = defaultdict(list)
@@ -50,13 +54,15 @@ def observe(
                 parts[f"{metric.name}/{metric.rank}"].append(metric.value)
         seen[probe.name, probe.size_bytes] = Seen(
             probe,
-            tuple(_duration_s(probe.name, by_step[step]) for step in steps),
+            tuple(_duration_s(probe.name, by_step[step], both[step]) for step in steps),
             {name: tuple(values) for name, values in parts.items()},
         )
     return seen
 
 
-def _duration_s(name: str, spans: Sequence[Span]) -> float:
+def _duration_s(name: str, spans: Sequence[Span], both: Sequence[Span]) -> float:
+    if name == "barrier":
+        return (max(span.end_ns for span in both) - min(span.start_ns for span in both)) / 1e9
     if name == "loaded ping":
         ping = [span for span in spans if span.label == name]
         (coming,) = [span for span in ping if span.kind == "recv"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.baselines.alpha_beta import AlphaBeta, fit, predict
+from benchmarks.baselines.alpha_beta import AlphaBeta, fit, fit_ends, predict
 
 MODEL = AlphaBeta(alpha_s=1e-4, beta_s_per_byte=4e-8)
 ALPHA, BETA = MODEL.alpha_s, MODEL.beta_s_per_byte
@@ -75,7 +75,15 @@ def test_no_parameter_is_negative() -> None:
     assert (flat.alpha_s, flat.beta_s_per_byte) == pytest.approx((1.2e-5, 0.0))
 
 
+def test_the_ends_are_the_smallest_message_and_the_slope_of_the_largest() -> None:
+    found = fit_ends([(1 << 20, 0.05), (1000, 5e-4), (100_000, 0.006), (200_000, 0.01)])
+    beta = 0.04 / ((1 << 20) - 200_000)
+    assert (found.alpha_s, found.beta_s_per_byte) == pytest.approx((5e-4 - 1000 * beta, beta))
+
+
 @pytest.mark.parametrize("messages", [[], [(8, 1.0)], [(8, 1.0), (8, 2.0)], [(8, 1.0), (16, 0.0)]])
 def test_what_cannot_be_fitted_is_refused(messages: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="two sizes or more, in times above zero"):
         fit(messages)
+    with pytest.raises(ValueError, match="two sizes or more, in times above zero"):
+        fit_ends(messages)

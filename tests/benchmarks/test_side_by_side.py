@@ -80,9 +80,9 @@ def test_models_stand_side_by_side_by_op_and_over_all(
 def test_an_all_to_all_s_prediction_is_the_median_over_its_steps() -> None:
     splits = [[[0, size], [0, 0]] for size in (1000, 9000, 2000)]
     values = CASE | {"op": "all_to_all", "size_bytes": 9000, "splits": splits, "measured_s": 1, "ours_s": 1}
-    model = alpha_beta.AlphaBeta(alpha_s=1e-3, beta_s_per_byte=1e-6)
-    found = side_by_side.predict_alpha_beta([Case.model_validate(values)], {RATE: model})
-    assert found["alpha-beta"] == pytest.approx([3e-3])
+    messages = [(1000.0, 2e-3), (2000.0, 3e-3)]  # alpha is 1 ms, beta 1 us
+    found = side_by_side.predict_alpha_beta([Case.model_validate(values)], {RATE: messages})
+    assert found == {name: pytest.approx([3e-3]) for name in side_by_side.ALPHA_BETA}
 
 
 def test_simgrid_s_variants_are_asked_for_every_case_and_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_simgrid_s_variants_are_asked_for_every_case_and_step(monkeypatch: pytes
     assert found == {name: [0.01] * 3 for name in side_by_side.SIMGRID}
     by_variant = {variant: cluster for cluster, _, variant in asked}
     assert by_variant["LV08"].host.nics.link.latency_ns == profile.host.nics.link.latency_ns
-    assert by_variant["fitted, half alpha"].host.nics.link.latency_ns == 250_000
-    assert by_variant["fitted, whole alpha"].host.nics.link.latency_ns == 500_000
+    assert by_variant["fitted, alpha / 2"].host.nics.link.latency_ns == 250_000
+    assert by_variant["fitted, alpha"].host.nics.link.latency_ns == 500_000
     assert [members[0].op for _, members, variant in asked if variant == "LV08"] == ["all_reduce"] * 2 + ["barrier"]
 
 

@@ -62,6 +62,8 @@ TCPS = st.builds(
     issue_ns=TIME,
     wake_ns=TIME,
     wake_spread=st.lists(st.floats(0.0, 1e6), min_size=2, max_size=4).map(sorted).map(tuple) | st.just(()),
+    nap_ns=st.integers(1, 10**9),
+    wake_soon_ns=TIME,
     verb_ns=TIME,
     spin_ns=st.just(4_000_000),
     spin_share=st.floats(0.001, 1.0),
