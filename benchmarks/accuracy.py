@@ -51,7 +51,7 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all", 
 WARM_UP = 3
 DRAWS = 12
 # How long the calls of one case may take, about, and how many there are at least and at most.
-_CASE_S, _LEAST, _MOST = 5.0, 15, 60
+_CASE_S, _LEAST, _MOST = 3.0, 12, 60
 _SKEW = 0.5
 _SCENARIO = Path(__file__).parent.parent / "scenarios" / "library" / "all_to_all_4x2.toml"
 _PROGRAM = "benchmarks.accuracy:build"

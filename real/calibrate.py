@@ -34,6 +34,7 @@ from real.emulate_cli import read_rate, say, warnings
 from real.fabric import MOST_HOSTS, Fabric
 from real.job import Job
 from real.launch import Hosts, ThisMachine, launch, spool_folder
+from real.wiring import burst_of
 from scenarios.errors import ScenarioError
 from scenarios.hardware import Cluster, Link, Nics
 from scenarios.load import load_profile
@@ -106,7 +107,11 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     if options.nic is not None:
         fabric = Fabric(hosts=options.hosts, nic_bytes_per_s=read_rate("nic", options.nic))
         say(warnings(fabric))
-    cluster = nominal(options.hosts, options.ranks_per_host, fabric.nic_bytes_per_s if fabric else None)
+    if fabric is None:
+        cluster = nominal(options.hosts, options.ranks_per_host, None)
+    else:
+        rate = fabric.nic_bytes_per_s
+        cluster = nominal(options.hosts, options.ranks_per_host, rate, burst_of(rate))
 
     def play(candidate: Cluster) -> Sight:
         scenario = _scenario(candidate, "probes")
@@ -157,7 +162,7 @@ def _fit_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool, simulate: S
     return dataclasses.replace(cluster, tcp=tcp)
 
 
-def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None) -> Cluster:
+def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burst_bytes: int = 0) -> Cluster:
     """This machine's cores and memory, shared by so many hosts, as they are known before anything is measured.
 
     Without a rate the hosts' network is the loopback device.
@@ -167,7 +172,7 @@ def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None) -> C
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts
     link = like.host.nics.link
     if nic_bytes_per_s is not None:
-        link = Link(bytes_per_s=nic_bytes_per_s, latency_ns=link.latency_ns)
+        link = Link(bytes_per_s=nic_bytes_per_s, latency_ns=link.latency_ns, burst_bytes=burst_bytes)
     gpu = dataclasses.replace(
         like.host.gpu, name=f"a core of {cpu_name()}", memory_bytes=memory_bytes // ranks_per_host
     )

@@ -188,6 +188,7 @@ def _tcp(tcp: TcpSection) -> Tcp:
         issue_ns=have(tcp.issue),
         wake_ns=have(tcp.wake),
         wake_spread=tcp.wake_spread or (),
+        issue_spread=tcp.issue_spread or (),
         nap_ns=tcp.nap or 0,
         wake_soon_ns=tcp.wake_soon or 0,
         verb_ns=tcp.verb or 0,

@@ -125,7 +125,7 @@ def _check_cluster(cluster: ClusterSection, look: Look) -> None:
     _check_inside(cluster.inside or InsideSection(), look)
     _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
     _check_network(cluster.network or NetworkSection(), look)
-    optional = ("wake_spread", "nap", "wake_soon", "verb", "spin", "spin_share")
+    optional = ("wake_spread", "issue_spread", "nap", "wake_soon", "verb", "spin", "spin_share")
     look.need(("cluster", "tcp"), cluster.tcp, *(key for key in TcpSection.model_fields if key not in optional))
 
 

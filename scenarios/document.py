@@ -209,6 +209,7 @@ class TcpSection(Section):
     wake_spread: Quantiles | None = about(
         "Quantiles of that time over its mean, equally far apart, such as [0.6, 1, 4]. Default: all are the mean."
     )
+    issue_spread: Quantiles | None = about("The same of `issue`. Default: all are the mean.")
     nap: Latency | None = about("A core that has been idle for less wakes up sooner. Default 0: none does.")
     wake_soon: Latency | None = about("Until a sleeping thread runs on such a core. Default 0.")
     verb: Latency | None = about("A core's time to call for a computation, such as '8 us'. Default 0.")

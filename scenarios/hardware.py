@@ -101,7 +101,7 @@ class Tcp:
     `issue_ns` before anything is sent; a computation costs the program `verb_ns` beside the kernel. A sleeping thread
     on an idle core runs `wake_ns` after it was told, in the mean; `wake_spread` are that time's quantiles over the
     mean, equally far apart, from the least to the most; but it takes `wake_soon_ns` if the core has been idle for less
-    than `nap_ns`. Where threads wait for cores, `spin_share` of the posts that
+    than `nap_ns`. `issue_spread` is that of `issue_ns`. Where threads wait for cores, `spin_share` of the posts that
     come while their connections are served are held up by a thread that spins for up to `spin_ns`.
     """
 
@@ -115,6 +115,7 @@ class Tcp:
     issue_ns: int
     wake_ns: int
     wake_spread: tuple[float, ...] = ()
+    issue_spread: tuple[float, ...] = ()
     nap_ns: int = 0
     wake_soon_ns: int = 0
     verb_ns: int = 0

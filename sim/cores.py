@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
@@ -38,24 +38,23 @@ class _Turn:
 class Cores:
     """Some cores and a queue of what wants to run. Long work makes room for short, and long work takes turns."""
 
-    __slots__ = ("_clock", "_free", "_idle_since_ns", "_queue", "_running")
+    __slots__ = ("_clock", "_idle_since_ns", "_queue", "_running")
 
     def __init__(self, clock: Clock, count: int) -> None:
         self._clock = clock
-        self._free = count
-        self._idle_since_ns = -_LONG_NS
+        self._idle_since_ns = [-_LONG_NS] * count  # of each idle core; who was at work last is at the end
         self._queue: deque[_Turn] = deque()
         self._running: list[_Turn] = []
 
     @property
     def has_idle(self) -> bool:
         """Whether a core has nothing to do."""
-        return self._free > 0
+        return bool(self._idle_since_ns)
 
     @property
     def idle_ns(self) -> int:
-        """For how long the core has had nothing to do that was last at work."""
-        return self._clock.now_ns - self._idle_since_ns
+        """For how long the idle core has had nothing to do that was last at work."""
+        return self._clock.now_ns - self._idle_since_ns[-1]
 
     @property
     def has_queue(self) -> bool:
@@ -65,9 +64,9 @@ class Cores:
     def run(self, work_ns: float, then: Next) -> None:
         """Work for so long on one core, then call `then`, and go on with what it returns."""
         turn = _Turn(work_ns, then)
-        if not self._free:
+        if not self.has_idle:
             self._make_room()
-        if self._free:
+        if self.has_idle:
             self._begin(turn)
         else:
             self._queue.append(turn)
@@ -85,11 +84,11 @@ class Cores:
         rest = _Turn(turn.left_ns - ran_ns, turn.then)
         turn.is_over = True
         self._running.remove(turn)
-        self._free += 1
+        self._idle_since_ns.append(self._clock.now_ns)
         self._queue.append(rest)
 
     def _begin(self, turn: _Turn) -> None:
-        self._free -= 1
+        self._idle_since_ns.pop()
         self._running.append(turn)
         turn.began_ns = self._clock.now_ns
         self._clock.call_in(min(turn.left_ns, _SLICE_NS), partial(self._look, turn, min(turn.left_ns, _SLICE_NS)))
@@ -108,46 +107,57 @@ class Cores:
             return
         self._running.remove(turn)
         next_ns = turn.then()  # it still has its core
-        self._free += 1
-        self._idle_since_ns = self._clock.now_ns
+        self._idle_since_ns.append(self._clock.now_ns)
         if next_ns is not None:
             self._begin(_Turn(next_ns, turn.then))
         elif self._queue:
             self._begin(self._queue.popleft())
 
 
-class Wakes:
-    """How long a sleeping thread takes to run once it is told: the profile's mean, or drawn from its quantiles.
+class Varying:
+    """A time that varies from one time to the next: its mean, or drawn from its quantiles."""
 
-    What takes its time is that an idle core wakes up, the more so if it has been idle for more than a nap. Where all
-    cores are at work, the thread only takes its turn.
-    """
+    __slots__ = ("_mean_ns", "_quantiles", "_random")
 
-    __slots__ = ("_clock", "_mean_ns", "_nap_ns", "_quantiles", "_random", "_soon_ns")
-
-    def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
-        """`draw` seeds the draws; with None every wake-up takes the mean."""
-        self._clock = clock
-        self._mean_ns = tcp.wake_ns
-        self._nap_ns, self._soon_ns = tcp.nap_ns, tcp.wake_soon_ns
-        self._quantiles = tcp.wake_spread
-        self._random = Random(draw) if draw is not None and len(tcp.wake_spread) > 1 else None
-
-    def wake(self, cores: Cores, then: Callable[[], None]) -> None:
-        """Call `then` when a thread that was told to go on is ready to run on one of these cores."""
-        if not cores.has_idle:
-            then()
-        else:
-            self._clock.call_in(self._soon_ns if cores.idle_ns < self._nap_ns else self.next_ns(), then)
+    def __init__(self, mean_ns: int, quantiles: Sequence[float], draw: str | None) -> None:
+        """`quantiles` over the mean, equally far apart; `draw` seeds the draws, with None each time is the mean."""
+        self._mean_ns = mean_ns
+        self._quantiles = quantiles
+        self._random = Random(draw) if draw is not None and len(quantiles) > 1 else None
 
     def next_ns(self) -> int:
-        """Of the next wake-up; between two quantiles every value is as likely as another."""
+        """The next time; between two quantiles every value is as likely as another."""
         if self._random is None:
             return self._mean_ns
         place = self._random.random() * (len(self._quantiles) - 1)
         lower = int(place)
         low, high = self._quantiles[lower], self._quantiles[lower + 1]
         return round(self._mean_ns * (low + (place - lower) * (high - low)))
+
+
+class Wakes:
+    """How long a sleeping thread takes to run once it is told.
+
+    What takes its time is that an idle core wakes up, the more so if it has been idle for more than a nap. Where all
+    cores are at work, the thread only takes its turn.
+    """
+
+    __slots__ = ("_clock", "_late", "_nap_ns", "_soon")
+
+    def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
+        """`draw` seeds what varies; with None every wake-up takes the mean."""
+        self._clock = clock
+        self._nap_ns = tcp.nap_ns
+        self._late = Varying(tcp.wake_ns, tcp.wake_spread, None if draw is None else f"wake {draw}")
+        self._soon = Varying(tcp.wake_soon_ns, tcp.wake_spread, None if draw is None else f"wake soon {draw}")
+
+    def wake(self, cores: Cores, then: Callable[[], None]) -> None:
+        """Call `then` when a thread that was told to go on is ready to run on one of these cores."""
+        if not cores.has_idle:
+            then()
+        else:
+            wake = self._soon if cores.idle_ns < self._nap_ns else self._late
+            self._clock.call_in(wake.next_ns(), then)
 
 
 class Thread:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from scenarios.hardware import Cluster, Tcp
-from sim.cores import Cores, Thread, Wakes
+from sim.cores import Cores, Thread, Varying, Wakes
 from sim.process import Clock
 
 
@@ -22,6 +22,7 @@ class Hosts:
         machines = 1 if cluster.hosts_share_cores else cluster.hosts
         self._cores = [Cores(clock, cluster.host.cores) for _ in range(machines)]
         self._wakes = Wakes(clock, tcp, draw)
+        self._issue = Varying(tcp.issue_ns, tcp.issue_spread, None if draw is None else f"issue {draw}")
         self._random = None if draw is None or not tcp.spin_share else Random(f"spin {draw}")
         self._programs: dict[tuple[int, str], Thread] = {}
         self._loops: dict[tuple[int, str], Thread] = {}
@@ -29,6 +30,10 @@ class Hosts:
     def program(self, rank: int, stream: str) -> Thread:
         """The one that plays a rank's program on a stream."""
         return self._programs.setdefault((rank, stream), self._thread(rank))
+
+    def issue_ns(self) -> int:
+        """What the next operation costs its program before anything is sent."""
+        return self._issue.next_ns()
 
     def loop(self, rank: int, group: str) -> Thread:
         """The one that serves a group's sockets on a rank."""

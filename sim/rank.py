@@ -6,7 +6,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from scenarios.calls import Call
 from scenarios.rank import Group, Kernel, Work
 from scenarios.setups import new_group_set_up, stream_set_up
 from sim.founding import Founding
+from sim.hosts import Hosts
 from sim.payload import NO_PAYLOAD, Payload, take
 from sim.process import Signal
 from sim.work import SimWork
@@ -160,7 +161,7 @@ class SimRank:
         machine = self._world.machine
 
         def begin() -> None:
-            self._in_thread("verb_ns", run)
+            self._in_thread(lambda hosts: hosts.tcp.verb_ns, run)
 
         def run() -> None:
             draft.start_ns = machine.clock.now_ns
@@ -328,17 +329,17 @@ class SimRank:
 
         # What was computed before on this stream is there first, as on a device's stream.
         before = self._computed
-        self._in_thread("issue_ns", lambda: lane.enter(lambda: _after(before, begin)))
+        self._in_thread(Hosts.issue_ns, lambda: lane.enter(lambda: _after(before, begin)))
         return work
 
-    def _in_thread(self, cost: Literal["issue_ns", "verb_ns"], issue: Callable[[], None]) -> None:
+    def _in_thread(self, cost_ns: Callable[[Hosts], int], issue: Callable[[], None]) -> None:
         """What it costs the program to issue an operation comes before it."""
         if self._thread is None:
             issue()
         else:
             hosts = self._world.machine.hosts
             assert hosts is not None, "whose thread it is"
-            self._thread.run(getattr(hosts.tcp, cost), issue)
+            self._thread.run(cost_ns(hosts), issue)
 
     def _finish_compute(self, work: SimWork[T], function: Callable[..., T], arguments: tuple[object, ...]) -> None:
         try:

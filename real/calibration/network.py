@@ -27,13 +27,13 @@ from scenarios.trace import MemoryRow, PlanRow
 WARM_UP = 3
 _WORD = 4
 # A shaped link's bucket is full again after this.
-_PAUSE_S = 0.02
+_PAUSE_S = 0.005
 # Long enough for a core to fall asleep, too.
 _NAP_S = 0.001
 # By then whoever waits sleeps soundly.
 _LATE_S = 0.004
 _BULK_S = 0.08
-_IDLE_PAUSES = 50
+_IDLE_PAUSES = 200
 VERBS = 200
 _LEAST_BULK, _MOST_BULK = 1 << 18, 1 << 25
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10)

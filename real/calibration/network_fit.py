@@ -8,19 +8,20 @@ twice.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import mean, median, quantiles
 
-from real.calibration.network import SIZES, VERBS, bulk_bytes, calls_timed
+from real.calibration.network import VERBS, bulk_bytes, calls_timed
 from real.calibration.sight import Seen
-from scenarios.hardware import Cluster, Link, Tcp
+from scenarios.hardware import Cluster, Tcp
 
 Sight = Mapping[tuple[str, int], Seen]
 Play = Callable[[Cluster], Sight]
 
 _WORD = 4
-_SWEEPS = 2
+_SWEEPS = 3
 # A socket's buffer and a connection's queue hold at least one segment.
 _LEAST = 1 << 14
 # What a simulation of the probes has no times of.
@@ -29,7 +30,7 @@ _NOT_PLAYED = ("idle", "wake", "path")
 # another guest have it (Documentation/virt/kvm/halt-polling.rst); a thread woken on a virtual machine of 2 cores took
 # 1 us when the other core had been idle for 50 us, 1 or 40 us after 100 us, and 40 us after 200 us.
 _NAP_NS = 100_000
-# Of wake-up times, equally far apart; the least and the most come beside.
+# Of what varies, equally far apart.
 _QUANTILES = 20
 # Of a barrier of two ranks, beside what the program does to issue it: a rank writes three messages, reads three, and
 # is woken twice.
@@ -67,12 +68,11 @@ class _Parameter:
 def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Residual]]:
     """A cluster whose simulated probes show what was measured, and what is left between them.
 
-    `cluster` says the hosts, their NICs' nominal rates and whether they share cores; its `tcp` is replaced. `play`
-    simulates the probes.
+    `cluster` says the hosts, their NICs' nominal rates and bursts, and whether they share cores; its `tcp` is replaced.
+    `play` simulates the probes.
     """
     values = _direct(cluster, measured)
     bulk = bulk_bytes(cluster)
-    middle = max(size for size in (*SIZES, bulk // 4) if size < bulk)
     parameters = [
         _Parameter("wake_soon_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "barrier", 0)),
         _Parameter("wake_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "late barrier", 0)),
@@ -83,7 +83,6 @@ def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Re
             0.01,
             lambda sight: _whole(sight, "message", bulk) - _whole(sight, "message", bulk // 4),
         ),
-        _Parameter("burst_bytes", 0, bulk // 4, 4096, lambda sight: _whole(sight, "message", middle)),
         _Parameter("acknowledged_share", 0, 1, 0.01, lambda sight: _whole(sight, "both", bulk)),
         _Parameter(
             "send_buffer_bytes", _LEAST, 1 << 30, _LEAST, lambda sight: median(sight["message", bulk].parts_s["send"])
@@ -94,7 +93,8 @@ def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Re
     for _ in range(_SWEEPS):
         for parameter in parameters:
             _improve(parameter, values, wanted[parameter.name], lambda: play(_with(cluster, values)))
-    fitted = _with(cluster, values, _spread(measured["wake", 0]))
+    issue_s, wake_s = measured["barrier", 0].parts_s["issue"], measured["wake", 0].parts_s["wake_s/0"]
+    fitted = _with(cluster, values, _spread(issue_s), _spread(wake_s))
     return fitted, _residuals(measured, play(fitted))
 
 
@@ -128,7 +128,6 @@ def _direct(cluster: Cluster, measured: Sight) -> dict[str, float]:
         "wake_soon_ns": min(wake_ns, 5000.0),
         "latency_ns": max(path_ns - 2 * handling_ns, 0.0),  # a path contains one write and one read
         "payload_share": 0.95,
-        "burst_bytes": float(cluster.host.nics.link.burst_bytes),
         "acknowledged_share": 0.02,
         "send_buffer_bytes": float(1 << 20),
         "queue_bytes": float(1 << 17),
@@ -163,7 +162,12 @@ def _barrier_s(measured: Sight) -> float:
     return min(measured["cpu", 0].parts_s["cpu_process_s/0"]) / calls_timed(0)
 
 
-def _with(cluster: Cluster, values: Mapping[str, float], spread: tuple[float, ...] = ()) -> Cluster:
+def _with(
+    cluster: Cluster,
+    values: Mapping[str, float],
+    issue_spread: tuple[float, ...] = (),
+    wake_spread: tuple[float, ...] = (),
+) -> Cluster:
     whole = {name: round(values[name]) for name in values if name.endswith(("_ns", "_bytes"))}
     tcp = Tcp(
         queue_bytes=max(1, whole["queue_bytes"]),
@@ -178,11 +182,12 @@ def _with(cluster: Cluster, values: Mapping[str, float], spread: tuple[float, ..
         nap_ns=_NAP_NS,
         wake_soon_ns=whole["wake_soon_ns"],
         wake_ns=whole["wake_ns"],
-        wake_spread=spread,
+        wake_spread=wake_spread,
+        issue_spread=issue_spread,
     )
     latency_ns = whole["latency_ns"]
     nics, inside = cluster.host.nics, cluster.host.inside
-    link = Link(bytes_per_s=nics.link.bytes_per_s, latency_ns=latency_ns // 2, burst_bytes=round(whole["burst_bytes"]))
+    link = dataclasses.replace(nics.link, latency_ns=latency_ns // 2)
     host = dataclasses.replace(
         cluster.host,
         nics=dataclasses.replace(nics, link=link),
@@ -195,10 +200,11 @@ def _whole(sight: Sight, name: str, size_bytes: int) -> float:
     return median(sight[name, size_bytes].whole_s)
 
 
-def _spread(wake: Seen) -> tuple[float, ...]:
-    times_s = wake.parts_s["wake_s/0"]
-    found_s = [min(times_s), *quantiles(times_s, n=_QUANTILES), max(times_s)]
-    return tuple(round(one_s / mean(times_s), 3) for one_s in found_s)
+def _spread(times_s: Sequence[float]) -> tuple[float, ...]:
+    """Quantiles over their mean; the least and the most are left out, which others on the machine have made."""
+    found_s = quantiles(times_s, n=_QUANTILES, method="inclusive")
+    middle_s = mean((low + high) / 2 for low, high in pairwise(found_s))
+    return tuple(round(one_s / middle_s, 3) for one_s in found_s)
 
 
 def _residuals(measured: Sight, predicted: Sight) -> list[Residual]:

@@ -113,6 +113,8 @@ def _tcp(tcp: Tcp) -> _Lines:
     }
     if tcp.wake_spread:
         lines["wake_spread"] = _array(map(repr, map(float, tcp.wake_spread)))
+    if tcp.issue_spread:
+        lines["issue_spread"] = _array(map(repr, map(float, tcp.issue_spread)))
     if tcp.nap_ns:
         lines["nap"] = _time(tcp.nap_ns)
         lines["wake_soon"] = _time(tcp.wake_soon_ns)

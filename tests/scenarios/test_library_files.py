@@ -17,7 +17,7 @@ from scenarios.scenario import Model, Scenario
 from scenarios.shelf import library_files, profile_files, profile_names
 
 FILES = {path.stem: path for path in library_files()}
-GPUS = {"2x4": (2, 4), "8x8": (8, 8), "2x2": (2, 2), "4x2": (4, 2), "16x1": (16, 1)}
+GPUS = {"4x1": (4, 1), "2x4": (2, 4), "8x8": (8, 8), "2x2": (2, 2), "4x2": (4, 2), "16x1": (16, 1)}
 
 
 def model_of(name: str) -> tuple[Scenario, Model]:
@@ -28,6 +28,7 @@ def model_of(name: str) -> tuple[Scenario, Model]:
 
 def test_the_library_is_complete() -> None:
     assert sorted(FILES) == [
+        "all_reduce_4x1_200mbit",
         "all_to_all_4x2",
         "criteo_dlrm_2x4",
         "criteo_dlrm_8x8",

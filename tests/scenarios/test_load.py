@@ -277,7 +277,7 @@ def test_resnet50_has_its_161_tensors_of_25557032_elements() -> None:
 def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
     with pytest.raises(ScenarioError) as error:
         load_profile("tpu")
-    named = "cpu_local, dgx_a100, dgx_h100, v100_tcp_10g, or a path that ends in .toml"
+    named = "cpu_local, dgx_a100, dgx_h100, emulated_200mbit, v100_tcp_10g, or a path that ends in .toml"
     assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
 
 
@@ -364,4 +364,4 @@ def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
 
 
 def test_the_ready_profiles_are_those_that_are_documented() -> None:
-    assert profile_names() == ("cpu_local", "dgx_a100", "dgx_h100", "v100_tcp_10g")
+    assert profile_names() == ("cpu_local", "dgx_a100", "dgx_h100", "emulated_200mbit", "v100_tcp_10g")

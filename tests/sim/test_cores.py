@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from scenarios.hardware import Tcp
-from sim.cores import Cores, Thread, Wakes
+from sim.cores import Cores, Thread, Varying, Wakes
 from sim.process import Clock
 from tests.small import TCP
 
@@ -73,6 +73,18 @@ def test_a_thread_that_is_awake_does_not_wake_up_again() -> None:
     assert times == {"first": TCP.wake_ns + 1000, "second": TCP.wake_ns + 2000}
 
 
+def test_a_core_that_was_at_work_just_now_wakes_up_soon() -> None:
+    clock, times = Clock(), {}
+    cores = Cores(clock, 1)
+    cores.run(1000, noted(clock, times, "before"))
+    thread = Thread(cores, Wakes(clock, TCP, None), sleeps=True)
+    clock.call_in(1000 + TCP.nap_ns - 1, lambda: thread.run(1000, noted(clock, times, "soon")))
+    clock.call_in(10 * MS, lambda: thread.run(1000, noted(clock, times, "late")))
+    clock.run()
+    assert times["soon"] == TCP.nap_ns + 1999 + TCP.wake_soon_ns
+    assert times["late"] == 10 * MS + TCP.wake_ns + 1000
+
+
 def test_where_no_core_sleeps_a_thread_only_takes_its_turn() -> None:
     clock, times = Clock(), {}
     cores = Cores(clock, 1)
@@ -83,7 +95,7 @@ def test_where_no_core_sleeps_a_thread_only_takes_its_turn() -> None:
 
 
 def wakes(tcp: Tcp, draw: str | None) -> list[int]:
-    drawn = Wakes(Clock(), tcp, draw)
+    drawn = Varying(tcp.wake_ns, tcp.wake_spread, draw)
     return [drawn.next_ns() for _ in range(20_000)]
 
 

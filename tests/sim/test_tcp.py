@@ -181,7 +181,7 @@ def barriers_ms(cores: int, **changes: float) -> list[float]:
 
 def test_threads_spin_where_cores_are_short() -> None:
     """They hold others up for up to so long, and not at all where every thread has a core."""
-    spinning = {"spin_ns": 4_000_000, "spin_share": 0.05}
+    spinning = {"spin_ns": 4_000_000, "spin_share": 0.5}
     assert max(barriers_ms(2)) < 1.0
     crowded = barriers_ms(2, **spinning)
     assert 0.5 < max(crowded) < 9

@@ -62,6 +62,7 @@ TCPS = st.builds(
     issue_ns=TIME,
     wake_ns=TIME,
     wake_spread=st.lists(st.floats(0.0, 1e6), min_size=2, max_size=4).map(sorted).map(tuple) | st.just(()),
+    issue_spread=st.just((0.5, 1.0, 2.0)),
     nap_ns=st.integers(1, 10**9),
     wake_soon_ns=TIME,
     verb_ns=TIME,
