@@ -4,10 +4,10 @@
     python -m benchmarks.accuracy measure DIR [--rates ...] [--worlds 2x1,4x1,2x2]
     python -m benchmarks.accuracy predict DIR [--markdown]
 
-`calibrate` writes DIR/RATE.toml, and what its probes took to DIR/RATE.json. `measure` plays every case at a rate and on a
-world (hosts x ranks a host) in one launch, and keeps all times in DIR/RATE-WORLD.json. `predict` simulates the same with
-RATE.toml, shows errors, and writes DIR/cases.json for `benchmarks.side_by_side`. A time is a step's: from its first
-rank's start to its last rank's end. The first steps of a case are dropped on both sides.
+`calibrate` writes DIR/RATE.toml, and what its probes took to DIR/RATE.json. `measure` plays every case at a rate and on
+a world (hosts x ranks a host) in one launch, and keeps all times in DIR/RATE-WORLD.json. `predict` simulates the same
+with RATE.toml, shows errors, and writes DIR/cases.json for `benchmarks.side_by_side`. A time is a step's: from its
+first rank's start to its last rank's end. The first steps of a case are dropped on both sides.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Cases:
 
 
 def steps(case: Case, most: int | None) -> int:
-    """Of a case, no more than these beside the warm-up."""
-    return case.steps if most is None else min(case.steps, WARM_UP + most)
+    """Of a case, no more than these beside the warm-up; but all of one whose steps differ."""
+    return case.steps if most is None or case.collective().splits == "random" else min(case.steps, WARM_UP + most)
 
 
 def build(scenario: Scenario) -> Cases:
@@ -244,7 +244,9 @@ def _show(rows: Sequence[Row], *, markdown: bool) -> None:
             f"{100 * row.error:+.1f} %",
             marks,
         )
-    if not markdown:
+    if markdown:
+        _print_matrix(rows)
+    else:
         console.print(whole)
     groups: dict[str, list[Row]] = {"all": [row for row in rows if row.case.size_bytes >= 64 << 10]}
     groups["steady"] = [row for row in rows if row.is_steady]
@@ -273,6 +275,26 @@ def _show(rows: Sequence[Row], *, markdown: bool) -> None:
     )
 
 
+def _print_matrix(rows: Sequence[Row]) -> None:
+    """Signed errors by operation and size (down), world and rate (across).
+
+    Where repeats spread, it is in parentheses, and ! says that the measured median is outside the predicted 80 %.
+    """
+    places = list(dict.fromkeys((row.world, row.rate) for row in rows))
+    print("| operation | size | " + " | ".join(f"{world} {rate}" for world, rate in places) + " |")
+    print("|---|---|" + "---|" * len(places))
+    for op, size_bytes in dict.fromkeys((row.case.op, row.case.size_bytes) for row in rows):
+        by_place = {
+            (row.world, row.rate): row for row in rows if (row.case.op, row.case.size_bytes) == (op, size_bytes)
+        }
+        cells = []
+        for place in places:
+            row = by_place[place]
+            error = f"{100 * row.error:+.1f}"
+            cells.append(error if row.is_steady else f"({error}){'' if row.is_inside else ' !'}")
+        print(f"| {op} | {size_bytes >> 10} KiB | " + " | ".join(cells) + " |")
+
+
 def _side_by_side(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
     rates = list(dict.fromkeys(row.rate for row in rows))
     made = []
@@ -292,7 +314,8 @@ def _side_by_side(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
         }
         if collective.splits == "random":
             seed = _scenario(None, row.rate, row.world).seed
-            case |= {"splits": "random", "skew": _SKEW, "seed": seed, "steps": list(range(WARM_UP, WARM_UP + 5))}
+            drawn = list(range(WARM_UP, row.case.steps))
+            case |= {"splits": "random", "skew": _SKEW, "seed": seed, "steps": drawn}
         made.append(case)
     return {
         "cases": made,

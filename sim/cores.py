@@ -10,11 +10,11 @@ from random import Random
 from scenarios.hardware import Tcp
 from sim.process import Clock
 
-# Who has run for so long makes room for a thread that wakes up: of the order in which Linux notices, and long against
-# what a message takes.
-_SHORT_NS = 50_000
-# After so long on a core a thread lets others have it.
-_SLICE_NS = 200_000
+# Linux lets a thread run for a slice before one that wakes up may take its place (EEVDF's base slice: 0.7 ms, times two
+# on two to three cores), and longer where nobody looks before the next tick. With these, steps whose kernels and
+# messages compete for two cores came nearest to measured ones; slices of 0.2 ms were 4 % worse, of 4 ms 3 %.
+_SHORT_NS = 1_400_000
+_SLICE_NS = 3_000_000
 
 # Before a run the cores have been idle for longer than any nap.
 _LONG_NS = 10**15

@@ -26,6 +26,8 @@ from scenarios.trace import MemoryRow, PlanRow
 # Of each probe these first repetitions are dropped: connections, buffers and caches are new.
 WARM_UP = 3
 _WORD = 4
+# Times the bulk: what the rate is seen with.
+LONG = 4
 # A shaped link's bucket is full again after this.
 _PAUSE_S = 0.005
 # Long enough for a core to fall asleep, too.
@@ -67,10 +69,13 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
     bulk = bulk_bytes(cluster)
     probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000)]
     probes += [Probe("path", 0, WARM_UP + 5), Probe("verbs", 0, WARM_UP + 10)]
-    probes += [Probe("ping", _WORD, 300), Probe("barrier", 0, 300), Probe("late barrier", 0, 60)]
+    # Three times, as threads stay for a while where the system once put them, and barriers are quick or slow for it.
+    barriers = [Probe("barrier", 0, 120), Probe("late barrier", 0, 40)]
+    probes += [Probe("ping", _WORD, 300), *barriers]
     probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
-    probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12)]
-    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", 0, 13), Probe("cpu", bulk, 63)]
+    probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12), *barriers]
+    probes += [Probe("message", LONG * bulk, WARM_UP + 5)]
+    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", 0, 13), Probe("cpu", bulk, 63), *barriers]
     if cluster.host.gpus > 1:
         probes += [Probe("inside ping", _WORD, 200), Probe("inside message", _MOST_BULK // 4, 12)]
     if most is None:
@@ -176,7 +181,7 @@ class _Pair:
                 await self._rank.recv(address, self._peer, self._group, label="address")
             *host_bytes, port = address.tolist()
             self._end.meet((socket.inet_ntoa(bytes(host_bytes)), port))
-        self._rank.record("path_s", self._end.one_way_s(leads=self._leads))
+        self._rank.record("path_s", self._end.one_way_s(leads=self._leads))  # the process's end closes it
 
     async def _verbs(self, _: int) -> None:
         """Computations of nothing: what they take is the verb's."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean, median, quantiles
 
-from real.calibration.network import VERBS, bulk_bytes, calls_timed
+from real.calibration.network import LONG, VERBS, bulk_bytes, calls_timed
 from real.calibration.sight import Seen
 from scenarios.hardware import Cluster, Tcp
 
@@ -81,7 +81,7 @@ def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Re
             0.01,
             1,
             0.01,
-            lambda sight: _whole(sight, "message", bulk) - _whole(sight, "message", bulk // 4),
+            lambda sight: _whole(sight, "message", LONG * bulk) - _whole(sight, "message", bulk),
         ),
         _Parameter("acknowledged_share", 0, 1, 0.01, lambda sight: _whole(sight, "both", bulk)),
         _Parameter(

@@ -37,10 +37,16 @@ class PathEnd:
         """
         if self._listener is not None:
             self._socket, _ = self._listener.accept()
+            self._listener.close()
         else:
             self._socket = socket.create_connection(address, timeout=_TIMEOUT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
+
+    def close(self) -> None:
+        """No more times are taken."""
+        if self._socket is not None:
+            self._socket.close()
 
     def one_way_s(self, *, leads: bool) -> float:
         """Half of there and back, in the median; both ends call it at the same time."""

@@ -38,7 +38,7 @@ def observe(
     numbers: dict[int, list[Metric]] = defaultdict(list)
     for metric in metrics:
         numbers[metric.step].append(metric)
-    seen = {}
+    seen: dict[tuple[str, int], Seen] = {}
     first = 0
     for probe in probes:
         steps = range(first + WARM_UP, first + probe.repeats)
@@ -52,10 +52,12 @@ def observe(
                     parts["issue"].append((span.wait_from_ns - span.issued_ns) / 1e9)
             for metric in numbers[step]:
                 parts[f"{metric.name}/{metric.rank}"].append(metric.value)
-        seen[probe.name, probe.size_bytes] = Seen(
+        key = probe.name, probe.size_bytes
+        before = seen.get(key, Seen(probe, (), {}))  # a probe may come several times
+        seen[key] = Seen(
             probe,
-            tuple(_duration_s(probe.name, by_step[step], both[step]) for step in steps),
-            {name: tuple(values) for name, values in parts.items()},
+            before.whole_s + tuple(_duration_s(probe.name, by_step[step], both[step]) for step in steps),
+            {name: before.parts_s.get(name, ()) + tuple(values) for name, values in parts.items()},
         )
     return seen
 

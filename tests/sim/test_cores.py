@@ -24,24 +24,26 @@ def noted(clock: Clock, times: dict[str, int], name: str) -> Callable[[], None]:
 
 
 def test_more_threads_than_cores_take_turns() -> None:
-    """Three of 10 ms on two cores: 15 ms for all, but for a slice."""
+    """Three of 100 ms on two cores: 150 ms for all, but for two slices."""
     clock, times = Clock(), {}
     cores = Cores(clock, 2)
     for name in "abc":
-        cores.run(10 * MS, noted(clock, times, name))
+        cores.run(100 * MS, noted(clock, times, name))
     clock.run()
-    assert all(end_ns == pytest.approx(15 * MS, abs=0.41 * MS) for end_ns in times.values()), times
+    assert all(end_ns == pytest.approx(150 * MS, abs=6.1 * MS) for end_ns in times.values()), times
 
 
 def test_who_wakes_up_need_not_wait_for_long_work() -> None:
-    """What had run for long steps aside at once, and goes on when the other is through."""
+    """What had run for a slice steps aside at once, and goes on when the other is through; before, it need not."""
     clock, times = Clock(), {}
     cores = Cores(clock, 1)
     cores.run(100 * MS, noted(clock, times, "long"))
-    clock.call_in(MS + MS // 10, lambda: cores.run(1000, noted(clock, times, "short")))
+    clock.call_in(2 * MS, lambda: cores.run(1000, noted(clock, times, "short")))
+    clock.call_in(3 * MS, lambda: cores.run(1000, noted(clock, times, "too early")))
     clock.run()
-    assert times["short"] == MS + MS // 10 + 1000
-    assert times["long"] == 100 * MS + 1000
+    assert times["short"] == 2 * MS + 1000
+    assert 4 * MS < times["too early"] < 6 * MS
+    assert times["long"] == 100 * MS + 2000
 
 
 def test_short_work_is_served_in_order() -> None:

@@ -1,0 +1,40 @@
+"""A crowd whose spinning is known: the fit finds its share again; without any, none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from real.calibration.crowd import Crowd, Excesses, excesses, fit, with_share
+from scenarios.hardware import Cluster, Inside, Link, Nics
+from sim.run import simulate
+from tests.small import CORE, TCP, cluster, scenario
+
+INSIDE = Inside(kind="memory", link=Link(bytes_per_s=2e9, latency_ns=20_000), bridge_bytes_per_s=4e9)
+QUICK = dataclasses.replace(TCP, wake_ns=3000, wake_soon_ns=1000)
+
+
+def crowd() -> Cluster:
+    nics = Nics(per="host", count=1, link=Link(bytes_per_s=25e6, latency_ns=2000))
+    return cluster(4, 1, nics=nics, inside=INSIDE, gpu=CORE, cores=2, tcp=QUICK, hosts_share_cores=True)
+
+
+def play(on: Cluster, draw: int = 1) -> Excesses:
+    return excesses(simulate(scenario(on, payload="sizes"), Crowd(), draw).spans)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.04, 0.1])
+def test_the_share_is_found_again(share: float) -> None:
+    measured = play(with_share(crowd(), share), draw=7)
+    found = fit(crowd(), measured, play).tcp
+    assert found is not None
+    assert found.spin_share == pytest.approx(share, abs=0.02)
+    assert (found.spin_ns > 0) == (found.spin_share > 0)
+
+
+def test_an_excess_is_what_a_quick_call_does_not_take() -> None:
+    times = play(with_share(crowd(), 0.0))
+    assert set(times) == {"barrier", "all_reduce", "all_gather", "broadcast"}
+    assert max(times.values()) < 1e-3
+    assert sum(play(with_share(crowd(), 0.1)).values()) > 2 * sum(times.values())
