@@ -152,13 +152,13 @@ def _fit_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool, simulate: S
     crowded = dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
     wider = None if fabric is None else dataclasses.replace(fabric, hosts=hosts)
 
-    def play(candidate: Cluster) -> crowd.Excesses:
-        return crowd.excesses(simulate(_scenario(candidate, "crowd"), crowd.Crowd(), 1).spans)
+    def play(candidate: Cluster) -> crowd.Means:
+        return crowd.means(simulate(_scenario(candidate, "crowd"), crowd.Crowd(), 1).spans)
 
     with _hosts(wider) as on, _Bar(quiet) as bar:
         recording = bar.play("crowd", _scenario(crowded, "crowd"), "real.calibration.crowd:build", on)
         bar.show("fitting")
-        tcp = crowd.fit(crowded, crowd.excesses(recording.spans), play).tcp
+        tcp = crowd.fit(crowded, crowd.means(recording.spans), play).tcp
     return dataclasses.replace(cluster, tcp=tcp)
 
 

@@ -7,6 +7,7 @@ in a share that only a crowd can show.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from statistics import mean
@@ -27,8 +28,8 @@ _CALLS = ("barrier", "all_reduce", "all_gather", "broadcast")
 _SPIN_NS = 4_000_000
 _SHARES = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.13, 0.17, 0.22)
 
-Excesses = Mapping[str, float]
-Play = Callable[[Cluster], Excesses]
+Means = Mapping[str, float]
+Play = Callable[[Cluster], Means]
 
 
 class Crowd:
@@ -55,11 +56,8 @@ class Crowd:
                         await rank.broadcast(whole, 0)
 
 
-def excesses(spans: Iterable[Span]) -> Excesses:
-    """Seconds by which each call, from its first rank's start to its last rank's end, exceeds a quick one in the mean.
-
-    What all calls of a kind have in common, such as the way of the ranks into them, is not in it.
-    """
+def means(spans: Iterable[Span]) -> Means:
+    """Seconds of each call, from its first rank's start to its last rank's end, in the mean of its repetitions."""
     steps: dict[int, list[Span]] = defaultdict(list)
     for span in spans:
         if span.kind == "step" and span.step >= WARM_UP * len(_CALLS):
@@ -68,18 +66,19 @@ def excesses(spans: Iterable[Span]) -> Excesses:
     for step, own in steps.items():
         took_ns = max(span.end_ns for span in own) - min(span.start_ns for span in own)
         times[_CALLS[step % len(_CALLS)]].append(took_ns / 1e9)
-    return {name: mean(taken) - sorted(taken)[len(taken) // 10] for name, taken in times.items()}
+    return {name: mean(taken) for name, taken in times.items()}
 
 
-def fit(cluster: Cluster, measured: Excesses, play: Play) -> Cluster:
-    """The cluster with the share whose simulated excesses are nearest to the measured ones, all calls' together.
+def fit(cluster: Cluster, measured: Means, play: Play) -> Cluster:
+    """The cluster with the share whose simulated means are nearest to the measured ones, by their ratios.
 
     `cluster` is what was measured on, with its other parameters known; `play` simulates the program on one.
     """
     assert cluster.tcp is not None
 
     def off(share: float) -> float:
-        return abs(sum(play(with_share(cluster, share)).values()) - sum(measured.values()))
+        played = play(with_share(cluster, share))
+        return sum(math.log(played[name] / taken) ** 2 for name, taken in measured.items())
 
     return with_share(cluster, min(_SHARES, key=off))
 
