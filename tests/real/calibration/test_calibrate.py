@@ -82,7 +82,8 @@ def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Pa
     sight = observe(schedule(on), recording.spans, recording.metrics)
     assert set(sight) == {(probe.name, probe.size_bytes) for probe in schedule(on)}
     for key, seen in sight.items():
-        assert len(seen.whole_s) == seen.probe.repeats - 3, key
+        counted = sum(probe.repeats - 3 for probe in schedule(on) if (probe.name, probe.size_bytes) == key)
+        assert len(seen.whole_s) == counted, key  # some probes come several times
         assert min(seen.whole_s) > 0, key
     assert 0 < median(sight["wake", 0].parts_s["wake_s/0"]) < 0.01
     # A megabyte takes longer than a word, and both ranks of the pair say what it costs their machine.
