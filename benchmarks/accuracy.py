@@ -18,7 +18,6 @@ import dataclasses
 import io
 import json
 import os
-import pickle
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -36,7 +35,7 @@ from real.emulate_cli import read_rate
 from real.fabric import Fabric
 from real.job import Job
 from real.launch import launch
-from reports.statistics import Sample, sample
+from reports.statistics import Sample, errors, sample
 from scenarios.load import load, load_profile
 from scenarios.programs.collective import CollectiveProgram
 from scenarios.rank import Rank
@@ -195,7 +194,6 @@ def _predict(folder: Path, rates: Sequence[str], worlds: Sequence[str], *, markd
         measured = json.loads((folder / f"{rate}-{world}.json").read_text())
         for case, ours, theirs in zip(cases(read_rate("rate", rate)), times, measured, strict=True):
             rows.append(Row(rate, world, case, sample(ours), sample(theirs)))
-    (folder / "rows.pickle").write_bytes(pickle.dumps(rows))
     _show(rows, markdown=markdown)
     (folder / "cases.json").write_text(json.dumps(_side_by_side(folder, rows), indent=1))
 
@@ -258,13 +256,10 @@ def _show(rows: Sequence[Row], *, markdown: bool) -> None:
     print("\n| cases | number | signed median | median size | 95th percentile | worst |\n|---|---|---|---|---|---|")
     for name, some in groups.items():
         if some:
-            errors = sorted((row.error for row in some), key=abs)
-            middle = sample([abs(error) for error in errors])
-            signed = sorted(errors)[len(errors) // 2]
-            high = abs(errors[min(len(errors) - 1, int(0.95 * len(errors)))])
+            off = errors([row.error for row in some])
             print(
-                f"| {name} | {len(some)} | {100 * signed:+.1f} % | {100 * middle.median:.1f} % | {100 * high:.1f} % |"
-                f" {100 * errors[-1]:+.1f} % |"
+                f"| {name} | {len(some)} | {100 * off.signed_median:+.1f} % | {100 * off.median:.1f} % |"
+                f" {100 * off.p95:.1f} % | {100 * off.worst:+.1f} % |"
             )
     loose = [row for row in rows if not row.is_steady]
     inside = sum(row.is_inside for row in loose)

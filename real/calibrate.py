@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import median
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from real.calibration import crowd, kernels, network
@@ -34,6 +33,7 @@ from real.emulate_cli import read_rate, say, warnings
 from real.fabric import MOST_HOSTS, Fabric
 from real.job import Job
 from real.launch import Hosts, ThisMachine, launch, spool_folder
+from real.progress import Bar
 from real.wiring import burst_of
 from scenarios.errors import ScenarioError
 from scenarios.hardware import Cluster, Link, Nics
@@ -118,11 +118,11 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         probes = network.schedule(candidate, 2)
         return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2), 0).spans)
 
-    with _hosts(fabric) as hosts, _Bar(options.quiet) as bar:
-        recording = bar.play("kernels", _scenario(cluster, "kernels"), "real.calibration.kernels:build", hosts)
+    with _hosts(fabric) as hosts, Bar(quiet=options.quiet) as bar:
+        recording = _play(bar, "kernels", _scenario(cluster, "kernels"), "real.calibration.kernels:build", hosts)
         kernel_fit = fit_kernels(observe_kernels(recording.spans), cluster.host.gpu)
         cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
-        recording = bar.play("network", _scenario(cluster, "network"), "real.calibration.network:build", hosts)
+        recording = _play(bar, "network", _scenario(cluster, "network"), "real.calibration.network:build", hosts)
         sight = observe(network.schedule(cluster), recording.spans, recording.metrics)
         _warn_if_busy(sight)
         bar.show("fitting")
@@ -155,8 +155,8 @@ def _fit_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool, simulate: S
     def play(candidate: Cluster) -> crowd.Means:
         return crowd.means(simulate(_scenario(candidate, "crowd"), crowd.Crowd(), 1).spans)
 
-    with _hosts(wider) as on, _Bar(quiet) as bar:
-        recording = bar.play("crowd", _scenario(crowded, "crowd"), "real.calibration.crowd:build", on)
+    with _hosts(wider) as on, Bar(quiet=quiet) as bar:
+        recording = _play(bar, "crowd", _scenario(crowded, "crowd"), "real.calibration.crowd:build", on)
         bar.show("fitting")
         tcp = crowd.fit(crowded, crowd.means(recording.spans), play).tcp
     return dataclasses.replace(cluster, tcp=tcp)
@@ -213,41 +213,22 @@ def _hosts(fabric: Fabric | None) -> Iterator[Hosts]:
         yield hosts
 
 
-class _Bar:
-    """How far the probes are, on stderr where that is a terminal."""
-
-    def __init__(self, quiet: bool) -> None:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=console, disable=quiet or not console.is_terminal)
-        self._task = self._progress.add_task("", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, what: str, step: int | None = None, steps: int | None = None) -> None:
-        """What is under way."""
-        self._progress.update(self._task, description=what, completed=step or 0, total=steps)
-
-    def play(self, what: str, scenario: Scenario, program: str, hosts: Hosts) -> Recording:
-        """Play probes on real ranks."""
-        with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
-            out = Path(folder, what)
-            job = Job(
-                scenario=dataclasses.replace(scenario, payload="values"),
-                program=program,
-                writer="real.calibration.recordings:keep",
-                out=out,
-                spool=spool_folder(out),
-                started=datetime.now(UTC).isoformat(timespec="seconds"),
-                check="never",
-            )
-            launch(job, hosts=hosts, heard=lambda step: self.show(what, step, _steps(what, scenario.cluster)))
-            return kept(out)
+def _play(bar: Bar, what: str, scenario: Scenario, program: str, hosts: Hosts) -> Recording:
+    """Probes on real ranks."""
+    steps = _steps(what, scenario.cluster)
+    with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
+        out = Path(folder, what)
+        job = Job(
+            scenario=dataclasses.replace(scenario, payload="values"),
+            program=program,
+            writer="real.calibration.recordings:keep",
+            out=out,
+            spool=spool_folder(out),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            check="never",
+        )
+        launch(job, hosts=hosts, heard=lambda step: bar.show(what, step, steps))
+        return kept(out)
 
 
 def _steps(what: str, cluster: Cluster) -> int | None:

@@ -22,8 +22,8 @@ from real.fabric import fabric_of
 from real.hosting import hosts_for
 from real.launch import Hosts, RunEnded
 from real.place import Place, place
+from real.progress import Bar
 from real.validation import asked
-from real.validation.progress import Bar
 from real.validation.rounds import one_round, rounds
 from reports import store, text, validation_store, validation_tables
 from reports.errors import ReportError

@@ -62,9 +62,14 @@ def observe(
     return seen
 
 
+def whole_s(steps: Sequence[Span]) -> float:
+    """Seconds of one step, of which these are all ranks': from the first's start to the last's end."""
+    return (max(span.end_ns for span in steps) - min(span.start_ns for span in steps)) / 1e9
+
+
 def _duration_s(name: str, spans: Sequence[Span], both: Sequence[Span]) -> float:
     if name == "barrier":
-        return (max(span.end_ns for span in both) - min(span.start_ns for span in both)) / 1e9
+        return whole_s(both)
     if name == "loaded ping":
         ping = [span for span in spans if span.label == name]
         (coming,) = [span for span in ping if span.kind == "recv"]

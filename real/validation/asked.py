@@ -29,7 +29,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
     predicted = parser.add_argument_group("predicting")
-    predicted.add_argument("--draws", type=int, default=20, help="how many beside the median one (default: 20)")
+    predicted.add_argument("--draws", type=int, default=20, help="how many beside the mean one (default: 20)")
     predicted.add_argument("--fidelity", choices=("flows", "links"), help="instead of the scenarios'")
     measured = parser.add_argument_group("measuring")
     measured.add_argument(

@@ -1,4 +1,4 @@
-"""How far a validation is, on stderr where that is a terminal."""
+"""How far a validation or a calibration is, on stderr where that is a terminal."""
 
 from __future__ import annotations
 
