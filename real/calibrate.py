@@ -10,7 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from real.calibration import crowd, kernels, network
+from real.calibration import crowd, kernels, network, program
 from real.calibration.kernel_fit import fit as fit_kernels
 from real.calibration.kernel_fit import observe as observe_kernels
 from real.calibration.machine import cpu_name, measured_here
@@ -39,9 +39,10 @@ from scenarios.errors import ScenarioError
 from scenarios.hardware import Cluster, Link, Nics
 from scenarios.load import load_profile
 from scenarios.measured import Group
+from scenarios.programs.dlrm import DlrmProgram
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
-from scenarios.trace import Recording
+from scenarios.trace import Recording, Span
 
 Simulate = Callable[[Scenario, Program, int], Recording]
 
@@ -125,10 +126,15 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         recording = _play(bar, "network", _scenario(cluster, "network"), "real.calibration.network:build", hosts)
         sight = observe(network.schedule(cluster), recording.spans, recording.metrics)
         _warn_if_busy(sight)
+        worked = _play(bar, "program", _scenario(cluster, "program"), "real.calibration.program:build", hosts).spans
+    crowded = _play_crowd(cluster, fabric, options.quiet) if cluster.hosts_share_cores else None
+    with Bar(quiet=options.quiet) as bar:
         bar.show("fitting")
-        cluster, residuals = fit_network(cluster, sight, play)
-    if cluster.hosts_share_cores:
-        cluster = _fit_crowd(cluster, fabric, options.quiet, simulate)
+        barrier_s = None if crowded is None else crowd.barrier_s(crowded.metrics)
+        cluster, residuals = fit_network(cluster, sight, play, barrier_s)
+        cluster = _fit_program(cluster, worked, simulate)
+        if crowded is not None:
+            cluster = _fit_crowd(cluster, crowded, simulate)
     ranks = cluster.world_size
     measured = measured_here(command, ranks, began_s, [*kernel_fit.groups, _network_group(residuals)])
     where = f"emulated at {options.nic}" if fabric else "over the loopback device"
@@ -146,19 +152,32 @@ def _plain(row: Residual) -> dict[str, float | str]:
     return {**dataclasses.asdict(row), "error": row.error}
 
 
-def _fit_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool, simulate: Simulate) -> Cluster:
-    """With twice as many hosts of a rank as there are cores."""
+def _fit_program(cluster: Cluster, worked: Iterable[Span], simulate: Simulate) -> Cluster:
+    bare = program.scenario_of(_scenario(program.alone(cluster), "program"))
+    alone = simulate(bare, DlrmProgram(bare), 0).spans
+    assert cluster.tcp is not None, "the network's fit says it"
+    return dataclasses.replace(cluster, tcp=program.fit(cluster.tcp, worked, alone))
+
+
+def _crowd_of(cluster: Cluster) -> Cluster:
+    """Twice as many hosts of a rank as there are cores."""
     hosts = max(cluster.hosts, 2 * cluster.host.cores)
-    crowded = dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
-    wider = None if fabric is None else dataclasses.replace(fabric, hosts=hosts)
+    return dataclasses.replace(cluster, hosts=hosts, host=dataclasses.replace(cluster.host, gpus=1))
 
-    def play(candidate: Cluster) -> crowd.Means:
-        return crowd.means(simulate(_scenario(candidate, "crowd"), crowd.Crowd(), 1).spans)
 
+def _play_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool) -> Recording:
+    crowded = _crowd_of(cluster)
+    wider = None if fabric is None else dataclasses.replace(fabric, hosts=crowded.hosts)
     with _hosts(wider) as on, Bar(quiet=quiet) as bar:
-        recording = _play(bar, "crowd", _scenario(crowded, "crowd"), "real.calibration.crowd:build", on)
-        bar.show("fitting")
-        tcp = crowd.fit(crowded, crowd.means(recording.spans), play).tcp
+        return _play(bar, "crowd", _scenario(crowded, "crowd"), "real.calibration.crowd:build", on)
+
+
+def _fit_crowd(cluster: Cluster, recording: Recording, simulate: Simulate) -> Cluster:
+    def play(candidate: Cluster) -> crowd.Typical:
+        scenario = _scenario(candidate, "crowd")
+        return crowd.typical(simulate(scenario, crowd.Crowd(scenario, crowd.PLAYED), 1).spans, crowd.PLAYED)
+
+    tcp = crowd.fit(_crowd_of(cluster), crowd.typical(recording.spans), play).tcp
     return dataclasses.replace(cluster, tcp=tcp)
 
 
@@ -213,14 +232,14 @@ def _hosts(fabric: Fabric | None) -> Iterator[Hosts]:
         yield hosts
 
 
-def _play(bar: Bar, what: str, scenario: Scenario, program: str, hosts: Hosts) -> Recording:
+def _play(bar: Bar, what: str, scenario: Scenario, played: str, hosts: Hosts) -> Recording:
     """Probes on real ranks."""
     steps = _steps(what, scenario.cluster)
     with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
         out = Path(folder, what)
         job = Job(
             scenario=dataclasses.replace(scenario, payload="values"),
-            program=program,
+            program=played,
             writer="real.calibration.recordings:keep",
             out=out,
             spool=spool_folder(out),
@@ -238,6 +257,8 @@ def _steps(what: str, cluster: Cluster) -> int | None:
             return kernels.WARM_UP + kernels.ROUNDS
         case "network":
             return sum(probe.repeats for probe in network.schedule(cluster))
+        case "program":
+            return program.STEPS
         case _:
             return None
 

@@ -138,7 +138,9 @@ class _Launch:
                         stdout=log,
                         stderr=log,
                         pass_fds=[store.fileno()] if rank == 0 else [],
-                        start_new_session=True,  # Ctrl-C is for us; we tell them
+                        # Not in the foreground, as Ctrl-C is for us; yet in our session, as the scheduler shares cores
+                        # between sessions first (sched(7), autogroups): in one each, ranks ran one after the other.
+                        process_group=0,
                     )
                 self._processes.append(process)
 

@@ -192,8 +192,10 @@ def _tcp(tcp: TcpSection) -> Tcp:
         nap_ns=tcp.nap or 0,
         wake_soon_ns=tcp.wake_soon or 0,
         verb_ns=tcp.verb or 0,
+        cold_ns=tcp.cold or 0,
         spin_ns=tcp.spin or 0,
         spin_share=tcp.spin_share or 0.0,
+        stay_share=tcp.stay_share or 0.0,
     )
 
 

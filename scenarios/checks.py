@@ -22,7 +22,6 @@ from scenarios.document import (
     NicSection,
     RunSection,
     Section,
-    TcpSection,
 )
 from scenarios.mistakes import Mistakes
 from scenarios.model_checks import check_model, check_sharding_types
@@ -125,8 +124,8 @@ def _check_cluster(cluster: ClusterSection, look: Look) -> None:
     _check_inside(cluster.inside or InsideSection(), look)
     _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
     _check_network(cluster.network or NetworkSection(), look)
-    optional = ("wake_spread", "issue_spread", "nap", "wake_soon", "verb", "spin", "spin_share")
-    look.need(("cluster", "tcp"), cluster.tcp, *(key for key in TcpSection.model_fields if key not in optional))
+    rates, times = ("acknowledgements", "send_rate", "receive_rate"), ("message", "post", "issue", "wake")
+    look.need(("cluster", "tcp"), cluster.tcp, "queue", "send_buffer", *rates, *times)
 
 
 def _check_measured(measured: MeasuredSection | None, look: Look) -> None:

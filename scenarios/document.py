@@ -212,11 +212,15 @@ class TcpSection(Section):
     issue_spread: Quantiles | None = about("The same of `issue`. Default: all are the mean.")
     nap: Latency | None = about("A core that has been idle for less wakes up sooner. Default 0: none does.")
     wake_soon: Latency | None = about("Until a sleeping thread runs on such a core. Default 0.")
-    verb: Latency | None = about("A core's time to call for a computation, such as '8 us'. Default 0.")
+    verb: Latency | None = about("A core's time for a computation beside its kernel, such as '80 us'. Default 0.")
+    cold: Latency | None = about("Added to `issue` after a computation of the same step. Default 0.")
     spin: Latency | None = about("How long a thread spins at most on a lock whose owner waits for a core. Default 0.")
     spin_share: Acknowledged | None = about(
         "How many of the messages are held up so that are posted while their group's are served and cores are short."
         " Default 0."
+    )
+    stay_share: Acknowledged | None = about(
+        "How often a thread whose core is taken does not move to an idle one. Default 0."
     )
 
 

@@ -98,11 +98,14 @@ class Tcp:
     `send_buffer_bytes` beyond what was acknowledged. Each byte of payload brings `acknowledged_share` bytes of
     acknowledgements the other way. One core writes `send_bytes_per_s` to sockets, or reads `receive_bytes_per_s`; to
     write a message costs it `post_ns` besides, to read one, or to go on after a wait, `message_ns`, and each operation
-    `issue_ns` before anything is sent; a computation costs the program `verb_ns` beside the kernel. A sleeping thread
-    on an idle core runs `wake_ns` after it was told, in the mean; `wake_spread` are that time's quantiles over the
-    mean, equally far apart, from the least to the most; but it takes `wake_soon_ns` if the core has been idle for less
-    than `nap_ns`. `issue_spread` is that of `issue_ns`. Where threads wait for cores, `spin_share` of the posts that
-    come while their connections are served are held up by a thread that spins for up to `spin_ns`.
+    `issue_ns` before anything is sent, and `cold_ns` more where the step has computed before; a computation costs its
+    program `verb_ns` beside the kernel. A sleeping thread on an idle core runs `wake_ns` after it was told, on average;
+    `wake_spread` are that time's quantiles over the mean, equally far apart, from the least to the most; but it takes
+    `wake_soon_ns` if the core has been idle for less than `nap_ns`. `issue_spread` is that of `issue_ns`.
+
+    Where threads wait for cores, `spin_share` of the posts that come while their connections are served are held up by
+    a thread that spins for up to `spin_ns`. A thread whose core is taken does not move to an idle one in `stay_share`
+    of the cases.
     """
 
     queue_bytes: int
@@ -119,8 +122,10 @@ class Tcp:
     nap_ns: int = 0
     wake_soon_ns: int = 0
     verb_ns: int = 0
+    cold_ns: int = 0
     spin_ns: int = 0
     spin_share: float = 0.0
+    stay_share: float = 0.0
 
     @property
     def send_bytes_per_ns(self) -> float:

@@ -10,11 +10,10 @@ from random import Random
 from scenarios.hardware import Tcp
 from sim.process import Clock
 
-# Linux lets a thread run for a slice before one that wakes up may take its place (EEVDF's base slice: 0.7 ms, times two
-# on two to three cores), and longer where nobody looks before the next tick. Six steps whose kernels and messages
-# compete for two cores were off by 5.8 % in the mean with 1.5 and 3 ms, 7.6 % with 0.05 and 0.2, 7.3 % with 4 and 4.
-_SHORT_NS = 1_400_000
-_SLICE_NS = 3_000_000
+# Linux lets a thread run for a slice before one that wakes up may take its core (EEVDF: 0.7 ms, times two on two to
+# three cores), and where nobody woke up since then, looks only when its tick comes (CONFIG_HZ = 250).
+_SLICE_NS = 1_400_000
+_TICK_NS = 4_000_000
 
 # Before a run the cores have been idle for longer than any nap.
 _LONG_NS = 10**15
@@ -26,92 +25,152 @@ Next = Callable[[], float | None]
 class _Turn:
     """One thread on a core, or in the queue for one."""
 
-    __slots__ = ("began_ns", "is_over", "left_ns", "then")
+    __slots__ = ("began_ns", "is_over", "left_ns", "then", "thread")
 
-    def __init__(self, work_ns: float, then: Next) -> None:
+    def __init__(self, thread: Thread, work_ns: float, then: Next) -> None:
+        self.thread = thread
         self.left_ns = round(work_ns)
         self.then = then
         self.began_ns = 0
         self.is_over = False
 
 
+class _Core:
+    """Who runs and who waits: those who woke up come before those who have had a slice."""
+
+    __slots__ = ("idle_since_ns", "interrupted", "running", "taken_ns", "woken")
+
+    def __init__(self) -> None:
+        self.running: _Turn | None = None
+        self.taken_ns = 0  # by the thread that runs
+        self.idle_since_ns = -_LONG_NS
+        self.woken: deque[_Turn] = deque()
+        self.interrupted: deque[_Turn] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for it."""
+        return len(self.woken) + len(self.interrupted)
+
+    def next_turn(self) -> _Turn:
+        """Whose turn it is; somebody waits."""
+        return (self.woken or self.interrupted).popleft()
+
+
 class Cores:
-    """Some cores and a queue of what wants to run. Long work makes room for short, and long work takes turns."""
+    """Some cores, each with a queue of what wants to run; a thread stays with its core while that has nothing better.
 
-    __slots__ = ("_clock", "_idle_since_ns", "_queue", "_running")
+    A thread that would have to wait moves to a core that is idle, and an idle core takes over one that waits; of these
+    chances a share is missed, where the system keeps threads together.
+    """
 
-    def __init__(self, clock: Clock, count: int) -> None:
+    __slots__ = ("_clock", "_cores", "_homes", "_random", "_stay_share")
+
+    def __init__(self, clock: Clock, count: int, stay_share: float = 0.0, draw: str | None = None) -> None:
+        """`stay_share`: of the chances; `draw` seeds which."""
         self._clock = clock
-        self._idle_since_ns = [-_LONG_NS] * count  # of each idle core; who was at work last is at the end
-        self._queue: deque[_Turn] = deque()
-        self._running: list[_Turn] = []
+        self._cores = [_Core() for _ in range(count)]
+        self._stay_share = stay_share
+        self._random = Random(draw)
+        self._homes: dict[Thread, _Core] = {}
 
-    @property
-    def has_idle(self) -> bool:
-        """Whether a core has nothing to do."""
-        return bool(self._idle_since_ns)
+    def idle_ns(self, thread: Thread) -> int | None:
+        """For how long the core has had nothing to do on which the thread would run; None if all are at work.
 
-    @property
-    def idle_ns(self) -> int:
-        """For how long the idle core has had nothing to do that was last at work."""
-        return self._clock.now_ns - self._idle_since_ns[-1]
+        It is the thread's own, or the one that was at work last.
+        """
+        core = self._homes.get(thread)
+        if core is None or core.running is not None:
+            core = self._last_at_work()
+        return None if core is None else self._clock.now_ns - core.idle_since_ns
 
-    @property
-    def has_queue(self) -> bool:
-        """Whether somebody waits for a core."""
-        return bool(self._queue)
+    def has_queue(self, thread: Thread) -> bool:
+        """Whether somebody waits for the thread's core."""
+        home = self._homes.get(thread)
+        return home is not None and home.waiting > 0
 
-    def run(self, work_ns: float, then: Next) -> None:
+    def run(self, thread: Thread, work_ns: float, then: Next) -> None:
         """Work for so long on one core, then call `then`, and go on with what it returns."""
-        turn = _Turn(work_ns, then)
-        if not self.has_idle:
-            self._make_room()
-        if self.has_idle:
-            self._begin(turn)
+        turn = _Turn(thread, work_ns, then)
+        core = self._core_for(thread)
+        running = core.running
+        if running is not None and not running.is_over and self._clock.now_ns - core.taken_ns >= _SLICE_NS:
+            self._interrupt(core, running)
+        if core.running is None:
+            self._begin(core, turn)
         else:
-            self._queue.append(turn)
+            core.woken.append(turn)
 
-    def _make_room(self) -> None:
-        """The thread that has run longest, if it was long, steps aside."""
-        if self._running:
-            longest = min(self._running, key=lambda turn: turn.began_ns)
-            ran_ns = self._clock.now_ns - longest.began_ns
-            if ran_ns >= _SHORT_NS:
-                self._step_aside(longest, ran_ns)
+    def _core_for(self, thread: Thread) -> _Core:
+        """Its own, or one that is idle."""
+        home = self._homes.get(thread)
+        if home is None:
+            home = min(self._cores, key=lambda core: (core.running is not None, core.waiting, core.idle_since_ns))
+        elif home.running is not None:
+            idle = self._last_at_work()
+            if idle is not None and self._takes_chance():
+                home = idle
+        self._homes[thread] = home
+        return home
 
-    def _step_aside(self, turn: _Turn, ran_ns: int) -> None:
-        """What is left of it goes into the queue; its core is free."""
-        rest = _Turn(turn.left_ns - ran_ns, turn.then)
+    def _last_at_work(self) -> _Core | None:
+        """Of the idle ones."""
+        idle = (core for core in self._cores if core.running is None)
+        return max(idle, key=lambda core: core.idle_since_ns, default=None)
+
+    def _takes_chance(self) -> bool:
+        return not self._stay_share or self._random.random() >= self._stay_share
+
+    def _interrupt(self, core: _Core, turn: _Turn) -> None:
+        """What is left of it waits; its core is free."""
+        rest = _Turn(turn.thread, turn.left_ns - (self._clock.now_ns - turn.began_ns), turn.then)
         turn.is_over = True
-        self._running.remove(turn)
-        self._idle_since_ns.append(self._clock.now_ns)
-        self._queue.append(rest)
+        core.running = None
+        core.interrupted.append(rest)
 
-    def _begin(self, turn: _Turn) -> None:
-        self._idle_since_ns.pop()
-        self._running.append(turn)
-        turn.began_ns = self._clock.now_ns
-        self._clock.call_in(min(turn.left_ns, _SLICE_NS), partial(self._look, turn, min(turn.left_ns, _SLICE_NS)))
+    def _begin(self, core: _Core, turn: _Turn) -> None:
+        now_ns = self._clock.now_ns
+        core.running, turn.began_ns, core.taken_ns = turn, now_ns, now_ns
+        self._homes[turn.thread] = core
+        self._look_later(core, turn)
 
-    def _look(self, turn: _Turn, ran_ns: int) -> None:
-        """At the end of the work, or of a slice of it."""
+    def _look_later(self, core: _Core, turn: _Turn) -> None:
+        """At its end, or when a tick comes by which it has had its slice."""
+        now_ns = self._clock.now_ns
+        end_ns = turn.began_ns + turn.left_ns
+        due_ns = max(core.taken_ns + _SLICE_NS, now_ns + 1)
+        tick_ns = -(-due_ns // _TICK_NS) * _TICK_NS
+        self._clock.call_in(min(end_ns, tick_ns) - now_ns, partial(self._look, core, turn))
+
+    def _look(self, core: _Core, turn: _Turn) -> None:
         if turn.is_over:
             return
-        if ran_ns < turn.left_ns:
-            if self._queue:
-                self._step_aside(turn, ran_ns)
-                self._begin(self._queue.popleft())
+        if self._clock.now_ns < turn.began_ns + turn.left_ns:
+            if core.waiting:
+                self._interrupt(core, turn)
+                self._begin(core, core.next_turn())
             else:
-                more_ns = min(turn.left_ns - ran_ns, _SLICE_NS)
-                self._clock.call_in(more_ns, partial(self._look, turn, ran_ns + more_ns))
+                self._look_later(core, turn)
             return
-        self._running.remove(turn)
+        turn.is_over = True
         next_ns = turn.then()  # it still has its core
-        self._idle_since_ns.append(self._clock.now_ns)
         if next_ns is not None:
-            self._begin(_Turn(next_ns, turn.then))
-        elif self._queue:
-            self._begin(self._queue.popleft())
+            more = _Turn(turn.thread, next_ns, turn.then)
+            core.running, more.began_ns = more, self._clock.now_ns
+            self._look_later(core, more)
+            return
+        core.running = None
+        core.idle_since_ns = self._clock.now_ns
+        if core.waiting:
+            self._begin(core, core.next_turn())
+        else:
+            self._take_over(core)
+
+    def _take_over(self, core: _Core) -> None:
+        """Somebody who waits for another core."""
+        fullest = max(self._cores, key=lambda other: other.waiting)
+        if fullest.waiting and self._takes_chance():
+            self._begin(core, fullest.next_turn())
 
 
 class Varying:
@@ -151,12 +210,13 @@ class Wakes:
         self._late = Varying(tcp.wake_ns, tcp.wake_spread, None if draw is None else f"wake {draw}")
         self._soon = Varying(tcp.wake_soon_ns, tcp.wake_spread, None if draw is None else f"wake soon {draw}")
 
-    def wake(self, cores: Cores, then: Callable[[], None]) -> None:
-        """Call `then` when a thread that was told to go on is ready to run on one of these cores."""
-        if not cores.has_idle:
+    def wake(self, thread: Thread, then: Callable[[], None]) -> None:
+        """Call `then` when a thread that was told to go on is ready to run on a core."""
+        idle_ns = thread.cores.idle_ns(thread)
+        if idle_ns is None:
             then()
         else:
-            wake = self._soon if cores.idle_ns < self._nap_ns else self._late
+            wake = self._soon if idle_ns < self._nap_ns else self._late
             self._clock.call_in(wake.next_ns(), then)
 
 
@@ -183,13 +243,13 @@ class Thread:
             return
         self._busy = True
         if self._sleeps:
-            self._wakes.wake(self.cores, self._serve)
+            self._wakes.wake(self, self._serve)
         else:
             self._serve()
 
     def wake(self, work_ns: float, then: Callable[[], None]) -> None:
         """The same for a thread that was told to go on after it had waited."""
-        self._wakes.wake(self.cores, lambda: self.run(work_ns, then))
+        self._wakes.wake(self, lambda: self.run(work_ns, then))
 
     @property
     def is_busy(self) -> bool:
@@ -197,7 +257,7 @@ class Thread:
         return self._busy
 
     def _serve(self) -> None:
-        self.cores.run(self._queue[0][0], self._served)
+        self.cores.run(self, self._queue[0][0], self._served)
 
     def _served(self) -> float | None:
         _, then = self._queue.popleft()

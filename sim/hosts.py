@@ -20,10 +20,12 @@ class Hosts:
         self.tcp = tcp
         self._gpus = cluster.host.gpus
         machines = 1 if cluster.hosts_share_cores else cluster.hosts
-        self._cores = [Cores(clock, cluster.host.cores) for _ in range(machines)]
+        self._cores = [
+            Cores(clock, cluster.host.cores, tcp.stay_share, f"cores {draw} {index}") for index in range(machines)
+        ]
         self._wakes = Wakes(clock, tcp, draw)
         self._issue = Varying(tcp.issue_ns, tcp.issue_spread, None if draw is None else f"issue {draw}")
-        self._random = None if draw is None or not tcp.spin_share else Random(f"spin {draw}")
+        self._random = Random(f"spin {draw}")
         self._programs: dict[tuple[int, str], Thread] = {}
         self._loops: dict[tuple[int, str], Thread] = {}
 
@@ -31,9 +33,9 @@ class Hosts:
         """The one that plays a rank's program on a stream."""
         return self._programs.setdefault((rank, stream), self._thread(rank))
 
-    def issue_ns(self) -> int:
-        """What the next operation costs its program before anything is sent."""
-        return self._issue.next_ns()
+    def issue_ns(self, *, is_cold: bool) -> int:
+        """What the next operation costs its program before anything is sent; `is_cold`: its step has computed."""
+        return self._issue.next_ns() + self.tcp.cold_ns * is_cold
 
     def loop(self, rank: int, group: str) -> Thread:
         """The one that serves a group's sockets on a rank."""
@@ -48,7 +50,7 @@ class Hosts:
 
     def spin_ns(self, loop: Thread) -> float:
         """For how long this thread spins on the lock of somebody who posts just now; 0 if it does not."""
-        if self._random is None or not (loop.is_busy and loop.cores.has_queue):
+        if not (self.tcp.spin_share and loop.is_busy and loop.cores.has_queue(loop)):
             return 0.0
         return self._random.random() * self.tcp.spin_ns if self._random.random() < self.tcp.spin_share else 0.0
 

@@ -21,7 +21,7 @@ PACKET_BYTES = 1448
 class Machine:
     """A cluster in simulated time: `begin` an activity, run a `kernel`, `carry` bytes along a path, `sleep`.
 
-    `draw` seeds what varies from run to run (how late threads wake up); with None all of it takes its mean.
+    `draw` seeds what varies from run to run (how late threads wake up); with None these times take their mean.
     """
 
     def __init__(self, cluster: Cluster, draw: str | None = None) -> None:

@@ -138,6 +138,7 @@ class SimRank:
         """See `Rank.step`."""
         world = self._world
         self._step = world.step[self._rank] = index
+        world.has_computed[self._rank] = False
         draft = self._draft("step", f"step {index}")
         draft.wait_from_ns = draft.wait_until_ns = draft.start_ns = world.machine.clock.now_ns
         try:
@@ -158,6 +159,7 @@ class SimRank:
         work: SimWork[T] = SimWork(self._world, draft, self._thread)
         before, mine, records = self._computed, Signal[None](), torch.is_grad_enabled()
         self._computed = mine
+        self._world.has_computed[self._rank] = True
         machine = self._world.machine
 
         def begin() -> None:
@@ -328,8 +330,10 @@ class SimRank:
             lane.leave()
 
         # What was computed before on this stream is there first, as on a device's stream.
-        before = self._computed
-        self._in_thread(Hosts.issue_ns, lambda: lane.enter(lambda: _after(before, begin)))
+        before, is_cold = self._computed, world.has_computed[self._rank]
+        self._in_thread(
+            lambda hosts: hosts.issue_ns(is_cold=is_cold), lambda: lane.enter(lambda: _after(before, begin))
+        )
         return work
 
     def _in_thread(self, cost_ns: Callable[[Hosts], int], issue: Callable[[], None]) -> None:

@@ -24,8 +24,8 @@ from sim.world import World, raised
 def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
     """Play the program on every rank of the scenario's cluster.
 
-    The same scenario and draw give the same spans, metrics and links, to the byte. In draw 0 all that varies from run
-    to run takes its mean; each other draw varies it in its own way.
+    The same scenario and draw give the same spans, metrics and links, to the byte. In draw 0 times that vary from
+    run to run take their mean; each other draw varies them in its own way.
 
     Raises:
         ProgramError: a rank raised, a Work was never awaited, or calls did not fit together.

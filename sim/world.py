@@ -124,6 +124,7 @@ class World:
         self.device = torch.device("meta" if scenario.payload == "sizes" else "cpu")
         size = scenario.cluster.world_size
         self.step = [-1] * size  # of each rank; what is spawned belongs to the step in which it was
+        self.has_computed = [False] * size  # since its step began
         self.streams: list[list[str]] = [["main"] for _ in range(size)]
         self.drafts: list[Draft] = []
         self.metrics: list[Metric] = []

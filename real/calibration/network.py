@@ -73,7 +73,7 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
     barriers = [Probe("barrier", 0, 120), Probe("late barrier", 0, 40)]
     probes += [Probe("ping", _WORD, 300), *barriers]
     probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
-    probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 12), Probe("both", bulk, 12), *barriers]
+    probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 24), Probe("both", bulk, 33), *barriers]
     probes += [Probe("message", LONG * bulk, WARM_UP + 5)]
     probes += [Probe("loaded ping", bulk, 25), Probe("cpu", 0, 13), Probe("cpu", bulk, 63), *barriers]
     if cluster.host.gpus > 1:
@@ -232,10 +232,14 @@ class _Pair:
         await bulk
 
     async def _cpu(self, size_bytes: int) -> None:
-        """What calls take of the cores, of this process and of the whole machine, which counts in ticks."""
-        process_s, machine_s = time.process_time(), machine_busy_s()
+        """What calls take of the cores, of this process and of the whole machine, which counts in ticks.
+
+        And what gloo's threads take of it: all but the program's.
+        """
+        process_s, others_s, machine_s = time.process_time(), others_s_so_far(), machine_busy_s()
         for _ in range(calls_timed(size_bytes)):
             await (self._message(size_bytes) if size_bytes else self._rank.barrier(self._group, label="timed"))
+        self._rank.record("cpu_others_s", others_s_so_far() - others_s)
         self._rank.record("cpu_process_s", time.process_time() - process_s)
         self._rank.record("cpu_machine_s", machine_busy_s() - machine_s)
 
@@ -277,6 +281,11 @@ class _Partner:
     def _serve(self) -> None:
         while os.read(self._asked, 1):
             os.write(self._answer, b"!")
+
+
+def others_s_so_far() -> float:
+    """Core seconds of this process's threads without the calling one's."""
+    return time.process_time() - time.thread_time()
 
 
 def machine_busy_s() -> float:

@@ -8,6 +8,7 @@ twice.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +25,7 @@ _WORD = 4
 _SWEEPS = 3
 # A socket's buffer and a connection's queue hold at least one segment.
 _LEAST = 1 << 14
+_QUEUES = [segments * _LEAST for segments in (*range(1, 17), 20, 24, 32, 48, 64)]
 # What a simulation of the probes has no times of.
 _NOT_PLAYED = ("idle", "wake", "path")
 # After that an idle core is asleep. On KVM the host looks for work for a guest's idle core for some time before it lets
@@ -32,9 +34,9 @@ _NOT_PLAYED = ("idle", "wake", "path")
 _NAP_NS = 100_000
 # Of what varies, equally far apart.
 _QUANTILES = 20
-# Of a barrier of two ranks, beside what the program does to issue it: a rank writes three messages, reads three, and
-# is woken twice.
-_WRITTEN_AND_READ = 8
+# Of a barrier of two ranks, beside what the program's thread does: a rank writes three messages, reads three, and a
+# worker is woken.
+_WRITTEN_AND_READ = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,25 +58,34 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """Its bounds, how far aside to look for its effect, and the observation (in seconds) that decides it."""
+    """Its bounds, how far aside to look for its effect, and the observation (in seconds) that decides it.
+
+    `below` names a parameter that it is not to exceed.
+    """
 
     name: str
     least: float
     most: float
     aside: float
     observe: Callable[[Sight], float]
+    below: str | None = None
 
 
-def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Residual]]:
+def fit(
+    cluster: Cluster, measured: Sight, play: Play, crowded_s: float | None = None
+) -> tuple[Cluster, list[Residual]]:
     """A cluster whose simulated probes show what was measured, and what is left between them.
 
     `cluster` says the hosts, their NICs' nominal rates and bursts, and whether they share cores; its `tcp` is replaced.
-    `play` simulates the probes.
+    `play` simulates the probes. `crowded_s`: what gloo's threads take of cores that are never idle for a barrier (see
+    `crowd`); to wake up idle ones costs a virtual machine's core time, too.
     """
-    values = _direct(cluster, measured)
+    values = _direct(cluster, measured, crowded_s)
     bulk = bulk_bytes(cluster)
     parameters = [
-        _Parameter("wake_soon_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "barrier", 0)),
+        # A core that was at work just now does not take longer than one that sleeps: without that bound, barriers that
+        # the system was slow with are explained by the one alone.
+        _Parameter("wake_soon_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "barrier", 0), below="wake_ns"),
         _Parameter("wake_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "late barrier", 0)),
         _Parameter(
             "payload_share",
@@ -87,10 +98,11 @@ def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Re
         _Parameter(
             "send_buffer_bytes", _LEAST, 1 << 30, _LEAST, lambda sight: median(sight["message", bulk].parts_s["send"])
         ),
-        _Parameter("queue_bytes", _LEAST, 1 << 30, _LEAST, lambda sight: _whole(sight, "loaded ping", bulk)),
     ]
     wanted = {parameter.name: parameter.observe(measured) for parameter in parameters}
-    for _ in range(_SWEEPS):
+    for sweep in range(_SWEEPS):
+        if sweep == _SWEEPS - 1:
+            values["queue_bytes"] = _best_queue(cluster, values, measured, play)
         for parameter in parameters:
             _improve(parameter, values, wanted[parameter.name], lambda: play(_with(cluster, values)))
     issue_s, wake_s = measured["barrier", 0].parts_s["issue"], measured["wake", 0].parts_s["wake_s/0"]
@@ -98,23 +110,40 @@ def fit(cluster: Cluster, measured: Sight, play: Play) -> tuple[Cluster, list[Re
     return fitted, _residuals(measured, play(fitted))
 
 
+def _best_queue(cluster: Cluster, values: dict[str, float], measured: Sight, play: Play) -> float:
+    """What a ping waits for is in whole segments, which gives a slope no meaning: the best of some."""
+    bulk = bulk_bytes(cluster)
+    wanted_s = _whole(measured, "loaded ping", bulk)
+
+    def off_s(queue_bytes: int) -> float:
+        played = play(_with(cluster, {**values, "queue_bytes": float(queue_bytes)}))
+        return abs(_whole(played, "loaded ping", bulk) - wanted_s)
+
+    return float(min(_QUEUES, key=off_s))
+
+
 def _improve(parameter: _Parameter, values: dict[str, float], wanted_s: float, look: Callable[[], Sight]) -> None:
     """One step of the secant method; a parameter that moves nothing here stays."""
-    here = values[parameter.name]
+    most = parameter.most if parameter.below is None else max(values[parameter.below], parameter.least)
+    here = min(values[parameter.name], most)
+    values[parameter.name] = here
     found_s = parameter.observe(look())
-    aside = here + parameter.aside if here + parameter.aside <= parameter.most else here - parameter.aside
+    aside = here + parameter.aside if here + parameter.aside <= most else max(here - parameter.aside, parameter.least)
+    if aside == here:
+        return
     values[parameter.name] = aside
     slope = (parameter.observe(look()) - found_s) / (aside - here)
     step = (wanted_s - found_s) / slope if slope else 0.0
-    values[parameter.name] = min(max(here + step, parameter.least), parameter.most)
+    values[parameter.name] = min(max(here + step, parameter.least), most)
 
 
-def _direct(cluster: Cluster, measured: Sight) -> dict[str, float]:
+def _direct(cluster: Cluster, measured: Sight, crowded_s: float | None) -> dict[str, float]:
     """What needs no model, and where the search for the others begins."""
     bulk = bulk_bytes(cluster)
-    bulk_s, barrier_s = _busy_s(cluster, measured, bulk), _barrier_s(measured)
+    bulk_s = _busy_s(cluster, measured, bulk)
+    barrier_s = min(_barrier_s(measured), math.inf if crowded_s is None else crowded_s)
     issue_s = median(measured["barrier", 0].parts_s["issue"])
-    handling_ns = max(barrier_s - issue_s, 0.0) / _WRITTEN_AND_READ * 1e9
+    handling_ns = barrier_s / _WRITTEN_AND_READ * 1e9
     wake_ns = mean(measured["wake", 0].parts_s["wake_s/0"]) * 1e9
     path_ns = median(measured["path", 0].parts_s["path_s/0"]) * 1e9
     return {
@@ -150,16 +179,17 @@ def _busy_s(cluster: Cluster, measured: Sight, size_bytes: int) -> tuple[float, 
 
     if not cluster.hosts_share_cores:
         return machine_s(0), machine_s(cluster.host.gpus)
-    sending_s = sum(seen.parts_s["cpu_process_s/0"]) / messages
-    return sending_s, machine_s(0) - sending_s
+    sending_s, reading_s = (sum(seen.parts_s[f"cpu_process_s/{rank}"]) / messages for rank in (0, cluster.host.gpus))
+    # /proc/stat counts ticks, and may miss what is short: the receiver's own account is the least.
+    return sending_s, max(machine_s(0) - sending_s, reading_s)
 
 
 def _barrier_s(measured: Sight) -> float:
-    """Core seconds of a barrier on one rank, by its process's own account.
+    """Core seconds of a barrier on one rank, of gloo's threads alone, by its process's own account.
 
     The least: what is more was spent on spinning (see `crowd`).
     """
-    return min(measured["cpu", 0].parts_s["cpu_process_s/0"]) / calls_timed(0)
+    return min(measured["cpu", 0].parts_s["cpu_others_s/0"]) / calls_timed(0)
 
 
 def _with(
@@ -180,7 +210,7 @@ def _with(
         issue_ns=whole["issue_ns"],
         verb_ns=whole["verb_ns"],
         nap_ns=_NAP_NS,
-        wake_soon_ns=whole["wake_soon_ns"],
+        wake_soon_ns=min(whole["wake_soon_ns"], whole["wake_ns"]),
         wake_ns=whole["wake_ns"],
         wake_spread=wake_spread,
         issue_spread=issue_spread,

@@ -120,9 +120,13 @@ def _tcp(tcp: Tcp) -> _Lines:
         lines["wake_soon"] = _time(tcp.wake_soon_ns)
     if tcp.verb_ns:
         lines["verb"] = _time(tcp.verb_ns)
+    if tcp.cold_ns:
+        lines["cold"] = _time(tcp.cold_ns)
     if tcp.spin_share:
         lines["spin"] = _time(tcp.spin_ns)
         lines["spin_share"] = repr(float(tcp.spin_share))
+    if tcp.stay_share:
+        lines["stay_share"] = repr(float(tcp.stay_share))
     return lines
 
 

@@ -90,3 +90,6 @@ def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Pa
     assert median(sight["message", 1 << 20].whole_s) > median(sight["ping", 4].whole_s)
     for name in ("cpu_process_s/0", "cpu_machine_s/0", "cpu_process_s/2", "cpu_machine_s/2"):
         assert sum(sight["cpu", 1 << 20].parts_s[name]) > 0, name
+    # Of a barrier gloo's threads do a part, the program's the rest.
+    barriers = sight["cpu", 0].parts_s
+    assert 0 < sum(barriers["cpu_others_s/0"]) < sum(barriers["cpu_process_s/0"])

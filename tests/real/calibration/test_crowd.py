@@ -6,13 +6,15 @@ import dataclasses
 
 import pytest
 
-from real.calibration.crowd import Crowd, Means, fit, means, with_share
+from real.calibration.crowd import Crowd, Typical, barrier_s, fit, typical, with_spins
 from scenarios.hardware import Cluster, Inside, Link, Nics
+from scenarios.trace import Metric
 from sim.run import simulate
 from tests.small import CORE, TCP, cluster, scenario
 
 INSIDE = Inside(kind="memory", link=Link(bytes_per_s=2e9, latency_ns=20_000), bridge_bytes_per_s=4e9)
 QUICK = dataclasses.replace(TCP, wake_ns=3000, wake_soon_ns=1000)
+REPEATS = 30
 
 
 def crowd() -> Cluster:
@@ -20,28 +22,38 @@ def crowd() -> Cluster:
     return cluster(4, 1, nics=nics, inside=INSIDE, gpu=CORE, cores=2, tcp=QUICK, hosts_share_cores=True)
 
 
-def play(on: Cluster, draw: int = 1) -> Means:
-    return means(simulate(scenario(on, payload="sizes"), Crowd(), draw).spans)
+def play(on: Cluster, draw: int = 1) -> Typical:
+    given = scenario(on, payload="sizes")
+    return typical(simulate(given, Crowd(given, REPEATS), draw).spans, REPEATS)
 
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls and candidates enough for a simulation, which is not noisy."""
-    monkeypatch.setattr("real.calibration.crowd.REPEATS", 30)
-    monkeypatch.setattr("real.calibration.crowd._SHARES", (0.0, 0.04, 0.1))
+    """Candidates enough for a simulation, which is not noisy."""
+    monkeypatch.setattr("real.calibration.crowd._SPINS", (0.0, 0.1))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_the_share_is_found_again(share: float) -> None:
-    measured = play(with_share(crowd(), share), draw=7)
-    found = fit(crowd(), measured, play).tcp
+    found = fit(crowd(), play(with_spins(crowd(), share), draw=7), play).tcp
     assert found is not None
     assert found.spin_share == share
     assert (found.spin_ns > 0) == (found.spin_share > 0)
 
 
-def test_whoever_spins_holds_all_calls_up() -> None:
-    quick, held_up = (play(with_share(crowd(), share)) for share in (0.0, 0.1))
-    assert set(quick) == {"barrier", "all_reduce", "all_gather", "broadcast"}
-    assert max(quick.values()) < 3e-3
-    assert sum(held_up.values()) > 1.5 * sum(quick.values())
+def test_whoever_spins_holds_all_up() -> None:
+    quick, spinning = (play(with_spins(crowd(), share)) for share in (0.0, 0.1))
+    assert set(quick) == {"barrier", "all_reduce", "all_gather", "broadcast", "work"}
+    assert max(time_s for name, time_s in quick.items() if name != "work") < 3e-3
+    assert spinning["work"] > 1.2 * quick["work"]
+    assert sum(spinning.values()) > 1.5 * sum(quick.values())
+
+
+def test_work_takes_the_cores_that_there_are() -> None:
+    """7 ms of each of four ranks on two cores."""
+    assert 14e-3 < play(crowd())["work"] < 20e-3
+
+
+def test_of_barriers_the_quick_ones_count() -> None:
+    taken = [Metric(rank=0, step=-1, name="barrier_cpu_s", value=value) for value in (3e-4, 1e-4, 2e-4, 9e-4, 4e-4)]
+    assert barrier_s([*taken, Metric(rank=0, step=-1, name="other", value=1e-5)]) == 2e-4

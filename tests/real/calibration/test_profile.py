@@ -68,6 +68,8 @@ TCPS = st.builds(
     verb_ns=TIME,
     spin_ns=st.just(4_000_000),
     spin_share=st.floats(0.001, 1.0),
+    cold_ns=TIME,
+    stay_share=st.floats(0.0, 1.0),
 )
 MEASURED = st.builds(
     Measured,

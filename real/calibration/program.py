@@ -1,0 +1,115 @@
+"""What a program costs beside its kernels and calls: seen in the spans of one of ours, and in the gaps between them.
+
+In a loop of nothing else Python, torch and the kernels' code are quick. In a program each line runs once a step, on
+caches that hold others' data, and is several times slower. So a short kernel takes longer than its probe, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean, median
+
+from scenarios.hardware import Cluster, Tcp
+from scenarios.programs.dlrm import DlrmProgram
+from scenarios.scenario import Compression, Interaction, Model, Scenario, Table
+from scenarios.trace import Span
+
+STEPS = 45
+# The first ones compress nothing, and warm up.
+_WARM_UP = 5
+# Kernels that take less are mostly launch.
+_SHORT_NS = 150_000
+# Before these the program may wait for something that is no operation: for another stream.
+_AWAITED = (
+    "dense.update",
+    "gradients.bucket",
+    "interaction.forward",
+    "table_row_wise.update",
+    "table_row_wise.output_dist_backward.columns",
+)
+# Threads of a rank, and more.
+_PLENTY = 32
+# A place that takes so many times the median one has waited, for a core.
+_WAITED = 8
+
+Places = Mapping[tuple[str, ...], Sequence[int]]
+
+
+def scenario_of(scenario: Scenario) -> Scenario:
+    """A small recommender whose gradients are compressed, on the scenario's cluster."""
+    tables = tuple(
+        Table(name=f"table {number}", rows=5000, dim=64, ids_per_sample=4, sharding=("table_row_wise",))
+        for number in range(4)
+    )
+    return dataclasses.replace(
+        scenario,
+        program="dlrm",
+        steps=STEPS,
+        batch_size=128,
+        model=Model(
+            dense_features=13, bottom=(256, 64), top=(256, 128, 1), interaction=Interaction(kind="dot"), tables=tables
+        ),
+        compression=Compression(kind="batched_powersgd", matrix_approximation_rank=2, start_powerSGD_iter=2),
+    )
+
+
+def alone(cluster: Cluster) -> Cluster:
+    """The cluster on which kernels take what their probes say: each thread has a core, and Python costs nothing."""
+    assert cluster.tcp is not None
+    free = dataclasses.replace(cluster.tcp, verb_ns=0, cold_ns=0)
+    host = dataclasses.replace(cluster.host, cores=_PLENTY * cluster.host.gpus)
+    return dataclasses.replace(cluster, host=host, tcp=free, hosts_share_cores=False)
+
+
+def build(scenario: Scenario) -> DlrmProgram:
+    """For `Job.program`."""
+    return DlrmProgram(scenario_of(scenario))
+
+
+def fit(tcp: Tcp, measured: Iterable[Span], predicted: Iterable[Span]) -> Tcp:
+    """With `verb_ns` and `cold_ns` as a real recording of such a program shows them beside one of kernels alone."""
+    measured = list(measured)
+    between, issuing = _gaps(measured)
+    kernels, alone = _kernels(measured), _kernels(predicted)
+    short = [taken - alone[place] for place, taken in kernels.items() if alone[place] < _SHORT_NS]
+    verb_ns = max(_typical(between) + fmean(short), 0)
+    # There are few places where a call is issued, and before some of them a stream waits for another.
+    cold_ns = max(median(median(taken) for taken in issuing.values()) - tcp.issue_ns, 0)
+    return dataclasses.replace(tcp, verb_ns=round(verb_ns), cold_ns=round(cold_ns))
+
+
+def _gaps(spans: Iterable[Span]) -> tuple[Places, Places]:
+    """By place in the program, ns before a computation, and ns before and while an operation is issued."""
+    streams: dict[tuple[int, str, int], list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.kind != "step" and span.step >= _WARM_UP:
+            streams[span.rank, span.stream, span.step].append(span)
+    between: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    issuing: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for (_, stream, _), own in streams.items():
+        for before, after in pairwise(sorted(own, key=lambda span: span.sequence)):
+            since_ns = before.end_ns if before.kind == "compute" else before.wait_until_ns
+            place = stream, before.label, after.label
+            if after.kind == "compute" and after.label not in _AWAITED:
+                between[place].append(after.start_ns - since_ns)
+            elif after.kind != "compute" and since_ns <= after.issued_ns:  # else it was issued before that was awaited
+                issuing[place].append(after.wait_from_ns - since_ns)
+    return between, issuing
+
+
+def _kernels(spans: Iterable[Span]) -> dict[tuple[str, str], float]:
+    """Median ns of each computation of the program."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for span in spans:
+        if span.kind == "compute" and span.step >= _WARM_UP:
+            found[span.stream, span.label].append(span.end_ns - span.start_ns)
+    return {place: median(taken) for place, taken in found.items()}
+
+
+def _typical(places: Places) -> float:
+    """The mean of the places' medians, as their sum is what a step contains."""
+    taken = [max(median(times), 0) for times in places.values()]
+    return fmean(one for one in taken if one <= _WAITED * median(taken))
