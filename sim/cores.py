@@ -11,7 +11,7 @@ from scenarios.hardware import Tcp
 from sim.process import Clock
 
 # Linux lets a thread run for a slice before one that wakes up may take its core (EEVDF: 0.7 ms, times two on two to
-# three cores), and where nobody woke up since then, looks only when its tick comes (CONFIG_HZ = 250).
+# three cores), and if somebody woke up during the slice, looks only when its tick comes (CONFIG_HZ = 250).
 _SLICE_NS = 1_400_000
 _TICK_NS = 4_000_000
 
@@ -64,7 +64,7 @@ class Cores:
     chances a share is missed, where the system keeps threads together.
     """
 
-    __slots__ = ("_clock", "_cores", "_homes", "_random", "_stay_share")
+    __slots__ = ("_clock", "_cores", "_random", "_stay_share")
 
     def __init__(self, clock: Clock, count: int, stay_share: float = 0.0, draw: str | None = None) -> None:
         """`stay_share`: of the chances; `draw` seeds which."""
@@ -72,21 +72,20 @@ class Cores:
         self._cores = [_Core() for _ in range(count)]
         self._stay_share = stay_share
         self._random = Random(draw)
-        self._homes: dict[Thread, _Core] = {}
 
     def idle_ns(self, thread: Thread) -> int | None:
         """For how long the core has had nothing to do on which the thread would run; None if all are at work.
 
         It is the thread's own, or the one that was at work last.
         """
-        core = self._homes.get(thread)
+        core = thread.home
         if core is None or core.running is not None:
             core = self._last_at_work()
         return None if core is None else self._clock.now_ns - core.idle_since_ns
 
     def has_queue(self, thread: Thread) -> bool:
         """Whether somebody waits for the thread's core."""
-        home = self._homes.get(thread)
+        home = thread.home
         return home is not None and home.waiting > 0
 
     def run(self, thread: Thread, work_ns: float, then: Next) -> None:
@@ -103,14 +102,14 @@ class Cores:
 
     def _core_for(self, thread: Thread) -> _Core:
         """Its own, or one that is idle."""
-        home = self._homes.get(thread)
+        home = thread.home
         if home is None:
             home = min(self._cores, key=lambda core: (core.running is not None, core.waiting, core.idle_since_ns))
         elif home.running is not None:
             idle = self._last_at_work()
             if idle is not None and self._takes_chance():
                 home = idle
-        self._homes[thread] = home
+        thread.home = home
         return home
 
     def _last_at_work(self) -> _Core | None:
@@ -131,7 +130,7 @@ class Cores:
     def _begin(self, core: _Core, turn: _Turn) -> None:
         now_ns = self._clock.now_ns
         core.running, turn.began_ns, core.taken_ns = turn, now_ns, now_ns
-        self._homes[turn.thread] = core
+        turn.thread.home = core
         self._look_later(core, turn)
 
     def _look_later(self, core: _Core, turn: _Turn) -> None:
@@ -223,11 +222,12 @@ class Wakes:
 class Thread:
     """One thread: it does one thing after another. One that serves what comes in sleeps when there is nothing."""
 
-    __slots__ = ("_busy", "_queue", "_sleeps", "_wakes", "cores")
+    __slots__ = ("_busy", "_queue", "_sleeps", "_wakes", "cores", "home")
 
     def __init__(self, cores: Cores, wakes: Wakes, *, sleeps: bool) -> None:
         """`sleeps`: it must wake up before it does something, unless it is at something else."""
         self.cores = cores
+        self.home: _Core | None = None  # where it has run last, or is going to
         self._wakes = wakes
         self._sleeps = sleeps
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
