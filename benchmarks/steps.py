@@ -5,8 +5,8 @@
     python -m benchmarks.steps show DIR/validated [DIR/validated...]
 
 `write` wants the profiles DIR/RATE.toml, which `benchmarks.accuracy calibrate DIR` writes. The steps are PowerSGD on
-gradients of 7.3 MB, and DLRM with eight tables, two of the choices of sharding and of the world each. `show` prints
-the errors, and which choice is the quicker: as predicted, and as measured.
+gradients of 7.3 MB, compressed in four ways or not, and DLRM with eight tables, sharded in two. `show` prints the
+errors, and which choice is the quicker: as predicted, and as measured.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Choice:
 
 SHARDINGS = ("table_row_wise", "row_wise")
 COMPRESSIONS = ("none", "batched_powersgd-1", "batched_powersgd-2", "batched_powersgd-4", "layerwise_powersgd-2")
-# Two ranks have a core each on the slowest link; the quickest ones are left to what sends little.
+# hosts x ranks a host; on two cores, two ranks have one each.
 WORLDS = {"100mbit": ("2x1",), "200mbit": ("2x2", "4x1"), "500mbit": ("2x2", "4x1"), "1gbit": ("2x1", "2x2")}
 
 
@@ -175,8 +175,8 @@ def show_decisions(found: Mapping[str, Times]) -> None:
         is_decisive, is_right = abs(measured - 1) > _DECISIVE, (predicted < 1) == (measured < 1)
         decisive += is_decisive
         right += is_decisive and is_right
-        said = ("right" if is_right else "wrong") if is_decisive else "within 10 %"
-        rows.append(f"| {_short(one)} | {_short(other)} | {predicted:.2f} | {measured:.2f} | {said} |")
+        verdict = ("right" if is_right else "wrong") if is_decisive else "within 10 %"
+        rows.append(f"| {_short(one)} | {_short(other)} | {predicted:.2f} | {measured:.2f} | {verdict} |")
     said = f"{decisive} differ by more than 10 % as measured, of which {right} are predicted right"
     print(f"\nOf {len(rows)} pairs, {said}.\n")
     print("| one | other | predicted ratio | measured ratio | |\n|---|---|---|---|---|", *rows, sep="\n")

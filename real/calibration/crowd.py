@@ -34,11 +34,11 @@ _SPIN_NS = 4_000_000
 _SPINS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.17, 0.22)
 # Steps of work: between their calls, ranks have each so much to do.
 WORKED = 40
+_WORK_S = (0.001, 0.004, 0.002)
+_WORK = "work"
 # Pairs of ranks, all at once, call barriers while no core is idle; of one block the time of a core is taken.
 BLOCKS, BARRIERS = 60, 20
 _TOGETHER = "barrier_cpu_s"
-_WORK_S = (0.001, 0.004, 0.002)
-_WORK = "work"
 
 Typical = Mapping[str, float]
 Play = Callable[[Cluster], Typical]
