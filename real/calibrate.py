@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -53,6 +54,8 @@ _PAYLOAD_SHARE = 1448 / 1514
 _TIMEOUT_S = 120.0
 # What others may take of a machine before its figures are theirs too.
 _BUSY_CORES = 0.1
+# One after the other: the kernels are measured in several launches, apart in time.
+_PLAYED = ("kernels", "network", "kernels", "program", "kernels")
 
 
 def calibrate(arguments: Sequence[str], simulate: Simulate) -> int:
@@ -120,19 +123,21 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2), 0).spans)
 
     with _hosts(fabric) as hosts, Bar(quiet=options.quiet) as bar:
-        recording = _play(bar, "kernels", _scenario(cluster, "kernels"), "real.calibration.kernels:build", hosts)
-        kernel_fit = fit_kernels(observe_kernels(recording.spans), cluster.host.gpu)
-        cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
-        recording = _play(bar, "network", _scenario(cluster, "network"), "real.calibration.network:build", hosts)
-        sight = observe(network.schedule(cluster), recording.spans, recording.metrics)
-        _warn_if_busy(sight)
-        worked = _play(bar, "program", _scenario(cluster, "program"), "real.calibration.program:build", hosts).spans
+        played: dict[str, list[Recording]] = defaultdict(list)
+        for what in _PLAYED:
+            made = f"real.calibration.{what}:build"
+            played[what].append(_play(bar, what, _scenario(cluster, what), made, hosts))
+    kernel_fit = fit_kernels(observe_kernels(one.spans for one in played["kernels"]), cluster.host.gpu)
+    cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
+    (networked,), (worked,) = played["network"], played["program"]
+    sight = observe(network.schedule(cluster), networked.spans, networked.metrics)
+    _warn_if_busy(sight)
     crowded = _play_crowd(cluster, fabric, options.quiet) if cluster.hosts_share_cores else None
     with Bar(quiet=options.quiet) as bar:
         bar.show("fitting")
         barrier_s = None if crowded is None else crowd.barrier_s(crowded.metrics)
         cluster, residuals = fit_network(cluster, sight, play, barrier_s)
-        cluster = _fit_program(cluster, worked, simulate)
+        cluster = _fit_program(cluster, worked.spans, simulate)
         if crowded is not None:
             cluster = _fit_crowd(cluster, crowded, simulate)
     ranks = cluster.world_size

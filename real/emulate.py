@@ -45,6 +45,7 @@ class EmulatedHosts:
     name: str
     fabric: Fabric
     owner: Owner | None = None
+    kind = "emulated hosts"
 
     @property
     def control_address(self) -> str:

@@ -25,7 +25,7 @@ class Job:
     `program` makes a `Program` of the scenario; `writer` stores a `Recording` in the folder `out`, whole or not at all.
     `spool` is the folder in which ranks keep what they have measured until then. `started` is an ISO time. `check` says
     which calls the members of a group compare before data moves: "always", "first" (those issued before the end of the
-    first training step) or "never".
+    first training step) or "never". `played_on` is for the recording, as `RunInfo` has it.
     """
 
     scenario: Scenario
@@ -35,6 +35,7 @@ class Job:
     spool: Path
     started: str
     check: Check = "first"
+    played_on: str = ""
 
     def build(self) -> Program:
         """The program."""

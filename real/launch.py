@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import signal
@@ -39,6 +40,11 @@ class Hosts(Protocol):
     """What stands for a scenario's hosts on this machine. What is opened or started inside a context belongs there."""
 
     @property
+    def kind(self) -> str:
+        """For `RunInfo.played_on`."""
+        ...
+
+    @property
     def control_address(self) -> str:
         """Where all ranks reach the launcher."""
         ...
@@ -60,6 +66,7 @@ class Hosts(Protocol):
 class ThisMachine:
     """All hosts are this one: ranks talk over the loopback device. Emulated hosts are its sibling in `emulate`."""
 
+    kind = "this machine"
     control_address = LOOPBACK
     environment: Mapping[str, str] = {}
 
@@ -89,9 +96,11 @@ def launch(
             and what was measured lies in `job.out`, marked incomplete.
     """
     began_s = time.monotonic()
+    hosts = hosts or ThisMachine()
+    job = dataclasses.replace(job, played_on=hosts.kind)
     job.spool.mkdir(parents=True)
     job.save(job.spool / "job")
-    sentence, code = _Launch(job, began_s, hosts or ThisMachine(), heard).run(command)
+    sentence, code = _Launch(job, began_s, hosts, heard).run(command)
     if sentence is None:
         put_away(job)
         return

@@ -112,6 +112,7 @@ def _info(
         error=error or "",
         clock_residual_ns=residual_ns,
         elapsed_s=elapsed_s,
+        played_on=job.played_on,
     )
 
 

@@ -39,7 +39,7 @@ class Station:
     """One rank's process under torchrun, srun or our launcher."""
 
     def __init__(self, job: Job, place: Place) -> None:
-        self._job, self._place = job, place
+        self._job, self._place = dataclasses.replace(job, played_on=job.played_on or place.by), place
         self._began_s = time.monotonic()
         self._step: int | None = None
         self._steps: Steps | None = None

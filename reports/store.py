@@ -33,6 +33,9 @@ from scenarios.trace import SCHEMA_VERSION, Recording, RunInfo
 RUN_FILE = "run.json"
 TRACE_FILE = "trace.json"
 
+# Fields of run.json that earlier releases did not write.
+_LATER = frozenset({"played_on"})
+
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -187,15 +190,15 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     if version > SCHEMA_VERSION:
         raise ReportError(f"{path}: schema_version = {version}: this release reads up to {SCHEMA_VERSION}")
     fields = {field.name: str(field.type) for field in dataclasses.fields(RunInfo)}
-    missing = [name for name in fields if name not in content]
+    missing = [name for name in fields if name not in content and name not in _LATER]
     if missing:
         raise ReportError(f"{path}: damaged: no {', '.join(missing)}")
     for name, kind in fields.items():
-        if not isinstance(content[name], _JSON_TYPES[kind]):
+        if name in content and not isinstance(content[name], _JSON_TYPES[kind]):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
     if content["world_size"] < 1:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
-    known = {name: content[name] for name in fields}
+    known = {name: content[name] for name in fields if name in content}
     return RunInfo(**{**known, "hosts": tuple(content["hosts"])})
 
 

@@ -92,7 +92,8 @@ def _headline(run: Run, spread: str) -> RenderableType:
     info, steady = run.info, steady_steps(run.steps)
     hosts = info.hosts if info.world == "real" else ()
     hosts_known = int(run.spans["host"].nunique()) if not hosts else len(hosts)
-    where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, 'host')}"
+    host = "emulated host" if info.played_on == "emulated hosts" else "host"
+    where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, host)}"
     if (run.spans["rank_count"] > 1).any():
         where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"
     keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")

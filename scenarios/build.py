@@ -154,6 +154,7 @@ def _gpu(gpu: GpuSection) -> Gpu:
         efficiency=_rates(gpu.efficiency or Efficiency()),
         launch_ns=gpu.launch or 0,
         launches_ns={kind: value for kind, value in gpu.launches or Launches() if value is not None},
+        spread=gpu.spread or (),
         compute_capability=round(10 * float(gpu.compute_capability or "9.0")),
     )
 

@@ -144,6 +144,10 @@ class GpuSection(Section):
     memory_rate: Rate | None = about("Peak rate of that memory, such as '3.35 TB/s'. Required.")
     launch: Latency | None = about("What launching one kernel costs at least, such as '4 us'. Default '0 ns'.")
     launches: Launches | None = about("What launching costs by kind of kernel. Default: `launch` for all.")
+    spread: Quantiles | None = about(
+        "Quantiles of a kernel's time over its mean, equally far apart, such as [0.8, 1, 1.4]. Default: all are the"
+        " mean."
+    )
     compute_capability: Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"] | None = about(
         "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'."
     )

@@ -23,8 +23,9 @@ class Gpu:
     `flops_per_s` is the datasheet's peak by dtype name ("float32", "bfloat16"); `efficiency` is the share of the peak
     (of flop/s and of memory bytes/s alike) that a kind of kernel reaches, with "default" for the kinds not listed.
     `launch_ns` is what one kernel launch costs at least, `launches_ns` what it costs for some kinds of kernel: on a CPU
-    it is the library's way to the arithmetic, which differs. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's
-    choices depend on it.
+    it is the library's way to the arithmetic, which differs. `spread` are the quantiles of a kernel's time over its
+    mean, equally far apart, from the least to the most. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's choices
+    depend on it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Gpu:
     efficiency: Mapping[str, float] = field(default_factory=dict)
     launch_ns: int = 0
     launches_ns: Mapping[str, int] = field(default_factory=dict)
+    spread: tuple[float, ...] = ()
     compute_capability: int = 90
 
 

@@ -112,7 +112,11 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why."""
+    """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
+
+    `played_on` is what stood for the hosts of a real run: "this machine", "emulated hosts", or those of "torchrun" or
+    "srun"; "" in the simulator, and in what releases wrote that did not know it.
+    """
 
     name: str
     world: str
@@ -127,6 +131,7 @@ class RunInfo:
     error: str = ""
     clock_residual_ns: int = 0
     elapsed_s: float = 0.0
+    played_on: str = ""
     schema_version: int = SCHEMA_VERSION
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from random import Random
 
 from scenarios.hardware import Tcp
 from sim.process import Clock
+from sim.varying import Varying
 
 # Linux lets a thread run for a slice before one that wakes up may take its core (EEVDF: 0.7 ms, times two on two to
 # three cores), and if somebody woke up during the slice, looks only when its tick comes (CONFIG_HZ = 250).
@@ -172,27 +173,6 @@ class Cores:
             self._begin(core, fullest.next_turn())
 
 
-class Varying:
-    """A time that varies from one time to the next: its mean, or drawn from its quantiles."""
-
-    __slots__ = ("_mean_ns", "_quantiles", "_random")
-
-    def __init__(self, mean_ns: int, quantiles: Sequence[float], draw: str | None) -> None:
-        """`quantiles` over the mean, equally far apart; `draw` seeds the draws, with None each time is the mean."""
-        self._mean_ns = mean_ns
-        self._quantiles = quantiles
-        self._random = Random(draw) if draw is not None and len(quantiles) > 1 else None
-
-    def next_ns(self) -> int:
-        """The next time; between two quantiles every value is as likely as another."""
-        if self._random is None:
-            return self._mean_ns
-        place = self._random.random() * (len(self._quantiles) - 1)
-        lower = int(place)
-        low, high = self._quantiles[lower], self._quantiles[lower + 1]
-        return round(self._mean_ns * (low + (place - lower) * (high - low)))
-
-
 class Wakes:
     """How long a sleeping thread takes to run once it is told.
 
@@ -200,14 +180,14 @@ class Wakes:
     cores are at work, the thread only takes its turn.
     """
 
-    __slots__ = ("_clock", "_late", "_nap_ns", "_soon")
+    __slots__ = ("_clock", "_late_ns", "_nap_ns", "_soon_ns", "_varying")
 
     def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
         """`draw` seeds what varies; with None every wake-up takes the mean."""
         self._clock = clock
         self._nap_ns = tcp.nap_ns
-        self._late = Varying(tcp.wake_ns, tcp.wake_spread, None if draw is None else f"wake {draw}")
-        self._soon = Varying(tcp.wake_soon_ns, tcp.wake_spread, None if draw is None else f"wake soon {draw}")
+        self._soon_ns, self._late_ns = tcp.wake_soon_ns, tcp.wake_ns
+        self._varying = Varying(tcp.wake_spread, None if draw is None else f"wake {draw}")
 
     def wake(self, thread: Thread, then: Callable[[], None]) -> None:
         """Call `then` when a thread that was told to go on is ready to run on a core."""
@@ -215,8 +195,8 @@ class Wakes:
         if idle_ns is None:
             then()
         else:
-            wake = self._soon if idle_ns < self._nap_ns else self._late
-            self._clock.call_in(wake.next_ns(), then)
+            mean_ns = self._soon_ns if idle_ns < self._nap_ns else self._late_ns
+            self._clock.call_in(round(mean_ns * self._varying.next()), then)
 
 
 class Thread:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from scenarios.hardware import Cluster, Tcp
-from sim.cores import Cores, Thread, Varying, Wakes
+from sim.cores import Cores, Thread, Wakes
 from sim.process import Clock
+from sim.varying import Varying
 
 
 class Hosts:
@@ -24,7 +25,7 @@ class Hosts:
             Cores(clock, cluster.host.cores, tcp.stay_share, f"cores {draw} {index}") for index in range(machines)
         ]
         self._wakes = Wakes(clock, tcp, draw)
-        self._issue = Varying(tcp.issue_ns, tcp.issue_spread, None if draw is None else f"issue {draw}")
+        self._issue = Varying(tcp.issue_spread, None if draw is None else f"issue {draw}")
         self._random = Random(f"spin {draw}")
         self._programs: dict[tuple[int, str], Thread] = {}
         self._loops: dict[tuple[int, str], Thread] = {}
@@ -35,7 +36,7 @@ class Hosts:
 
     def issue_ns(self, *, is_cold: bool) -> int:
         """What the next operation costs its program before anything is sent; `is_cold`: its step has computed."""
-        return self._issue.next_ns() + self.tcp.cold_ns * is_cold
+        return round(self.tcp.issue_ns * self._issue.next()) + self.tcp.cold_ns * is_cold
 
     def loop(self, rank: int, group: str) -> Thread:
         """The one that serves a group's sockets on a rank."""

@@ -12,6 +12,7 @@ from sim.cores import Thread
 from sim.hosts import Hosts
 from sim.process import Clock, Signal
 from sim.sharing import Activity, Capacity, Sharing
+from sim.varying import Varying
 
 # One Ethernet frame's TCP payload (shared by spec and tc measurements: 1448 of 1514 bytes). What fits into one packet
 # is served between the packets of others and does not change their shares.
@@ -21,13 +22,15 @@ PACKET_BYTES = 1448
 class Machine:
     """A cluster in simulated time: `begin` an activity, run a `kernel`, `carry` bytes along a path, `sleep`.
 
-    `draw` seeds what varies from run to run (how late threads wake up); with None these times take their mean.
+    `draw` seeds what varies from run to run (how late threads wake up, what a kernel takes); with None these times take
+    their mean.
     """
 
     def __init__(self, cluster: Cluster, draw: str | None = None) -> None:
         self.clock = Clock()
         self.fabric = Fabric(cluster)
         self.hosts = None if cluster.tcp is None else Hosts(self.clock, cluster, cluster.tcp, draw)
+        self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
         self._resolving = False
         self._wake_ns = -1
@@ -59,14 +62,16 @@ class Machine:
         arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
         # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
         alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
+        times = self._kernels.next()
+        launch_ns = round(price.launch_ns * times)
         if gpu.kind == "cpu" and thread is not None:
             signal: Signal[None] = Signal()
-            thread.run(price.launch_ns + alone_s * 1e9, signal.fire)
+            thread.run(launch_ns + times * alone_s * 1e9, signal.fire)
             return signal
         if not alone_s:
-            return self.sleep(price.launch_ns)
+            return self.sleep(launch_ns)
         uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s}
-        return self._after(price.launch_ns, uses, alone_s)
+        return self._after(launch_ns, uses, times * alone_s)
 
     def carry(self, path: Path, size_bytes: float) -> Signal[None]:
         """Move bytes along a path; the signal is when the last one has left the sender (the latency is still to come).

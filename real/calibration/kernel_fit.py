@@ -11,11 +11,13 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from real.calibration.kernels import WARM_UP, launches_in
+from real.calibration.variation import spread
 from scenarios.hardware import Gpu
 from scenarios.measured import Group
 from scenarios.trace import Span
@@ -25,6 +27,8 @@ Floats = npt.NDArray[np.float64]
 _MAIN_DTYPE = "float32"
 # The kind whose kernels are bound by arithmetic as well as by memory, and so tell the ratio of the two peaks.
 _ARITHMETIC = "gemm"
+# Whose repeats say how times vary: shorter ones vary with what interrupts them.
+_LONG_S = 100e-6
 _LEAST_KERNELS = 3  # of a kind: two parameters go through any two
 # flop per byte between which the two roofs of a machine may meet, and how finely that is looked for.
 _RIDGES, _RIDGE_STEPS, _RIDGE_ROUNDS = (0.25, 4096.0), 33, 4
@@ -37,7 +41,7 @@ _STEPS, _STRIDE, _CLOSE = 60, 0.5, 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One probed kernel: the median of its repeats, and their interquartile range over it."""
+    """One probed kernel: the median of its repeats, and all of them over it."""
 
     kind: str
     label: str
@@ -46,7 +50,7 @@ class Timed:
     flops: float
     moved_bytes: float
     median_s: float
-    spread: float
+    repeats: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +61,10 @@ class KernelFit:
     groups: tuple[Group, ...]
 
 
-def observe(spans: Iterable[Span]) -> list[Timed]:
-    """The probed kernels in a recording, all ranks and rounds of each taken together, warm-up left out."""
+def observe(recordings: Iterable[Iterable[Span]]) -> list[Timed]:
+    """The probed kernels in recordings, all ranks and rounds of each taken together, warm-ups left out."""
     times: dict[Timed, list[int]] = defaultdict(list)
-    for span in spans:
+    for span in chain.from_iterable(recordings):
         launches = launches_in(span.label) if span.kind == "compute" else None
         if launches is not None and span.step >= WARM_UP:
             key = Timed(
@@ -71,21 +75,21 @@ def observe(spans: Iterable[Span]) -> list[Timed]:
                 flops=span.flops,
                 moved_bytes=span.bytes_read + span.bytes_written,
                 median_s=0.0,
-                spread=0.0,
             )
             times[key].append(span.end_ns - span.start_ns)
     return [_with_times(key, values) for key, values in times.items()]
 
 
 def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
-    """`like` with the fitted parameters.
+    """`like` with the fitted parameters. Times vary alike for all, and are predicted as their mean.
 
     Raises:
         ValueError: products, or kernels of some kind, are too few for its parameters.
     """
+    share, quantiles = _variation(timed)
     by_kind: dict[str, list[Timed]] = defaultdict(list)
     for each in timed:
-        by_kind[each.kind].append(each)
+        by_kind[each.kind].append(dataclasses.replace(each, median_s=each.median_s * share))
     for kind in {_ARITHMETIC: 0, **by_kind}:
         count = sum(each.dtype == _MAIN_DTYPE for each in by_kind[kind])
         if count < _LEAST_KERNELS:
@@ -99,6 +103,7 @@ def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
         efficiency=_with_default({kind: _rounded(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
         launch_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
         launches_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
+        spread=quantiles,
     )
     return KernelFit(gpu=gpu, groups=tuple(_judge(kind, members, gpu) for kind, members in by_kind.items()))
 
@@ -180,15 +185,30 @@ def _judge(kind: str, members: Sequence[Timed], gpu: Gpu) -> Group:
         median_error=round(float(np.median(errors)), _DIGITS),
         typical_error=round(float(np.median(np.abs(errors))), _DIGITS),
         worst_error=round(worst, _DIGITS),
-        spread=round(float(np.median([each.spread for each in members])), _DIGITS),
+        spread=round(float(np.median([_range(each.repeats) for each in members])), _DIGITS),
         least_bytes=max(1, int(min(sizes))),
         most_bytes=max(1, int(max(sizes))),
     )
 
 
 def _with_times(key: Timed, times_ns: Sequence[int]) -> Timed:
-    first, median, third = np.quantile(np.array(times_ns, float) / 1e9, [0.25, 0.5, 0.75])
-    return dataclasses.replace(key, median_s=float(median), spread=float((third - first) / median))
+    median_ns = float(np.median(times_ns))
+    return dataclasses.replace(key, median_s=median_ns / 1e9, repeats=tuple(time / median_ns for time in times_ns))
+
+
+def _range(repeats: Sequence[float]) -> float:
+    """Between their quartiles."""
+    first, third = np.quantile(repeats, [0.25, 0.75]) if repeats else (1.0, 1.0)
+    return float(third - first)
+
+
+def _variation(timed: Sequence[Timed]) -> tuple[float, tuple[float, ...]]:
+    """What the mean of a kernel is over its median, and its quantiles over the mean; none if all take the same."""
+    long = [each for each in timed if each.median_s >= _LONG_S] or timed
+    repeats = [one for each in long for one in each.repeats]
+    if len(set(repeats)) < _LEAST_KERNELS:
+        return 1.0, ()
+    return spread(repeats)
 
 
 def _main(members: Sequence[Timed]) -> list[Timed]:

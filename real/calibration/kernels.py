@@ -26,9 +26,10 @@ T = TypeVar("T")
 
 # Of each kernel these first rounds are dropped: numba compiles, and PowerSGD does not compress before the third.
 WARM_UP = 4
-ROUNDS = 25
-# After this no further round begins, once there are enough of them for a median.
-_LIMIT_S, _ENOUGH = 50.0, WARM_UP + 5
+# Of one launch: a kernel takes 15 % more or less in another process, or a minute later. `calibrate` makes several.
+ROUNDS = 9
+# After this no further round of a launch begins, once there are enough of them for a median.
+_LIMIT_S, _ENOUGH = 20.0, WARM_UP + 3
 
 
 async def probe_kernels(rank: Rank, computing: Collection[int] | None = None, *, rounds: int = ROUNDS) -> None:

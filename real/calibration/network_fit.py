@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import mean, median, quantiles
+from statistics import mean, median
 
 from real.calibration.network import LONG, VERBS, bulk_bytes, calls_timed
 from real.calibration.sight import Seen
+from real.calibration.variation import spread
 from scenarios.hardware import Cluster, Tcp
 
 Sight = Mapping[tuple[str, int], Seen]
@@ -33,7 +33,6 @@ _NOT_PLAYED = ("idle", "wake", "path")
 # 1 us when the other core had been idle for 50 us, 1 or 40 us after 100 us, and 40 us after 200 us.
 _NAP_NS = 100_000
 # Of what varies, equally far apart.
-_QUANTILES = 20
 # Of a barrier of two ranks, beside what the program's thread does: a rank writes three messages, reads three, and a
 # worker is woken.
 _WRITTEN_AND_READ = 7
@@ -106,7 +105,7 @@ def fit(
         for parameter in parameters:
             _improve(parameter, values, wanted[parameter.name], lambda: play(_with(cluster, values)))
     issue_s, wake_s = measured["barrier", 0].parts_s["issue"], measured["wake", 0].parts_s["wake_s/0"]
-    fitted = _with(cluster, values, _spread(issue_s), _spread(wake_s))
+    fitted = _with(cluster, values, spread(issue_s)[1], spread(wake_s)[1])
     return fitted, _residuals(measured, play(fitted))
 
 
@@ -228,13 +227,6 @@ def _with(
 
 def _whole(sight: Sight, name: str, size_bytes: int) -> float:
     return median(sight[name, size_bytes].whole_s)
-
-
-def _spread(times_s: Sequence[float]) -> tuple[float, ...]:
-    """Quantiles over their mean; the least and the most are left out, which others on the machine have made."""
-    found_s = quantiles(times_s, n=_QUANTILES, method="inclusive")
-    middle_s = mean((low + high) / 2 for low, high in pairwise(found_s))
-    return tuple(round(one_s / middle_s, 3) for one_s in found_s)
 
 
 def _residuals(measured: Sight, predicted: Sight) -> list[Residual]:

@@ -52,7 +52,7 @@ def _block(header: str, lines: Mapping[str, str]) -> str:
 
 
 def _gpu_tables(gpu: Gpu) -> dict[str, _Lines]:
-    tables = {
+    tables: dict[str, _Lines] = {
         "cluster.gpu": {
             "name": _text(gpu.name),
             "kind": _text(gpu.kind),
@@ -65,6 +65,8 @@ def _gpu_tables(gpu: Gpu) -> dict[str, _Lines]:
         "cluster.gpu.efficiency": {kind: repr(float(share)) for kind, share in gpu.efficiency.items()},
         "cluster.gpu.launches": {kind: _time(launch_ns) for kind, launch_ns in gpu.launches_ns.items()},
     }
+    if gpu.spread:
+        tables["cluster.gpu"]["spread"] = _array(map(repr, map(float, gpu.spread)))
     return {name: lines for name, lines in tables.items() if lines}
 
 

@@ -190,7 +190,9 @@ def test_ranks_on_two_hosts_reduce_at_the_rate_of_their_interfaces(
         sent = {row.source: row.sent_bytes for row in traffic(hosts)}
     assert (names(hosts), names(others)) == ([], [])
     assert all(count >= STEPS * REDUCED_BYTES / PAYLOAD_SHARE for count in sent.values())
-    spans = store.load(tmp_path / "run").spans
+    run = store.load(tmp_path / "run")
+    assert run.info.played_on == "emulated hosts"
+    spans = run.spans
     reduced = spans[spans["label"] == "gradients"]
     taken_s = ((reduced["end_ns"] - reduced["start_ns"]) / 1e9).groupby(reduced["step"]).max().sort_values()
     wire_s = REDUCED_BYTES / PAYLOAD_SHARE / fabric.nic_bytes_per_s

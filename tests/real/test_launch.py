@@ -61,6 +61,7 @@ def ended(job: Job, command: Sequence[str] = (sys.executable, "-m", "real")) -> 
     assert not job.spool.exists()
     info = store.load(job.out).info
     assert (info.complete, info.error, info.world) == (False, str(caught.value), "real")
+    assert info.played_on == "this machine"
     return str(caught.value)
 
 

@@ -158,6 +158,11 @@ def test_run_json_without_a_field_is_said(folder):
     assert sentence(folder) == f"{path}: damaged: no digest, seed"
 
 
+def test_run_json_of_a_release_that_did_not_know_where_it_was_played(folder):
+    edited(folder, played_on=None)
+    assert store.load(folder).info == by_hand().info
+
+
 def test_run_json_with_a_wrong_type_is_said(folder):
     path = edited(folder, world_size="two")
     assert sentence(folder) == f"{path}: world_size = 'two': expected int"

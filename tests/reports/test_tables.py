@@ -37,6 +37,12 @@ def test_the_headline_says_what_ran_and_how_long_a_step_takes():
     )
 
 
+def test_the_headline_says_that_hosts_were_emulated():
+    recording = by_hand(world="real")
+    recording.info = dataclasses.replace(recording.info, played_on="emulated hosts")
+    assert printed(recording).startswith("by_hand: measured, 2 ranks on 2 emulated hosts, library gloo")
+
+
 def test_steps_of_other_operations_are_told_apart():
     assert [row[-1] for row in section(printed(by_hand()), "Steps")] == ["first", "changed", "same"]
     spans = [one for step in range(20) for one in step_of((100 + step) * step, step, compressed=step >= 5)]

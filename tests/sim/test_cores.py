@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scenarios.hardware import Tcp
-from sim.cores import Cores, Thread, Varying, Wakes
+from sim.cores import Cores, Thread, Wakes
 from sim.process import Clock
 from tests.small import TCP
 
@@ -140,20 +139,3 @@ def test_where_no_core_sleeps_a_thread_only_takes_its_turn() -> None:
     Thread(cores, Wakes(clock, TCP, None), sleeps=True).run(1000, noted(clock, times, "woken"))
     clock.run()
     assert times == {"busy": 10_000, "woken": 11_000}
-
-
-def wakes(tcp: Tcp, draw: str | None) -> list[int]:
-    drawn = Varying(tcp.wake_ns, tcp.wake_spread, draw)
-    return [drawn.next_ns() for _ in range(20_000)]
-
-
-def test_wake_ups_are_the_median_unless_they_are_drawn() -> None:
-    assert set(wakes(TCP, None)) == {TCP.wake_ns}
-    assert wakes(TCP, "1") == wakes(TCP, "1") != wakes(TCP, "2")
-
-
-def test_drawn_wake_ups_have_the_profiles_quantiles() -> None:
-    drawn = sorted(wakes(TCP, "1"))
-    for share, over_median in ((0.0, 0.5), (0.25, 0.75), (0.5, 1.0), (0.75, 3.0), (1.0, 5.0)):
-        found = drawn[min(len(drawn) - 1, int(share * len(drawn)))]
-        assert found == pytest.approx(over_median * TCP.wake_ns, rel=0.03), share

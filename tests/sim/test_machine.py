@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from scenarios.hardware import Inside, Link, Network, Nics
+from scenarios.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.rank import Kernel
 from sim.cluster import Fabric
 from sim.machine import Machine
@@ -25,6 +27,21 @@ def test_a_kernel_alone_takes_the_slower_of_arithmetic_and_memory() -> None:
         machine = Machine(cluster(1, 1))
         kernel = Kernel(kind="test", flops=flops, bytes_read=size_bytes)
         assert ends(machine, machine.kernel(0, kernel)) == [expected_ns]
+
+
+def test_a_kernels_time_varies_as_the_profile_says_where_it_is_drawn() -> None:
+    varying = cluster(1, 1, gpu=dataclasses.replace(cluster(1, 1).host.gpu, launch_ns=10_000, spread=(0.5, 1.0, 2.0)))
+    kernel = Kernel(kind="test", flops=1e9)
+    found = [drawn_ns(varying, kernel, draw) for draw in (None, *map(str, range(200)))]
+    assert found[0] == 110_000
+    assert 55_000 <= min(found) < 70_000
+    assert 200_000 < max(found) <= 220_000
+
+
+def drawn_ns(on: Cluster, kernel: Kernel, draw: str | None) -> int:
+    machine = Machine(on, draw)
+    (end_ns,) = ends(machine, machine.kernel(0, kernel))
+    return end_ns
 
 
 def test_a_short_kernel_beside_a_long_one_takes_twice_its_time() -> None:

@@ -31,7 +31,6 @@ def timed(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: obje
         flops=flops,
         moved_bytes=moved_bytes,
         median_s=1.0,
-        spread=0.0,
     )
     whole = dataclasses.replace(blank, **changes)  # type: ignore[arg-type]
     return dataclasses.replace(whole, median_s=predicted_s(whole, gpu))
@@ -92,6 +91,21 @@ def test_one_kernel_that_was_disturbed_does_not_move_the_others() -> None:
     assert (group.least_bytes, group.most_bytes) == (100, 10**8)
 
 
+def test_how_times_vary_is_that_of_the_long_kernels_and_their_mean_is_predicted() -> None:
+    gpu = gpu_like(1e10, 10.0, (0.5, 1.0, 0.1), (40_000, 10_000, 20_000))
+    often = (0.9,) * 30 + (1.0,) * 40 + (1.5,) * 30
+    times = [
+        dataclasses.replace(each, repeats=often if each.median_s > 1e-4 else (0.1, 1.0, 10.0))
+        for each in machine_times(gpu)
+    ]
+    fitted = fit(times, CORE).gpu
+    mean = 0.3 * 0.9 + 0.4 * 1.0 + 0.3 * 1.5
+    assert fitted.spread[0] == pytest.approx(0.9 / mean, rel=0.03)
+    assert fitted.spread[-1] == pytest.approx(1.5 / mean, rel=0.03)
+    for each in times:
+        assert predicted_s(each, fitted) == pytest.approx(mean * each.median_s, rel=0.06), each.label
+
+
 def test_other_dtypes_get_the_peak_that_their_products_show() -> None:
     gpu = gpu_like(1e10, 10.0, (0.5, 1.0, 0.1), (40_000, 10_000, 20_000))
     gpu = dataclasses.replace(gpu, flops_per_s={**gpu.flops_per_s, "float64": 3e10})
@@ -121,7 +135,7 @@ def test_a_kernel_is_observed_as_the_median_of_its_repeats_without_warm_up() -> 
     times += [(WARM_UP + index, duration) for index, duration in enumerate([1000, 1100, 1200, 1300, 9000])]
     spans = [span(label, step, duration) for step, duration in times]
     spans += [span("loss", WARM_UP, 77), span(label, WARM_UP, 77, kind="all_reduce")]
-    (seen,) = observe(spans)
+    (seen,) = observe([spans])
     assert (seen.kind, seen.launches, seen.flops, seen.moved_bytes) == ("qr", 7, 3.0, 9.0)
     assert seen.median_s == pytest.approx(1200e-9)
-    assert seen.spread == pytest.approx(200 / 1200)
+    assert seen.repeats == pytest.approx([1000 / 1200, 1100 / 1200, 1, 1300 / 1200, 9000 / 1200])
