@@ -1,6 +1,7 @@
-"""The reading room's hallway: show one run, compare two, export one; what they say is left to the other modules.
+"""The reading room's hallway: show one run, compare two, export one, hold predictions against published measurements.
 
-They are imported inside the commands, so that help is quick and Ctrl-C is quiet while pandas loads, too.
+What they say is left to the other modules. They are imported inside the commands, so that help is quick and Ctrl-C is
+quiet while pandas loads, too. Only `published` crosses into the simulator, which predicts a row.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reports.errors import ReportError
 
-_COMMANDS = ("show", "compare", "export")
+if TYPE_CHECKING:
+    from reports.published import Prediction, PublishedRow
+
+_COMMANDS = ("show", "compare", "export", "published")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command. 0: done; 2: a mistake, said in one sentence on stderr; 130: interrupted."""
+    """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 130: interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in (*_COMMANDS, "-h", "--help"):
         words.insert(0, "show")
@@ -25,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from reports.present import output
 
         with output():
-            {"show": _show, "compare": _compare, "export": _export}[options.command](options)
+            commands = {"show": _show, "compare": _compare, "export": _export, "published": _published}
+            commands[options.command](options)
     except ReportError as error:
         print(error, file=sys.stderr)
         return 2
@@ -49,6 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="every frame of a run as CSV")
     export.add_argument("run", type=Path, help="a run folder")
     export.add_argument("--csv", type=Path, required=True, metavar="DIR", help="a new folder for the files")
+    published = commands.add_parser("published", help="predictions against published times of collectives")
+    published.add_argument("files", type=Path, nargs="+", metavar="FILE.csv", help="measurements (docs/reports.md)")
+    published.add_argument("--profile", metavar="NAME", help="this hardware profile for all rows, not their GPU's")
+    published.add_argument("--json", action="store_true", help="all tables and rows as JSON")
+    published.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
     return parser
 
 
@@ -79,6 +90,63 @@ def _export(options: argparse.Namespace) -> None:
     with store.whole_folder(options.csv) as partial:
         for name, frame in derived.items():
             frame.to_csv(partial / f"{name}.csv", index=False)
+
+
+def _published(options: argparse.Namespace) -> None:
+    from reports import present, published, published_tables, text
+
+    found = published.read(options.files)
+    if options.csv is not None:
+        published.check_free(options.csv)
+    if options.profile is not None:
+        _check_profile(options.profile)  # once, not as every row's reason
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
+    joined = published.join(found.rows, _predict, options.profile)
+    if options.csv is not None:
+        published.write(joined, options.csv)
+    if options.json:
+        present.print_json(published_tables.as_json(joined, options.files, options.profile))
+    else:
+        text.show(published_tables.summarize(joined), sys.stdout)
+
+
+def _check_profile(name: str) -> None:
+    from scenarios.errors import ScenarioError
+    from scenarios.load import load_profile
+
+    try:
+        load_profile(name)
+    except ScenarioError as error:
+        raise ReportError(str(error)) from None
+
+
+def _predict(row: PublishedRow, profile: str | None) -> Prediction:
+    from reports.published import Prediction
+    from scenarios.errors import ScenarioError
+    from sim.published import predict
+
+    try:
+        found = predict(
+            op=row.op,
+            library=row.library,
+            gpu=row.gpu,
+            nodes=row.nodes,
+            gpus_per_node=row.gpus_per_node,
+            size_bytes=row.size_bytes,
+            link_gbit_per_s=row.link_gbit_per_s,
+            one_way_delay_ms=row.one_way_delay_ms,
+            profile=profile,
+        )
+    except ScenarioError as error:
+        raise ReportError("; ".join(error.sentences)) from None
+    return Prediction(
+        predicted_us=found.predicted_us,
+        formula_us=found.formula_us,
+        algorithm=found.algorithm,
+        protocol=found.protocol,
+        profile=found.profile,
+    )
 
 
 if __name__ == "__main__":

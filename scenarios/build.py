@@ -110,6 +110,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         host=host,
         network=_network(cluster.network or NetworkSection()),
         payload_share=cluster.payload_share or 1.0,
+        nccl_efficiency=cluster.nccl_efficiency or 1.0,
         tcp=_tcp(cluster.tcp) if cluster.tcp else None,
         hosts_share_cores=bool(cluster.hosts_share_cores),
     )
@@ -165,7 +166,13 @@ def _rates(section: Section) -> dict[str, float]:
 
 def _nics(nic: NicSection, gpus: int) -> Nics:
     link = Link(bytes_per_s=have(nic.rate), latency_ns=have(nic.latency), burst_bytes=nic.burst or 0)
-    return Nics(per=have(nic.per), count=nic.count or gpus, link=link)
+    return Nics(
+        per=have(nic.per),
+        count=nic.count or gpus,
+        link=link,
+        connection_bytes_per_s=nic.connection_rate,
+        window_bytes=nic.window,
+    )
 
 
 def _network(network: NetworkSection) -> Network:

@@ -179,6 +179,12 @@ class NicSection(Section):
     burst: Size | None = about(
         "What a shaper (tc tbf) on a link of the network lets pass at once after a pause, such as '16 KiB'."
     )
+    connection_rate: Rate | None = about(
+        "What one TCP connection carries at most, such as '5 Gbit/s'; NCCL opens several. Default: the links' rate."
+    )
+    window: Size | None = about(
+        "What a TCP connection has on its way at most, such as '2.5 MB'; NCCL opens several. Default: no limit."
+    )
 
 
 class NetworkSection(Section):
@@ -240,6 +246,7 @@ class ClusterSection(Section):
     )
     host_memory: Size | None = about("Memory of one host, such as '2 TiB'. Required.")
     payload_share: Payload | None = about("The part of a network link's rate that headers leave to payload. Default 1.")
+    nccl_efficiency: Efficient | None = about("What NCCL's pipelines reach of what all links carry. Default 1.")
     gpu: GpuSection | None = about("The accelerator. Required.")
     inside: InsideSection | None = about("Links between the GPUs of a host. Required.")
     nic: NicSection | None = about("The host's network interfaces. Required.")

@@ -58,12 +58,16 @@ class Inside:
 class Nics:
     """The network interfaces of one host: `per = "gpu"` gives each GPU its own, `per = "host"` shares `count` of them.
 
-    With `per = "host"`, GPU i uses NIC i mod count.
+    With `per = "host"`, GPU i uses NIC i mod count. One TCP connection carries `connection_bytes_per_s` at most, and no
+    more than `window_bytes` in the time that a packet takes there and back; None: as much as the links. gloo has one
+    connection for each pair of ranks, NCCL as many as it needs.
     """
 
     per: Literal["gpu", "host"]
     count: int
     link: Link
+    connection_bytes_per_s: float | None = None
+    window_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +148,9 @@ class Tcp:
 class Cluster:
     """`hosts` machines that are alike. Rank r is GPU r mod gpus of host r // gpus.
 
-    `payload_share` is the part of a network link's rate that carries payload (headers take the rest). With `tcp` the
-    hosts' side of it is known; with `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they
-    share.
+    `payload_share` is the part of a network link's rate that carries payload (headers take the rest);
+    `nccl_efficiency` what NCCL's pipelines reach of what the links carry. With `tcp` the hosts' side is known; with
+    `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they share.
     """
 
     profile: str
@@ -154,6 +158,7 @@ class Cluster:
     host: Host
     network: Network
     payload_share: float = 1.0
+    nccl_efficiency: float = 1.0
     tcp: Tcp | None = None
     hosts_share_cores: bool = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scenarios.hardware import Cluster
+from scenarios.hardware import Cluster, Nics
 from scenarios.trace import LinkRow
 from sim.sharing import Capacity
 
@@ -43,6 +43,7 @@ class Fabric:
         self.cluster = cluster
         self._links: dict[str, _Link] = {}
         self._paths: dict[tuple[int, int], Path] = {}
+        self._connections: dict[tuple[int, int], Path] = {}
         ranks = range(cluster.world_size)
         self.arithmetic = [Capacity(f"gpu{rank}.arithmetic", 1.0) for rank in ranks]
         self.memory = [Capacity(f"gpu{rank}.memory", cluster.host.gpu.memory_bytes_per_s) for rank in ranks]
@@ -57,6 +58,20 @@ class Fabric:
         if key not in self._paths:
             self._paths[key] = self._find_path(source, target)
         return self._paths[key]
+
+    def connection(self, source: int, target: int) -> Path:
+        """The way of one TCP connection, which carries no more than its window a round trip, however wide the links."""
+        path, nics = self.path(source, target), self.cluster.host.nics
+        if self.host(source) == self.host(target):
+            return path
+        rates = [rate for rate in (nics.connection_bytes_per_s, _windows_per_s(nics, path.latency_ns)) if rate]
+        if not rates:
+            return path
+        key = (source, target)
+        if key not in self._connections:
+            own = Capacity(f"connection {source}-{target}", min(rates))
+            self._connections[key] = Path((*path.links, own), path.latency_ns)
+        return self._connections[key]
 
     def rows(self) -> list[LinkRow]:
         """What every link has carried so far, the idle ones too."""
@@ -159,3 +174,10 @@ class Fabric:
             capacity = Capacity(name, per_s, has_queue=link_class in ("nic", "uplink"), burst=burst)
             self._links[name] = _Link(capacity, link_class, direction, host)
         return self._links[name].capacity
+
+
+def _windows_per_s(nics: Nics, latency_ns: int) -> float | None:
+    """Bytes/s of a connection that waits for an acknowledgement after each window."""
+    if nics.window_bytes is None or not latency_ns:
+        return None
+    return nics.window_bytes / (2 * latency_ns / 1e9)

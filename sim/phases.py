@@ -6,12 +6,12 @@ links; "flows" plays each transfer that is not part of one pipeline. What is sen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from scenarios.hardware import Cluster
-from sim.cluster import Fabric
+from sim.cluster import Path
 from sim.collectives import gloo, nccl
 from sim.collectives.nccl_tuning import NcclCosts
 from sim.collectives.schedule import HEADER_BYTES, Totals
@@ -32,8 +32,8 @@ class Load:
     latency_ns: int
 
 
-def load(fabric: Fabric, ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int, int, float]]) -> Load:
-    """Of transfers (source, target, bytes) between group ranks.
+def load(ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int, int, float]], way: Callable[[int, int], Path]) -> Load:
+    """Of transfers (source, target, bytes) between group ranks; `way` is from one global rank to another.
 
     Weighted so that it gets of its busiest link what its flows would get there each for itself.
     """
@@ -41,7 +41,7 @@ def load(fabric: Fabric, ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int,
     flows: dict[Capacity, int] = {}
     latency_ns = 0
     for source, target, size_bytes in pair_bytes:
-        path = fabric.path(ranks[source], ranks[target])
+        path = way(ranks[source], ranks[target])
         latency_ns = max(latency_ns, path.latency_ns)
         for link in path.links:
             uses[link] = uses.get(link, 0.0) + size_bytes
@@ -57,13 +57,15 @@ def costs_of(cluster: Cluster) -> NcclCosts:
     host = cluster.host
     return NcclCosts(
         intra_bytes_per_s=host.inside.link.bytes_per_s,
-        inter_bytes_per_s=host.nics.link.bytes_per_s * cluster.payload_share,
+        inter_bytes_per_s=host.nics.link.bytes_per_s,
         nic_latency_ns=host.nics.link.latency_ns,
         hosts=cluster.hosts,
         ranks_per_host=host.gpus,
         compute_capability=host.gpu.compute_capability,
         nvlink=host.inside.kind == "nvlink",
         nics_per_host=None if host.nics.per == "gpu" else host.nics.count,
+        payload_share=cluster.payload_share,
+        efficiency=cluster.nccl_efficiency,
     )
 
 
@@ -90,7 +92,7 @@ class GlooLinks:
             return
         totals = gloo.totals(meeting.in_order)
         pairs = ((source, target, float(count)) for (source, target), count in totals.pair_bytes.items())
-        carried = load(self._machine.fabric, meeting.group.ranks, pairs)
+        carried = load(meeting.group.ranks, pairs, self._machine.fabric.connection)
         latency_ns = max(totals.latency_steps, default=0) * carried.latency_ns
         # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
         first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if meeting.calls[0].op in _RINGS else latency_ns
@@ -117,7 +119,8 @@ class GlooLinks:
                 meeting.finish(member)
 
         for child in children:
-            path = self._machine.fabric.path(meeting.group.ranks[member], meeting.group.ranks[(child + root) % size])
+            to = meeting.group.ranks[(child + root) % size]
+            path = self._machine.fabric.connection(meeting.group.ranks[member], to)
             self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
         if not children:
             meeting.finish(member)
@@ -160,7 +163,7 @@ class NcclPhases:
             delay.then(lambda: self._whole(meeting, phase).then(lambda: self._play(meeting, rest)))
 
     def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
-        carried = load(self._machine.fabric, meeting.group.ranks, phase.transfers)
+        carried = load(meeting.group.ranks, phase.transfers, self._machine.fabric.path)
         return self._machine.begin(carried.uses, weight=carried.weight)
 
     def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase]) -> None:

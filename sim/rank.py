@@ -130,8 +130,16 @@ class SimRank:
 
         self._spawned.append(lambda: self._world.start(self._rank, play()))
         if len(self._spawned) == 1:
-            self._spawned[0]()
+            self._begin_spawned()
         return work
+
+    def _begin_spawned(self) -> None:
+        """The stream's thread, which had nothing to do, is told of it; it begins with Python."""
+        hosts = self._world.machine.hosts
+        if self._thread is None or hosts is None:
+            self._spawned[0]()
+        else:
+            self._thread.wake(hosts.tcp.verb_ns, self._spawned[0])
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:

@@ -117,7 +117,7 @@ class GlooFlows:
         if key not in self._connections:
             ends = meeting.group.ranks[source], meeting.group.ranks[target]
             self._connections[key] = (
-                Flow(machine, machine.fabric.path(*ends))
+                Flow(machine, machine.fabric.connection(*ends))
                 if machine.hosts is None
                 else TcpConnection(machine, machine.hosts, self._ports, meeting.group.name, ends)
             )

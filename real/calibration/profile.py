@@ -28,6 +28,7 @@ def profile_text(cluster: Cluster, measured: Measured, description: str) -> str:
             "hosts_share_cores": str(cluster.hosts_share_cores).lower(),
             "host_memory": _size(cluster.host.memory_bytes),
             "payload_share": repr(cluster.payload_share),
+            "nccl_efficiency": repr(cluster.nccl_efficiency),
         },
         **_gpu_tables(cluster.host.gpu),
         "cluster.inside": _inside(cluster.host.inside),
@@ -90,6 +91,10 @@ def _nic(nics: Nics) -> _Lines:
     }
     if nics.link.burst_bytes:
         lines["burst"] = _size(nics.link.burst_bytes)
+    if nics.connection_bytes_per_s is not None:
+        lines["connection_rate"] = _scaled(nics.connection_bytes_per_s, "B/s")
+    if nics.window_bytes is not None:
+        lines["window"] = _size(nics.window_bytes)
     return lines
 
 

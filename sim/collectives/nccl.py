@@ -1,8 +1,8 @@
 """NCCL's collectives as phases of transfers between GPUs; the engine plays them on links that others use too.
 
-A first model, with Ring, Tree and grouped point-to-point. On an idle cluster a coupled phase takes what NCCL's own
-formula (`nccl_tuning`) says: its transfers are the payload times one factor, which stands for the protocol's flags
-and for all that NCCL's bandwidth tables take off the links' rates.
+Which algorithm and protocol is NCCL's own choice. On an idle cluster a coupled phase takes that choice's latency, and
+for the bytes what `nccl_tuning` makes of the links: its transfers are the payload times one factor, which stands for
+the protocol's flags and for all that NCCL's bandwidth tables take off the links' rates.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from sim.collectives import nccl_paths as paths
 from sim.collectives.nccl_predictor import Choice
 from sim.collectives.nccl_topology import Function, ring_steps
-from sim.collectives.nccl_tuning import P2P_LL_BYTES, NcclCosts, choose, p2p_latency_ns
+from sim.collectives.nccl_tuning import (
+    P2P_LL_BYTES,
+    NcclCosts,
+    choose,
+    latency_ns,
+    overhead,
+    p2p_latency_ns,
+    transfer_ns,
+)
 
 if TYPE_CHECKING:
     from scenarios.calls import Call
@@ -71,7 +79,8 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts) -> NcclPlan:
     shape = paths.shape_of(members, costs)
     choice = choose(op, size_bytes, shape, costs)
     loads = _loads(op, call.root, choice, members, shape.rails)
-    return _pipelined(choice, loads, paths.idle_seconds(loads, members, costs))
+    factor = transfer_ns(choice, op, size_bytes, shape, costs) / 1e9 / paths.idle_seconds(loads, members, costs)
+    return _pipelined(choice, loads, latency_ns(choice, size_bytes, shape, costs), factor)
 
 
 _COLLECTIVES: dict[str, Function] = {
@@ -95,17 +104,20 @@ def _buffer_bytes(calls: Calls) -> int:
 def _loads(op: Function, root: int, choice: Choice, members: Sequence[Sequence[int]], rails: int) -> paths.Loads:
     if choice.algorithm == "tree":
         return paths.tree_loads(members, rails)
+    if choice.algorithm in ("nvls", "nvls_tree"):
+        return paths.nvls_loads(members, rails)
+    if choice.algorithm == "pat":
+        return paths.pat_loads(members, towards_owner=op == "reduce_scatter")
     if op in ("broadcast", "reduce"):
         return paths.chain_loads(members, rails, root, towards_root=op == "reduce")
     ranks = sum(map(len, members))
     return paths.ring_loads(members, rails, ring_steps(op, ranks) / ranks)
 
 
-def _pipelined(choice: Choice, loads: paths.Loads, idle_seconds: float) -> NcclPlan:
-    """One coupled phase whose most loaded link, alone, needs the time that NCCL's formula gives the bytes."""
-    factor = choice.transfer_ns / 1e9 / idle_seconds
+def _pipelined(choice: Choice, loads: paths.Loads, start_ns: float, factor: float) -> NcclPlan:
+    """One coupled phase, whose transfers are `factor` bytes for each of the buffer's shares."""
     transfers = tuple((source, target, share * factor) for (source, target), share in loads.items())
-    phase = Phase(latency_ns=round(choice.latency_ns), transfers=transfers, coupled=True)
+    phase = Phase(latency_ns=round(start_ns), transfers=transfers, coupled=True)
     return NcclPlan(algorithm=choice.algorithm, protocol=choice.protocol, phases=(phase,), predicted_ns=choice.total_ns)
 
 
@@ -125,7 +137,10 @@ def _grouped(transfers: Transfers, layout: Layout, costs: NcclCosts) -> NcclPlan
     crosses = any(layout[source] != layout[target] for source, target, _ in moved)
     phase = Phase(
         latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved, len(layout)), crosses, shape, costs)),
-        transfers=tuple((source, target, _p2p_link_bytes(size_bytes)) for source, target, size_bytes in moved),
+        transfers=tuple(
+            (source, target, _p2p_link_bytes(size_bytes) * overhead(layout[source] == layout[target], costs))
+            for source, target, size_bytes in moved
+        ),
         coupled=False,
     )
     protocol = "LL" if largest_bytes <= P2P_LL_BYTES else "Simple"

@@ -75,6 +75,35 @@ def tree_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
     return loads
 
 
+def nvls_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
+    """Through the switch of a host every GPU gives its buffer and gets the result; between hosts two trees a rail.
+
+    A GPU has one link to the switch each way: on them that is as if each gave its buffer to the next.
+    """
+    loads: Loads = {}
+    for host in members:
+        if len(host) > 1:
+            _add(loads, zip(host, [*host[1:], host[0]], strict=True), 1.0)
+    if len(members) > 1:
+        for rail in range(rails):
+            for edge, share in tree_loads([[host[rail]] for host in members], 1).items():
+                _add(loads, [edge], share / rails)
+    return loads
+
+
+def pat_loads(members: Sequence[Sequence[int]], *, towards_owner: bool) -> Loads:
+    """Between ranks at distances of powers of two, over each of which go as many ranks' parts as are new."""
+    ranks = [rank for host in members for rank in host]
+    loads: Loads = {}
+    distance = 1
+    while distance < len(ranks):
+        ahead = [*ranks[distance:], *ranks[:distance]]
+        edges = zip(ahead, ranks, strict=True) if towards_owner else zip(ranks, ahead, strict=True)
+        _add(loads, edges, min(distance, len(ranks) - distance) / len(ranks))
+        distance *= 2
+    return loads
+
+
 def tree_parents(size: int) -> list[int]:
     """Parents in a balanced in-order binary tree of 0 .. size-1: 0 is the root (its parent -1), odd ones are leaves."""
     parents = [-1]
@@ -89,13 +118,14 @@ def idle_seconds(loads: Mapping[tuple[int, int], float], members: Sequence[Seque
     """Time that the most loaded GPU link or NIC needs for one byte of buffer, were nothing else on the cluster."""
     place = {rank: (host, i) for host, ranks in enumerate(members) for i, rank in enumerate(ranks)}
     nics = costs.nics_per_host or costs.ranks_per_host
+    network_bytes_per_s = costs.inter_bytes_per_s * costs.payload_share
     busy: dict[tuple[str, int, int], float] = {}
     for (source, target), share in loads.items():
         (here, i), (there, j) = place[source], place[target]
         ends = (("gpu out", here, i), ("gpu in", there, j))
         rate = costs.intra_bytes_per_s
         if here != there:
-            ends, rate = (("nic out", here, i % nics), ("nic in", there, j % nics)), costs.inter_bytes_per_s
+            ends, rate = (("nic out", here, i % nics), ("nic in", there, j % nics)), network_bytes_per_s
         for end in ends:
             busy[end] = busy.get(end, 0.0) + share / rate
     return max(busy.values(), default=0.0)

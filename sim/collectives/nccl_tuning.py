@@ -1,12 +1,11 @@
-"""The simulated cluster as NCCL's tuning model wants it, and NCCL's choice there among what the simulator can play.
+"""The simulated cluster as NCCL's tuning model wants it, NCCL's choice there, and what its bytes take on the links.
 
-NCCL's search for graphs is approximated: channels and their rate follow from the link rates alone. The model itself
-is `nccl_predictor`; where the bytes go is left to `nccl_paths`.
+The model itself is `nccl_predictor`, the channels are `nccl_search`'s; where the bytes go is left to `nccl_paths`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,13 +13,22 @@ from sim.collectives import nccl_predictor as predictor
 from sim.collectives import nccl_tables as tables
 from sim.collectives.nccl_latency import inter_hop_us, intra_hop_us
 from sim.collectives.nccl_predictor import Choice, Operation
-from sim.collectives.nccl_topology import Function, Generation, Graph, Path, Protocol, Topology, generation
+from sim.collectives.nccl_search import Node, graphs
+from sim.collectives.nccl_topology import Function, Protocol, Topology
 
-# What the graph search gives one channel at most on these GPUs; approximate until a search of our own stands here.
-_CHANNEL_BYTES_PER_S: Mapping[Generation, float] = {"Volta": 20e9, "Ampere": 20e9, "Hopper": 30e9, "Blackwell": 40e9}
-_CHANNELS = (2, 32)
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
+# A ring works through a buffer in rounds, of which each channel takes so much for each rank at most.
+_CHUNK_BYTES = 2 << 20
+# When the last chunk of a round has come, the rank still copies it, which nothing overlaps: one channel, GB/s.
+# From vTrain's all-reduce of 1 GiB on 2 A100s (docs/collectives.md).
+_COPY_GB_PER_S = 25.0
+
+# NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
+# use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s. A level of a tree of nodes takes so many of its hops:
+# from the all-reduces on 8 DGX H100 of arXiv 2411.13055.
+_START_US, _STARTED_BYTES, _STARTING = 32.0, 640 << 10, 0.4
+_NET_HOPS = 2.0
 
 # Point-to-point: a message this small goes by LL, and at most so many operations start together.
 P2P_LL_BYTES = 16 << 10
@@ -33,7 +41,8 @@ class NcclCosts:
 
     `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
     `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
-    `compute_capability` is 90 for 9.0.
+    `compute_capability` is 90 for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL
+    reaches of all links.
     """
 
     intra_bytes_per_s: float
@@ -44,6 +53,8 @@ class NcclCosts:
     compute_capability: int
     nvlink: bool
     nics_per_host: int | None = None
+    payload_share: float = 1.0
+    efficiency: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +67,7 @@ class Shape:
 
 
 def choices(function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> Iterator[Choice]:
-    """Every way that is enabled and that the simulator can play."""
+    """Every way that is enabled."""
     return predictor.choices(topology(shape, costs), Operation(function=function, size_bytes=size_bytes))
 
 
@@ -68,48 +79,84 @@ def choose(function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) 
 
 @lru_cache(maxsize=1024)
 def topology(shape: Shape, costs: NcclCosts) -> Topology:
-    """The group with a graph for rings and one for trees, alike; its CPUs are Intel's, its NICs near the GPUs."""
-    graph = _graph(shape, costs)
+    """The group with the graphs that NCCL's search would find; its CPUs are Intel's, its NICs near the GPUs."""
+    found = graphs(node(shape, costs))
     return Topology(
         ranks=shape.ranks,
         nodes=shape.hosts,
         compute_capability=costs.compute_capability,
         cpu="intel",
-        channels=_COPIES * graph.channels,
+        channels=_COPIES * found["ring"].channels,
         plain_tree=False,
-        nvswitch=False,
+        nvswitch=costs.nvlink,
         network_offload=False,
-        graphs={"tree": graph, "ring": graph},
+        graphs=found,
     )
 
 
-def _graph(shape: Shape, costs: NcclCosts) -> Graph:
-    """Rails visit the GPUs of a host each in an order of its own."""
-    channels = _channels(shape, costs)
-    channel_gb_per_s = bus_bytes_per_s(shape, costs) / 1e9 / channels
-    return Graph(
-        channels=channels,
-        intra_gb_per_s=channel_gb_per_s,
-        inter_gb_per_s=channel_gb_per_s,
+def node(shape: Shape, costs: NcclCosts) -> Node:
+    """One of the group's hosts, as the search sees it."""
+    return Node(
+        gpus=-(-shape.ranks // shape.hosts),
+        nics=0 if shape.hosts == 1 else shape.rails,
+        compute_capability=costs.compute_capability,
+        nvlink=costs.nvlink,
+        nvswitch=costs.nvlink,
+        gpu_gb_per_s=costs.intra_bytes_per_s / 1e9,
+        nic_gb_per_s=costs.inter_bytes_per_s / 1e9,
         net_latency_us=costs.nic_latency_ns / 1e3,
-        intra_type=Path.NVL if costs.nvlink else Path.PHB,
-        inter_type=Path.PXB,
-        same_channels=shape.rails == 1,
     )
 
 
-def bus_bytes_per_s(shape: Shape, costs: NcclCosts) -> float:
-    """What all rings together carry past one point: the GPUs' links, or a host's NICs where those are slower."""
+def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
+    """What all rings together carry past one point: a GPU's link, or a host's NICs where those are slower.
+
+    NCCL reckons with the speeds of its table instead, of which a whole number of channels fits.
+    """
+    one = node(shape, costs)
     if shape.hosts == 1:
-        return costs.intra_bytes_per_s
-    network = shape.rails * costs.inter_bytes_per_s
-    return network if shape.ranks == shape.hosts else min(network, costs.intra_bytes_per_s)
+        return one.link_gb_per_s
+    network = shape.rails * costs.inter_bytes_per_s * costs.payload_share / 1e9
+    return network if shape.ranks == shape.hosts else min(network, one.link_gb_per_s)
 
 
-def _channels(shape: Shape, costs: NcclCosts) -> int:
-    low, high = _CHANNELS
-    most_bytes_per_s = _CHANNEL_BYTES_PER_S[generation(costs.compute_capability)]
-    return min(high, max(low, round(bus_bytes_per_s(shape, costs) / most_bytes_per_s)))
+def latency_ns(choice: Choice, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
+    """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
+    start_us: float = _START_US * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
+    levels = 0
+    if shape.hosts > 1 and choice.algorithm in ("tree", "nvls_tree"):
+        levels = 2 * topology(shape, costs).node_levels
+    hop_us = inter_hop_us(topology(shape, costs), choice.algorithm, choice.protocol) if levels else 0.0
+    return choice.latency_ns + 1e3 * (start_us + levels * hop_us * (_NET_HOPS - 1))
+
+
+def transfer_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
+    """What the bytes of an operation take on links that nothing else uses: NCCL's figure, but at what the links carry.
+
+    A ring by Simple goes round once for each `_CHUNK_BYTES` of a channel and rank: the last copy of a round, and the
+    latency of all rounds but the first, come on top.
+    """
+    found = topology(shape, costs)
+    ring = found.graphs["ring"]
+    counted = ring.channels * (ring.intra_gb_per_s if shape.hosts <= 2 else ring.inter_gb_per_s)
+    taken_ns = choice.transfer_ns * counted / bus_gb_per_s(shape, costs) / costs.efficiency
+    if choice.algorithm != "ring" or choice.protocol != "Simple" or function not in _IN_ROUNDS:
+        return taken_ns
+    a_channel_bytes = size_bytes / (found.channels * shape.ranks)
+    rounds = max(1.0, a_channel_bytes / _CHUNK_BYTES)
+    again_ns = (rounds - 1) * (choice.latency_ns - tables.BASE_US["Simple"]["ring"] * 1e3)
+    return taken_ns + a_channel_bytes / _COPY_GB_PER_S + (again_ns if shape.hosts == 1 else 0.0)
+
+
+_IN_ROUNDS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
+
+
+def overhead(is_inside: bool, costs: NcclCosts) -> float:
+    """Bytes of a link for one of payload: inside a host less of the data sheet's rate can be used than NCCL counts."""
+    if not is_inside:
+        return 1 / costs.efficiency
+    one = node(Shape(ranks=costs.ranks_per_host, hosts=1, rails=1), costs)
+    return one.gpu_gb_per_s / one.link_gb_per_s / costs.efficiency
 
 
 def p2p_latency_ns(size_bytes: int, peers: int, crosses: bool, shape: Shape, costs: NcclCosts) -> float:

@@ -32,7 +32,10 @@ FILES: Cases = {
     ),
     "unknown key": (
         edited(A2A_INLINE, 'latency = "1 us"}\n[exch', 'latncy = "5 us"}\n[exch'),
-        ["bad.toml: cluster.nic.latncy = '5 us': unknown key; expected one of per, count, rate, latency, burst"],
+        [
+            "bad.toml: cluster.nic.latncy = '5 us': unknown key; expected one of per, count, rate, latency, burst,"
+            " connection_rate, window"
+        ],
     ),
     "unknown section": (
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
@@ -44,7 +47,8 @@ FILES: Cases = {
     "missing key beside a stranger": (
         edited(A2A_INLINE, 'latency = "1 us"}\n[exch', 'colour = "red"}\n[exch'),
         [
-            "bad.toml: cluster.nic.colour = 'red': unknown key; expected one of per, count, rate, latency, burst",
+            "bad.toml: cluster.nic.colour = 'red': unknown key; expected one of per, count, rate, latency, burst,"
+            " connection_rate, window",
             "bad.toml: cluster.nic.latency: missing; expected a time such as '3 us'",
         ],
     ),

@@ -30,6 +30,7 @@ from scenarios.shelf import library_files, profile_names
 from scenarios.tree import Tree
 
 ROOT = Path(__file__).parents[2]
+PROFILES = ("cpu_local", "dgx_a100", "dgx_h100", "emulated_200mbit", "hgx_h200", "p6_b200", "v100_tcp_10g")
 LEAST = 'program = "all_to_all"\n[cluster]\nprofile = "cpu_local"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
 MODEL = """
 program = "dlrm"
@@ -277,7 +278,9 @@ def test_resnet50_has_its_161_tensors_of_25557032_elements() -> None:
 def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
     with pytest.raises(ScenarioError) as error:
         load_profile("tpu")
-    named = "cpu_local, dgx_a100, dgx_h100, emulated_200mbit, v100_tcp_10g, or a path that ends in .toml"
+    named = (
+        "cpu_local, dgx_a100, dgx_h100, emulated_200mbit, hgx_h200, p6_b200, v100_tcp_10g, or a path that ends in .toml"
+    )
     assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
 
 
@@ -364,4 +367,4 @@ def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
 
 
 def test_the_ready_profiles_are_those_that_are_documented() -> None:
-    assert profile_names() == ("cpu_local", "dgx_a100", "dgx_h100", "emulated_200mbit", "v100_tcp_10g")
+    assert profile_names() == PROFILES

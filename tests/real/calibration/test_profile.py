@@ -97,7 +97,13 @@ MEASURED = st.builds(
 def clusters(draw: st.DrawFn) -> Cluster:
     gpus, per = draw(st.integers(1, 16)), draw(st.sampled_from(["gpu", "host"]))
     link = Link(bytes_per_s=draw(RATE), latency_ns=draw(TIME), burst_bytes=draw(st.just(0) | SIZE))
-    nics = Nics(per=per, count=gpus if per == "gpu" else draw(st.integers(1, 8)), link=link)  # type: ignore[arg-type]
+    nics = Nics(
+        per=per,
+        count=gpus if per == "gpu" else draw(st.integers(1, 8)),
+        link=link,
+        connection_bytes_per_s=draw(st.none() | RATE),
+        window_bytes=draw(st.none() | SIZE),
+    )  # type: ignore[arg-type]
     host = Host(
         gpus=gpus,
         gpu=draw(GPUS),
@@ -112,6 +118,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         host=host,
         network=draw(NETWORKS),
         payload_share=draw(st.floats(0.01, 1.0)),
+        nccl_efficiency=draw(st.floats(0.01, 1.0)),
         tcp=draw(st.none() | TCPS),
         hosts_share_cores=draw(st.booleans()),
     )

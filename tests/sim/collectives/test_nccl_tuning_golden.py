@@ -32,9 +32,9 @@ def test_our_words_stand_in_the_order_of_the_record() -> None:
 
 
 def test_a_simulated_hopper_box_takes_what_nccl_says_of_one() -> None:
-    """NVLink of 360 GB/s a GPU: 12 channels of 30 GB/s, as the record assumes of it; 4 ranks and 8."""
+    """18 NVLinks a GPU: 12 channels of 30 GB/s, as the record assumes of it; 4 ranks and 8."""
     costs = NcclCosts(
-        intra_bytes_per_s=360e9,
+        intra_bytes_per_s=450e9,
         inter_bytes_per_s=48e9,
         nic_latency_ns=0,
         hosts=1,
@@ -48,7 +48,11 @@ def test_a_simulated_hopper_box_takes_what_nccl_says_of_one() -> None:
             operation = operation_of(query)
             if operation.together == 1:
                 ours = choices(operation.function, operation.size_bytes, shape, costs)
-                found = {(choice.algorithm, choice.protocol): choice.total_ns / 1e3 for choice in ours}
+                found = {
+                    (choice.algorithm, choice.protocol): choice.total_ns / 1e3
+                    for choice in ours
+                    if choice.algorithm in ("tree", "ring")  # the record has other heads for NVLS
+                }
                 places = product(enumerate(("tree", "ring")), enumerate(PROTOCOLS))
                 theirs = {(row, column): times[a][p] for (a, row), (p, column) in places if times[a][p] >= 0}
                 assert found == pytest.approx(theirs, rel=1e-5)

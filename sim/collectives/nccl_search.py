@@ -1,0 +1,146 @@
+"""The channels that NCCL's search finds for a group on nodes that are alike: how many, how quick, and by which paths.
+
+NCCL tries one speed a channel after the other, the quickest first, and packs as many channels as the links carry. On
+nodes whose GPUs are alike (an NVSwitch, or PCI Express under one bridge) that packing is a division, so no search is
+needed. Rules and constants are those of NCCL 2.30's graph search (src/graph/search.cc, topo.h); rates are NCCL's own
+of a link, which are less than the data sheet's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sim.collectives.nccl_topology import Algorithm, Generation, Graph, Path, generation
+
+# GB/s a channel, in the order in which NCCL tries them: inside a node, and where there is a network.
+_INTRA: Mapping[Generation, Sequence[float]] = {
+    "Volta": (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    "Ampere": (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    "Hopper": (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+    "Blackwell": (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+}
+_SLOW = (17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
+_INTER: Mapping[Generation, Sequence[float]] = {
+    "Volta": (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+    "Ampere": (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+    "Hopper": (48, 45, 42, 40, 30, 24, 22, 20, *_SLOW),
+    "Blackwell": (96, 48, 45.1, 42, 40, 30, 24, 22, 20, *_SLOW),
+}
+# GB/s of one NVLink, by the data sheet and as NCCL counts it; of 16 lanes of PCI Express 3.0 likewise.
+_NVLINK: Mapping[Generation, tuple[float, float]] = {
+    "Volta": (25, 20),
+    "Ampere": (25, 20),
+    "Hopper": (25, 20.6),
+    "Blackwell": (50, 40.1),
+}
+_PCI = (15.75, 12)
+# What NCCL counts a NIC's slot of PCI Express for at most: 16 lanes of the generation that goes with the GPU.
+_NIC_SLOT_GB_PER_S: Mapping[Generation, float] = {"Volta": 12, "Ampere": 24, "Hopper": 48, "Blackwell": 96}
+# A channel is not tried at less than this share of the best one's speed.
+_LEAST_SPEED = 0.49
+_MOST_RINGS = 32
+_MOST_HEADS = 32
+# Channels this quick are laid twice, at half the speed; since Hopper only if quicker still, or few.
+_TWICE_GB_PER_S, _TWICE_SINCE_HOPPER_GB_PER_S, _FEW = 25, 50, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What a group has of each of its nodes: `gpus` and the `nics` that serve them; rates are the data sheet's.
+
+    `gpu_gb_per_s`: a GPU's link to the others, over NVLink or PCI Express; `nic_gb_per_s`: one NIC. `nics` is 0 where
+    the group has one node.
+    """
+
+    gpus: int
+    nics: int
+    compute_capability: int
+    nvlink: bool
+    nvswitch: bool
+    gpu_gb_per_s: float
+    nic_gb_per_s: float
+    net_latency_us: float
+
+    @property
+    def generation(self) -> Generation:
+        return generation(self.compute_capability)
+
+    @property
+    def link_gb_per_s(self) -> float:
+        """What NCCL counts a GPU's link for."""
+        sheet, counted = _NVLINK[self.generation] if self.nvlink else _PCI
+        return self.gpu_gb_per_s * counted / sheet
+
+    @property
+    def speeds(self) -> Sequence[float]:
+        return (_INTER if self.nics else _INTRA)[self.generation]
+
+
+def graphs(node: Node) -> dict[Algorithm, Graph]:
+    """By algorithm; those that these nodes cannot have are not there."""
+    ring = _ring(node)
+    found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
+    if node.nvswitch and node.gpus > 1 and node.compute_capability >= 90:
+        found["nvls"] = found["nvls_tree"] = _nvls(node)
+    return found
+
+
+def _ring(node: Node) -> Graph:
+    channels, speed = _twice(node, *max(_packed(node), key=lambda packed: packed[0] * packed[1]))
+    return _graph(node, channels, speed, speed)
+
+
+def _packed(node: Node) -> Iterator[tuple[int, float]]:
+    """Channels and their speed, the quickest first, until the links are full; the slowest speed as a last resort."""
+    best = 0.0
+    for speed in node.speeds:
+        if best and speed < _LEAST_SPEED * best:
+            return
+        channels = _channels(node, speed)
+        if channels:
+            best = best or speed
+            yield channels, speed
+            if channels * speed >= node.link_gb_per_s:
+                return
+    if not best:
+        yield max(1, node.nics), min(node.nic_gb_per_s, node.link_gb_per_s) if node.nics else node.link_gb_per_s
+
+
+def _channels(node: Node, speed: float) -> int:
+    """So many rings of that speed fit: on each GPU's link once each way, on a NIC once in and once out."""
+    fit = int(node.link_gb_per_s / speed) if node.gpus > 1 else _MOST_RINGS
+    if node.nics:
+        nic_gb_per_s = min(node.nic_gb_per_s, _NIC_SLOT_GB_PER_S[node.generation])
+        fit = min(fit, node.nics * int(nic_gb_per_s / speed))
+    return min(fit, _MOST_RINGS)
+
+
+def _twice(node: Node, channels: int, speed: float) -> tuple[int, float]:
+    if speed < _TWICE_GB_PER_S or channels * 2 > _MOST_RINGS:
+        return channels, speed
+    if node.compute_capability > 80 and speed < _TWICE_SINCE_HOPPER_GB_PER_S and channels > _FEW:
+        return channels, speed
+    return 2 * channels, speed / 2
+
+
+def _nvls(node: Node) -> Graph:
+    """A channel for each head, whose link it loads twice and all others' once; between nodes each head has a NIC."""
+    heads = min(node.nics or node.gpus, node.gpus, _MOST_HEADS)
+    nic_gb_per_s = min(node.nic_gb_per_s, _NIC_SLOT_GB_PER_S[node.generation]) if node.nics else float("inf")
+    fits = [speed for speed in node.speeds if (heads + 1) * speed <= node.link_gb_per_s and speed <= nic_gb_per_s]
+    intra = max(fits, default=min(node.speeds))
+    quicker = [speed for speed in node.speeds if intra <= speed <= min(nic_gb_per_s, 2 * intra)]
+    return _graph(node, heads, intra, max(quicker, default=intra))
+
+
+def _graph(node: Node, channels: int, intra: float, inter: float) -> Graph:
+    return Graph(
+        channels=channels,
+        intra_gb_per_s=intra,
+        inter_gb_per_s=inter,
+        net_latency_us=node.net_latency_us,
+        intra_type=Path.NVL if node.nvlink else Path.PHB,
+        inter_type=Path.PXB,
+        same_channels=node.nics <= 1,
+    )
