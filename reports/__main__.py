@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from reports.published import Prediction, PublishedRow
 
 _COMMANDS = ("show", "compare", "export", "published")
+_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
+_MOST = 10**6  # nodes, and GPUs of one
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,12 +57,28 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help="every frame of a run as CSV")
     export.add_argument("run", type=Path, help="a run folder")
     export.add_argument("--csv", type=Path, required=True, metavar="DIR", help="a new folder for the files")
-    published = commands.add_parser("published", help="predictions against published times of collectives")
-    published.add_argument("files", type=Path, nargs="+", metavar="FILE.csv", help="measurements (docs/reports.md)")
-    published.add_argument("--profile", metavar="NAME", help="this hardware profile for all rows, not their GPU's")
-    published.add_argument("--json", action="store_true", help="all tables and rows as JSON")
-    published.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
+    _add_published(commands.add_parser("published", help="predictions against published times of collectives"))
     return parser
+
+
+def _add_published(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="CSV, or nccl-tests' output (docs/reports.md)"
+    )
+    parser.add_argument("--profile", metavar="NAME", help="this hardware profile for all rows, not their GPU's")
+    parser.add_argument("--json", action="store_true", help="all tables and rows as JSON")
+    parser.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
+    header = parser.add_argument_group("nccl-tests' output", "what a header does not say")
+    header.add_argument("--op", choices=_OPERATIONS, metavar="OP", help=f"one of {', '.join(_OPERATIONS)}")
+    header.add_argument("--gpu", metavar="NAME", help="such as H100")
+    header.add_argument("--nodes", type=_count, metavar="N")
+    header.add_argument("--gpus-per-node", type=_count, metavar="N")
+
+
+def _count(word: str) -> int:
+    if not (word.isascii() and word.isdigit() and 0 < int(word) <= _MOST):
+        raise argparse.ArgumentTypeError(f"{word!r}: expected a whole number from 1 to {_MOST:,}")
+    return int(word)
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -93,30 +111,35 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _published(options: argparse.Namespace) -> None:
-    from reports import present, published, published_tables, text
+    from reports import nccl_tests, present, published, published_tables, text
 
-    found = published.read(options.files)
+    given = nccl_tests.Given(
+        op=options.op, gpu=options.gpu, nodes=options.nodes, gpus_per_node=options.gpus_per_node
+    )  # fmt: skip
+    found = nccl_tests.read_files(options.files, given)
     if options.csv is not None:
         published.check_free(options.csv)
     if options.profile is not None:
-        _check_profile(options.profile)  # once, not as every row's reason
+        _efficiency(options.profile)  # once, not as every row's reason
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
     joined = published.join(found.rows, _predict, options.profile)
     if options.csv is not None:
         published.write(joined, options.csv)
+    own = {name: _efficiency(name) for name in published_tables.nccl_profiles(joined)}
     if options.json:
-        present.print_json(published_tables.as_json(joined, options.files, options.profile))
+        present.print_json(published_tables.as_json(joined, options.files, options.profile, own))
     else:
-        text.show(published_tables.summarize(joined), sys.stdout)
+        text.show(published_tables.summarize(joined, own), sys.stdout)
 
 
-def _check_profile(name: str) -> None:
+def _efficiency(profile: str) -> float:
+    """The `nccl_efficiency` of a profile, which must be there."""
     from scenarios.errors import ScenarioError
     from scenarios.load import load_profile
 
     try:
-        load_profile(name)
+        return load_profile(profile).nccl_efficiency
     except ScenarioError as error:
         raise ReportError(str(error)) from None
 

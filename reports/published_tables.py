@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ GROUP_ERRORS = {
     "p95": "float",
     "worst": "float",
 }
+# What would centre the large rows of a profile; `left` is the signed median that stays.
+CENTRED = {"profile": "str", "rows": "int", "present": "float", "nccl_efficiency": "float", "left": "float"}
+_LEAST_ROWS = 3
 _CLASSES = (
     (2**32, "4 GiB and more"),
     (2**28, "256 MiB to 4 GiB"),
@@ -70,8 +73,37 @@ def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def summarize(joined: pd.DataFrame) -> RenderableType:
-    """The error tables, the worst rows, and what could not be predicted, 80 columns wide."""
+def nccl_profiles(joined: pd.DataFrame) -> list[str]:
+    """The profiles whose predicted rows are all NCCL's, at least three of them of 16 MiB and more."""
+    known = joined[joined["predicted_us"].notna()]
+    return [
+        str(profile)
+        for profile, rows in known.groupby("profile", sort=False)
+        if (rows["library"] == "nccl").all() and (rows["size_bytes"] >= LARGE_BYTES).sum() >= _LEAST_ROWS
+    ]
+
+
+def centred(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
+    """`CENTRED` of each profile in `present`, which says its own `nccl_efficiency`.
+
+    The time of large rows is taken as that of their bytes, which is inversely proportional to the efficiency: a
+    prediction that is too slow asks for more of it, but there is none above 1.
+    """
+    large = joined[joined["predicted_us"].notna() & (joined["size_bytes"] >= LARGE_BYTES)]
+    found = []
+    for profile, own in present.items():
+        rows = large[large["profile"] == profile]
+        wanted = own * float((rows["predicted_us"] / rows["time_us"]).median())
+        at_most = min(wanted, 1.0)
+        found.append((profile, len(rows), own, at_most, wanted / at_most - 1))
+    return fixed({name: [row[at] for row in found] for at, name in enumerate(CENTRED)}, CENTRED)
+
+
+def summarize(joined: pd.DataFrame, present: Mapping[str, float] | None = None) -> RenderableType:
+    """The error tables, the worst rows, what could not be predicted, and what would centre the profiles in `present`.
+
+    80 columns wide.
+    """
     known = joined[joined["predicted_us"].notna()]
     parts = [text.paragraph(_headline(joined, len(known)))]
     if len(known):
@@ -81,16 +113,20 @@ def summarize(joined: pd.DataFrame) -> RenderableType:
     if missed:
         parts.append(text.paragraph(f"Not predicted: {text.counted(len(joined) - len(known), 'row')}", style="bold"))
         parts.append(text.paragraph("\n".join(missed)))
+    parts += [text.paragraph(_centring(row)) for row in records(centred(joined, present or {}))]
     return Group(*parts)
 
 
-def as_json(joined: pd.DataFrame, files: Sequence[Path], profile: str | None) -> dict[str, Any]:
+def as_json(
+    joined: pd.DataFrame, files: Sequence[Path], profile: str | None, present: Mapping[str, float] | None = None
+) -> dict[str, Any]:
     """All tables and all rows as JSON-ready values; `files` and `profile` are what was asked for."""
     plain = text.plain(
         {
             "files": [str(file) for file in files],
             "profile": profile,
             **{name: records(frame) for name, frame in tables(joined).items()},
+            "centred": records(centred(joined, present or {})),
             "measurements": records(joined),
         }
     )
@@ -188,3 +224,13 @@ def _missed(joined: pd.DataFrame) -> Iterator[str]:
         groups.setdefault((row["file"], row["reason"]), []).append(row["line"])
     for (file, reason), lines in groups.items():
         yield f"{file}: {'line' if len(lines) == 1 else 'lines'} {text.ranges(lines)}: {reason}"
+
+
+def _centring(row: dict[str, Any]) -> str:
+    count = f"the {text.counted(row['rows'], 'row')} of 16 MiB and more"
+    if row["left"] > 0:
+        left = text.signed_percent(row["left"])
+        return f"{row['profile']}: no nccl_efficiency would centre {count}: at 1 their median error is still {left}"
+    value = f"{row['nccl_efficiency']:.3g}"
+    now = f"{row['profile']} has {row['present']:.3g}"
+    return f"nccl_efficiency = {value} in a profile of your own would centre {count} ({now})"

@@ -45,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("list", help="the ready scenarios")
     profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those in files")
     profiles.add_argument("files", nargs="*", metavar="FILE")
+    profile = commands.add_parser("profile", help="a ready profile's file, with its sources: to write one's own from")
+    profile.add_argument("name", metavar="NAME")
     commands.add_parser("schema", help="the JSON Schema, for completion in editors")
     commands.add_parser("keys", help="every key with its meaning, as Markdown")
     return parser
@@ -61,6 +63,9 @@ def _run(options: argparse.Namespace) -> int:
     with report_mistakes():
         if options.command == "profiles":
             list_profiles(options.files)
+            return 0
+        if options.command == "profile":
+            print_profile(options.name)
             return 0
         printed[options.command]()
     return 0
@@ -130,6 +135,18 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         print(f"{name}\n    {_description(path)}\n    {gpu}, {inside}, {nic}")
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
+
+
+def print_profile(name: str) -> None:
+    """Print the file of a ready profile, which a scenario can also name by the path of a changed copy."""
+    from scenarios.load import load_profile
+    from scenarios.shelf import profile_file
+
+    load_profile(name)  # what is wrong with the name is said there
+    file = profile_file(name)
+    path = name if file is None else file
+    with open(path, encoding="utf-8") as stream:
+        print(stream.read(), end="")
 
 
 def _print_measured(measured: Measured) -> None:

@@ -111,6 +111,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         network=_network(cluster.network or NetworkSection()),
         payload_share=cluster.payload_share or 1.0,
         nccl_efficiency=cluster.nccl_efficiency or 1.0,
+        core_bytes_per_s=cluster.core_rate,
         tcp=_tcp(cluster.tcp) if cluster.tcp else None,
         hosts_share_cores=bool(cluster.hosts_share_cores),
     )

@@ -247,6 +247,9 @@ class ClusterSection(Section):
     host_memory: Size | None = about("Memory of one host, such as '2 TiB'. Required.")
     payload_share: Payload | None = about("The part of a network link's rate that headers leave to payload. Default 1.")
     nccl_efficiency: Efficient | None = about("What NCCL's pipelines reach of what all links carry. Default 1.")
+    core_rate: Rate | None = about(
+        "What a core reads and writes of host memory where gloo adds for GPUs, such as '3 GB/s'. Default: no limit."
+    )
     gpu: GpuSection | None = about("The accelerator. Required.")
     inside: InsideSection | None = about("Links between the GPUs of a host. Required.")
     nic: NicSection | None = about("The host's network interfaces. Required.")

@@ -150,7 +150,8 @@ class Cluster:
 
     `payload_share` is the part of a network link's rate that carries payload (headers take the rest);
     `nccl_efficiency` what NCCL's pipelines reach of what the links carry. With `tcp` the hosts' side is known; with
-    `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they share.
+    `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they share. For GPUs gloo adds and
+    copies in the host's memory, of which a core reads and writes `core_bytes_per_s` (None: that takes no time).
     """
 
     profile: str
@@ -159,6 +160,7 @@ class Cluster:
     network: Network
     payload_share: float = 1.0
     nccl_efficiency: float = 1.0
+    core_bytes_per_s: float | None = None
     tcp: Tcp | None = None
     hosts_share_cores: bool = False
 

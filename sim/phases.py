@@ -20,7 +20,7 @@ from sim.machine import Machine
 from sim.meeting import Meeting
 from sim.process import Signal, all_of
 from sim.sharing import Capacity
-from sim.wire import local_kernel
+from sim.wire import core_ns, local_kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ def costs_of(cluster: Cluster) -> NcclCosts:
         compute_capability=host.gpu.compute_capability,
         nvlink=host.inside.kind == "nvlink",
         nics_per_host=None if host.nics.per == "gpu" else host.nics.count,
+        network_latency_ns=cluster.network.latency_ns,
         payload_share=cluster.payload_share,
         efficiency=cluster.nccl_efficiency,
     )
@@ -126,11 +127,12 @@ class GlooLinks:
             meeting.finish(member)
 
     def _local(self, totals: Totals, ranks: tuple[int, ...]) -> list[Signal[None]]:
-        """gloo adds and copies on the host: what that takes is known where the host is the device."""
-        if self._machine.fabric.cluster.host.gpu.kind != "cpu":
-            return []
-        work = zip(ranks, totals.reduce_bytes, totals.copy_bytes, strict=True)
-        return [self._machine.kernel(rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]
+        """gloo adds and copies on the host, which may be the device."""
+        cluster = self._machine.fabric.cluster
+        work = list(map(local_kernel, totals.reduce_bytes, totals.copy_bytes))
+        if cluster.host.gpu.kind == "cpu":
+            return [self._machine.kernel(rank, kernel) for rank, kernel in zip(ranks, work, strict=True)]
+        return [self._machine.sleep(core_ns(kernel, cluster)) for kernel in work]
 
 
 class NcclPhases:

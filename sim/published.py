@@ -103,12 +103,11 @@ def _cluster(like: Cluster, nodes: int, gpus: int, gbit_per_s: float | None, del
             raise ScenarioError([f"{key} = {count}: expected at least 1"])
     nics = like.host.nics
     rate = nics.link.bytes_per_s if gbit_per_s is None else gbit_per_s * 1e9 / 8
-    # Half of it in each NIC, so that the library's formula knows of it.
-    latency_ns = nics.link.latency_ns + round((delay_ms or 0.0) * 1e6 / 2)
-    link = dataclasses.replace(nics.link, bytes_per_s=rate, latency_ns=latency_ns)
+    link = dataclasses.replace(nics.link, bytes_per_s=rate)
+    network = dataclasses.replace(like.network, latency_ns=like.network.latency_ns + round((delay_ms or 0.0) * 1e6))
     count = gpus if nics.per == "gpu" else nics.count
     host = dataclasses.replace(like.host, gpus=gpus, nics=dataclasses.replace(nics, link=link, count=count))
-    return dataclasses.replace(like, hosts=nodes, host=host)
+    return dataclasses.replace(like, hosts=nodes, host=host, network=network)
 
 
 def _check(op: str, library: str, cluster: Cluster, size_bytes: int) -> None:

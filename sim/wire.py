@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from scenarios.hardware import Cluster
 from scenarios.rank import Kernel
 from sim.cluster import Path
 from sim.collectives import gloo
@@ -233,10 +234,11 @@ class _Player:
         connection.put(HEADER_BYTES + slot.posted_bytes, by, slot.sent.fire, slot.received.fire)
 
     def _local(self, kernel: Kernel) -> Signal[None] | None:
-        """gloo adds and copies on the host: what that takes is known where the host is the device."""
-        if self._machine.fabric.cluster.host.gpu.kind != "cpu":
-            return None
-        return self._machine.kernel(self._rank, kernel, self._thread)
+        """gloo adds and copies on the host, which may be the device."""
+        cluster = self._machine.fabric.cluster
+        if cluster.host.gpu.kind == "cpu":
+            return self._machine.kernel(self._rank, kernel, self._thread)
+        return self._machine.sleep(core_ns(kernel, cluster))
 
 
 def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
@@ -247,6 +249,13 @@ def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
         bytes_written=float(reduced_bytes + copied_bytes),
         launches=0,
     )
+
+
+def core_ns(kernel: Kernel, cluster: Cluster) -> int:
+    """What a core of a GPU's host takes for it."""
+    if cluster.core_bytes_per_s is None:
+        return 0
+    return round((kernel.bytes_read + kernel.bytes_written) / cluster.core_bytes_per_s * 1e9)
 
 
 def _nothing() -> None:

@@ -35,6 +35,8 @@ def profile_text(cluster: Cluster, measured: Measured, description: str) -> str:
         "cluster.nic": _nic(cluster.host.nics),
         "cluster.network": _network(cluster.network),
     }
+    if cluster.core_bytes_per_s is not None:
+        tables["cluster"]["core_rate"] = _scaled(cluster.core_bytes_per_s, "B/s")
     if cluster.tcp is not None:
         tables["cluster.tcp"] = _tcp(cluster.tcp)
     tables["measured"] = _measured(measured)

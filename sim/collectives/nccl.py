@@ -80,7 +80,7 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts) -> NcclPlan:
     choice = choose(op, size_bytes, shape, costs)
     loads = _loads(op, call.root, choice, members, shape.rails)
     factor = transfer_ns(choice, op, size_bytes, shape, costs) / 1e9 / paths.idle_seconds(loads, members, costs)
-    return _pipelined(choice, loads, latency_ns(choice, size_bytes, shape, costs), factor)
+    return _pipelined(choice, loads, latency_ns(choice, op, size_bytes, shape, costs), factor)
 
 
 _COLLECTIVES: dict[str, Function] = {

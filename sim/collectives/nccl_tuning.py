@@ -25,14 +25,17 @@ _CHUNK_BYTES = 2 << 20
 _COPY_GB_PER_S = 25.0
 
 # NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
-# use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s. A level of a tree of nodes takes so many of its hops:
-# from the all-reduces on 8 DGX H100 of arXiv 2411.13055.
+# use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s.
 _START_US, _STARTED_BYTES, _STARTING = 32.0, 640 << 10, 0.4
-_NET_HOPS = 2.0
+# A tree over nodes fills level by level, with chunks that grow with the buffer: what each of the levels, up and down,
+# adds. From the all-reduces on 8 DGX H100 of arXiv 2411.13055.
+_LEVEL_US, _LEVEL_BYTES, _MOST_LEVEL_US = 22.0, 32 << 20, 88.0
 
 # Point-to-point: a message this small goes by LL, and at most so many operations start together.
 P2P_LL_BYTES = 16 << 10
 P2P_BATCH = 8
+# Of what NCCL counts an NVLink for, exchanges between all pairs reach this share: from NVIDIA's 8 A100s (GTC25 S72583).
+_P2P_SHARE = 0.88
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,8 @@ class NcclCosts:
 
     `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
     `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
-    `compute_capability` is 90 for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL
-    reaches of all links.
+    `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
+    for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links.
     """
 
     intra_bytes_per_s: float
@@ -53,6 +56,7 @@ class NcclCosts:
     compute_capability: int
     nvlink: bool
     nics_per_host: int | None = None
+    network_latency_ns: int = 0
     payload_share: float = 1.0
     efficiency: float = 1.0
 
@@ -120,14 +124,24 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
     return network if shape.ranks == shape.hosts else min(network, one.link_gb_per_s)
 
 
-def latency_ns(choice: Choice, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
+def latency_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
     """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
-    start_us: float = _START_US * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
-    levels = 0
-    if shape.hosts > 1 and choice.algorithm in ("tree", "nvls_tree"):
-        levels = 2 * topology(shape, costs).node_levels
-    hop_us = inter_hop_us(topology(shape, costs), choice.algorithm, choice.protocol) if levels else 0.0
-    return choice.latency_ns + 1e3 * (start_us + levels * hop_us * (_NET_HOPS - 1))
+    crossings = _crossings(choice, function, shape)
+    beyond_ns = float(crossings * costs.network_latency_ns)
+    if crossings and choice.algorithm in ("tree", "nvls_tree"):
+        level_us: float = _LEVEL_US * (size_bytes / _LEVEL_BYTES) ** (1 / 3)
+        beyond_ns += 1e3 * crossings * min(level_us, _MOST_LEVEL_US)
+    else:
+        beyond_ns += 1e3 * _START_US * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
+    return choice.latency_ns + beyond_ns
+
+
+def _crossings(choice: Choice, function: Function, shape: Shape) -> int:
+    """How often the network is crossed, one after the other."""
+    if choice.algorithm == "ring":
+        return (2 if function == "all_reduce" else 1) * (shape.hosts - 1)
+    levels = shape.hosts.bit_length() - 1
+    return levels if choice.algorithm == "pat" else 2 * levels
 
 
 def transfer_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
@@ -156,11 +170,13 @@ def overhead(is_inside: bool, costs: NcclCosts) -> float:
     if not is_inside:
         return 1 / costs.efficiency
     one = node(Shape(ranks=costs.ranks_per_host, hosts=1, rails=1), costs)
-    return one.gpu_gb_per_s / one.link_gb_per_s / costs.efficiency
+    share = _P2P_SHARE if costs.nvlink else 1.0
+    return one.gpu_gb_per_s / one.link_gb_per_s / share / costs.efficiency
 
 
 def p2p_latency_ns(size_bytes: int, peers: int, crosses: bool, shape: Shape, costs: NcclCosts) -> float:
     """Until the last of `peers` grouped transfers may start, and its one hop; our own, for NCCL has no predictor."""
     protocol: Protocol = "LL" if size_bytes <= P2P_LL_BYTES else "Simple"
     hop_us = (inter_hop_us if crosses else intra_hop_us)(topology(shape, costs), "ring", protocol)
-    return (tables.BASE_US[protocol]["ring"] + -(-peers // P2P_BATCH) * hop_us) * 1e3
+    network_ns = costs.network_latency_ns if crosses else 0
+    return (tables.BASE_US[protocol]["ring"] + -(-peers // P2P_BATCH) * hop_us) * 1e3 + network_ns

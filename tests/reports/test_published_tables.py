@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from reports import published
 from reports.errors import ReportError
 from reports.published import PREDICTED, Prediction, PublishedRow
-from reports.published_tables import GROUP_ERRORS, as_json, summarize, tables
+from reports.published_tables import CENTRED, GROUP_ERRORS, as_json, summarize, tables
 from reports.text import WIDTH, as_text
 
 MIB = 2**20
@@ -159,5 +159,5 @@ def test_files_of_nothing_that_is_modelled_are_shown_too():
 def test_every_key_is_documented():
     section = DOCUMENT.split("## Published measurements")[1]
     content = as_json(published.join([row()], always_100_us), [Path("m.csv")], None)
-    names = [*content, *GROUP_ERRORS, *PREDICTED]
+    names = [*content, *GROUP_ERRORS, *CENTRED, *PREDICTED]
     assert [name for name in names if f"`{name}`" not in section] == []

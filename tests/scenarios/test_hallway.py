@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DLRM = str(ROOT / "scenarios/library/twrw_2x2.toml")
-COMMANDS = [["list"], ["profiles"], ["keys"], ["schema"], ["check", DLRM], ["plan", DLRM]]
+COMMANDS = [["list"], ["profiles"], ["profile", "dgx_h100"], ["keys"], ["schema"], ["check", DLRM], ["plan", DLRM]]
 
 
 def run_to(redirection: str, *arguments: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:

@@ -119,6 +119,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         network=draw(NETWORKS),
         payload_share=draw(st.floats(0.01, 1.0)),
         nccl_efficiency=draw(st.floats(0.01, 1.0)),
+        core_bytes_per_s=draw(st.none() | RATE),
         tcp=draw(st.none() | TCPS),
         hosts_share_cores=draw(st.booleans()),
     )
