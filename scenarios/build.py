@@ -157,6 +157,7 @@ def _gpu(gpu: GpuSection) -> Gpu:
         launch_ns=gpu.launch or 0,
         launches_ns={kind: value for kind, value in gpu.launches or Launches() if value is not None},
         spread=gpu.spread or (),
+        multiprocessors=gpu.multiprocessors,
         compute_capability=round(10 * float(gpu.compute_capability or "9.0")),
     )
 

@@ -151,6 +151,9 @@ class GpuSection(Section):
     compute_capability: Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"] | None = about(
         "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'."
     )
+    multiprocessors: Count | None = about(
+        "Of which each of NCCL's channels takes one from kernels. Default: NCCL takes nothing from them."
+    )
     flops: FlopRates | None = about("Peak arithmetic by dtype. Required.")
     efficiency: Efficiency | None = about("The share of both peaks that kernels reach. Default 1 for all.")
 

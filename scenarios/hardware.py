@@ -25,7 +25,7 @@ class Gpu:
     `launch_ns` is what one kernel launch costs at least, `launches_ns` what it costs for some kinds of kernel: on a CPU
     it is the library's way to the arithmetic, which differs. `spread` are the quantiles of a kernel's time over its
     mean, equally far apart, from the least to the most. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's choices
-    depend on it.
+    depend on it. Of its `multiprocessors` NCCL's channels take one each; None: they take nothing from kernels.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Gpu:
     launches_ns: Mapping[str, int] = field(default_factory=dict)
     spread: tuple[float, ...] = ()
     compute_capability: int = 90
+    multiprocessors: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

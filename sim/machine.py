@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from scenarios.hardware import Cluster
 from scenarios.rank import Kernel
@@ -45,6 +45,16 @@ class Machine:
         self._sharing.start(activity, self.clock.now_ns)
         self._resolve_soon()
         return signal
+
+    def occupy(self, capacity: Capacity, per_s: float) -> Callable[[], None]:
+        """Take a part of a GPU from its kernels until what is returned is called."""
+
+        def lend(amount: float) -> None:
+            self._sharing.lend(capacity, amount)
+            self._resolve_soon()
+
+        lend(per_s)
+        return lambda: lend(-per_s)
 
     def sleep(self, delay_ns: int) -> Signal[None]:
         """A signal in `delay_ns`; at once if that is nothing."""

@@ -70,6 +70,9 @@ def costs_of(cluster: Cluster) -> NcclCosts:
     )
 
 
+# A byte that comes over a link is written to memory and read from it again, one that leaves is read: of each half.
+_TOUCHES = 1.5
+
 # One-way latencies until a ring is full: a notice and a message each for reduce-scatter and all-gather.
 _RING_FILL = 4
 _RINGS = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"})
@@ -140,15 +143,20 @@ class NcclPhases:
 
     A coupled phase (a pipelined ring or tree) is one activity at either fidelity. In "flows" each transfer of an
     uncoupled one is its own, and a member is through with the last phase when its own transfers are.
+
+    A channel is a thread block that keeps a multiprocessor from kernels from when its rank has entered, also while it
+    waits for others; and what goes over a GPU's links is read and written in its memory before kernels get their share.
     """
 
     def __init__(self, machine: Machine, *, flows: bool) -> None:
         self._machine = machine
         self._flows = flows
         self._costs = costs_of(machine.fabric.cluster)
+        self._channels: dict[str, int] = {}
 
     def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
         """The last to come sets it going."""
+        self._take_multiprocessors(meeting, member)
         if meeting.everyone.done:
             hosts = tuple(self._machine.fabric.host(rank) for rank in meeting.group.ranks)
             self._play(meeting, list(nccl.plan(meeting.in_order, hosts, self._costs).phases))
@@ -164,9 +172,43 @@ class NcclPhases:
         else:
             delay.then(lambda: self._whole(meeting, phase).then(lambda: self._play(meeting, rest)))
 
+    def _take_multiprocessors(self, meeting: Meeting, member: int) -> None:
+        fabric, group = self._machine.fabric, meeting.group
+        multiprocessors = fabric.cluster.host.gpu.multiprocessors
+        if multiprocessors is None or group.size == 1:
+            return
+        if group.name not in self._channels:
+            self._channels[group.name] = nccl.channels([fabric.host(rank) for rank in group.ranks], self._costs)
+        share = self._channels[group.name] / multiprocessors
+        meeting.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
+
+    def _take_memory(self, meeting: Meeting, phase: nccl.Phase, carried: Load) -> Callable[[], None]:
+        """At the rate of the phase by itself, until what is returned is called."""
+        fabric, ranks = self._machine.fabric, meeting.group.ranks
+        alone_s = max((used / link.per_s for link, used in carried.uses.items()), default=0.0)
+        if fabric.cluster.host.gpu.multiprocessors is None or not alone_s:
+            return lambda: None
+        passing: dict[int, float] = {}
+        for source, target, size_bytes in phase.transfers:
+            for member in (source, target):
+                passing[member] = passing.get(member, 0.0) + size_bytes
+        taken = [
+            self._machine.occupy(fabric.memory[ranks[member]], _TOUCHES * size_bytes / alone_s)
+            for member, size_bytes in passing.items()
+        ]
+
+        def give_all_back() -> None:
+            for give_back in taken:
+                give_back()
+
+        return give_all_back
+
     def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
         carried = load(meeting.group.ranks, phase.transfers, self._machine.fabric.path)
-        return self._machine.begin(carried.uses, weight=carried.weight)
+        give_back = self._take_memory(meeting, phase, carried)
+        over = self._machine.begin(carried.uses, weight=carried.weight)
+        over.then(give_back)
+        return over
 
     def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase]) -> None:
         left = [0] * meeting.group.size
@@ -184,8 +226,12 @@ class NcclPhases:
                     meeting.finish(member)
                 elif open_members == 0:
                     self._play(meeting, rest)
+                if open_members == 0:
+                    give_back()
 
         ranks = meeting.group.ranks
+        carried = load(ranks, phase.transfers, self._machine.fabric.path)
+        give_back = self._take_memory(meeting, phase, carried)
         idle = [member for member, count in enumerate(left) if not count]
         for source, target, size_bytes in phase.transfers:
             signal = self._machine.begin(

@@ -17,6 +17,8 @@ from itertools import count
 # Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
 _FULL = 1e-12
 _NS_PER_S = 1e9
+# However much of a capacity is lent.
+_LEAST_LEFT = 0.05
 
 
 class Capacity:
@@ -29,18 +31,21 @@ class Capacity:
         "burst",
         "busy_ns",
         "has_queue",
+        "lent",
         "name",
         "per_ns",
         "per_s",
         "used",
+        "whole_per_s",
     )
 
     def __init__(self, name: str, per_s: float, *, has_queue: bool = False, burst: float = 0.0) -> None:
         """`has_queue`: segments wait in front of it; `burst`: how much of it passes at once after a pause."""
         assert per_s > 0, f"{name}: a capacity is positive"
         self.name = name
-        self.per_s = per_s
+        self.per_s = self.whole_per_s = per_s
         self.per_ns = per_s / _NS_PER_S
+        self.lent = 0.0
         self.has_queue = has_queue
         self.burst = burst
         self.active: dict[Activity, float] = {}
@@ -62,6 +67,12 @@ class Capacity:
         if not self.active:
             self.busy_ns += max(0.0, now_ns - self._busy_since_ns)
             self._busy_until_ns = max(now_ns, self._busy_until_ns)
+
+    def lend(self, per_s: float) -> None:
+        """To something that takes its part before all sharing, until it is given back with a minus."""
+        self.lent += per_s
+        self.per_s = max(self.whole_per_s - self.lent, _LEAST_LEFT * self.whole_per_s)
+        self.per_ns = self.per_s / _NS_PER_S
 
     def pass_by(self, amount: float, now_ns: int) -> None:
         """Something that takes no share from others: it is served at once, at the full rate."""
@@ -112,6 +123,11 @@ class Sharing:
         for capacity, per_unit in activity.uses.items():
             capacity.join(activity, per_unit, now_ns)
             self._changed[capacity] = None
+
+    def lend(self, capacity: Capacity, per_s: float) -> None:
+        """Its activities go on with the rest."""
+        capacity.lend(per_s)
+        self._changed[capacity] = None
 
     def resolve(self, now_ns: int) -> None:
         """Share anew whatever is joined, through activities, to a capacity that changed."""

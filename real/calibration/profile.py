@@ -68,6 +68,8 @@ def _gpu_tables(gpu: Gpu) -> dict[str, _Lines]:
         "cluster.gpu.efficiency": {kind: repr(float(share)) for kind, share in gpu.efficiency.items()},
         "cluster.gpu.launches": {kind: _time(launch_ns) for kind, launch_ns in gpu.launches_ns.items()},
     }
+    if gpu.multiprocessors is not None:
+        tables["cluster.gpu"]["multiprocessors"] = str(gpu.multiprocessors)
     if gpu.spread:
         tables["cluster.gpu"]["spread"] = _array(map(repr, map(float, gpu.spread)))
     return {name: lines for name, lines in tables.items() if lines}

@@ -21,6 +21,7 @@ from sim.collectives.nccl_tuning import (
     latency_ns,
     overhead,
     p2p_latency_ns,
+    topology,
     transfer_ns,
 )
 
@@ -81,6 +82,11 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts) -> NcclPlan:
     loads = _loads(op, call.root, choice, members, shape.rails)
     factor = transfer_ns(choice, op, size_bytes, shape, costs) / 1e9 / paths.idle_seconds(loads, members, costs)
     return _pipelined(choice, loads, latency_ns(choice, op, size_bytes, shape, costs), factor)
+
+
+def channels(layout: Layout, costs: NcclCosts) -> int:
+    """How many thread blocks an operation of such a group has on each GPU."""
+    return topology(paths.shape_of(paths.members_by_host(layout), costs), costs).channels
 
 
 _COLLECTIVES: dict[str, Function] = {

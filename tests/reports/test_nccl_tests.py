@@ -22,6 +22,7 @@ from reports.nccl_tests import Given
 from reports.published import Prediction, PublishedRow
 from reports.text import as_text
 from scenarios.load import load_profile
+from tests.reports.recordings import PATIENT
 
 SAMPLES = Path(__file__).parents[1] / "data" / "nccl_tests"
 NEW, BLANK, OLD, TWO = (
@@ -248,6 +249,7 @@ def test_a_row_whose_first_half_is_blank_is_refused(log):
     ]
 
 
+@PATIENT
 @given(
     size=st.integers(1, 2**36),
     us=st.floats(1.0, 1e6).map(lambda us: round(us, 2)),
@@ -280,6 +282,7 @@ def test_a_printed_row_is_read_back(tmp_path_factory, size, us, op, shape, left,
     )  # fmt: skip
 
 
+@PATIENT
 @given(
     path=st.sampled_from([NEW, BLANK, OLD, TWO]),
     cuts=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 80), st.text(max_size=5)), max_size=4),
@@ -388,6 +391,7 @@ def at(efficiency: float, bytes_us: float = 100.0) -> published.Predict:
     return predict
 
 
+@PATIENT
 @given(times=st.lists(st.floats(50.0, 5000.0), min_size=3, max_size=9), own=st.floats(0.2, 1.0))
 def test_with_the_efficiency_that_centres_the_signed_median_is_none(times, own):
     rows = [measured(us) for us in times] + [measured(1.0, MIB)]

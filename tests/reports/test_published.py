@@ -22,6 +22,7 @@ from reports.errors import ReportError
 from reports.published import PREDICTED, Prediction, PublishedRow
 from reports.text import WIDTH
 from scenarios.errors import ScenarioError
+from tests.reports.recordings import PATIENT
 
 COLUMNS = [name for name in PublishedRow.__slots__ if name not in ("file", "line")]
 HEAD = ",".join(COLUMNS)
@@ -78,6 +79,7 @@ def test_a_row_is_read_as_it_stands(file):
     assert found.notes == ()
 
 
+@PATIENT
 @given(columns=st.permutations([*COLUMNS, "comment", "predicted_us"]), blank_lines=st.integers(0, 2))
 def test_order_of_columns_and_other_columns_change_nothing(tmp_path_factory, columns, blank_lines):
     path = tmp_path_factory.mktemp("any") / "m.csv"
@@ -92,6 +94,7 @@ def test_order_of_columns_and_other_columns_change_nothing(tmp_path_factory, col
     assert found.notes == (f"{path}: first line: {', '.join(others)}: not read",)
 
 
+@PATIENT
 @given(nodes=st.integers(1, 10**15), size=st.integers(0, 10**15), time=st.floats(1e-6, 1e12))
 def test_numbers_come_through_unchanged(tmp_path_factory, nodes, size, time):
     path = tmp_path_factory.mktemp("any") / "m.csv"

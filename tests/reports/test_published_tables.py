@@ -16,6 +16,7 @@ from reports.errors import ReportError
 from reports.published import PREDICTED, Prediction, PublishedRow
 from reports.published_tables import CENTRED, GROUP_ERRORS, as_json, summarize, tables
 from reports.text import WIDTH, as_text
+from tests.reports.recordings import PATIENT
 
 MIB = 2**20
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
@@ -91,6 +92,7 @@ MEASURED = st.builds(
 )
 
 
+@PATIENT
 @given(rows=st.lists(MEASURED, max_size=20), seed=st.randoms(use_true_random=False))
 def test_every_table_holds_each_predicted_row_once_in_whatever_order(rows, seed):
     found = tables(published.join(rows, always_100_us))
@@ -111,6 +113,7 @@ def test_every_table_holds_each_predicted_row_once_in_whatever_order(rows, seed)
         np.testing.assert_allclose(first, second, equal_nan=True)
 
 
+@PATIENT
 @given(rows=st.lists(MEASURED, min_size=1, max_size=20), factor=st.floats(0.1, 10.0))
 def test_a_prediction_off_by_one_factor_is_off_by_it_everywhere(rows, factor):
     def predict(one: PublishedRow, profile: str | None) -> Prediction:
@@ -126,6 +129,7 @@ def test_a_prediction_off_by_one_factor_is_off_by_it_everywhere(rows, factor):
             np.testing.assert_allclose(some[name], abs(factor - 1), atol=1e-12)
 
 
+@PATIENT
 @given(rows=st.lists(MEASURED, max_size=20))
 def test_no_line_is_wider_than_a_terminal(rows):
     shown = as_text(summarize(published.join(rows, always_100_us)))

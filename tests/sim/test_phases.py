@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Literal
 
@@ -11,7 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scenarios.hardware import Network
-from scenarios.rank import Rank
+from scenarios.rank import Kernel, Rank
+from sim.collectives import nccl
+from sim.phases import costs_of
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 
@@ -75,3 +78,42 @@ def test_uneven_exchanges_take_the_time_of_their_busiest_link(
     flows, links = times
     assert links <= flows * 1.01  # one activity is never held up by how its flows share
     assert links == pytest.approx(flows, rel=0.25)
+
+
+def kernel_beside_a_collective(*, late_ns: int, kernel: Kernel, multiprocessors: int | None) -> tuple[int, int]:
+    """ns of a kernel that begins with an all-reduce on one rank, and of that all-reduce; the others enter later."""
+    gpu = dataclasses.replace(cluster().host.gpu, multiprocessors=multiprocessors)
+    on = cluster(1, 4, gpu=gpu)
+
+    async def program(rank: Rank) -> None:
+        beside = rank.stream("beside")
+        if rank.rank:
+            await rank.compute(Kernel(kind="wait", flops=late_ns * 1e4), int, label="late")
+        reduced = rank.all_reduce(torch.empty(1 << 26, device="meta"), label="reduced")
+        if not rank.rank:
+            await beside.compute(kernel, int, label="kernel")
+        await reduced
+
+    spans = simulate(scenario(on, library="nccl", payload="sizes"), Play(program)).spans
+    taken = {span.label: span.end_ns - span.start_ns for span in spans if not span.rank}
+    return taken["kernel"], taken["reduced"]
+
+
+def test_a_channel_keeps_a_multiprocessor_from_kernels_while_its_rank_is_in_the_collective() -> None:
+    """Also while it waits for others. Of kernels nothing else changes, and nothing of the collective."""
+    product = Kernel(kind="gemm", flops=1e9, dtype="float32")
+    alone_ns, reduced_ns = kernel_beside_a_collective(late_ns=0, kernel=product, multiprocessors=None)
+    beside_ns, same_ns = kernel_beside_a_collective(late_ns=0, kernel=product, multiprocessors=16)
+    assert (alone_ns, same_ns) == (100_000, reduced_ns)
+    channels = nccl.channels([0] * 4, costs_of(cluster(1, 4)))
+    assert beside_ns == pytest.approx(alone_ns / (1 - channels / 16), rel=1e-3)
+    waiting_ns, _ = kernel_beside_a_collective(late_ns=500_000, kernel=product, multiprocessors=16)
+    assert waiting_ns == beside_ns
+
+
+def test_what_goes_over_links_takes_memory_from_kernels() -> None:
+    look_up = Kernel(kind="embedding_lookup", bytes_read=1e8)
+    alone_ns, reduced_ns = kernel_beside_a_collective(late_ns=0, kernel=look_up, multiprocessors=None)
+    beside_ns, same_ns = kernel_beside_a_collective(late_ns=0, kernel=look_up, multiprocessors=10**6)
+    assert same_ns == reduced_ns > 2 * alone_ns
+    assert 1.05 * alone_ns < beside_ns < 2 * alone_ns

@@ -33,6 +33,7 @@ GPUS = st.builds(
     efficiency=st.dictionaries(st.sampled_from([*KINDS, "default"]), st.floats(1e-6, 1.0)),
     launch_ns=TIME,
     launches_ns=st.dictionaries(st.sampled_from(KINDS), TIME),
+    multiprocessors=st.none() | st.integers(1, 1000),
     spread=st.just((0.5, 1.0, 2.0)) | st.just(()),
     compute_capability=st.sampled_from([70, 75, 80, 86, 89, 90, 100, 120]),
 )
