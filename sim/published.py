@@ -26,6 +26,7 @@ from sim.run import simulate
 
 # Larger worlds are played by their load on the links.
 _MOST_FLOWS = 64
+_MOST_RANKS = 1 << 14
 _LABEL = "measured"
 _TIMEOUT_S = 60.0
 _ROOT = 0
@@ -115,8 +116,8 @@ def _check(op: str, library: str, cluster: Cluster, size_bytes: int) -> None:
         raise ScenarioError([f"op = '{op}': expected one of {', '.join(_CALLS)}"])
     if library not in ("nccl", "gloo"):
         raise ScenarioError([f"library = '{library}': expected nccl or gloo"])
-    if cluster.world_size < 2:
-        raise ScenarioError([f"nodes x gpus_per_node = {cluster.world_size}: expected at least 2 ranks"])
+    if not 2 <= cluster.world_size <= _MOST_RANKS:
+        raise ScenarioError([f"nodes x gpus_per_node = {cluster.world_size}: expected 2 to {_MOST_RANKS} ranks"])
     if size_bytes < 1:
         raise ScenarioError([f"size_bytes = {size_bytes}: expected at least 1"])
 
