@@ -8,7 +8,7 @@ of a link, which are less than the data sheet's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sim.collectives.nccl_topology import Algorithm, Generation, Graph, Path, generation
@@ -87,24 +87,22 @@ def graphs(node: Node) -> dict[Algorithm, Graph]:
 
 
 def _ring(node: Node) -> Graph:
-    channels, speed = _twice(node, *max(_packed(node), key=lambda packed: packed[0] * packed[1]))
+    channels, speed = _twice(node, *_packed(node))
     return _graph(node, channels, speed, speed)
 
 
-def _packed(node: Node) -> Iterator[tuple[int, float]]:
-    """Channels and their speed, the quickest first, until the links are full; the slowest speed as a last resort."""
-    best = 0.0
+def _packed(node: Node) -> tuple[int, float]:
+    """How many channels, and of which speed: the most together, of equals the fewest; at least one."""
+    most, best = 0, 0.0
     for speed in node.speeds:
-        if best and speed < _LEAST_SPEED * best:
-            return
+        if speed < _LEAST_SPEED * best or most * best >= node.link_gb_per_s:
+            break
         channels = _channels(node, speed)
-        if channels:
-            best = best or speed
-            yield channels, speed
-            if channels * speed >= node.link_gb_per_s:
-                return
-    if not best:
-        yield max(1, node.nics), min(node.nic_gb_per_s, node.link_gb_per_s) if node.nics else node.link_gb_per_s
+        if channels * speed > most * best:
+            most, best = channels, speed
+    if most:
+        return most, best
+    return max(1, node.nics), min(node.nic_gb_per_s, node.link_gb_per_s) if node.nics else node.link_gb_per_s
 
 
 def _channels(node: Node, speed: float) -> int:

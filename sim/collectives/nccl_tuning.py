@@ -19,6 +19,7 @@ from sim.collectives.nccl_topology import Function, Protocol, Topology
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
 # A ring works through a buffer in rounds, of which each channel takes so much for each rank at most.
+_IN_ROUNDS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
 _CHUNK_BYTES = 2 << 20
 # When the last chunk of a round has come, the rank still copies it, which nothing overlaps: one channel, GB/s.
 # From vTrain's all-reduce of 1 GiB on 2 A100s (docs/collectives.md).
@@ -160,9 +161,6 @@ def transfer_ns(choice: Choice, function: Function, size_bytes: int, shape: Shap
     rounds = max(1.0, a_channel_bytes / _CHUNK_BYTES)
     again_ns = (rounds - 1) * (choice.latency_ns - tables.BASE_US["Simple"]["ring"] * 1e3)
     return taken_ns + a_channel_bytes / _COPY_GB_PER_S + (again_ns if shape.hosts == 1 else 0.0)
-
-
-_IN_ROUNDS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
 
 
 def overhead(is_inside: bool, costs: NcclCosts) -> float:
