@@ -28,6 +28,8 @@ _COPY_GB_PER_S = 25.0
 # NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
 # use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s.
 _START_US, _STARTED_BYTES, _STARTING = 32.0, 640 << 10, 0.4
+# Through the switch and back by NVLS: from the all-reduces of 128 to 512 MiB on 8 B200 of stas00/ml-engineering.
+_NVLS_US = 25.0
 # A tree over nodes fills level by level, with chunks that grow with the buffer: what each of the levels, up and down,
 # adds. From the all-reduces on 8 DGX H100 of arXiv 2411.13055.
 _LEVEL_US, _LEVEL_BYTES, _MOST_LEVEL_US = 22.0, 32 << 20, 88.0
@@ -134,6 +136,8 @@ def latency_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape
         beyond_ns += 1e3 * crossings * min(level_us, _MOST_LEVEL_US)
     else:
         beyond_ns += 1e3 * _START_US * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
+    if choice.algorithm == "nvls":
+        beyond_ns += 1e3 * _NVLS_US
     return choice.latency_ns + beyond_ns
 
 
