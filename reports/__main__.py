@@ -1,4 +1,5 @@
-"""The reading room's hallway: show one run, compare two, export one, hold predictions against published measurements.
+"""The reading room's hallway: show one run, compare two, export one, hold predictions against published measurements,
+make a run of a profiler's traces.
 
 What they say is left to the other modules. They are imported inside the commands, so that help is quick and Ctrl-C is
 quiet while pandas loads, too. Only `published` crosses into the simulator, which predicts a row.
@@ -17,7 +18,7 @@ from reports.errors import ReportError
 if TYPE_CHECKING:
     from reports.published import Prediction, PublishedRow
 
-_COMMANDS = ("show", "compare", "export", "published")
+_COMMANDS = ("show", "compare", "export", "published", "kineto")
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
 
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from reports.present import output
 
         with output():
-            commands = {"show": _show, "compare": _compare, "export": _export, "published": _published}
+            commands = {
+                "show": _show, "compare": _compare, "export": _export, "published": _published, "kineto": _kineto,
+            }  # fmt: skip
             commands[options.command](options)
     except ReportError as error:
         print(error, file=sys.stderr)
@@ -58,6 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("run", type=Path, help="a run folder")
     export.add_argument("--csv", type=Path, required=True, metavar="DIR", help="a new folder for the files")
     _add_published(commands.add_parser("published", help="predictions against published times of collectives"))
+    kineto = commands.add_parser("kineto", help="a run folder of what torch.profiler exported")
+    kineto.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace JSON, also .gz; one a rank")
+    kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="a new run folder")
+    kineto.add_argument("--json", action="store_true", help="all tables of kernels as JSON")
     return parser
 
 
@@ -131,6 +138,21 @@ def _published(options: argparse.Namespace) -> None:
         present.print_json(published_tables.as_json(joined, options.files, options.profile, own))
     else:
         text.show(published_tables.summarize(joined, own), sys.stdout)
+
+
+def _kineto(options: argparse.Namespace) -> None:
+    from reports import kineto, kineto_tables, present, store, text
+
+    store.check_free(options.out)
+    profile = kineto.read(options.traces, options.out.resolve().name)
+    store.write(profile.recording, options.out)
+    for note in profile.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if options.json:
+        present.print_json({"run": str(options.out), **kineto_tables.as_json(profile)})
+    else:
+        text.show(kineto_tables.summarize(profile), sys.stdout)
+        print(f"run folder: {options.out}")
 
 
 def _efficiency(profile: str) -> float:
