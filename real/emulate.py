@@ -21,6 +21,7 @@ from pathlib import Path
 from real import netns, wiring
 from real.fabric import CONTROL, CONTROL_ADDRESS, Fabric
 from real.netns import EmulationError
+from scenarios.trace import EMULATED_HOSTS
 
 RECORDS = Path("/run/twinstep")
 
@@ -45,7 +46,7 @@ class EmulatedHosts:
     name: str
     fabric: Fabric
     owner: Owner | None = None
-    kind = "emulated hosts"
+    kind = EMULATED_HOSTS
 
     @property
     def control_address(self) -> str:

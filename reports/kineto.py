@@ -31,11 +31,10 @@ from reports.kineto_trace import (
     Trace,
     as_text,
     read_trace,
-    shown_path,
     whole_number,
 )
 from reports.kineto_words import collective_kind, kernel_kind, operator_kind
-from reports.text import counted, ranges
+from reports.text import counted, printable, ranges
 from scenarios.trace import Recording, RunInfo, Span
 
 PLAYED_ON = "a profiler's trace"
@@ -140,10 +139,10 @@ def _number(traces: Sequence[Trace]) -> list[str]:
         trace.rank = place if rank is None else rank
         other = first.setdefault(trace.rank, trace)
         if other is not trace:
-            names = shown_path(trace.path), shown_path(other.path)
+            names = printable(trace.path), printable(other.path)
             mistakes.append(f"{names[0]}: rank = {trace.rank}: that of {names[1]}, too; expected one trace a rank")
         elif rank is None and len(traces) > 1:
-            trace.notes.append(f"{shown_path(trace.path)}: says no rank; taken as rank {place} by its place")
+            trace.notes.append(f"{printable(trace.path)}: says no rank; taken as rank {place} by its place")
     return mistakes
 
 
@@ -230,7 +229,24 @@ class _Rank:
             if own[step] and (self._trace.on_gpu or not said):
                 bounds = [(piece.start_ns, piece.end_ns) for piece in own[step]]
             start, end = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
-            found.append(_span(self._trace.rank, STEP, step, MAIN, "", min([start, *first]), start, end))
+            found.append(
+                Span(
+                    host=0,
+                    sequence=0,
+                    rank=self._trace.rank,
+                    kind=STEP,
+                    step=step,
+                    stream=MAIN,
+                    label="",
+                    group="",
+                    call=-1,
+                    issued_ns=min([start, *first]),
+                    start_ns=start,
+                    end_ns=end,
+                    wait_from_ns=-1,
+                    wait_until_ns=-1,
+                )
+            )
         return found
 
     def _of_gpu(self) -> list[Piece]:
@@ -411,26 +427,32 @@ def _spans(pieces: Sequence[Piece]) -> list[Span]:
             at = int(np.searchsorted(computing.starts, piece.end_ns, side="left")) - 1
             before = int(computing.ends[at]) if at >= 0 else piece.start_ns
             waited = (max(before, piece.start_ns), piece.end_ns) if before < piece.end_ns else waited
-        span = _span(
-            piece.rank, piece.kind, piece.step, piece.stream, piece.label, piece.issued_ns, piece.start_ns, piece.end_ns
-        )  # fmt: skip
         found.append(
-            dataclasses.replace(
-                span, group=piece.group, call=piece.call, wait_from_ns=waited[0], wait_until_ns=waited[1],
-                bytes_in=piece.bytes_in, bytes_out=piece.bytes_out, bytes_sent=piece.bytes_sent, dtype=piece.dtype,
-                kernel=piece.kernel, bytes_read=float(piece.bytes_copied), bytes_written=float(piece.bytes_copied),
+            Span(
+                host=0,
+                sequence=0,
+                rank=piece.rank,
+                kind=piece.kind,
+                step=piece.step,
+                stream=piece.stream,
+                label=piece.label,
+                group=piece.group,
+                call=piece.call,
+                issued_ns=piece.issued_ns,
+                start_ns=piece.start_ns,
+                end_ns=piece.end_ns,
+                wait_from_ns=waited[0],
+                wait_until_ns=waited[1],
+                bytes_in=piece.bytes_in,
+                bytes_out=piece.bytes_out,
+                bytes_sent=piece.bytes_sent,
+                dtype=piece.dtype,
+                kernel=piece.kernel,
+                bytes_read=float(piece.bytes_copied),
+                bytes_written=float(piece.bytes_copied),
             )
-        )  # fmt: skip
+        )
     return found
-
-
-def _span(
-    rank: int, kind: str, step: int, stream: str, label: str, issued_ns: int, start_ns: int, end_ns: int
-) -> Span:  # fmt: skip
-    return Span(
-        rank=rank, host=0, stream=stream, step=step, sequence=0, kind=kind, label=label, group="", call=-1,
-        issued_ns=issued_ns, start_ns=start_ns, end_ns=end_ns, wait_from_ns=-1, wait_until_ns=-1,
-    )  # fmt: skip
 
 
 def _in_sequence(spans: Iterable[Span]) -> list[Span]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.errors import ReportError
-from reports.text import counted, shortened
+from reports.text import counted, printable, shortened
 
 ANNOTATION, CPU_OP, KERNEL = "user_annotation", "cpu_op", "kernel"
 COPIES = ("gpu_memcpy", "gpu_memset")
@@ -81,7 +81,7 @@ def read_trace(path: Path) -> Trace:
     Raises:
         ReportError: a sentence for each of its first mistakes.
     """
-    shown = shown_path(path)
+    shown = printable(path)
     content = _content(path, shown)
     events = content.get("traceEvents") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(events, list):
@@ -136,12 +136,6 @@ def _event(event: Mapping[str, Any], start_ns: int, took_ns: int) -> Event:
     return Event(
         start_ns, start_ns + took_ns, as_text(event.get("name", "")), thread, args if isinstance(args, dict) else {}
     )
-
-
-def shown_path(path: Path) -> str:
-    """A file's path as errors have it."""
-    name = str(path)
-    return name if name.isprintable() else repr(name)
 
 
 def as_text(value: object) -> str:

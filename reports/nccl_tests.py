@@ -18,7 +18,7 @@ from pathlib import Path
 from reports import published
 from reports.errors import ReportError
 from reports.published import Measurements, PublishedRow
-from reports.text import counted, ranges, shortened
+from reports.text import counted, printable, ranges, shortened
 
 # By the program's name without "_perf"; those that are not here keep it, and are not predicted.
 OPERATIONS = {
@@ -84,9 +84,7 @@ def read_files(files: Sequence[Path], given: Given = NOTHING) -> Measurements:
         mistakes.append(f"{_options(given)}: no file is nccl-tests' output; a CSV file says it in its columns")
     if mistakes:
         raise ReportError("\n".join(mistakes))
-    return Measurements(
-        rows=tuple(row for one in found for row in one.rows), notes=tuple(note for one in found for note in one.notes)
-    )
+    return Measurements.together(found)
 
 
 def is_output(path: Path) -> bool:
@@ -187,12 +185,11 @@ class _Log:
     """What one file says: its rows, notes and mistakes."""
 
     def __init__(self, path: Path, given: Given) -> None:
-        name = str(path)
-        self.name = name if name.isprintable() else repr(name)
+        self.name = printable(path)
         self.rows: list[PublishedRow] = []
         self.notes: list[str] = []
         self.mistakes: list[str] = []
-        self._source = path.name if path.name.isprintable() else repr(path.name)
+        self._source = printable(path.name)
         self._given = given
 
     def say(self, line: int, sentence: str) -> None:

@@ -20,7 +20,7 @@ import pandas as pd
 
 from reports.columns import fixed
 from reports.errors import ReportError
-from reports.text import counted, shortened
+from reports.text import counted, printable, shortened
 
 # What `join` gives, one row a measurement.
 PREDICTED = {
@@ -93,6 +93,14 @@ class Measurements:
 
     rows: tuple[PublishedRow, ...]
     notes: tuple[str, ...]
+
+    @classmethod
+    def together(cls, found: Sequence[Measurements]) -> Measurements:
+        """Of several files, in their order."""
+        return cls(
+            rows=tuple(row for one in found for row in one.rows),
+            notes=tuple(note for one in found for note in one.notes),
+        )
 
 
 def read(files: Sequence[Path]) -> Measurements:
@@ -235,8 +243,7 @@ class _File:
     """What one file says: its rows, notes and mistakes."""
 
     def __init__(self, path: Path) -> None:
-        name = str(path)
-        self.name = name if name.isprintable() else repr(name)
+        self.name = printable(path)
         self.rows: list[PublishedRow] = []
         self.notes: list[str] = []
         self.mistakes: list[str] = []

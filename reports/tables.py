@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from reports import frames, text
 from reports.errors import ReportError
 from reports.run import Run
+from scenarios.trace import EMULATED_HOSTS
 
 _ROWS = 16
 _STEPS_SHOWN = 12
@@ -92,7 +93,7 @@ def _headline(run: Run, spread: str) -> RenderableType:
     info, steady = run.info, steady_steps(run.steps)
     hosts = info.hosts if info.world == "real" else ()
     hosts_known = int(run.spans["host"].nunique()) if not hosts else len(hosts)
-    host = "emulated host" if info.played_on == "emulated hosts" else "host"
+    host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
     where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, host)}"
     if (run.spans["rank_count"] > 1).any():
         where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"

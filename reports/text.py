@@ -76,6 +76,12 @@ def steps(numbers: Sequence[int]) -> str:
     return f"step {numbers[0]}" if len(numbers) == 1 else f"steps {ranges(numbers)}"
 
 
+def printable(name: object) -> str:
+    """A file's name as errors have it: on one line, whatever is in it."""
+    words = str(name)
+    return words if words.isprintable() else repr(words)
+
+
 def shortened(words: str, width: int) -> str:
     """Text cut in its middle to fit, since labels differ at both ends."""
     if cell_len(words) <= width:

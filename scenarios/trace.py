@@ -15,6 +15,10 @@ SCHEMA_VERSION = 1
 PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s"})
 
 
+# `RunInfo.played_on` of a run on hosts that were emulated.
+EMULATED_HOSTS = "emulated hosts"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """One operation of one rank. Times are integer ns on the run's one axis; bytes are payload, not wire bytes.
@@ -114,7 +118,7 @@ class LinkRow:
 class RunInfo:
     """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
 
-    `played_on` is what stood for the hosts of a real run: "this machine", "emulated hosts", or those of "torchrun" or
+    `played_on` is what stood for the hosts of a real run: "this machine", EMULATED_HOSTS, or those of "torchrun" or
     "srun"; "" in the simulator, and in what releases wrote that did not know it.
     """
 

@@ -61,16 +61,9 @@ class Fabric:
 
     def connection(self, source: int, target: int) -> Path:
         """The way of one TCP connection, which carries no more than its window a round trip, however wide the links."""
-        path, nics = self.path(source, target), self.cluster.host.nics
-        if self.host(source) == self.host(target):
-            return path
-        rates = [rate for rate in (nics.connection_bytes_per_s, _windows_per_s(nics, path.latency_ns)) if rate]
-        if not rates:
-            return path
         key = (source, target)
         if key not in self._connections:
-            own = Capacity(f"connection {source}-{target}", min(rates))
-            self._connections[key] = Path((*path.links, own), path.latency_ns)
+            self._connections[key] = self._find_connection(source, target)
         return self._connections[key]
 
     def rows(self) -> list[LinkRow]:
@@ -114,6 +107,15 @@ class Fabric:
             switches = 3
         crossed += [self._nic(target, "in"), *self._bridge(target, "in")]
         return Path(tuple(crossed), 2 * nics.link.latency_ns + switches * network.latency_ns)
+
+    def _find_connection(self, source: int, target: int) -> Path:
+        path, nics = self.path(source, target), self.cluster.host.nics
+        if self.host(source) == self.host(target):
+            return path
+        rates = [rate for rate in (nics.connection_bytes_per_s, _windows_per_s(nics, path.latency_ns)) if rate]
+        if not rates:
+            return path
+        return Path((*path.links, Capacity(f"connection {source}-{target}", min(rates))), path.latency_ns)
 
     def _inside(self, source: int, target: int) -> Iterable[Capacity]:
         kind = self.cluster.host.inside.kind

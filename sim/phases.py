@@ -20,7 +20,7 @@ from sim.machine import Machine
 from sim.meeting import Meeting
 from sim.process import Signal, all_of
 from sim.sharing import Capacity
-from sim.wire import core_ns, local_kernel
+from sim.wire import local, local_kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +130,8 @@ class GlooLinks:
             meeting.finish(member)
 
     def _local(self, totals: Totals, ranks: tuple[int, ...]) -> list[Signal[None]]:
-        """gloo adds and copies on the host, which may be the device."""
-        cluster = self._machine.fabric.cluster
-        work = list(map(local_kernel, totals.reduce_bytes, totals.copy_bytes))
-        if cluster.host.gpu.kind == "cpu":
-            return [self._machine.kernel(rank, kernel) for rank, kernel in zip(ranks, work, strict=True)]
-        return [self._machine.sleep(core_ns(kernel, cluster)) for kernel in work]
+        work = zip(ranks, totals.reduce_bytes, totals.copy_bytes, strict=True)
+        return [local(self._machine, rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]
 
 
 class NcclPhases:
@@ -152,6 +148,7 @@ class NcclPhases:
         self._machine = machine
         self._flows = flows
         self._costs = costs_of(machine.fabric.cluster)
+        self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
         self._channels: dict[str, int] = {}
 
     def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
@@ -174,20 +171,19 @@ class NcclPhases:
 
     def _take_multiprocessors(self, meeting: Meeting, member: int) -> None:
         fabric, group = self._machine.fabric, meeting.group
-        multiprocessors = fabric.cluster.host.gpu.multiprocessors
-        if multiprocessors is None or group.size == 1:
+        if self._multiprocessors is None or group.size == 1:
             return
         if group.name not in self._channels:
             self._channels[group.name] = nccl.channels([fabric.host(rank) for rank in group.ranks], self._costs)
-        share = self._channels[group.name] / multiprocessors
+        share = self._channels[group.name] / self._multiprocessors
         meeting.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
 
     def _take_memory(self, meeting: Meeting, phase: nccl.Phase, carried: Load) -> Callable[[], None]:
         """At the rate of the phase by itself, until what is returned is called."""
         fabric, ranks = self._machine.fabric, meeting.group.ranks
         alone_s = max((used / link.per_s for link, used in carried.uses.items()), default=0.0)
-        if fabric.cluster.host.gpu.multiprocessors is None or not alone_s:
-            return lambda: None
+        if not alone_s:
+            return _nothing
         passing: dict[int, float] = {}
         for source, target, size_bytes in phase.transfers:
             for member in (source, target):
@@ -205,9 +201,9 @@ class NcclPhases:
 
     def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
         carried = load(meeting.group.ranks, phase.transfers, self._machine.fabric.path)
-        give_back = self._take_memory(meeting, phase, carried)
         over = self._machine.begin(carried.uses, weight=carried.weight)
-        over.then(give_back)
+        if self._multiprocessors is not None:
+            over.then(self._take_memory(meeting, phase, carried))
         return over
 
     def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase]) -> None:
@@ -230,8 +226,9 @@ class NcclPhases:
                     give_back()
 
         ranks = meeting.group.ranks
-        carried = load(ranks, phase.transfers, self._machine.fabric.path)
-        give_back = self._take_memory(meeting, phase, carried)
+        give_back = _nothing
+        if self._multiprocessors is not None:
+            give_back = self._take_memory(meeting, phase, load(ranks, phase.transfers, self._machine.fabric.path))
         idle = [member for member, count in enumerate(left) if not count]
         for source, target, size_bytes in phase.transfers:
             signal = self._machine.begin(
@@ -244,3 +241,7 @@ class NcclPhases:
                 meeting.finish(member)
         elif not phase.transfers:
             self._play(meeting, rest)
+
+
+def _nothing() -> None:
+    pass

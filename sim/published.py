@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -86,16 +87,21 @@ def predict(
 
 def _profile_of(gpu: str) -> str:
     """The first by name whose GPU is called so."""
-    wanted = gpu.strip().upper()
-    known: dict[str, str] = {}
-    for name in profile_names():
-        one = load_profile(name).host.gpu
-        if one.kind == "cuda":
-            known.setdefault(one.name.upper().split()[0], name)
+    wanted, known = gpu.strip().upper(), _profiles_by_gpu()
     if wanted not in known:
         names = ", ".join(sorted(known))
         raise ScenarioError([f"gpu = '{gpu}': expected one that a ready profile has ({names}), or a profile"])
     return known[wanted]
+
+
+@cache
+def _profiles_by_gpu() -> dict[str, str]:
+    known: dict[str, str] = {}
+    for name in profile_names():
+        gpu = load_profile(name).host.gpu
+        if gpu.kind == "cuda":
+            known.setdefault(gpu.name.upper().split()[0], name)
+    return known
 
 
 def _cluster(like: Cluster, nodes: int, gpus: int, gbit_per_s: float | None, delay_ms: float | None) -> Cluster:

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from scenarios.hardware import Cluster
 from scenarios.rank import Kernel
 from sim.cluster import Path
 from sim.collectives import gloo
@@ -233,12 +232,8 @@ class _Player:
         connection = self._wire.connection(self._meeting, source, target)
         connection.put(HEADER_BYTES + slot.posted_bytes, by, slot.sent.fire, slot.received.fire)
 
-    def _local(self, kernel: Kernel) -> Signal[None] | None:
-        """gloo adds and copies on the host, which may be the device."""
-        cluster = self._machine.fabric.cluster
-        if cluster.host.gpu.kind == "cpu":
-            return self._machine.kernel(self._rank, kernel, self._thread)
-        return self._machine.sleep(core_ns(kernel, cluster))
+    def _local(self, kernel: Kernel) -> Signal[None]:
+        return local(self._machine, self._rank, kernel, self._thread)
 
 
 def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
@@ -251,11 +246,14 @@ def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
     )
 
 
-def core_ns(kernel: Kernel, cluster: Cluster) -> int:
-    """What a core of a GPU's host takes for it."""
+def local(machine: Machine, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
+    """gloo adds and copies on the host, which may be the device; of a GPU's host a core does it."""
+    cluster = machine.fabric.cluster
+    if cluster.host.gpu.kind == "cpu":
+        return machine.kernel(rank, kernel, thread)
     if cluster.core_bytes_per_s is None:
-        return 0
-    return round((kernel.bytes_read + kernel.bytes_written) / cluster.core_bytes_per_s * 1e9)
+        return machine.sleep(0)
+    return machine.sleep(round((kernel.bytes_read + kernel.bytes_written) / cluster.core_bytes_per_s * 1e9))
 
 
 def _nothing() -> None:

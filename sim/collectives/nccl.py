@@ -141,10 +141,11 @@ def _grouped(transfers: Transfers, layout: Layout, costs: NcclCosts) -> NcclPlan
     shape = paths.shape_of(paths.members_by_host(layout), costs)
     largest_bytes = max(size_bytes for _, _, size_bytes in moved)
     crosses = any(layout[source] != layout[target] for source, target, _ in moved)
+    inside, across = overhead(True, costs), overhead(False, costs)
     phase = Phase(
         latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved, len(layout)), crosses, shape, costs)),
         transfers=tuple(
-            (source, target, _p2p_link_bytes(size_bytes) * overhead(layout[source] == layout[target], costs))
+            (source, target, _p2p_link_bytes(size_bytes) * (inside if layout[source] == layout[target] else across))
             for source, target, size_bytes in moved
         ),
         coupled=False,

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from sim.collectives import nccl_tables as tables
 from sim.collectives.nccl_support import considered
-from sim.collectives.nccl_topology import Algorithm, Function, Graph, Path, Protocol, Topology, ring_steps
+from sim.collectives.nccl_topology import (
+    Algorithm,
+    Function,
+    Graph,
+    Path,
+    Protocol,
+    Topology,
+    ring_crossings,
+    ring_steps,
+)
 
 
 def latency_us(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
@@ -35,7 +44,7 @@ def _inside(graph: Graph) -> tables.Hops:
 
 def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> float:
     """Every step a hop; on several nodes also one inside a node waits for the network's overhead."""
-    crossings = (2 if function == "all_reduce" else 1) * (topology.nodes - 1)
+    crossings = ring_crossings(function, topology.nodes)
     intra_us = max(intra_hop_us(topology, "ring", protocol), _overhead_us(topology, protocol))
     steps = ring_steps(function, topology.ranks)
     return (steps - crossings) * intra_us + crossings * inter_hop_us(topology, "ring", protocol)

@@ -50,14 +50,13 @@ class Node:
     """What a group has of each of its nodes: `gpus` and the `nics` that serve them; rates are the data sheet's.
 
     `gpu_gb_per_s`: a GPU's link to the others, over NVLink or PCI Express; `nic_gb_per_s`: one NIC. `nics` is 0 where
-    the group has one node.
+    the group has one node. NVLinks lead to an NVSwitch.
     """
 
     gpus: int
     nics: int
     compute_capability: int
     nvlink: bool
-    nvswitch: bool
     gpu_gb_per_s: float
     nic_gb_per_s: float
     net_latency_us: float
@@ -69,19 +68,29 @@ class Node:
     @property
     def link_gb_per_s(self) -> float:
         """What NCCL counts a GPU's link for."""
-        sheet, counted = _NVLINK[self.generation] if self.nvlink else _PCI
-        return self.gpu_gb_per_s * counted / sheet
+        return self.gpu_gb_per_s * counted_share(self.compute_capability, nvlink=self.nvlink)
+
+    @property
+    def slot_gb_per_s(self) -> float:
+        """What NCCL counts a NIC for: no more than its slot carries."""
+        return min(self.nic_gb_per_s, _NIC_SLOT_GB_PER_S[self.generation])
 
     @property
     def speeds(self) -> Sequence[float]:
         return (_INTER if self.nics else _INTRA)[self.generation]
 
 
+def counted_share(compute_capability: int, *, nvlink: bool) -> float:
+    """Of the data sheet's rate of a GPU's link, NVLink or PCI Express, what NCCL counts on."""
+    sheet, counted = _NVLINK[generation(compute_capability)] if nvlink else _PCI
+    return counted / sheet
+
+
 def graphs(node: Node) -> dict[Algorithm, Graph]:
     """By algorithm; those that these nodes cannot have are not there."""
     ring = _ring(node)
     found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
-    if node.nvswitch and node.gpus > 1 and node.compute_capability >= 90:
+    if node.nvlink and node.gpus > 1 and node.compute_capability >= 90:
         found["nvls"] = found["nvls_tree"] = _nvls(node)
     return found
 
@@ -109,8 +118,7 @@ def _channels(node: Node, speed: float) -> int:
     """So many rings of that speed fit: on each GPU's link once each way, on a NIC once in and once out."""
     fit = int(node.link_gb_per_s / speed) if node.gpus > 1 else _MOST_RINGS
     if node.nics:
-        nic_gb_per_s = min(node.nic_gb_per_s, _NIC_SLOT_GB_PER_S[node.generation])
-        fit = min(fit, node.nics * int(nic_gb_per_s / speed))
+        fit = min(fit, node.nics * int(node.slot_gb_per_s / speed))
     return min(fit, _MOST_RINGS)
 
 
@@ -125,10 +133,10 @@ def _twice(node: Node, channels: int, speed: float) -> tuple[int, float]:
 def _nvls(node: Node) -> Graph:
     """A channel for each head, whose link it loads twice and all others' once; between nodes each head has a NIC."""
     heads = min(node.nics or node.gpus, node.gpus, _MOST_HEADS)
-    nic_gb_per_s = min(node.nic_gb_per_s, _NIC_SLOT_GB_PER_S[node.generation]) if node.nics else float("inf")
-    fits = [speed for speed in node.speeds if (heads + 1) * speed <= node.link_gb_per_s and speed <= nic_gb_per_s]
+    slot_gb_per_s = node.slot_gb_per_s if node.nics else float("inf")
+    fits = [speed for speed in node.speeds if (heads + 1) * speed <= node.link_gb_per_s and speed <= slot_gb_per_s]
     intra = max(fits, default=min(node.speeds))
-    quicker = [speed for speed in node.speeds if intra <= speed <= min(nic_gb_per_s, 2 * intra)]
+    quicker = [speed for speed in node.speeds if intra <= speed <= min(slot_gb_per_s, 2 * intra)]
     return _graph(node, heads, intra, max(quicker, default=intra))
 
 

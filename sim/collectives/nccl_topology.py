@@ -105,3 +105,8 @@ def generation(compute_capability: int) -> Generation:
 def ring_steps(function: Function, ranks: int) -> int:
     """Hops of a chunk round the ring; bytes on each edge are this over `ranks` of the buffer."""
     return {"all_reduce": 2 * (ranks - 1), "all_gather": ranks - 1, "reduce_scatter": ranks - 1}.get(function, ranks)
+
+
+def ring_crossings(function: Function, nodes: int) -> int:
+    """Of these hops those from node to node."""
+    return (2 if function == "all_reduce" else 1) * (nodes - 1)

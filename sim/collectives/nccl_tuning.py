@@ -13,8 +13,8 @@ from sim.collectives import nccl_predictor as predictor
 from sim.collectives import nccl_tables as tables
 from sim.collectives.nccl_latency import inter_hop_us, intra_hop_us
 from sim.collectives.nccl_predictor import Choice, Operation
-from sim.collectives.nccl_search import Node, graphs
-from sim.collectives.nccl_topology import Function, Protocol, Topology
+from sim.collectives.nccl_search import Node, counted_share, graphs
+from sim.collectives.nccl_topology import Function, Protocol, Topology, ring_crossings
 
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
@@ -108,7 +108,6 @@ def node(shape: Shape, costs: NcclCosts) -> Node:
         nics=0 if shape.hosts == 1 else shape.rails,
         compute_capability=costs.compute_capability,
         nvlink=costs.nvlink,
-        nvswitch=costs.nvlink,
         gpu_gb_per_s=costs.intra_bytes_per_s / 1e9,
         nic_gb_per_s=costs.inter_bytes_per_s / 1e9,
         net_latency_us=costs.nic_latency_ns / 1e3,
@@ -129,7 +128,7 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
 
 def latency_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
     """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
-    crossings = _crossings(choice, function, shape)
+    crossings = _crossings(choice, function, topology(shape, costs))
     beyond_ns = float(crossings * costs.network_latency_ns)
     if crossings and choice.algorithm in ("tree", "nvls_tree"):
         level_us: float = _LEVEL_US * (size_bytes / _LEVEL_BYTES) ** (1 / 3)
@@ -141,12 +140,11 @@ def latency_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape
     return choice.latency_ns + beyond_ns
 
 
-def _crossings(choice: Choice, function: Function, shape: Shape) -> int:
+def _crossings(choice: Choice, function: Function, group: Topology) -> int:
     """How often the network is crossed, one after the other."""
     if choice.algorithm == "ring":
-        return (2 if function == "all_reduce" else 1) * (shape.hosts - 1)
-    levels = shape.hosts.bit_length() - 1
-    return levels if choice.algorithm == "pat" else 2 * levels
+        return ring_crossings(function, group.nodes)
+    return group.node_levels if choice.algorithm == "pat" else 2 * group.node_levels
 
 
 def transfer_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
@@ -171,9 +169,8 @@ def overhead(is_inside: bool, costs: NcclCosts) -> float:
     """Bytes of a link for one of payload: inside a host less of the data sheet's rate can be used than NCCL counts."""
     if not is_inside:
         return 1 / costs.efficiency
-    one = node(Shape(ranks=costs.ranks_per_host, hosts=1, rails=1), costs)
     share = _P2P_SHARE if costs.nvlink else 1.0
-    return one.gpu_gb_per_s / one.link_gb_per_s / share / costs.efficiency
+    return 1 / (counted_share(costs.compute_capability, nvlink=costs.nvlink) * share * costs.efficiency)
 
 
 def p2p_latency_ns(size_bytes: int, peers: int, crosses: bool, shape: Shape, costs: NcclCosts) -> float:

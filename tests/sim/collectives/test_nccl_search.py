@@ -16,7 +16,6 @@ HOPPER = Node(
     nics=0,
     compute_capability=90,
     nvlink=True,
-    nvswitch=True,
     gpu_gb_per_s=450.0,
     nic_gb_per_s=50.0,
     net_latency_us=0.0,
@@ -24,7 +23,7 @@ HOPPER = Node(
 AMPERE = dataclasses.replace(HOPPER, compute_capability=80, gpu_gb_per_s=300.0, nic_gb_per_s=25.0)
 BLACKWELL = dataclasses.replace(HOPPER, compute_capability=100, gpu_gb_per_s=900.0)
 TCP = dataclasses.replace(
-    HOPPER, gpus=1, nics=1, compute_capability=70, nvlink=False, nvswitch=False, gpu_gb_per_s=15.75, nic_gb_per_s=1.25
+    HOPPER, gpus=1, nics=1, compute_capability=70, nvlink=False, gpu_gb_per_s=15.75, nic_gb_per_s=1.25
 )
 
 
@@ -58,7 +57,6 @@ NODES = st.builds(
     nics=st.integers(0, 16),
     compute_capability=st.sampled_from((70, 75, 80, 86, 89, 90, 100, 120)),
     nvlink=st.booleans(),
-    nvswitch=st.booleans(),
     gpu_gb_per_s=st.floats(1.0, 2000.0),
     nic_gb_per_s=st.floats(0.01, 200.0),
     net_latency_us=st.floats(0.0, 100.0),
