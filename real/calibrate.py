@@ -8,32 +8,31 @@ import json
 import os
 import shlex
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
+from real.calibrate_kernels import calibrate_kernels, check_kernels
 from real.calibration import crowd, kernels, network, program
 from real.calibration.kernel_fit import fit as fit_kernels
 from real.calibration.kernel_fit import observe as observe_kernels
 from real.calibration.machine import cpu_name, measured_here
 from real.calibration.network_fit import Residual, Sight
 from real.calibration.network_fit import fit as fit_network
+from real.calibration.playing import play as play_on
+from real.calibration.playing import scenario_on
 from real.calibration.profile import profile_text
-from real.calibration.recordings import kept
 from real.calibration.sight import observe
 from real.emulate import emulated, sweep
 from real.emulate_cli import read_rate, say, warnings
 from real.fabric import MOST_HOSTS, Fabric
-from real.job import Job
-from real.launch import Hosts, ThisMachine, launch, spool_folder
+from real.launch import Hosts, ThisMachine
 from real.progress import Bar
 from real.wiring import burst_of
 from scenarios.errors import ScenarioError
@@ -51,7 +50,6 @@ Simulate = Callable[[Scenario, Program, int], Recording]
 _LIKE = "cpu_local"
 # An Ethernet frame of 1514 bytes, of which 1448 are TCP's payload: until the probes say better.
 _PAYLOAD_SHARE = 1448 / 1514
-_TIMEOUT_S = 120.0
 # What others may take of a machine before its figures are theirs too.
 _BUSY_CORES = 0.1
 # One after the other: the kernels are measured in several launches, apart in time.
@@ -68,6 +66,9 @@ def calibrate(arguments: Sequence[str], simulate: Simulate) -> int:
     command = "python -m real calibrate " + shlex.join(arguments)
     try:
         _check(options)
+        if options.kernels:
+            calibrate_kernels(options, command)
+            return 0
         say(sweep())
         _calibrate(options, command, simulate)
     except ScenarioError as error:
@@ -80,12 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m real calibrate",
         description="Measure this machine's kernels, its threads, and gloo over TCP between hosts; write a profile. "
-        "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device.",
+        "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device. "
+        "With --kernels only kernels are measured, on a GPU if --like is a profile of GPUs; all else is as there.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="the profile; must not exist")
     parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
-    parser.add_argument("--hosts", type=int, default=2, help="how many hosts (default: 2)")
+    parser.add_argument("--hosts", type=int, help="how many hosts (default: 2)")
     parser.add_argument("--ranks-per-host", type=int, default=1, help="ranks on each (default: 1)")
+    parser.add_argument("--kernels", action="store_true", help="kernels alone, on one host")
+    parser.add_argument("--like", metavar="PROFILE", help="with --kernels: whose other figures to take, as dgx_h100")
     parser.add_argument("--json", action="store_true", help="what the model leaves of each probe as JSON, no table")
     parser.add_argument("--quiet", action="store_true", help="no progress and no table of residuals")
     return parser
@@ -98,6 +102,12 @@ def _check(options: argparse.Namespace) -> None:
         raise ScenarioError(f"--out = '{options.out}': expected a file that does not exist")
     if not options.out.parent.is_dir():
         raise ScenarioError(f"--out = '{options.out}': expected a folder that exists")
+    if options.kernels:
+        check_kernels(options)
+        return
+    if options.like is not None:
+        raise ScenarioError(f"--like = '{options.like}': expected with --kernels")
+    options.hosts = 2 if options.hosts is None else options.hosts
     if not 2 <= options.hosts <= MOST_HOSTS:
         raise ScenarioError(f"--hosts = {options.hosts}: expected 2 to {MOST_HOSTS}")
     if not 1 <= options.ranks_per_host <= (os.cpu_count() or 1) * 4:
@@ -118,7 +128,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         cluster = nominal(options.hosts, options.ranks_per_host, rate, burst_of(rate))
 
     def play(candidate: Cluster) -> Sight:
-        scenario = _scenario(candidate, "probes")
+        scenario = scenario_on(candidate, "probes")
         probes = network.schedule(candidate, 2)
         return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2), 0).spans)
 
@@ -126,7 +136,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         played: dict[str, list[Recording]] = defaultdict(list)
         for what in _PLAYED:
             made = f"real.calibration.{what}:build"
-            played[what].append(_play(bar, what, _scenario(cluster, what), made, hosts))
+            played[what].append(play_on(bar, scenario_on(cluster, what), made, hosts, _steps(what, cluster)))
     kernel_fit = fit_kernels(observe_kernels(one.spans for one in played["kernels"]), cluster.host.gpu)
     cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
     (networked,), (worked,) = played["network"], played["program"]
@@ -158,7 +168,7 @@ def _plain(row: Residual) -> dict[str, float | str]:
 
 
 def _fit_program(cluster: Cluster, worked: Iterable[Span], simulate: Simulate) -> Cluster:
-    bare = program.scenario_of(_scenario(program.alone(cluster), "program"))
+    bare = program.scenario_of(scenario_on(program.alone(cluster), "program"))
     alone = simulate(bare, DlrmProgram(bare), 0).spans
     assert cluster.tcp is not None, "the network's fit says it"
     return dataclasses.replace(cluster, tcp=program.fit(cluster.tcp, worked, alone))
@@ -174,12 +184,12 @@ def _play_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool) -> Recordi
     crowded = _crowd_of(cluster)
     wider = None if fabric is None else dataclasses.replace(fabric, hosts=crowded.hosts)
     with _hosts(wider) as on, Bar(quiet=quiet) as bar:
-        return _play(bar, "crowd", _scenario(crowded, "crowd"), "real.calibration.crowd:build", on)
+        return play_on(bar, scenario_on(crowded, "crowd"), "real.calibration.crowd:build", on, None)
 
 
 def _fit_crowd(cluster: Cluster, recording: Recording, simulate: Simulate) -> Cluster:
     def play(candidate: Cluster) -> crowd.Typical:
-        scenario = _scenario(candidate, "crowd")
+        scenario = scenario_on(candidate, "crowd")
         return crowd.typical(simulate(scenario, crowd.Crowd(scenario, crowd.PLAYED), 1).spans, crowd.PLAYED)
 
     tcp = crowd.fit(_crowd_of(cluster), crowd.typical(recording.spans), play).tcp
@@ -212,22 +222,6 @@ def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burs
     return dataclasses.replace(like, hosts=hosts, host=host, payload_share=share, tcp=None, hosts_share_cores=True)
 
 
-def _scenario(cluster: Cluster, name: str) -> Scenario:
-    return Scenario(
-        name=name,
-        path=Path(f"{name}.toml"),
-        program="all_to_all",  # which is not played: the job names its own
-        cluster=cluster,
-        batch_size=1,
-        steps=1,
-        seed=0,
-        payload="sizes",
-        fidelity="flows",
-        library="gloo",
-        timeout_s=_TIMEOUT_S,
-    )
-
-
 @contextmanager
 def _hosts(fabric: Fabric | None) -> Iterator[Hosts]:
     if fabric is None:
@@ -235,24 +229,6 @@ def _hosts(fabric: Fabric | None) -> Iterator[Hosts]:
         return
     with emulated(fabric) as hosts:
         yield hosts
-
-
-def _play(bar: Bar, what: str, scenario: Scenario, played: str, hosts: Hosts) -> Recording:
-    """Probes on real ranks."""
-    steps = _steps(what, scenario.cluster)
-    with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
-        out = Path(folder, what)
-        job = Job(
-            scenario=dataclasses.replace(scenario, payload="values"),
-            program=played,
-            writer="real.calibration.recordings:keep",
-            out=out,
-            spool=spool_folder(out),
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            check="never",
-        )
-        launch(job, hosts=hosts, heard=lambda step: bar.show(what, step, steps))
-        return kept(out)
 
 
 def _steps(what: str, cluster: Cluster) -> int | None:

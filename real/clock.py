@@ -5,14 +5,15 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:  # the launcher reads the clock too, and has no need of torch
     import torch
     import torch.distributed as dist
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -33,6 +34,23 @@ class Timed(Protocol):
     start: Mark
     end: Mark | None
 
+    @property
+    def queue(self) -> str:
+        """The library plays the calls of one queue in order; others may pass them."""
+        ...
+
+
+class Reading(Protocol):
+    """A number that a device has not computed yet."""
+
+    def is_past(self) -> bool:
+        """Whether it is here."""
+        ...
+
+    def value(self) -> float:
+        """It; only when it is here."""
+        ...
+
 
 class Pending(Protocol):
     """A collective under way."""
@@ -52,8 +70,16 @@ class Lane(Protocol):
     `CpuLane` here and `cuda.CudaLane` are siblings, chosen where a rank takes its place.
     """
 
-    def entered(self) -> AbstractContextManager[object]:
-        """What runs inside runs on this lane."""
+    def entered(self, after: Mark) -> AbstractContextManager[object]:
+        """What runs inside runs on this lane, after that mark."""
+        ...
+
+    def beside(self, after: Mark) -> AbstractContextManager[object]:
+        """What runs inside comes after that mark of this lane, but not after what the lane was given since."""
+        ...
+
+    def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> AbstractContextManager[object]:
+        """As `entered`, for a coroutine that is about to begin: what it was given lives until this lane is through."""
         ...
 
     def mark(self) -> Mark:
@@ -68,12 +94,16 @@ class Lane(Protocol):
         """The caller issues something further."""
         ...
 
-    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> Pending:
-        """Fills `timed.end` when the collective has ended and `finish` has run; does not wait."""
+    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None) -> Pending:
+        """Fills `timed.end` when the collective has ended and `finish` has run, holds `held` until then; no wait."""
         ...
 
-    def wait_for(self, mark: Mark) -> None:
-        """What the caller runs next comes after this mark."""
+    def wait_for(self, mark: Mark, value: object = None) -> None:
+        """What the caller runs next comes after this mark of the lane, and may use this value that the lane made."""
+        ...
+
+    def read(self, value: Tensor | float) -> float | Reading:
+        """A number that the program records, as it is now in the order of the caller's lane; does not wait."""
         ...
 
     def is_past(self, mark: Mark) -> bool:
@@ -99,9 +129,18 @@ class CpuLane:
     _issued = threading.local()  # `last`: what this thread has issued last, while nothing else was
     mark = staticmethod(time.monotonic_ns)
     ns: Callable[[Mark], int] = staticmethod(operator.index)  # type: ignore[assignment]  # the mark itself: an int
+    read: Callable[[Tensor | float], float] = staticmethod(float)
 
-    def entered(self) -> AbstractContextManager[object]:
+    def entered(self, after: Mark) -> AbstractContextManager[object]:
         """A thread is its own order."""
+        return _HERE
+
+    def beside(self, after: Mark) -> AbstractContextManager[object]:
+        """A thread is its own order."""
+        return _HERE
+
+    def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> AbstractContextManager[object]:
+        """A thread is its own order, and is through with what it was given when the coroutine is."""
         return _HERE
 
     def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
@@ -119,12 +158,12 @@ class CpuLane:
             self._issued.last = None
             last.follow()
 
-    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None) -> Pending:
+    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None) -> Pending:
         """Its end is seen by gloo's own thread if something overtakes it, else when it is awaited."""
         self._issued.last = underway = _Underway(timed, work, finish)
         return underway
 
-    def wait_for(self, mark: Mark) -> None:
+    def wait_for(self, mark: Mark, value: object = None) -> None:
         """A mark of a CPU is always past."""
 
     def is_past(self, mark: Mark) -> bool:

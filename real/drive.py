@@ -91,7 +91,7 @@ class Spawned(Generic[T]):
         self._journal.wait_begins(self._entry)
         self._over.wait()
         if self._ended_at is not None:
-            self._entry.lane.wait_for(self._ended_at)
+            self._entry.lane.wait_for(self._ended_at, self._value)
         self._journal.wait_ends(self._entry, has_waited=True)
         if self._error is not None:
             raise self._error
@@ -101,8 +101,7 @@ class Spawned(Generic[T]):
     def _play(self) -> None:
         lane: Lane = self._entry.lane
         try:
-            with lane.entered():
-                lane.wait_for(self._called_at)
+            with lane.playing(self._coroutine, self._called_at):
                 try:
                     self._value = play(self._coroutine, self._journal.rank)
                 finally:

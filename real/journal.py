@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from real.clock import Lane, Mark
+from real.clock import Lane, Mark, Reading
 from scenarios.calls import Call
 from scenarios.rank import Kernel
 from scenarios.trace import Metric, Span
@@ -66,6 +66,13 @@ class Entry:
         """The operation as a person reads it in an error."""
         return self.kind if self.label in ("", self.kind) else f"{self.kind} '{self.label}'"
 
+    @property
+    def queue(self) -> str:
+        """Of a call: those of a group are played in order, and its messages to or from one rank."""
+        assert self.call is not None, "kernels are in no library's queue"
+        group = self.call.group.name
+        return group if self.index >= 0 else f"{group}: {self.call.op} {self.call.root}"
+
     def describe(self) -> str:
         """The operation and where it was issued."""
         return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
@@ -90,7 +97,7 @@ class Entry:
             call.group.name if self.call else "", -1 if call.op in ("send", "recv") else self.index,
             self.issued, start, max(start, end), waited[0], waited[1],
             call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
-            kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1,
+            kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1,
         )
         # fmt: on
 
@@ -107,6 +114,7 @@ class Journal:
         self.unawaited: dict[Entry, None] = {}
         self._entries: deque[Entry] = deque()
         self._metrics: deque[tuple[int, str, float]] = deque()
+        self._readings: deque[tuple[int, str, Reading]] = deque()
         self._calls: defaultdict[str, count[int]] = defaultdict(count)
         self.reached: dict[str, int] = {}
         self.has_ended = False
@@ -141,9 +149,19 @@ class Journal:
         self.waiting.pop(entry, None)
         self.moves += 1
 
-    def record(self, name: str, value: float) -> None:
-        """Keep a metric of the present step."""
-        self._metrics.append((STEP.get(), name, value))
+    def record(self, name: str, value: float | Reading) -> None:
+        """Keep a metric of the present step; what a device has not computed yet is read when it has."""
+        if isinstance(value, float):
+            self._metrics.append((STEP.get(), name, value))
+        else:
+            self._readings.append((STEP.get(), name, value))
+
+    def queued(self) -> list[Entry]:
+        """What a device was given and has not ended yet, in the order of issue; nothing on a CPU."""
+        if self.last is None or isinstance(self.last.start, int):
+            return []
+        entries = [entry for entry in list(self._entries) if entry.kind != "step"]
+        return [entry for entry in entries if entry.end is not None and not entry.lane.is_past(entry.end)]
 
     def take(self, *, is_last: bool = False) -> tuple[list[Row], list[Row]]:
         """The rows of spans and metrics that have finished since; the others stay."""
@@ -156,7 +174,19 @@ class Journal:
                 unfinished.append(entry)
         self._entries.extendleft(reversed(unfinished))
         metrics = [(self.rank, *self._metrics.popleft()) for _ in range(len(self._metrics))]
+        if self._readings:
+            metrics += self._read()
         return rows, metrics
+
+    def _read(self) -> list[Row]:
+        rows: list[Row] = []
+        for _ in range(len(self._readings)):
+            step, name, reading = self._readings.popleft()
+            if reading.is_past():
+                rows.append((self.rank, step, name, reading.value()))
+            else:
+                self._readings.append((step, name, reading))
+        return rows
 
 
 def span(row: Row) -> Span:

@@ -145,6 +145,9 @@ class Line:
 
 def position(journal: Journal) -> dict[str, Any]:
     """Where a rank is, for `roll.Position`; read while the rank goes on, so it may mix two moments."""
+    queued = journal.queued()
+    if queued:
+        return _position_on_device(journal, queued)
     last = journal.last
     waits = [_waits(entry) for entry in list(journal.waiting)]
     if journal.has_ended:
@@ -155,6 +158,29 @@ def position(journal: Journal) -> dict[str, Any]:
         "last": last.describe() if last else "",
         "inside": last is not None and last.end is None,
         "waits": [wait for wait in waits if wait is not None],
+    }
+
+
+def _position_on_device(journal: Journal, queued: list[Entry]) -> dict[str, Any]:
+    """The host runs ahead, so where a rank is follows from the events that its device has passed.
+
+    It stands in the calls that it has begun and not ended, and has not reached those that it has not begun. What it
+    is said to do is a kernel, if it has begun one: that is what others wait for.
+    """
+    begun: list[Entry] = []
+    reached = dict(journal.reached)
+    for entry in queued:
+        if entry.lane.is_past(entry.start):
+            begun.append(entry)
+        elif entry.call is not None and entry.index >= 0:
+            reached[entry.call.group.name] = min(entry.index, reached[entry.call.group.name])
+    doing = sorted(begun, key=lambda entry: entry.call is not None)
+    return {
+        "moves": 2 * journal.moves - len(queued),  # more with each that is issued, and with each that ends
+        "reached": reached,
+        "last": doing[0].describe() if doing else "",
+        "inside": bool(doing),
+        "waits": [wait for wait in map(_waits, begun) if wait is not None],
     }
 
 

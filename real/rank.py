@@ -127,7 +127,7 @@ class TorchRank:
     def record(self, name: str, value: Tensor | float) -> None:
         """See `Rank.record`."""
         if not (isinstance(value, Tensor) and value.is_meta):
-            self._seat.journal.record(name, float(value))
+            self._seat.journal.record(name, self._lane.read(value))
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
         """See `Rank.compute`; what `function` raises is raised where it is awaited."""
@@ -236,11 +236,11 @@ class TorchRank:
 
     def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
         """See `Rank.barrier`."""
-        asked = self._asked("barrier", group, label)
+        asked, wire = self._asked("barrier", group, label), self._seat.wire
         return self._collective(
             asked,
             lambda: calls.barrier_call(self.rank, asked.group, label),
-            lambda joined, _: wires.barrier(joined),
+            lambda joined, _: wire.barrier(joined),
             None,
         )
 
@@ -319,23 +319,22 @@ class TorchRank:
 
     def _start_now(self, entry: Entry, joined: Joined, start: Callable[[Joined, Call], Sent], result: T) -> Work[T]:
         try:
-            return TorchWork(self._seat, entry, self._start(entry, joined, start), result)
+            with self._lane.entered(entry.start):
+                return TorchWork(self._seat, entry, self._start(entry, joined, start), result)
         except RuntimeError as error:
             raise wires.failed(self.rank, entry.describe(), error) from error
 
     def _start_later(self, entry: Entry, joined: Joined, start: Callable[[Joined, Call], Sent]) -> Pending:
         """On the clerk's thread: after what the caller's stream had launched, and followed at once."""
-        with self._lane.entered():
-            self._lane.wait_for(entry.start)
+        with self._lane.beside(entry.start):
             pending = self._start(entry, joined, start)
         self._lane.overtakes()
         return pending
 
     def _start(self, entry: Entry, joined: Joined, start: Callable[[Joined, Call], Sent]) -> Pending:
         assert entry.call is not None, "the entry of a call"
-        with self._lane.entered():
-            sent = start(joined, entry.call)
-            return self._lane.follow(entry, sent.work, sent.finish)
+        sent = start(joined, entry.call)
+        return self._lane.follow(entry, sent.work, sent.finish, (start, sent.held))
 
     def _entry(self, kind: str, label: str) -> Entry:
         return Entry(self._lane, self._stream, kind, label, next(self._sequence))

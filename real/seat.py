@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -18,6 +19,7 @@ from real.journal import Journal
 from real.set_ups import SetUps
 from real.wire import Gloo, Joined, Nccl, Wire, transport
 from scenarios.calls import Call
+from scenarios.errors import ScenarioError
 from scenarios.hardware import Cluster
 from scenarios.rank import Group
 
@@ -31,27 +33,70 @@ class Observer(Protocol):
 
 # How many calls of one group each library serves at a time.
 LANES = {"gloo": Gloo.lanes, "nccl": Nccl.lanes}
+# Hardware queues: 1 to 32, by default 8 (CUDA C++ Programming Guide, "CUDA Environment Variables"). Streams that share
+# one wait for each other; a rank has several of its own, and one for each group's communicator.
+CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 
 
 class Library:
     """gloo on CPU tensors, or NCCL on CUDA tensors: what belongs together, chosen once from the scenario."""
 
     def __init__(self, name: str, device_index: int) -> None:
-        """`device_index` is the CUDA device of this process; it becomes the current one."""
+        """`device_index` is the CUDA device of this process; it becomes the current one.
+
+        Raises:
+            ScenarioError: NCCL is asked for, and this machine has no such device.
+        """
         self.wire: Wire
         self.new_lane: Callable[[bool], Lane]
+        self.between_steps: Callable[[], None]
         if name == "nccl":
-            # Under `srun --gpus-per-task=1` a process sees its own GPU alone, as number 0.
-            self.device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else device_index)
-            torch.cuda.set_device(self.device)
-            anchors = Anchors(self.device)
-            self.wire = Nccl()
-            self.new_lane = lambda is_main: CudaLane(self.device, anchors, is_main=is_main)
+            self.device = _cuda_device(device_index)
+            gpu = _Gpu(self.device)
+            self.wire, self.new_lane, self.between_steps = Nccl(self.device), gpu.new_lane, gpu.between_steps
         else:
             self.device = torch.device("cpu")
             torch.set_num_threads(1)
-            self.wire = Gloo()
-            self.new_lane = lambda is_main: CpuLane()
+            self.wire, self.new_lane, self.between_steps = Gloo(), lambda is_main: CpuLane(), _nothing
+
+
+class _Gpu:
+    """The lanes of a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._anchors, self._lanes = device, Anchors(device), list[CudaLane]()
+
+    def new_lane(self, is_main: bool) -> Lane:
+        """A stream of it."""
+        lane = CudaLane(self._device, self._anchors, is_main=is_main)
+        self._lanes.append(lane)
+        return lane
+
+    def between_steps(self) -> None:
+        """What takes the host some time, and is not to be part of a step."""
+        self._anchors.renew()
+        for lane in self._lanes:
+            lane.let_go()
+
+
+def _cuda_device(index: int) -> torch.device:
+    for name, value in CONNECTIONS.items():
+        os.environ.setdefault(name, value)  # the driver reads it when it begins
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise ScenarioError("library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none")
+    # Under `srun --gpus-per-task=1` a process sees its own GPU alone, as number 0.
+    if 1 < count <= index:
+        raise ScenarioError(
+            f"library = 'nccl': expected at most {count} ranks on this machine, one for each CUDA device"
+        )
+    device = torch.device("cuda", 0 if count == 1 else index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _nothing() -> None:
+    return
 
 
 class Seat:
@@ -104,6 +149,8 @@ class Seat:
         if self.rank in group:
             order = tuple(ranks.index(rank) for rank in sorted(ranks))
             joined = Joined(group=group, handle=handle, order=order)
+            with transport(self.rank, f"new_group '{name}'"):
+                self.wire.open(joined)
             self._clerks[name] = Clerk(f"rank {self.rank} clerk of {name}", joined, GroupAgreement(joined))
         return group
 
@@ -138,6 +185,7 @@ class Seat:
 
     def step_ends(self) -> None:
         """A training step is over; under "first", it was the last whose calls are checked."""
+        self._library.between_steps()
         if self._check == "first":
             CHECKING.set(False)
 

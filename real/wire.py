@@ -93,10 +93,11 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A collective on its way, and what is left to do with the buffers once it has ended."""
+    """A collective on its way, what is left to do with the buffers once it has ended, and further ones that it uses."""
 
     work: dist.Work
     finish: Callable[[], None] | None = None
+    held: object = None
 
 
 class Wire(Protocol):
@@ -104,6 +105,14 @@ class Wire(Protocol):
 
     backend: str
     lanes: int
+
+    def open(self, joined: Joined) -> None:
+        """All members have made the group: what a first call would have to make is made now."""
+        ...
+
+    def barrier(self, joined: Joined) -> Sent:
+        """Until all members are here."""
+        ...
 
     def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
         """All to all: one tensor for each member, in group order, of any size."""
@@ -135,6 +144,13 @@ class Gloo:
 
     backend = "gloo"
     lanes = 2
+
+    def open(self, joined: Joined) -> None:
+        """gloo connects its ranks when it makes a group."""
+
+    def barrier(self, joined: Joined) -> Sent:
+        """gloo's own."""
+        return Sent(joined.handle.barrier(_ON_CPU))
 
     def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
         """Through one buffer each way: gloo's own list form wants equal sizes."""
@@ -191,13 +207,28 @@ class Nccl:
     backend = "cpu:gloo,cuda:nccl"
     lanes = 1
 
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._flags: dict[str, Tensor] = {}
+
+    def open(self, joined: Joined) -> None:
+        """The first collective makes the communicator; it ends before another group makes one, which takes memory."""
+        self._flags[joined.group.name] = torch.zeros(1, device=self._device)
+        self.barrier(joined).work.wait()
+        torch.cuda.current_stream(self._device).synchronize()
+
+    def barrier(self, joined: Joined) -> Sent:
+        """An all-reduce of one float32, as torch's own; but that makes the host wait for the device too."""
+        return Sent(joined.handle.allreduce([self._flags[joined.group.name]], _REDUCTIONS["sum"]))
+
     def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
         """Grouped sends and receives of any size; outputs that overlap inputs get a buffer."""
         sources = [as_bytes(inputs[place]) for place in joined.order]
         targets = [as_bytes(outputs[place]) for place in joined.order]
         if any(_overlap(target, source) for target in targets for source in sources):
             sources = [source.clone() for source in sources]
-        return Sent(_started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True)))
+        work = _started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True))
+        return Sent(work, held=(targets, sources))
 
     def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
         """In place, or by way of a wider type."""
@@ -214,7 +245,8 @@ class Nccl:
         is_plain = input.dtype not in _WIDER and not (input.is_complex() and reduce == "product")
         if is_plain and joined.is_sorted:
             own, source = _as_real(output), _as_real(resolved(input))
-            return Sent(_started(_reduce_scatter(own, source, op=_OPS[reduce], group=joined.handle, async_op=True)))
+            work = _reduce_scatter(own, source, op=_OPS[reduce], group=joined.handle, async_op=True)
+            return Sent(_started(work), held=source)
         whole = resolved(input).clone()
         reduced = self.all_reduce(joined, whole, reduce)
         mine = joined.order[joined.handle.rank()]
@@ -231,16 +263,16 @@ def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
     """Everyone's input, one after the other in group order."""
     source, target = as_bytes(input), as_bytes(output)
     if joined.is_sorted and not _overlap(target, source):
-        return Sent(_started(_all_gather(target, source, group=joined.handle, async_op=True)))
-    gathered = torch.empty_like(target)
-    work = _started(_all_gather(gathered, source.clone(), group=joined.handle, async_op=True))
+        return Sent(_started(_all_gather(target, source, group=joined.handle, async_op=True)), held=source)
+    gathered, source = torch.empty_like(target), source.clone()
+    work = _started(_all_gather(gathered, source, group=joined.handle, async_op=True))
 
     def finish() -> None:
         rows = target.view(joined.group.size, -1)
         for place, row in zip(joined.order, gathered.view(joined.group.size, -1), strict=True):
             rows[place].copy_(row)
 
-    return Sent(work, finish)
+    return Sent(work, finish, source)
 
 
 def broadcast(joined: Joined, tensor: Tensor, src: int) -> Sent:
@@ -250,14 +282,10 @@ def broadcast(joined: Joined, tensor: Tensor, src: int) -> Sent:
     return Sent(joined.handle.broadcast([as_bytes(tensor)], options))
 
 
-def barrier(joined: Joined) -> Sent:
-    """Until all members are here."""
-    return Sent(joined.handle.barrier(_ON_CPU))
-
-
 def send(joined: Joined, tensor: Tensor, dst: int) -> Sent:
     """To a global rank."""
-    return Sent(_started(dist.isend(as_bytes(tensor), dst, group=joined.handle)))
+    source = as_bytes(tensor)
+    return Sent(_started(dist.isend(source, dst, group=joined.handle)), held=source)
 
 
 def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
@@ -278,7 +306,7 @@ def exchange_rows(wire: Wire, joined: Joined, output: Rows, input: Rows) -> Sent
     if not joined.is_sorted or _overlap(output.tensor, input.tensor):
         return wire.exchange(joined, output.chunks(), input.chunks())
     target, source = as_bytes(output.tensor), as_bytes(input.tensor)
-    return Sent(_exchange(joined.handle, target, source, output.sizes_bytes, input.sizes_bytes))
+    return Sent(_exchange(joined.handle, target, source, output.sizes_bytes, input.sizes_bytes), held=source)
 
 
 def _product(joined: Joined, tensor: Tensor) -> Sent:
@@ -291,7 +319,7 @@ def _product(joined: Joined, tensor: Tensor) -> Sent:
             sent.finish()
         tensor.detach().view(-1).copy_(functools.reduce(torch.mul, gathered.unbind()))
 
-    return Sent(sent.work, finish)
+    return Sent(sent.work, finish, sent.held)
 
 
 def _arithmetic(tensor: Tensor) -> Tensor:

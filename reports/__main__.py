@@ -1,24 +1,27 @@
 """The reading room's hallway: show one run, compare two, export one, hold predictions against published measurements,
-make a run of a profiler's traces.
+make a profile of one's own, and a run of a profiler's traces, say what computations took.
 
 What they say is left to the other modules. They are imported inside the commands, so that help is quick and Ctrl-C is
-quiet while pandas loads, too. Only `published` crosses into the simulator, which predicts a row.
+quiet while pandas loads, too. Only `published` and `calibrate` cross into the simulator, which predicts a row.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.errors import ReportError
 
 if TYPE_CHECKING:
-    from reports.published import Prediction, PublishedRow
+    from reports.nccl_fit import Figures
+    from reports.published import Measurements, Prediction, PublishedRow
 
-_COMMANDS = ("show", "compare", "export", "published", "kineto")
+_COMMANDS = ("show", "compare", "export", "published", "calibrate", "kineto", "times")
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
 
@@ -28,13 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in (*_COMMANDS, "-h", "--help"):
         words.insert(0, "show")
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(words, argparse.Namespace(words=words))
     try:
         from reports.present import output
 
         with output():
             commands = {
                 "show": _show, "compare": _compare, "export": _export, "published": _published, "kineto": _kineto,
+                "calibrate": _calibrate, "times": _times,
             }  # fmt: skip
             commands[options.command](options)
     except ReportError as error:
@@ -61,20 +65,35 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("run", type=Path, help="a run folder")
     export.add_argument("--csv", type=Path, required=True, metavar="DIR", help="a new folder for the files")
     _add_published(commands.add_parser("published", help="predictions against published times of collectives"))
+    calibrate = commands.add_parser("calibrate", help="a hardware profile with what nccl-tests says of one's own NCCL")
+    _add_rows(calibrate)
+    calibrate.add_argument("--out", type=Path, required=True, metavar="OUT.toml", help="a new file for the profile")
+    calibrate.add_argument("--json", action="store_true", help="what was fitted and all errors as JSON")
     kineto = commands.add_parser("kineto", help="a run folder of what torch.profiler exported")
     kineto.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace JSON, also .gz; one a rank")
     kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="a new run folder")
     kineto.add_argument("--json", action="store_true", help="all tables of kernels as JSON")
+    times = commands.add_parser("times", help="what computations took, for a scenario's run.compute_times")
+    times.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder; several are one sample")
+    times.add_argument("--csv", type=Path, required=True, metavar="FILE.csv", help="a new file for the times")
+    times.add_argument(
+        "--skip", type=_count_or_zero, metavar="N", help="first steps of each run to leave out (default: 1 of several)"
+    )
+    times.add_argument("--any", action="store_true", help="also predictions, and runs of several scenarios")
     return parser
 
 
 def _add_published(parser: argparse.ArgumentParser) -> None:
+    _add_rows(parser)
+    parser.add_argument("--json", action="store_true", help="all tables and rows as JSON")
+    parser.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
+
+
+def _add_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", type=Path, nargs="+", metavar="FILE", help="CSV, or nccl-tests' output (docs/reports.md)"
     )
     parser.add_argument("--profile", metavar="NAME", help="this hardware profile for all rows, not their GPU's")
-    parser.add_argument("--json", action="store_true", help="all tables and rows as JSON")
-    parser.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
     header = parser.add_argument_group("nccl-tests' output", "what a header does not say")
     header.add_argument("--op", choices=_OPERATIONS, metavar="OP", help=f"one of {', '.join(_OPERATIONS)}")
     header.add_argument("--gpu", metavar="NAME", help="such as H100")
@@ -82,10 +101,14 @@ def _add_published(parser: argparse.ArgumentParser) -> None:
     header.add_argument("--gpus-per-node", type=_count, metavar="N")
 
 
-def _count(word: str) -> int:
-    if not (word.isascii() and word.isdigit() and 0 < int(word) <= _MOST):
-        raise argparse.ArgumentTypeError(f"{word!r}: expected a whole number from 1 to {_MOST:,}")
+def _count(word: str, least: int = 1) -> int:
+    if not (word.isascii() and word.isdigit() and least <= int(word) <= _MOST):
+        raise argparse.ArgumentTypeError(f"{word!r}: expected a whole number from {least} to {_MOST:,}")
     return int(word)
+
+
+def _count_or_zero(word: str) -> int:
+    return _count(word, 0)
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -118,22 +141,14 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _published(options: argparse.Namespace) -> None:
-    from reports import nccl_tests, present, published, published_tables, text
+    from reports import present, published, published_tables, text
 
-    given = nccl_tests.Given(
-        op=options.op, gpu=options.gpu, nodes=options.nodes, gpus_per_node=options.gpus_per_node
-    )  # fmt: skip
-    found = nccl_tests.read_files(options.files, given)
-    if options.csv is not None:
-        published.check_free(options.csv)
-    if options.profile is not None:
-        _efficiency(options.profile)  # once, not as every row's reason
-    for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+    found = _measurements(options, options.csv)
+    _say_notes(found.notes)
     joined = published.join(found.rows, _predict, options.profile)
     if options.csv is not None:
         published.write(joined, options.csv)
-    own = {name: _efficiency(name) for name in published_tables.nccl_profiles(joined)}
+    own = {name: _figures(name).nccl_efficiency for name in published_tables.nccl_profiles(joined)}
     if options.json:
         present.print_json(published_tables.as_json(joined, options.files, options.profile, own))
     else:
@@ -155,18 +170,80 @@ def _kineto(options: argparse.Namespace) -> None:
         print(f"run folder: {options.out}")
 
 
-def _efficiency(profile: str) -> float:
-    """The `nccl_efficiency` of a profile, which must be there."""
+def _times(options: argparse.Namespace) -> None:
+    from reports import published, store, text, times
+
+    published.check_free(options.csv)
+    runs = [(text.printable(folder), store.load(folder)) for folder in options.runs]
+    found = times.measure(runs, options.skip, any_runs=options.any)
+    published.write(found.rows, options.csv)
+    _say_notes(found.notes)
+    text.show(times.summarize(found), sys.stdout)
+    print(f"times: {options.csv}")
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    from datetime import date
+
+    from reports import nccl_fit, nccl_fit_tables, nccl_profile, present, published, text
+    from scenarios.shelf import profile_file
+
+    found = _measurements(options, options.out)
+    if options.out.suffix != ".toml":
+        raise ReportError(f"--out {options.out}: expected a file whose name ends in .toml, as a scenario names it")
+    rows, name, notes = nccl_fit.choose(published.join(found.rows, _predict, options.profile), found.rows)
+    fit = nccl_fit.fit(rows, _figures(name), lambda row, figures: _predict(row, name, figures).predicted_us)
+    base = Path(profile_file(name) or name).read_text(encoding="utf-8")
+    command = shlex.join(["python", "-m", "reports", *options.words])
+    published.write_text(nccl_profile.calibrated(base, name, fit, command, date.today().isoformat()), options.out)
+    _say_notes([*found.notes, *notes, *fit.notes])
+    if worse := nccl_fit_tables.worse(fit):
+        print(f"warning: {worse}", file=sys.stderr)
+    if options.json:
+        present.print_json(nccl_fit_tables.as_json(fit, name, options.out))
+    else:
+        text.show(nccl_fit_tables.summarize(fit, name), sys.stdout)
+        print(f"profile: {options.out}")
+
+
+def _measurements(options: argparse.Namespace, out: Path | None) -> Measurements:
+    """Of the files, after a look at what else was asked for, which would be too late after long work."""
+    from reports import nccl_tests, published
+
+    given = nccl_tests.Given(
+        op=options.op, gpu=options.gpu, nodes=options.nodes, gpus_per_node=options.gpus_per_node
+    )  # fmt: skip
+    found = nccl_tests.read_files(options.files, given)
+    if out is not None:
+        published.check_free(out)
+    if options.profile is not None:
+        _figures(options.profile)  # once, not as every row's reason
+    return found
+
+
+def _say_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _figures(profile: str) -> Figures:
+    """What a profile, which must be there, says of NCCL."""
+    from reports.nccl_fit import Figures
     from scenarios.errors import ScenarioError
     from scenarios.load import load_profile
 
     try:
-        return load_profile(profile).nccl_efficiency
+        found = load_profile(profile)
     except ScenarioError as error:
         raise ReportError(str(error)) from None
+    return Figures(
+        nccl_efficiency=found.nccl_efficiency,
+        nccl_start_ns=found.nccl_start_ns,
+        nccl_p2p_share=found.nccl_p2p_share,
+    )
 
 
-def _predict(row: PublishedRow, profile: str | None) -> Prediction:
+def _predict(row: PublishedRow, profile: str | None, figures: Figures | None = None) -> Prediction:
     from reports.published import Prediction
     from scenarios.errors import ScenarioError
     from sim.published import predict
@@ -182,6 +259,7 @@ def _predict(row: PublishedRow, profile: str | None) -> Prediction:
             link_gbit_per_s=row.link_gbit_per_s,
             one_way_delay_ms=row.one_way_delay_ms,
             profile=profile,
+            **({} if figures is None else {"figures": dataclasses.asdict(figures)}),
         )
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None

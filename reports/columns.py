@@ -15,6 +15,9 @@ from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Span
 
 TABLES: dict[str, type] = {"spans": Span, "metrics": Metric, "plan": PlanRow, "memory": MemoryRow, "links": LinkRow}
 
+# Columns that earlier releases did not write.
+LATER = frozenset({"formula_ns"})
+
 # pandas 3 reads text as `str`; pandas 2.2 has the same dtype under this name.
 TEXT: Any = "str" if int(pd.__version__.split(".")[0]) >= 3 else "string[pyarrow_numpy]"
 
@@ -37,9 +40,19 @@ def to_arrow(rows: Sequence[object], row_type: type) -> pa.Table:
 
 
 def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
-    """An Arrow table as a frame with the dtypes of its row type, whatever the pandas release, empty or not."""
+    """An Arrow table of all or some columns as a frame with the dtypes of its row type, whatever the pandas release."""
     frame: pd.DataFrame = table.to_pandas()
-    return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type)})
+    return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type) if name in frame})
+
+
+def completed(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
+    """With the columns among `names` that the release did not know which wrote it: they have their defaults."""
+    schema = schema_of(row_type)
+    for field in dataclasses.fields(row_type):
+        if field.name in LATER and field.name in names and field.name not in table.schema.names:
+            column = schema.field(field.name)
+            table = table.append_column(column, pa.repeat(pa.scalar(field.default, column.type), len(table)))
+    return table
 
 
 def fixed(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from reports.columns import fixed
 from reports.errors import ReportError
-from reports.frames import KEYS, STEP
+from reports.frames import KEYS, STEP, ints
 from reports.run import Run
 from scenarios.trace import PLAYING
 
@@ -179,17 +179,19 @@ def _common_ranks(predicted: Run, measured: Run) -> list[int]:
     return sorted(set(predicted.spans["rank"].unique()) & set(measured.spans["rank"].unique()))
 
 
-def _operations_of(run: Run, ranks: list[int]) -> pd.DataFrame:
+def _operations_of(run: Run, other: Run) -> pd.DataFrame:
+    """Of the common ranks, what neither run leaves out."""
     spans = run.spans
-    return spans[((spans["kind"] != STEP) & spans["rank"].isin(ranks)).to_numpy(bool)]
+    kept = ((spans["kind"] != STEP) & spans["rank"].isin(_common_ranks(run, other))).to_numpy(bool)
+    places = ints(spans, "rank"), ints(spans, "step")
+    return spans[kept & run.keeps(*places) & other.keeps(*places)]
 
 
 def _check_bytes(predicted: Run, measured: Run) -> Check:
     keys, columns = ["rank", "step", *KEYS], ["bytes_in", "bytes_out", "bytes_sent"]
-    ranks = _common_ranks(predicted, measured)
     sides = [
-        _operations_of(run, ranks).groupby(keys)[columns].sum().add_prefix(prefix).reset_index()
-        for run, prefix in ((predicted, "predicted_"), (measured, "measured_"))
+        _operations_of(run, other).groupby(keys)[columns].sum().add_prefix(prefix).reset_index()
+        for run, other, prefix in ((predicted, measured, "predicted_"), (measured, predicted, "measured_"))
     ]
     both = sides[0].merge(sides[1], on=keys, how="outer")
     unlike = np.zeros(len(both), bool)
@@ -200,8 +202,7 @@ def _check_bytes(predicted: Run, measured: Run) -> Check:
 
 
 def _check_order(predicted: Run, measured: Run) -> Check:
-    ranks = _common_ranks(predicted, measured)
-    sides = [_in_order(run, ranks, name) for run, name in ((predicted, "predicted"), (measured, "measured"))]
+    sides = [_in_order(predicted, measured, "predicted"), _in_order(measured, predicted, "measured")]
     both = sides[0].merge(sides[1], on=["rank", "stream", "position"], how="outer")
     both = both.fillna({"predicted": "nothing", "measured": "nothing"})
     unlike = (both["predicted"] != both["measured"]).to_numpy(bool)
@@ -213,8 +214,8 @@ def _check_order(predicted: Run, measured: Run) -> Check:
     )
 
 
-def _in_order(run: Run, ranks: list[int], name: str) -> pd.DataFrame:
-    spans = _operations_of(run, ranks).sort_values(["rank", "stream", "sequence"], kind="stable")
+def _in_order(run: Run, other: Run, name: str) -> pd.DataFrame:
+    spans = _operations_of(run, other).sort_values(["rank", "stream", "sequence"], kind="stable")
     words = spans["kind"] + " '" + spans["label"] + "' of step " + spans["step"].astype(str).astype(spans["kind"].dtype)
     position = spans.groupby(["rank", "stream"]).cumcount()
     return spans[["rank", "stream"]].assign(position=position, **{name: words})

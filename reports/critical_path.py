@@ -16,10 +16,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.columns import fixed
-from reports.frames import COMPUTE, STEP, ints
+from reports.frames import COMPUTE, STEP, ints, is_collective
 from reports.intervals import Ints
 
 HOST = "host"
+# What the walk needs of the spans.
+COLUMNS = ["rank", "stream", "step", "sequence", "kind", "label", "group", "call"]
+COLUMNS += ["issued_ns", "start_ns", "end_ns", "wait_from_ns", "wait_until_ns"]
 PATH = {
     "step": "int",
     "order": "int",
@@ -102,7 +105,7 @@ class _Spans:
 
     def _last_members(self, spans: pd.DataFrame, working: npt.NDArray[np.bool_]) -> Ints:
         last = np.arange(len(spans))
-        members = np.flatnonzero(working & (ints(spans, "call") >= 0))
+        members = np.flatnonzero(working & is_collective(spans))
         calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
         order = np.lexsort((-self.rank[members], self.start[members], calls))
         final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]

@@ -1,20 +1,32 @@
 """What one run's spans, links and memory say, as frames: operations, steps, ranks, links, memory, metrics.
 
-Pure functions of frames. What the step waited for is left to `critical_path`, the plan's balance to `imbalance`.
+Pure functions of frames, and of the parts of a run, which they add up. What the step waited for is left to
+`critical_path`, the plan's balance to `imbalance`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from reports.columns import fixed
 from reports.intervals import Axis, Floats, Ints, union, weighted_median
+from reports.parts import Part
 
 COMPUTE = "compute"
 STEP = "step"
 KEYS = ["kind", "label", "stream"]
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
+
+# What the functions below need of the spans.
+OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
+OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES]
+FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "start_ns", "end_ns", "formula_ns"]
+RANK_COLUMNS = ["kind", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent"]
 
 OPERATIONS = {
     **dict.fromkeys(KEYS, "str"),
@@ -27,6 +39,11 @@ OPERATIONS = {
     "mean_ns": "float",
     "max_ns": "int",
     **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "hidden_share"], "float"),
+}
+FORMULAS = {
+    **dict.fromkeys(KEYS, "str"),
+    "calls": "int",
+    **dict.fromkeys(["median_ns", "formula_ns", "difference"], "float"),
 }
 STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
@@ -63,6 +80,11 @@ def ints(frame: pd.DataFrame, column: str) -> Ints:
     return frame[column].to_numpy(np.int64)
 
 
+def is_collective(spans: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which spans are calls that all members of a group have counted."""
+    return (ints(spans, "call") >= 0) & (spans["group"] != "").to_numpy(bool)
+
+
 def hidden_ns(spans: pd.DataFrame) -> Ints:
     """For each span, the part of it in which the same rank computed, on any stream; 0 for compute and step spans."""
     kind = spans["kind"]
@@ -74,54 +96,152 @@ def hidden_ns(spans: pd.DataFrame) -> Ints:
     return np.where(communication, busy.covered(starts, ends), 0).astype(np.int64)
 
 
-def operations(spans: pd.DataFrame) -> pd.DataFrame:
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What all spans together say of a run: `own` are the steps' own spans, `used` which operations were in which step.
+
+    `hosts` had spans; `is_folded` says that some rank stands for others. Both times are 0 where there are no spans.
+    """
+
+    own: pd.DataFrame
+    used: pd.DataFrame
+    hosts: int
+    is_folded: bool
+    first_ns: int
+    last_ns: int
+
+    @property
+    def elapsed_ns(self) -> int:
+        """From the start of the run's first span to the end of its last."""
+        return self.last_ns - self.first_ns
+
+
+def outline(parts: Iterable[Part]) -> Outline:
+    """Of `OUTLINE_COLUMNS` of all spans."""
+    owns, uses, hosts, bounds, is_folded = [], [], set[int](), [], False
+    for part in parts:
+        spans = part.spans[part.own]
+        kind = spans["kind"]
+        owns.append(spans[((kind == STEP) & (spans["step"] >= 0)).to_numpy(bool)])
+        in_steps = ((kind != STEP) & (spans["step"] >= 0)).to_numpy(bool)
+        uses.append(spans.loc[in_steps, [*KEYS, "step"]].drop_duplicates())
+        hosts.update(spans["host"].unique().tolist())
+        is_folded = is_folded or bool((spans["rank_count"] > 1).any())
+        if len(spans):
+            bounds.append((int(spans["start_ns"].min()), int(spans["end_ns"].max())))
+    return Outline(
+        own=pd.concat(owns),
+        used=pd.concat(uses),
+        hosts=len(hosts),
+        is_folded=is_folded,
+        first_ns=min((first for first, _ in bounds), default=0),
+        last_ns=max((last for _, last in bounds), default=0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Of one part, each rank's calls of an operation in a step, taken together: their time, and of how many ranks.
+
+    `groups` are rows of `sums`, which has one for each operation: what all its calls add up to.
+    """
+
+    groups: Ints
+    time_ns: Floats
+    weight: Ints
+    sums: pd.DataFrame
+    ranks: pd.DataFrame
+
+    @classmethod
+    def of(cls, part: Part) -> _Calls:
+        each = _per_rank_and_step(_in_steps(part))
+        groups, names = _numbered(each, KEYS)
+        weight, count = ints(each, "rank_count"), len(names)
+        added = ["calls", "duration_ns", "hidden_ns", *_BYTES]
+        sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
+        steps = each.groupby(groups)["step"].nunique().to_numpy()  # no other part has these steps
+        return cls(
+            groups=groups,
+            time_ns=each["duration_ns"].to_numpy(float),
+            weight=weight,
+            sums=names.assign(**sums, steps=steps, rows=np.bincount(groups, weight, count)),
+            ranks=each[[*KEYS, "rank", "rank_count"]].drop_duplicates([*KEYS, "rank"]),
+        )
+
+
+def operations(parts: Iterable[Part]) -> pd.DataFrame:
     """One row for each kind, label and stream that a step used; times and bytes are those of one rank in one step.
 
     A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
     steps, a rank that stands for `rank_count` others counting as often. `hidden_ns + exposed_ns == mean_ns`.
     """
-    of_steps = _in_steps(spans)
-    each = _per_rank_and_step(of_steps)
-    groups, names = _numbered(each, KEYS)
-    count, weight = len(names), ints(each, "rank_count")
-    times = each["duration_ns"].to_numpy(float)
-    rows = np.bincount(groups, weight, count)
-
-    def mean(column: str) -> Floats:
-        return np.bincount(groups, each[column].to_numpy(float) * weight, count) / rows
-
-    total = mean("duration_ns")
+    calls = [_Calls.of(part) for part in parts]
+    sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()
+    names, count, rows = sums.index.to_frame(index=False), len(sums), sums["rows"].to_numpy(float)
+    places = [sums.index.get_indexer(pd.MultiIndex.from_frame(one.sums[KEYS])) for one in calls]
+    groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)]).astype(np.int64)
+    times = np.concatenate([one.time_ns for one in calls])
+    weight = np.concatenate([one.weight for one in calls])
     longest = np.zeros(count)
     np.maximum.at(longest, groups, times)
-    steps_used = each.groupby(groups)["step"].nunique().to_numpy()
-    firsts = each.assign(group=groups).drop_duplicates(["group", "rank"])
-    calls = np.bincount(groups, ints(each, "calls") * weight, count)
+    ranks = pd.concat([one.ranks for one in calls]).drop_duplicates([*KEYS, "rank"]).groupby(KEYS, sort=True)
+    total, hidden = (sums[name].to_numpy(float) / rows for name in ("duration_ns", "hidden_ns"))
     columns = {
         **{key: names[key] for key in KEYS},
         "part": np.where((names["kind"] == COMPUTE).to_numpy(bool), "compute", "communication"),
-        "ranks": np.bincount(ints(firsts, "group"), ints(firsts, "rank_count"), count),
-        "steps": steps_used,
-        "calls": calls,
-        "calls_per_step": calls / rows,
+        "ranks": ranks["rank_count"].sum(),
+        "steps": sums["steps"],
+        "calls": sums["calls"],
+        "calls_per_step": sums["calls"].to_numpy(float) / rows,
         "median_ns": weighted_median(groups, times, weight, count),
         "mean_ns": total,
         "max_ns": longest,
-        **{column: mean(column) for column in _BYTES},
-        "hidden_ns": mean("hidden_ns"),
-        "exposed_ns": total - mean("hidden_ns"),
-        "hidden_share": np.divide(mean("hidden_ns"), total, out=np.zeros(count), where=total > 0),
+        **{column: sums[column].to_numpy(float) / rows for column in _BYTES},
+        "hidden_ns": hidden,
+        "exposed_ns": total - hidden,
+        "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
     }
     return fixed(columns, OPERATIONS)
 
 
-def steps(spans: pd.DataFrame, world_size: int, batch_size: int | None = None) -> pd.DataFrame:
+def formulas(parts: Iterable[Part]) -> pd.DataFrame:
+    """One row for each kind, label and stream of collectives inside steps for which NCCL has a formula.
+
+    A call counts once, whatever its members. `median_ns` is from when the last of them entered to its end, so that
+    nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; `difference` is median over formula - 1.
+    """
+    calls = pd.concat([_known_calls(part) for part in parts])
+    by_operation = calls.groupby(KEYS, sort=True)
+    medians = by_operation.median()
+    columns = {
+        **{key: medians.index.get_level_values(key) for key in KEYS},
+        "calls": by_operation.size(),
+        "median_ns": medians["taken_ns"],
+        "formula_ns": medians["formula_ns"],
+        "difference": medians["taken_ns"] / medians["formula_ns"] - 1,
+    }
+    return fixed(columns, FORMULAS)
+
+
+def _known_calls(part: Part) -> pd.DataFrame:
+    is_member = is_collective(part.spans)
+    members = part.spans[is_member]
+    last_ns = members.groupby(["group", "call"])["start_ns"].transform("max")
+    members = members.assign(taken_ns=members["end_ns"] - last_ns)
+    known = members[((members["formula_ns"] > 0) & (members["step"] >= 0)).to_numpy(bool) & part.own[is_member]]
+    return known.groupby([*KEYS, "group", "call"], sort=True)[["taken_ns", "formula_ns"]].max()
+
+
+def steps(
+    whole: Outline, world_size: int, batch_size: int | None = None, phases: Sequence[int] | None = None
+) -> pd.DataFrame:
     """One row a step: from the start of its first rank to the end of its last.
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
-    compressed ones). `batch_size` is one rank's; without it `samples_per_s` is nan. `complete`: every rank ended it.
+    compressed ones); `phases` are those steps, where the spans do not show it. `batch_size` is one rank's; without it
+    `samples_per_s` is nan. `complete`: every rank ended it.
     """
-    own = spans[(spans["kind"] == STEP) & (spans["step"] >= 0)]
-    own = own.assign(rank_ns=own["end_ns"] - own["start_ns"])
+    own = whole.own.assign(rank_ns=whole.own["end_ns"] - whole.own["start_ns"])
     by_step = own.groupby("step", sort=True)
     start, end = by_step["start_ns"].min(), by_step["end_ns"].max()
     firsts = own.sort_values(["step", "start_ns", "rank"]).drop_duplicates("step")
@@ -129,9 +249,10 @@ def steps(spans: pd.DataFrame, world_size: int, batch_size: int | None = None) -
     took, ranks = (end - start).to_numpy(), by_step["rank_count"].sum().to_numpy()
     samples = np.nan if batch_size is None else float(batch_size) * world_size * 1e9
     numbers = start.index.to_numpy()
+    phase = _phases(whole.used, numbers) if phases is None else np.searchsorted(phases, numbers, side="right")
     columns = {
         "step": numbers,
-        "phase": _phases(spans, numbers),
+        "phase": phase,
         "ranks": ranks,
         "start_ns": start,
         "end_ns": end,
@@ -146,18 +267,33 @@ def steps(spans: pd.DataFrame, world_size: int, batch_size: int | None = None) -
     return fixed(columns, STEPS)
 
 
-def ranks(spans: pd.DataFrame) -> pd.DataFrame:
+def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     """One row a rank: how it spent its steps, all of them together.
 
     `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams.
     `compute_over_mean` is its compute time over the mean of all ranks.
     """
+    each = [_spent(part) for part in parts]
+    keys = ["rank", "host", "rank_count"]
+    summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
+    sent = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"].sum()
+    mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
+    ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
+    bytes_sent = summed["rank"].map(sent).fillna(0)
+    return fixed(
+        {**{str(name): summed[name] for name in summed}, "bytes_sent": bytes_sent, "compute_over_mean": ratio}, RANKS
+    )
+
+
+def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Each rank's steps of a part added up, and what it sent, whether in them or not."""
+    spans = part.spans
     kind = spans["kind"]
     compute = (kind == COMPUTE).to_numpy(bool)
     communication = ~compute & (kind != STEP).to_numpy(bool)
     axis = _axis(spans)
     starts, ends = _placed(axis, spans)
-    window = (kind == STEP).to_numpy(bool) & (ints(spans, "step") >= 0)
+    window = (kind == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own
     own = spans.loc[window, ["rank", "host", "rank_count"]]
 
     def inside(kept: np.ndarray) -> Ints:
@@ -174,18 +310,8 @@ def ranks(spans: pd.DataFrame) -> pd.DataFrame:
         idle_ns=(ends - starts)[window] - busy,
     )
     summed = own.groupby(["rank", "host", "rank_count"], sort=True).sum().reset_index()
-    sent = spans[communication].groupby("rank")["bytes_sent"].sum()
-    mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
-    ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
-    bytes_sent = summed["rank"].map(sent).fillna(0)
-    return fixed(
-        {**{str(name): summed[name] for name in summed}, "bytes_sent": bytes_sent, "compute_over_mean": ratio}, RANKS
-    )
-
-
-def elapsed_ns(spans: pd.DataFrame) -> int:
-    """From the start of the run's first span to the end of its last."""
-    return int(spans["end_ns"].max() - spans["start_ns"].min()) if len(spans) else 0
+    sent = spans[communication & part.own].groupby("rank")[["bytes_sent"]].sum().reset_index()
+    return summed, sent
 
 
 def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
@@ -260,8 +386,9 @@ def _placed(axis: Axis, spans: pd.DataFrame) -> tuple[Ints, Ints]:
     return axis.place(ranks, ints(spans, "start_ns")), axis.place(ranks, ints(spans, "end_ns"))
 
 
-def _in_steps(spans: pd.DataFrame) -> pd.DataFrame:
-    kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool)
+def _in_steps(part: Part) -> pd.DataFrame:
+    spans = part.spans
+    kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
     columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
     duration = spans["end_ns"] - spans["start_ns"]
     return spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=hidden_ns(spans))[kept]
@@ -279,8 +406,7 @@ def _numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]
     return np.asarray(grouped.ngroup(), np.int64), names
 
 
-def _phases(spans: pd.DataFrame, numbers: Ints) -> Ints:
-    used = spans.loc[((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool), [*KEYS, "step"]]
+def _phases(used: pd.DataFrame, numbers: Ints) -> Ints:
     groups, names = _numbered(used, KEYS)
     present = np.zeros((len(numbers), len(names)), bool)
     at = np.searchsorted(numbers, ints(used, "step"))

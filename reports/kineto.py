@@ -10,7 +10,7 @@ import dataclasses
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -48,6 +48,8 @@ _COMMUNICATES = re.compile(r"nccl\w*kernel|mscclkernel", re.IGNORECASE)
 _RANK_IN_NAME = re.compile(r"rank[_.\-]?(\d{1,9})", re.IGNORECASE)
 _LARGEST = 2**53
 
+_Opening = tuple[str, int]
+_NOT_ANNOTATED: _Opening = ("", -1)
 
 _POINT_TO_POINT = ("send", "recv")
 _DTYPES = {
@@ -63,7 +65,8 @@ class Piece:
     """A kernel, a memory operation or, in a trace without a GPU, an operator that no other one called.
 
     `name` is the trace's, `label` the innermost annotation around its launch, else the name. Times in ns on the
-    run's axis. `step` is -1 outside any. `kernel` is the kind of a computation, "" of a communication.
+    run's axis. `step` is -1 outside any. `kernel` is the kind of a computation, "" of a communication. `call` counts a
+    group's collectives and, of a computation, in which opening of its annotation in the step it was launched.
     """
 
     rank: int
@@ -257,26 +260,26 @@ class _Rank:
         launches.pop("None", None)  # said by neither side, so it joins nothing
         events = [(event, category) for category in (KERNEL, *COPIES) for event in self._trace.events.get(category, [])]
         issues = [launches.get(str(event.args.get("correlation")), event) for event, _ in events]
-        labels = _innermost(self._annotations, issues)
+        openings = _openings(self._annotations, issues, self._step_of)
         streams = _streams([(event, self._verb(event, category) == COMPUTE) for event, category in events])
         return [
-            self._piece(event, category, issue, label, streams[_stream_key(event)])
-            for (event, category), issue, label in zip(events, issues, labels, strict=True)
+            self._piece(event, category, issue, opening, streams[_stream_key(event)])
+            for (event, category), issue, opening in zip(events, issues, openings, strict=True)
         ]
 
     def _of_cpu(self) -> list[Piece]:
         """Operators that no other one called, and what gloo's threads did."""
         events = _outermost(self._trace.events.get(CPU_OP, []))
-        labels = _innermost(self._annotations, events)
+        openings = _openings(self._annotations, events, self._step_of)
         streams = _threads(events)
         pieces = [
-            self._piece(event, CPU_OP, event, label, streams[event.thread])
-            for event, label in zip(events, labels, strict=True)
+            self._piece(event, CPU_OP, event, opening, streams[event.thread])
+            for event, opening in zip(events, openings, strict=True)
         ]
         gloo = [event for event in self._trace.events.get(ANNOTATION, []) if _GLOO.match(event.name)]
-        return pieces + [self._piece(event, ANNOTATION, event, "", "gloo") for event in gloo]
+        return pieces + [self._piece(event, ANNOTATION, event, _NOT_ANNOTATED, "gloo") for event in gloo]
 
-    def _piece(self, event: Event, category: str, issue: Event, label: str, stream: str) -> Piece:
+    def _piece(self, event: Event, category: str, issue: Event, opening: _Opening, stream: str) -> Piece:
         kind = self._verb(event, category)
         kernel = ""
         if kind == COMPUTE:
@@ -285,8 +288,8 @@ class _Rank:
         start, end, issued = (time - self._origin_ns for time in (event.start_ns, event.end_ns, issue.start_ns))
         piece = Piece(
             rank=self._trace.rank, step=self._step_of(issue.start_ns), stream=stream, name=event.name, kind=kind,
-            kernel=kernel, label=label or event.name, annotated=bool(label), issued_ns=min(issued, start),
-            start_ns=start, end_ns=end,
+            kernel=kernel, label=opening[0] or event.name, annotated=bool(opening[0]), issued_ns=min(issued, start),
+            start_ns=start, end_ns=end, call=opening[1] if kind == COMPUTE else -1,
             bytes_copied=(whole_number(event.args.get("bytes"), _LARGEST) or 0) if category in COPIES else 0,
         )  # fmt: skip
         return piece if kind == COMPUTE else self._communication(piece, event)
@@ -328,12 +331,26 @@ def _step_number(event: Event) -> int:
     return int(found[1])
 
 
-def _innermost(annotations: Sequence[Event], issues: Sequence[Event]) -> list[str]:
-    """For each event the name of what began last of its thread's annotations open at its start; "" if none is."""
+def _openings(annotations: Sequence[Event], issues: Sequence[Event], step_of: Callable[[int], int]) -> list[_Opening]:
+    """For each event the name of its innermost annotation, and which one of that name in the step it is, from 0."""
+    found = [(one, step_of(issue.start_ns)) for one, issue in zip(_innermost(annotations, issues), issues, strict=True)]
+    begun: dict[tuple[str, int], set[tuple[int, tuple[str, str]]]] = defaultdict(set)
+    for one, step in found:
+        if one is not None:
+            begun[one.name, step].add((one.start_ns, one.thread))
+    order = {(*key, each): number for key, all_of in begun.items() for number, each in enumerate(sorted(all_of))}
+    return [
+        _NOT_ANNOTATED if one is None or not one.name else (one.name, order[one.name, step, (one.start_ns, one.thread)])
+        for one, step in found
+    ]
+
+
+def _innermost(annotations: Sequence[Event], issues: Sequence[Event]) -> list[Event | None]:
+    """For each event what began last of its thread's annotations open at its start."""
     by_thread: dict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in annotations:
         by_thread[event.thread].append(event)  # which come by start, the enclosing ones first
-    found = [""] * len(issues)
+    found: list[Event | None] = [None] * len(issues)
     open_now: dict[tuple[str, str], list[Event]] = defaultdict(list)
     begun: Counter[tuple[str, str]] = Counter()
     for at in sorted(range(len(issues)), key=lambda at: issues[at].start_ns):
@@ -344,7 +361,7 @@ def _innermost(annotations: Sequence[Event], issues: Sequence[Event]) -> list[st
             begun[thread] += 1
         while stack and stack[-1].end_ns < moment:
             stack.pop()
-        found[at] = stack[-1].name if stack else ""
+        found[at] = stack[-1] if stack else None
     return found
 
 
@@ -393,7 +410,7 @@ def _linked(pieces: Sequence[Piece], notes: list[str]) -> list[Piece]:
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     found = []
     for piece in sorted(pieces, key=order):
-        call = -1
+        call = piece.call
         if piece.group and piece.kind not in _POINT_TO_POINT:
             call = counts[piece.group][piece.rank]
             counts[piece.group][piece.rank] += 1

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TextIO
 
 import numpy as np
 import pandas as pd
 
-from reports.frames import COMPUTE, STEP, ints
+from reports.frames import COMPUTE, STEP, ints, is_collective
+from reports.parts import Spans
 from scenarios.trace import RunInfo
 
 # Arrows among more members than this hide what they should show, and swell the file.
@@ -22,8 +24,12 @@ ARROW_MEMBERS_MAX = 64
 
 _CHUNK = 100_000
 
+_SLICE = ["kind", "label", "group", "stream", "dtype", "kernel", "host", "start_ns", "end_ns", "issued_ns", "step"]
+_SLICE += ["sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sent"]
+_COLUMNS = [*_SLICE, "rank"]
 
-def write(spans: pd.DataFrame, info: RunInfo, stream: TextIO) -> None:
+
+def write(spans: Spans, info: RunInfo, stream: TextIO) -> None:
     """Writes the whole trace; `ts` and `dur` are microseconds from the run's first span, exact to the ns."""
     about = {"name": info.name, "world": info.world, "digest": info.digest, "complete": info.complete}
     stream.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')
@@ -34,15 +40,18 @@ def write(spans: pd.DataFrame, info: RunInfo, stream: TextIO) -> None:
     stream.write("\n]}\n")
 
 
-def _events(spans: pd.DataFrame, info: RunInfo) -> Iterator[str]:
-    spans = spans.sort_values(["start_ns", "rank", "sequence"], ignore_index=True, kind="stable")
-    origin = int(spans["start_ns"].min()) if len(spans) else 0
-    threads = _Threads()
-    thread_of = np.fromiter(_assigned(spans, threads), np.int64, len(spans))
-    yield from _process_names(spans, info)
+def _events(spans: Spans, info: RunInfo) -> Iterator[str]:
+    """Of one part of the run after the other; names come last, when all are known."""
+    starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
+    origin, threads, hosts, arrows = min(starts, default=0), _Threads(), set[int](), count(1)
+    for part in spans.parts(_COLUMNS, beside=False):
+        own = part.spans[part.own].sort_values(["start_ns", "rank", "sequence"], ignore_index=True, kind="stable")
+        hosts.update(own["host"].unique().tolist())
+        thread_of = np.fromiter(_assigned(own, threads), np.int64, len(own))
+        yield from _slices(own, thread_of, origin)
+        yield from _arrows(own, thread_of, origin, arrows)
+    yield from _process_names(hosts, info)
     yield from threads.named()
-    yield from _slices(spans, thread_of, origin)
-    yield from _arrows(spans, thread_of, origin)
 
 
 @dataclass(slots=True)
@@ -82,20 +91,18 @@ def _assigned(spans: pd.DataFrame, threads: _Threads) -> Iterator[int]:
         yield threads.place(host, (rank, "" if part == "steps" else stream, part), start_ns, end_ns)
 
 
-def _process_names(spans: pd.DataFrame, info: RunInfo) -> Iterator[str]:
-    for host in sorted(set(spans["host"].tolist())):
+def _process_names(hosts: set[int], info: RunInfo) -> Iterator[str]:
+    for host in sorted(hosts):
         known = info.hosts[host] if host < len(info.hosts) else ""
         yield _metadata("process_name", host, 0, {"name": f"host {host} {known}".strip()})
         yield _metadata("process_sort_index", host, 0, {"sort_index": host})
 
 
 def _slices(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int) -> Iterator[str]:
-    names = ["kind", "label", "group", "stream", "dtype", "kernel", "host", "start_ns", "end_ns", "issued_ns", "step"]
-    names += ["sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sent"]
     quoted: dict[str, str] = {}
     for first in range(0, len(spans), _CHUNK):  # Python objects of all columns at once would outweigh the frame
         part = spans.iloc[first : first + _CHUNK]
-        columns = [part[name].tolist() for name in names]
+        columns = [part[name].tolist() for name in _SLICE]
         for number, row in zip(thread_of[first : first + _CHUNK].tolist(), zip(*columns, strict=True), strict=True):
             yield _slice(number, row, origin_ns, quoted)
 
@@ -113,19 +120,18 @@ def _slice(thread: int, row: tuple[object, ...], origin_ns: int, quoted: dict[st
     )
 
 
-def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int) -> Iterator[str]:
+def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers: Iterator[int]) -> Iterator[str]:
     """From the member that entered last to each one that waited for it, at that moment."""
-    members = np.flatnonzero(((spans["call"] >= 0) & (spans["kind"] != STEP)).to_numpy(bool))
+    members = np.flatnonzero(is_collective(spans))
     calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
     members, calls = members[np.argsort(calls, kind="stable")], np.sort(calls)
     starts, ends, hosts = ints(spans, "start_ns"), ints(spans, "end_ns"), ints(spans, "host")
-    number = 0
     for of_call in np.split(members, np.flatnonzero(np.diff(calls)) + 1):
         if not 1 < len(of_call) <= ARROW_MEMBERS_MAX:
             continue
         source = int(of_call[-1])  # spans come in order of their starts
         for target in of_call[:-1].tolist():
-            number += 1
+            number = next(numbers)
             moment = min(int(starts[source]), int(ends[target]))
             yield _arrow("s", number, hosts[source], thread_of[source], starts[source] - origin_ns)
             yield _arrow("f", number, hosts[target], thread_of[target], moment - origin_ns)

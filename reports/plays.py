@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports import frames, statistics
+from reports import statistics
 from reports.frames import KEYS, STEP, ints
 from reports.run import Run
 from reports.statistics import LEAST_COUNT, Sample
@@ -34,9 +34,8 @@ class Play:
     def of(cls, run: Run) -> Play:
         """Of a run that has ended a step."""
         kept = counted_steps(run.steps)
-        spans = run.spans[run.spans["step"].isin(kept["step"])]
-        operations = frames.operations(spans)[[*KEYS, "part", "median_ns"]]
-        operations = pd.concat([operations, _outside(spans, kept)], ignore_index=True)
+        operations = run.operations_of(kept["step"].tolist())[[*KEYS, "part", "median_ns"]]
+        operations = pd.concat([operations, _outside(run.outline.own, kept)], ignore_index=True)
         return cls(step_ns=tuple(map(int, kept["step_ns"])), operations=operations)
 
 
@@ -82,8 +81,8 @@ def counted_steps(steps: pd.DataFrame) -> pd.DataFrame:
     return steady.iloc[WARM_UP:] if len(steady) >= WARM_UP + LEAST_COUNT else steady
 
 
-def _outside(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    own = spans[spans["kind"] == STEP]
+def _outside(own: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    own = own[own["step"].isin(steps["step"])]
     whole_ns = own["step"].map(steps.set_index("step")["step_ns"])
     outside_ns = (whole_ns - (own["end_ns"] - own["start_ns"])).to_numpy(float)
     median_ns = float(np.median(np.repeat(outside_ns, ints(own, "rank_count"))))

@@ -40,6 +40,7 @@ PREDICTED = {
     "predicted_us": "float",
     "error": "float",
     "formula_us": "float",
+    "formula_error": "float",
     "algorithm": "str",
     "protocol": "str",
     "profile": "str",
@@ -142,10 +143,19 @@ def write(joined: pd.DataFrame, path: Path) -> None:
     Raises:
         ReportError: the file exists already, or the disk refuses.
     """
+    write_text(joined.to_csv(index=False, lineterminator="\n"), path)
+
+
+def write_text(content: str, path: Path) -> None:
+    """A file in UTF-8, whole or not at all.
+
+    Raises:
+        ReportError: the file exists already, or the disk refuses.
+    """
     check_free(path)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        joined.to_csv(draft, index=False, encoding="utf-8")
+        draft.write_text(content, encoding="utf-8", newline="")
         os.replace(draft, path)
     except OSError as error:
         raise ReportError(f"{path}: could not be written: {error.strerror or error}") from error
@@ -169,10 +179,12 @@ def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Predic
 def _joined(row: PublishedRow, outcome: Prediction | str) -> dict[str, Any]:
     known = dataclasses.asdict(row)
     if isinstance(outcome, str):
-        known |= dict.fromkeys(("predicted_us", "error", "formula_us"), math.nan)
+        known |= dict.fromkeys(("predicted_us", "error", "formula_us", "formula_error"), math.nan)
         known |= dict.fromkeys(("algorithm", "protocol", "profile"), "") | {"reason": outcome}
     else:
+        formula = None if outcome.formula_us is None else outcome.formula_us / row.time_us - 1
         known |= dataclasses.asdict(outcome) | {"error": outcome.predicted_us / row.time_us - 1, "reason": ""}
+        known |= {"formula_error": formula}
     return {name: math.nan if value is None else value for name, value in known.items()}
 
 

@@ -13,13 +13,14 @@ from rich.console import Group, RenderableType
 
 from reports import statistics, text
 from reports.columns import fixed
-from reports.tables import records
+from reports.tables import DIFFERS, records
 
 # From here on bandwidth decides, not latency.
 LARGE_BYTES = 16 * 2**20
 ALL, LARGE = "all", "16 MiB+"
 
-# Errors of the rows of one group: `signed_median` keeps the sign, `mean` and `p95` are of the errors' sizes.
+# Errors of the rows of one group: `signed_median` keeps the sign, `mean` and `p95` are of the errors' sizes, and so is
+# `formula_mean` of NCCL's own formula, over the rows for which it has one.
 GROUP_ERRORS = {
     "group": "str",
     "sizes": "str",
@@ -28,6 +29,7 @@ GROUP_ERRORS = {
     "mean": "float",
     "p95": "float",
     "worst": "float",
+    "formula_mean": "float",
 }
 # What would centre the large rows of a profile; `left` is the signed median that stays.
 CENTRED = {"profile": "str", "rows": "int", "present": "float", "nccl_efficiency": "float", "left": "float"}
@@ -41,6 +43,7 @@ _CLASSES = (
     (0, "below 64 KiB"),
 )
 _WORST = 10
+_FORMULA = "formula"
 _TITLES = {
     "in_all": ("In all", "of"),
     "by_source": ("By source", "source"),
@@ -109,10 +112,10 @@ def summarize(joined: pd.DataFrame, present: Mapping[str, float] | None = None) 
     if len(known):
         parts += [_shown(name, frame) for name, frame in tables(joined).items()]
         parts.append(_worst(known))
-    missed = list(_missed(joined))
-    if missed:
+    reasons = list(missed(joined))
+    if reasons:
         parts.append(text.paragraph(f"Not predicted: {text.counted(len(joined) - len(known), 'row')}", style="bold"))
-        parts.append(text.paragraph("\n".join(missed)))
+        parts.append(text.paragraph("\n".join(reasons)))
     parts += [text.paragraph(_centring(row)) for row in records(centred(joined, present or {}))]
     return Group(*parts)
 
@@ -144,16 +147,19 @@ def _errors_by(known: pd.DataFrame, labels: Sequence[str], order: Sequence[Any] 
     groups: dict[Hashable, list[int]] = {}
     for place in places:
         groups.setdefault(labels[place], []).append(place)
-    errors, sizes = known["error"].to_numpy(float), known["size_bytes"].to_numpy(np.int64)
+    errors, sizes = known[["error", "formula_error"]].to_numpy(float), known["size_bytes"].to_numpy(np.int64)
     rows = []
     for label, members in groups.items():
-        rows.append(_errors_of(label, ALL, errors[members]))
-        rows.append(_errors_of(label, LARGE, errors[members][sizes[members] >= LARGE_BYTES]))
+        rows.append(_errors_of(label, ALL, *errors[members].T))
+        rows.append(_errors_of(label, LARGE, *errors[members][sizes[members] >= LARGE_BYTES].T))
     return fixed({name: [row[name] for row in rows] for name in GROUP_ERRORS}, GROUP_ERRORS)
 
 
-def _errors_of(label: Hashable, sizes: str, signed: NDArray[np.float64]) -> dict[str, Any]:
+def _errors_of(
+    label: Hashable, sizes: str, signed: NDArray[np.float64], formula: NDArray[np.float64]
+) -> dict[str, Any]:
     short = statistics.errors(signed.tolist())
+    formulas = np.abs(formula[~np.isnan(formula)])
     return {
         "group": label,
         "sizes": sizes,
@@ -162,6 +168,7 @@ def _errors_of(label: Hashable, sizes: str, signed: NDArray[np.float64]) -> dict
         "mean": float(np.abs(signed).mean()) if len(signed) else float("nan"),
         "p95": short.p95,
         "worst": short.worst,
+        "formula_mean": float(formulas.mean()) if len(formulas) else float("nan"),
     }
 
 
@@ -172,7 +179,8 @@ def _headline(joined: pd.DataFrame, predicted: int) -> str:
         return found
     return (
         f"{found} An error is predicted / measured - 1: positive is too slow a prediction."
-        " median: signed; mean, 95th (percentile): of the errors' sizes; worst: with its sign."
+        " median: signed; mean, 95th (percentile): of the errors' sizes; worst: with its sign; formula: the mean for"
+        " NCCL's own formula, of the rows for which it has one."
     )
 
 
@@ -180,7 +188,7 @@ def _shown(name: str, frame: pd.DataFrame) -> RenderableType:
     title, first = _TITLES[name]
     by_size = name == "by_size"
     rows = [_cells(row, by_size) for row in records(frame)]
-    columns = [first, *([] if by_size else ["sizes"]), "rows", "median", "mean", "95th", "worst"]
+    columns = [first, *([] if by_size else ["sizes"]), "rows", "median", "mean", "95th", "worst", "formula"]
     return text.table(title, columns, rows, left=1 if by_size else 2)
 
 
@@ -194,31 +202,40 @@ def _cells(row: dict[str, Any], by_size: bool) -> list[str]:
         text.percent(row["mean"]),
         text.percent(row["p95"]),
         text.signed_percent(row["worst"]),
+        text.percent(row["formula_mean"]),
     ]
 
 
 def _worst(known: pd.DataFrame) -> RenderableType:
     order = np.argsort(-np.abs(known["error"].to_numpy(float)), kind="stable")[:_WORST]
     several = known["file"].nunique() > 1
-    rows = [
-        [
-            f"{Path(row['file']).stem}:{row['line']}" if several else str(row["line"]),
-            row["op"],
-            f"{row['nodes']}x{row['gpus_per_node']} {row['gpu']}".rstrip(),
-            "/".join(filter(None, (row["algorithm"], row["protocol"]))) or row["library"],
-            text.size(row["size_bytes"]),
-            text.duration(1e3 * row["time_us"]),
-            text.duration(1e3 * row["predicted_us"]),
-            text.signed_percent(row["error"]),
-        ]
-        for row in records(known.iloc[order])
-    ]
+    rows = []
+    for row in records(known.iloc[order]):
+        rows.append(
+            [
+                f"{Path(row['file']).stem}:{row['line']}" if several else str(row["line"]),
+                row["op"],
+                f"{row['nodes']}x{row['gpus_per_node']} {row['gpu']}".rstrip(),
+                "/".join(filter(None, (row["algorithm"], row["protocol"]))) or row["library"],
+                text.size(row["size_bytes"]),
+                text.duration(1e3 * row["time_us"]),
+                *_times(row["predicted_us"], row["error"]),
+            ]
+        )
+        if abs(row["formula_us"] / row["predicted_us"] - 1) > DIFFERS:  # never of nan
+            rows.append(["", "", "", _FORMULA, "", "", *_times(row["formula_us"], row["formula_error"])])
     columns = ["line", "operation", "on", "by", "size", "measured", "predicted", "error"]
-    return text.table("The worst rows", columns, rows, left=4)
+    return text.table(
+        f"The worst rows ({_FORMULA}: NCCL's own, where it differs by more than 5 %)", columns, rows, left=4
+    )
 
 
-def _missed(joined: pd.DataFrame) -> Iterator[str]:
-    """A sentence for each file and reason, with its lines."""
+def _times(predicted_us: float, error: float) -> list[str]:
+    return [text.duration(1e3 * predicted_us), text.signed_percent(error)]
+
+
+def missed(joined: pd.DataFrame) -> Iterator[str]:
+    """A sentence for each file and reason why rows have no prediction, with their lines."""
     groups: dict[tuple[str, str], list[int]] = {}
     for row in records(joined[joined["predicted_us"].isna()]):
         groups.setdefault((row["file"], row["reason"]), []).append(row["line"])

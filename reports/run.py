@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
 from reports import critical_path, frames, imbalance
 from reports.columns import TABLES, to_arrow, to_frame
+from reports.intervals import Ints
+from reports.parts import Bools, Held, Part, Spans
 from scenarios.trace import Recording, RunInfo
 
 
@@ -19,9 +23,9 @@ class Run:
     frame is empty, so that frames of several runs concatenate.
     """
 
-    def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame]) -> None:
+    def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame], spans: Spans) -> None:
         self.info = info
-        self.spans = stored["spans"]
+        self._spans = spans
         self.metrics = stored["metrics"]
         self.plan = stored["plan"]
         self.memory = stored["memory"]
@@ -31,7 +35,8 @@ class Run:
     def of(cls, recording: Recording) -> Run:
         """A recording that is still in memory, as if it had been written and loaded."""
         rows = {name: getattr(recording, name) for name in TABLES}
-        return cls(recording.info, {name: to_frame(to_arrow(rows[name], kind), kind) for name, kind in TABLES.items()})
+        stored = {name: to_frame(to_arrow(rows[name], kind), kind) for name, kind in TABLES.items()}
+        return cls(recording.info, stored, Held(stored["spans"]))
 
     @property
     def batch_size(self) -> int | None:
@@ -40,24 +45,84 @@ class Run:
         return value if self.info.scenario.get("model") and isinstance(value, int) and value > 0 else None
 
     @cached_property
+    def spans(self) -> pd.DataFrame:
+        """All spans, in memory; nothing else here needs them whole."""
+        return self._spans.whole()
+
+    @cached_property
+    def outline(self) -> frames.Outline:
+        """What all spans together say."""
+        return frames.outline(self._spans.parts(frames.OUTLINE_COLUMNS, beside=False))
+
+    def keeps(self, ranks: Ints, steps: Ints) -> Bools:
+        """For each rank and step, whether the spans of what happened there are in the run."""
+        thinned, kept = self.info.thinned, np.ones(len(ranks), bool)
+        if thinned is not None and thinned.ranks is not None:
+            kept &= np.isin(ranks, thinned.ranks)
+        if thinned is not None and thinned.steps is not None:
+            kept &= np.isin(steps, thinned.steps)
+        return kept
+
+    def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
+        """As `reports.parts.Spans`; a step's own span counts where the others of its rank and step are kept, too."""
+        for part in self._spans.parts(columns, steps, beside=beside):
+            if self.info.thinned is None:
+                yield part
+            else:
+                kept = self.keeps(frames.ints(part.spans, "rank"), frames.ints(part.spans, "step"))
+                yield Part(part.spans, part.own & kept)
+
+    def operations_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """As `operations`, of these steps alone."""
+        return frames.operations(self.parts(frames.OPERATION_COLUMNS, steps, beside=False))
+
+    def formulas_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """As `formulas`, of these steps alone."""
+        return frames.formulas(self.parts(frames.FORMULA_COLUMNS, steps, beside=False))
+
+    def ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """As `ranks`, of these steps alone."""
+        return frames.ranks(self.parts(frames.RANK_COLUMNS, steps, beside=False))
+
+    def waited_for_of(self, step: int) -> pd.DataFrame:
+        """As `waited_for`, of this step alone."""
+        return critical_path.waited_for(self._paths(step))
+
+    @cached_property
     def operations(self) -> pd.DataFrame:
         """Time, bytes and what was hidden, for each operation."""
-        return frames.operations(self.spans)
+        return frames.operations(self.parts(frames.OPERATION_COLUMNS, beside=True))
+
+    @cached_property
+    def formulas(self) -> pd.DataFrame:
+        """NCCL's own formula beside the link model."""
+        return frames.formulas(self.parts(frames.FORMULA_COLUMNS, beside=True))
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """When each step began and ended."""
-        return frames.steps(self.spans, self.info.world_size, self.batch_size)
+        phases = None if self.info.thinned is None else self.info.thinned.phases
+        return frames.steps(self.outline, self.info.world_size, self.batch_size, phases)
+
+    @cached_property
+    def kept_steps(self) -> pd.DataFrame:
+        """As `steps`, of those ranks and steps alone whose other spans are in the run, too."""
+        if self.info.thinned is None:
+            return self.steps
+        own = self.outline.own
+        kept = own[self.keeps(frames.ints(own, "rank"), frames.ints(own, "step"))]
+        outline = dataclasses.replace(self.outline, own=kept)
+        return frames.steps(outline, self.info.world_size, self.batch_size, self.info.thinned.phases)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """How each rank spent its steps."""
-        return frames.ranks(self.spans)
+        return frames.ranks(self.parts(frames.RANK_COLUMNS, beside=True))
 
     @cached_property
     def links(self) -> pd.DataFrame:
         """What each link carried, the hottest first."""
-        return frames.links(self._link_rows, frames.elapsed_ns(self.spans))
+        return frames.links(self._link_rows, self.outline.elapsed_ns)
 
     @cached_property
     def link_classes(self) -> pd.DataFrame:
@@ -87,15 +152,24 @@ class Run:
     @cached_property
     def critical_path(self) -> pd.DataFrame:
         """What every step waited for, in order."""
-        return critical_path.critical_path(self.spans, self.steps)
+        return self._paths()
 
     @cached_property
     def waited_for(self) -> pd.DataFrame:
         """The critical path added up by operation."""
         return critical_path.waited_for(self.critical_path)
 
+    def _paths(self, step: int | None = None) -> pd.DataFrame:
+        """Of one step or of all."""
+        found = []
+        for part in self.parts(critical_path.COLUMNS, None if step is None else [step], beside=True):
+            steps = self.kept_steps[self.kept_steps["step"].isin(part.spans["step"][part.own]).to_numpy(bool)]
+            found.append(critical_path.critical_path(part.spans, steps))
+        return pd.concat(found, ignore_index=True)
+
     def derived(self) -> dict[str, pd.DataFrame]:
         """Every frame by name, as `export` writes them."""
-        names = ["spans", "metrics", "plan", "memory", "links", "operations", "steps", "ranks", "link_classes"]
-        names += ["imbalance", "imbalance_causes", "rank_memory", "metrics_by_step", "critical_path", "waited_for"]
+        names = ["spans", "metrics", "plan", "memory", "links", "operations", "formulas", "steps", "ranks"]
+        names += ["link_classes", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"]
+        names += ["critical_path", "waited_for"]
         return {name: getattr(self, name) for name in names}

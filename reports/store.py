@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -24,17 +24,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports import perfetto
-from reports.columns import TABLES, schema_of, to_arrow, to_frame
+from reports.columns import LATER, TABLES, completed, schema_of, to_arrow, to_frame
 from reports.errors import ReportError
 from reports.intervals import Ints
+from reports.parts import PART_ROWS, Held, Spans, Stored, unreadable
 from reports.run import Run
-from scenarios.trace import SCHEMA_VERSION, Recording, RunInfo
+from scenarios.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinned
 
 RUN_FILE = "run.json"
+SPANS_FILE = "spans.parquet"
 TRACE_FILE = "trace.json"
 
-# Fields of run.json that earlier releases did not write.
-_LATER = frozenset({"played_on"})
+# Some 2 MB of a file, 20 MB in memory: what a reader takes at least of a run.
+GROUP_ROWS = 1 << 16
+
+# The trace needs all columns, as Python objects.
+_TRACE_ROWS = 2 * GROUP_ROWS
+
+# Nothing in a file may depend on the moment or the machine.
+_PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False}
+
+# Fields of run.json that earlier releases did not write: they have their defaults.
+_LATER = frozenset({"played_on", "thinned"})
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -44,6 +55,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "dict[str, Any]": (dict,),
     "dict[str, str]": (dict,),
     "tuple[str, ...]": (list,),
+    "Thinned | None": (dict, type(None)),
 }
 
 
@@ -53,17 +65,71 @@ def write(recording: Recording, folder: Path | str) -> Path:
     Raises:
         ReportError: the folder exists already, or the disk refuses.
     """
-    tables = {name: to_arrow(getattr(recording, name), row_type) for name, row_type in TABLES.items()}
-    tables["spans"] = _in_order(tables["spans"])
-    with whole_folder(Path(folder)) as partial:
-        for name, table in tables.items():
-            # Nothing in the file may depend on the moment or the machine.
-            pq.write_table(table, partial / f"{name}.parquet", compression="zstd", store_schema=False)
-        with (partial / TRACE_FILE).open("w", encoding="utf-8") as stream:
-            perfetto.write(to_frame(tables["spans"], TABLES["spans"]), recording.info, stream)
-        text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)
-        (partial / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+    with writing(Path(folder)) as written:
+        written.add(recording.spans)
+        written.finish(recording)
     return Path(folder)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Writing]:
+    """A run folder in the making, which `finish` must complete before the end.
+
+    Raises:
+        ReportError: as `write` does.
+    """
+    with whole_folder(folder) as partial:
+        written = Writing(partial)
+        try:
+            yield written
+        finally:
+            written.close()
+
+
+class Writing:
+    """Takes the spans of a run a part at a time, whole steps each; at most a row group of them is in memory.
+
+    A part's rows stand by step, rank and issue, what is outside of steps last. So do those of the file, if the parts
+    come in that order, too; then it has the same bytes however the run was cut into parts.
+    """
+
+    def __init__(self, partial: Path) -> None:
+        self._partial = partial
+        self._held: list[Span] = []
+        self._left = schema_of(Span).empty_table()
+        self._file = pq.ParquetWriter(partial / SPANS_FILE, self._left.schema, **_PARQUET)
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Further spans, in any order."""
+        self._held.extend(spans)
+        if len(self._held) >= GROUP_ROWS:
+            self._write(is_last=False)
+
+    def finish(self, recording: Recording) -> None:
+        """All else of the run, once its last span is there; those in the recording count for nothing."""
+        self._write(is_last=True)
+        self.close()
+        for name, row_type in TABLES.items():
+            if name != "spans":
+                table = to_arrow(getattr(recording, name), row_type)
+                pq.write_table(table, self._partial / f"{name}.parquet", **_PARQUET)
+        spans = _spans(self._partial / SPANS_FILE, _TRACE_ROWS)
+        with (self._partial / TRACE_FILE).open("w", encoding="utf-8") as stream:
+            perfetto.write(spans, recording.info, stream)
+        text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)
+        (self._partial / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._file.close()
+
+    def _write(self, *, is_last: bool) -> None:
+        held, self._held = self._held, []
+        table = pa.concat_tables([self._left, _in_order(to_arrow(held, Span))]).combine_chunks()
+        whole = len(table) if is_last else len(table) // GROUP_ROWS * GROUP_ROWS
+        if whole:
+            self._file.write_table(table.slice(0, whole), row_group_size=GROUP_ROWS)
+        self._left = table.slice(whole)
 
 
 def fresh_folder(base: Path | str, name: str, now: datetime | None = None) -> Path:
@@ -81,15 +147,16 @@ def folder_name(name: str) -> str:
 
 
 def load(folder: Path | str) -> Run:
-    """The run in a folder.
+    """The run in a folder; of many spans those are read that are asked for, so the folder must stay.
 
     Raises:
         ReportError: it is missing, not a run folder, damaged, or written by a newer release.
     """
     folder = Path(folder)
     info = _load_info(folder)
-    stored = {name: _load_table(folder / f"{name}.parquet", row_type) for name, row_type in TABLES.items()}
-    return Run(info, stored)
+    others = {name: kind for name, kind in TABLES.items() if name != "spans"}
+    stored = {name: _load_table(folder / f"{name}.parquet", kind) for name, kind in others.items()}
+    return Run(info, stored, _spans(folder / SPANS_FILE, PART_ROWS))
 
 
 @contextmanager
@@ -152,10 +219,11 @@ def _sync_one(path: Path) -> None:
 
 
 def _in_order(spans: pa.Table) -> pa.Table:
-    """Spans by rank, then as issued, so that how ranks were gathered does not show in the bytes."""
-    names = ["sequence", "stream", "kind", "issued_ns", "rank"]  # the last is the first key of lexsort
+    """Spans by step and rank, then as issued, so that how ranks were gathered does not show in the bytes."""
+    names = ["sequence", "stream", "kind", "issued_ns", "rank", "step"]  # the last is the first key of lexsort
     keys = [_sortable(spans[name].combine_chunks()) for name in names]
-    return spans.take(pa.array(np.lexsort(keys)))
+    is_outside = keys[-1] < 0
+    return spans.take(pa.array(np.lexsort([*keys, is_outside])))
 
 
 def _sortable(column: pa.Array) -> Ints:
@@ -199,22 +267,54 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     if content["world_size"] < 1:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields if name in content}
-    return RunInfo(**{**known, "hosts": tuple(content["hosts"])})
+    return RunInfo(**{**known, "hosts": tuple(content["hosts"]), "thinned": _thinned(path, content.get("thinned"))})
+
+
+def _thinned(path: Path, content: Any) -> Thinned | None:
+    if content is None:
+        return None
+    names = [field.name for field in dataclasses.fields(Thinned)]
+    if sorted(content) != sorted(names) or not all(_fits(name, content[name]) for name in names):
+        raise ReportError(f"{path}: thinned = {content!r}: expected numbers for {', '.join(names)}")
+    values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in content.items()}
+    return Thinned(**values)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name == "left_out":
+        return isinstance(value, int)
+    is_list = isinstance(value, list) and all(isinstance(one, int) for one in value)
+    return is_list or (value is None and name != "phases")
 
 
 def _load_table(path: Path, row_type: type) -> pd.DataFrame:
-    schema = schema_of(row_type)
-    if not path.is_file():
-        raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
+    _check_columns(path, row_type)
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        first_line = str(error).splitlines()[0].rstrip(".")
-        raise ReportError(f"{path}: not a readable Parquet file: {first_line}") from error
-    wrong = [field.name for field in schema if field.name not in table.schema.names]
-    wrong += [
-        field.name for field in schema if field.name not in wrong and table.schema.field(field.name).type != field.type
-    ]
-    if wrong:
-        raise ReportError(f"{path}: column {wrong[0]} is missing or not {schema.field(wrong[0]).type}")
-    return to_frame(table.select(schema.names), row_type)
+        raise unreadable(path, error) from error
+    names = schema_of(row_type).names
+    return to_frame(completed(table, row_type, names).select(names), row_type)
+
+
+def _spans(path: Path, part_rows: int) -> Spans:
+    """Those of a small run are read at once."""
+    rows = _check_columns(path, Span)
+    return Held(_load_table(path, Span)) if rows <= part_rows else Stored(path, part_rows)
+
+
+def _check_columns(path: Path, row_type: type) -> int:
+    """How many rows the file has; its columns are those of the row type."""
+    if not path.is_file():
+        raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
+    try:
+        with pq.ParquetFile(path) as file:
+            found, rows = file.schema_arrow, int(file.metadata.num_rows)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
+    expected = [field for field in schema_of(row_type) if field.name in found.names or field.name not in LATER]
+    missing = [field for field in expected if field.name not in found.names]
+    unlike = [field for field in expected if field not in missing and found.field(field.name).type != field.type]
+    for field in (missing + unlike)[:1]:
+        raise ReportError(f"{path}: column {field.name} is missing or not {field.type}")
+    return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,13 +10,16 @@ import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
 
-from reports import frames, text
+from reports import text
 from reports.errors import ReportError
 from reports.run import Run
-from scenarios.trace import EMULATED_HOSTS
+from scenarios.trace import EMULATED_HOSTS, RunInfo
 
 _ROWS = 16
 _STEPS_SHOWN = 12
+_FORMULAS_SHOWN = 10
+# From here on NCCL's own formula is shown beside the link model.
+DIFFERS = 0.05
 _WORLDS = {"sim": "predicted", "real": "measured"}
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "ids_per_step": ("ids a step", text.number),
@@ -36,7 +40,11 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
     shown = _step_shown(run, step)
     sections = [_headline(run, spread), _steps(run)]
     if shown is not None:
-        sections += [_waited_for(run, shown), _operations(run), _ranks(run)]
+        sections.append(_waited_for(run, shown))
+    if kept := _steady_kept(run):
+        sections += [_operations(run, kept), *_formulas(run, kept), _ranks(run, kept)]
+    elif len(run.steps):
+        sections.append(text.paragraph("Operations: their spans of these steps were left out."))
     sections += [_links(run), _imbalance(run), _memory(run), _metrics(run)]
     return Group(*sections)
 
@@ -44,7 +52,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
 def as_json(run: Run) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values: a list of rows each."""
     names = ["steps", "operations", "ranks", "waited_for", "link_classes", "links", "imbalance", "imbalance_causes"]
-    names += ["rank_memory", "memory", "metrics"]
+    names += ["formulas", "rank_memory", "memory", "metrics"]
     steady = steady_steps(run.steps)
     info = run.info
     head = {
@@ -54,6 +62,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "world_size": info.world_size,
         "seed": info.seed,
         "complete": info.complete,
+        "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
         "error": info.error,
         "median_step_ns": steady["step_ns"].median(),
         "samples_per_s": steady["samples_per_s"].median(),
@@ -79,34 +88,55 @@ def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def _step_shown(run: Run, asked: int | None) -> int | None:
-    numbers = run.steps["step"].tolist()
+    numbers, kept = run.steps["step"].tolist(), run.kept_steps["step"].tolist()
     if asked is not None and asked not in numbers:
         known = f"steps {numbers[0]} to {numbers[-1]}" if numbers else "no steps"
         raise ReportError(f"--step {asked}: the run has {known}")
-    if asked is not None or not numbers:
+    if asked is not None and asked not in kept:
+        raise ReportError(f"--step {asked}: its spans were left out; expected {text.steps(kept)}")
+    if asked is not None or not kept:
         return asked
-    steady = steady_steps(run.steps).sort_values(["step_ns", "step"])
-    return int(steady["step"].iloc[(len(steady) - 1) // 2])
+    steady = steady_steps(run.steps)
+    steady = steady[steady["step"].isin(kept)].sort_values(["step_ns", "step"])
+    return int(steady["step"].iloc[(len(steady) - 1) // 2]) if len(steady) else None
 
 
 def _headline(run: Run, spread: str) -> RenderableType:
     info, steady = run.info, steady_steps(run.steps)
     hosts = info.hosts if info.world == "real" else ()
-    hosts_known = int(run.spans["host"].nunique()) if not hosts else len(hosts)
+    hosts_known = run.outline.hosts if not hosts else len(hosts)
     host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
     where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, host)}"
-    if (run.spans["rank_count"] > 1).any():
+    if run.outline.is_folded:
         where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"
     keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
     playing = [f"{key} {info.scenario[key]}" for key in keys if key in info.scenario]
     lines = [", ".join([f"{info.name}: {_WORLDS.get(info.world, info.world)}", where, *playing])]
+    if info.world == "sim" and (times := info.scenario.get("compute_times")):
+        lines.append(f"computations take the measured times in {text.printable(times['path'])}, where it has them")
     if not info.complete:
         lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
+    if info.thinned is not None:
+        lines.append(thinned(info))
     if len(steady):
         lines.append(_step_time(steady, run))
     if spread:
         lines.append(spread)
     return text.paragraph("\n".join(lines), style="bold")
+
+
+def thinned(info: RunInfo) -> str:
+    """Which spans of a run were left out, in one line; "" if none."""
+    kept = info.thinned
+    if kept is None:
+        return ""
+    ranks = "all ranks" if kept.ranks is None else _of_ranks(len(kept.ranks), info.world_size)
+    steps = "" if kept.steps is None else f" in {text.counted(len(kept.steps), 'step')}"
+    return f"spans kept of {ranks}{steps}; {text.counted(kept.left_out, 'other')} left out"
+
+
+def _of_ranks(count: int, world_size: int) -> str:
+    return f"{count:,} of {world_size:,} ranks"
 
 
 def _step_time(steady: pd.DataFrame, run: Run) -> str:
@@ -163,7 +193,7 @@ def _kind(row: dict[str, Any]) -> str:
 
 
 def _waited_for(run: Run, step: int) -> RenderableType:
-    own = run.waited_for[run.waited_for["step"] == step]
+    own = run.waited_for_of(step)
     kept = own.sort_values("duration_ns", ascending=False, kind="stable").head(_ROWS).sort_values("order")
     rows = [
         [_name(row), _kind(row), text.duration(row["duration_ns"]), text.percent(row["share"])] for row in records(kept)
@@ -175,37 +205,73 @@ def _waited_for(run: Run, step: int) -> RenderableType:
     took = float(own["duration_ns"].sum())
     rows.append(["(the step)", "", text.duration(took), text.percent(float(own["share"].sum()))])
     return text.table(
-        f"What step {step} waited for, in order", ["critical path", "kind", "time", "share"], rows, left=2
+        f"What step {step} waited for, in order{_only(run)}", ["critical path", "kind", "time", "share"], rows, left=2
     )
 
 
-def _steady_spans(run: Run) -> tuple[pd.DataFrame, str]:
-    """The spans of the headline's steps, and how those are called: steps that do other things are not mixed in."""
-    numbers = steady_steps(run.steps)["step"].tolist()
-    spans = run.spans[run.spans["step"].isin(numbers)]
-    return spans, text.steps(numbers)
+def _steady_kept(run: Run) -> list[int]:
+    """The headline's steps, of which there are spans: steps that do other things are not mixed in."""
+    steady, kept = steady_steps(run.steps)["step"].tolist(), set(run.kept_steps["step"].tolist())
+    return [step for step in steady if step in kept]
 
 
-def _operations(run: Run) -> RenderableType:
-    spans, which = _steady_spans(run)
-    frame = frames.operations(spans).sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
-    twice = (
-        frame[frame["label"] != ""].duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
-    )
+def _only(run: Run) -> str:
+    """Where a number of all ranks would be another."""
+    thinned = run.info.thinned
+    if thinned is None or thinned.ranks is None:
+        return ""
+    return f", seen on {_of_ranks(len(thinned.ranks), run.info.world_size)}"
+
+
+def _operations(run: Run, steps: list[int]) -> RenderableType:
+    which = text.steps(steps) + _only(run)
+    frame = run.operations_of(steps).sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     rows = [
         [
-            f"{_name(row)} ({row['kind']})" if row["ambiguous"] else _name(row),
+            row["name"],
             f"{row['calls_per_step']:.4g}",
             text.duration(row["median_ns"]),
             text.duration(row["max_ns"]),
             text.size(row["bytes_sent"]) if row["part"] == "communication" else "",
             text.percent(row["hidden_share"]) if row["part"] == "communication" else "",
         ]
-        for row in records(frame.assign(ambiguous=twice).head(_ROWS))
+        for row in records(_named(frame).head(_ROWS))
     ]
     columns = ["operation", "calls", "median", "longest", "payload", "hidden"]
     more = f"; {len(frame) - _ROWS} shorter ones left out" if len(frame) > _ROWS else ""
     return text.table(f"Operations, one rank in one step, of {which}{more}", columns, rows)
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """With a `name` for each operation, which has its kind where label and stream are not enough."""
+    labelled = frame[frame["label"] != ""]
+    twice = labelled.duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
+    names = [
+        f"{_name(row)} ({row['kind']})" if again else _name(row)
+        for row, again in zip(records(frame), twice, strict=True)
+    ]
+    return frame.assign(name=names)
+
+
+def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:
+    which, frame = text.steps(steps) + _only(run), run.formulas_of(steps)
+    frame = frame[frame["difference"].abs() > DIFFERS]
+    frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
+    if not len(frame):
+        return
+    rows = [
+        [
+            row["name"],
+            f"{row['calls']:,}",
+            text.duration(row["median_ns"]),
+            text.duration(row["formula_ns"]),
+            text.signed_percent(row["difference"]),
+        ]
+        for row in records(_named(frame).head(_FORMULAS_SHOWN))
+    ]
+    columns = ["operation", "calls", "link model", "formula", "difference"]
+    more = f"; {len(frame) - _FORMULAS_SHOWN} more left out" if len(frame) > _FORMULAS_SHOWN else ""
+    yield text.table(f"NCCL's own formula where it differs by over 5 %, of {which}{more}", columns, rows)
 
 
 _PARTS = {
@@ -217,10 +283,10 @@ _PARTS = {
 }
 
 
-def _ranks(run: Run) -> RenderableType:
+def _ranks(run: Run, kept: list[int]) -> RenderableType:
     """Shares of the whole step: what a rank waits because others begin it earlier or end it later is a part, too."""
-    spans, which = _steady_spans(run)
-    ranks, whole = frames.ranks(spans), steady_steps(run.steps)["step_ns"]
+    which, ranks = text.steps(kept) + _only(run), run.ranks_of(kept)
+    whole = run.steps.loc[run.steps["step"].isin(kept).to_numpy(bool), "step_ns"]
     if not len(ranks):
         return text.paragraph("Ranks: none ended a step.")
     steps, weight = ranks["steps"].clip(lower=1), ranks["rank_count"]
@@ -231,7 +297,7 @@ def _ranks(run: Run) -> RenderableType:
         mean = float(np.average(each, weights=weight))
         worst = int(each.to_numpy().argmax())
         ratio = f"{float(each.iloc[worst]) / mean:.2f}" if mean else "-"
-        share = mean / float(whole.mean())
+        share = mean / float(whole.mean()) if whole.any() else 0.0
         most = text.duration(float(each.iloc[worst]))
         rows.append([name, text.duration(mean), text.percent(share), most, str(ranks["rank"].iloc[worst]), ratio])
     columns = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]

@@ -131,7 +131,7 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         host = load_profile(name).host
         nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
         gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
-        inside = f"{format_rate(host.inside.link.bytes_per_s)} {host.inside.kind}"
+        inside = f"{format_rate(host.inside.gpu_bytes_per_s(host.gpus))} {host.inside.kind}"
         print(f"{name}\n    {_description(path)}\n    {gpu}, {inside}, {nic}")
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
@@ -152,11 +152,13 @@ def print_profile(name: str) -> None:
 def _print_measured(measured: Measured) -> None:
     from scenarios.units import format_bytes
 
-    print(f"    measured on {measured.machine} ({measured.cpu}), {measured.date}, by {measured.command}")
+    cpu = f" ({measured.cpu})" if measured.cpu else ""
+    print(f"    measured on {measured.machine}{cpu}, {measured.date}, by {measured.command}")
     for group in measured.groups:
         sizes = f"{format_bytes(group.least_bytes)} to {format_bytes(group.most_bytes)}"
         errors = f"typical error {group.typical_error:.0%}, {group.median_error:+.0%} in the median"
-        print(f"        {group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst, spread {group.spread:.0%}")
+        spread = "" if group.spread is None else f", spread {group.spread:.0%}"
+        print(f"        {group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst{spread}")
 
 
 def print_schema() -> None:

@@ -31,8 +31,12 @@ def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
     return bags
 
 
-def _lines(path: Path) -> list[bytes]:
-    """As bytes, which split and count as digits what ASCII does."""
+def utf8_content(path: Path) -> bytes:
+    """All of a text file, without a byte order mark.
+
+    Raises:
+        ValueError: what was expected instead, as a phrase: of what is no file, cannot be read or is not UTF-8.
+    """
     try:
         if not path.is_file():  # neither a folder nor a pipe, whose end may never come
             raise ValueError(f"{path_text(path)} to be a file")
@@ -43,7 +47,12 @@ def _lines(path: Path) -> list[bytes]:
         content.decode()
     except UnicodeDecodeError:
         raise ValueError(f"{path_text(path)} to be UTF-8 text") from None
-    lines = content.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    return content.removeprefix(codecs.BOM_UTF8)
+
+
+def _lines(path: Path) -> list[bytes]:
+    """As bytes, which split and count as digits what ASCII does."""
+    lines = utf8_content(path).split(b"\n")
     return lines if lines[-1] else lines[:-1]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scenarios.bags import read_bags
+from scenarios.compute_times import ComputeTimes, read_compute_times
 from scenarios.document import (
     ClusterSection,
     CollectiveSection,
@@ -25,6 +26,7 @@ from scenarios.document import (
     NetworkSection,
     NicSection,
     OptimizerSection,
+    Ramps,
     RunSection,
     Section,
     ShardingSection,
@@ -35,7 +37,7 @@ from scenarios.document import (
 from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
 from scenarios.measured import Group, Measured
 from scenarios.mistakes import Mistakes
-from scenarios.model_checks import DEFAULT_TYPES, ids_file, table_dim
+from scenarios.model_checks import DEFAULT_TYPES, named_file, table_dim
 from scenarios.resnet import resnet50_shapes
 from scenarios.scenario import (
     Buckets,
@@ -85,7 +87,14 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
         exchange=_exchange(document.exchange) if document.exchange else None,
         collective=_collective(document.collective) if document.collective else None,
         gradients=_gradients(document.gradients) if document.gradients else None,
+        compute_times=_compute_times(run.compute_times, mistakes) if run.compute_times else None,
     )
+
+
+def _compute_times(name: str, mistakes: Mistakes) -> ComputeTimes:
+    times, wrong = read_compute_times(named_file(mistakes, ("run", "compute_times"), name))
+    assert not wrong, "the checks have read it"
+    return times
 
 
 def build_cluster(cluster: ClusterSection) -> Cluster:
@@ -99,6 +108,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
             kind=have(inside.kind),
             link=Link(bytes_per_s=have(inside.rate), latency_ns=have(inside.latency)),
             bridge_bytes_per_s=inside.bridge_rate,
+            links=tuple(map(tuple, inside.links or ())),
         ),
         nics=_nics(have(cluster.nic), gpus),
         cores=have(cluster.cores),
@@ -111,6 +121,8 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         network=_network(cluster.network or NetworkSection()),
         payload_share=cluster.payload_share or 1.0,
         nccl_efficiency=cluster.nccl_efficiency or 1.0,
+        **_given(cluster, "nccl_start", "nccl_floor", suffix="_ns"),
+        **_given(cluster, "nccl_p2p_share", "nccl_sockets"),
         core_bytes_per_s=cluster.core_rate,
         tcp=_tcp(cluster.tcp) if cluster.tcp else None,
         hosts_share_cores=bool(cluster.hosts_share_cores),
@@ -121,7 +133,7 @@ def build_measured(measured: MeasuredSection) -> Measured:
     """Where a profile's figures come from."""
     return Measured(
         **_given(measured, "machine", "cpu", "kernel", "python", "torch", "date", "command", "ranks"),
-        duration_ns=have(measured.duration),
+        **_given(measured, "duration", suffix="_ns"),
         groups=tuple(map(_group, measured.groups or ())),
     )
 
@@ -155,7 +167,9 @@ def _gpu(gpu: GpuSection) -> Gpu:
         flops_per_s=_rates(flops),
         efficiency=_rates(gpu.efficiency or Efficiency()),
         launch_ns=gpu.launch or 0,
-        launches_ns={kind: value for kind, value in gpu.launches or Launches() if value is not None},
+        launches_ns=_by_kind(gpu.launches or Launches()),
+        ramp_ns=gpu.ramp or 0,
+        ramps_ns=_by_kind(gpu.ramps or Ramps()),
         spread=gpu.spread or (),
         multiprocessors=gpu.multiprocessors,
         compute_capability=round(10 * float(gpu.compute_capability or "9.0")),
@@ -166,6 +180,10 @@ def _rates(section: Section) -> dict[str, float]:
     return {key: value for key, value in section if value is not None}
 
 
+def _by_kind(section: Section) -> dict[str, int]:
+    return {kind: value for kind, value in section if value is not None}
+
+
 def _nics(nic: NicSection, gpus: int) -> Nics:
     link = Link(bytes_per_s=have(nic.rate), latency_ns=have(nic.latency), burst_bytes=nic.burst or 0)
     return Nics(
@@ -174,6 +192,7 @@ def _nics(nic: NicSection, gpus: int) -> Nics:
         link=link,
         connection_bytes_per_s=nic.connection_rate,
         window_bytes=nic.window,
+        initial_window_bytes=nic.initial_window,
     )
 
 
@@ -244,7 +263,7 @@ def _table(
 def _ids(table: TableSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
     """The ids, how many of them a sample has on average, and whether all samples have that many."""
     if isinstance(table.ids, FileIds):
-        file = ids_file(mistakes, path, have(table.ids.file))
+        file = named_file(mistakes, path, have(table.ids.file))
         lengths = [len(bag) for bag in read_bags(file)]
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
         return Ids(kind="file", path=file, sha256=sha256), sum(lengths) / len(lengths), len(set(lengths)) == 1
@@ -273,4 +292,4 @@ def _collective(collective: CollectiveSection) -> Collective:
 
 def _gradients(gradients: GradientsSection) -> Gradients:
     shapes = resnet50_shapes() if gradients.model else tuple(map(tuple, have(gradients.shapes)))
-    return Gradients(shapes=shapes, **_given(gradients, "backward_flops", "dtype"))
+    return Gradients(shapes=shapes, **_given(gradients, "forward_flops", "backward_flops", "dtype"))

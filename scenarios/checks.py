@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from scenarios.compute_times import read_compute_times
 from scenarios.document import (
     ClusterSection,
     CollectiveSection,
@@ -23,8 +24,9 @@ from scenarios.document import (
     RunSection,
     Section,
 )
+from scenarios.mesh import mesh_mistake
 from scenarios.mistakes import Mistakes
-from scenarios.model_checks import check_model, check_sharding_types
+from scenarios.model_checks import check_model, check_sharding_types, named_file
 from scenarios.scenario import ELEMENT_BYTES
 from scenarios.schema import expected
 from scenarios.tree import KeyPath
@@ -107,9 +109,22 @@ def _check_run(run: RunSection, document: Document, look: Look) -> None:
         look.mistakes.missing(path, phrase if document.run is not None else f"batch_size = {phrase}")
     if document.program in ("all_to_all", "powersgd"):
         look.refuse(("run",), run, ("batch_size",), f"with program = '{document.program}'")
+    if run.compute_times is not None:
+        _check_compute_times(run.compute_times, look.mistakes)
     gpu = document.cluster.gpu if document.cluster else None
     if run.library == "nccl" and gpu is not None and gpu.kind == "cpu":
         look.mistakes.add(("run", "library"), "'gloo', because cluster.gpu.kind = 'cpu'")
+
+
+def _check_compute_times(name: str, mistakes: Mistakes) -> None:
+    path = ("run", "compute_times")
+    try:
+        _, wrong = read_compute_times(named_file(mistakes, path, name))
+    except ValueError as error:
+        mistakes.add(path, str(error))
+        return
+    for sentence in wrong:
+        mistakes.say(sentence)
 
 
 def _check_cluster(cluster: ClusterSection, look: Look) -> None:
@@ -121,7 +136,7 @@ def _check_cluster(cluster: ClusterSection, look: Look) -> None:
     gpu = cluster.gpu
     look.need(("cluster", "gpu"), gpu, "kind", "memory", "memory_rate", "flops")
     look.need(("cluster", "gpu", "flops"), gpu.flops if gpu else None, "float32")
-    _check_inside(cluster.inside or InsideSection(), look)
+    _check_inside(cluster.inside or InsideSection(), cluster.gpus_per_host, look)
     _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
     _check_network(cluster.network or NetworkSection(), look)
     rates, times = ("acknowledgements", "send_rate", "receive_rate"), ("message", "post", "issue", "wake")
@@ -129,18 +144,35 @@ def _check_cluster(cluster: ClusterSection, look: Look) -> None:
 
 
 def _check_measured(measured: MeasuredSection | None, look: Look) -> None:
-    look.need(("measured",), measured, *(key for key in MeasuredSection.model_fields if key != "groups"))
+    look.need(("measured",), measured, "machine", "date", "command", "ranks")
     for index, group in enumerate((measured.groups if measured else None) or ()):
-        look.need(("measured", "groups", index), group, *MeasuredGroup.model_fields)
+        look.need(("measured", "groups", index), group, *(key for key in MeasuredGroup.model_fields if key != "spread"))
 
 
-def _check_inside(inside: InsideSection, look: Look) -> None:
+def _check_inside(inside: InsideSection, gpus_per_host: int | None, look: Look) -> None:
     path = ("cluster", "inside")
     look.need(path, inside, "kind", "rate", "latency")
     if inside.kind in ("pcie", "memory"):
         look.need(path, inside, "bridge_rate")
     if inside.kind == "nvlink":
         look.refuse(path, inside, ("bridge_rate",), "with kind = 'nvlink'")
+    if inside.kind == "nvlink_mesh":
+        look.need(path, inside, "links")
+    elif inside.kind is not None:
+        look.refuse(path, inside, ("links",), "unless kind = 'nvlink_mesh'")
+    if inside.kind == "nvlink_mesh" and inside.links is not None:
+        _check_mesh(inside, inside.links, gpus_per_host, look)
+
+
+def _check_mesh(inside: InsideSection, links: list[list[int]], gpus_per_host: int | None, look: Look) -> None:
+    path = ("cluster", "inside")
+    wrong = mesh_mistake(links, gpus_per_host)
+    if wrong is not None:
+        look.mistakes.add((*path, "links"), wrong)
+    elif any(not count for i, row in enumerate(links) for j, count in enumerate(row) if i != j):
+        look.need(path, inside, "bridge_rate")
+    else:
+        look.refuse(path, inside, ("bridge_rate",), "where every two GPUs have NVLinks")
 
 
 def _check_nic(nic: NicSection, gpus_per_host: int | None, look: Look) -> None:

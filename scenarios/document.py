@@ -30,6 +30,7 @@ from scenarios.values import (
     Machines,
     Name,
     NotNegative,
+    NvLinks,
     Payload,
     Positive,
     Profile,
@@ -95,6 +96,9 @@ class RunSection(Section):
         "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
     )
     timeout: Duration | None = about("After how long without progress a real run gives up. Default '60 s'.")
+    compute_times: File | None = about(
+        "CSV of measured times of computations, which the prediction takes. Relative to this file. Default: none."
+    )
 
 
 class Efficiency(Section):
@@ -107,7 +111,7 @@ class Efficiency(Section):
     permute: Efficient | None = about("Reordering jagged features. Default: that of 'default'.")
     elementwise: Efficient | None = about("Activations, sums and copies. Default: that of 'default'.")
     reduction: Efficient | None = about("Checksums. Default: that of 'default'.")
-    qr: Efficient | None = about("Orthogonalizing in PowerSGD. Default: that of 'default'.")
+    qr: Efficient | None = about("QR in PowerSGD. Default: that of 'default'.")
     optimizer: Efficient | None = about("Updating dense parameters. Default: that of 'default'.")
     default: Efficient | None = about("Every kind of kernel that is not listed. Default 1.")
 
@@ -122,8 +126,22 @@ class Launches(Section):
     permute: Latency | None = about("Reordering jagged features. Default: cluster.gpu.launch.")
     elementwise: Latency | None = about("Activations, sums and copies. Default: cluster.gpu.launch.")
     reduction: Latency | None = about("Checksums. Default: cluster.gpu.launch.")
-    qr: Latency | None = about("Orthogonalizing in PowerSGD. Default: cluster.gpu.launch.")
+    qr: Latency | None = about("QR in PowerSGD. Default: cluster.gpu.launch.")
     optimizer: Latency | None = about("Updating dense parameters. Default: cluster.gpu.launch.")
+
+
+class Ramps(Section):
+    """What one kernel of each kind takes beyond its work: so small ones have a smaller efficiency."""
+
+    gemm: Latency | None = about("Matrix multiplications. Default: cluster.gpu.ramp.")
+    embedding_lookup: Latency | None = about("Gathering and pooling embedding rows. Default: cluster.gpu.ramp.")
+    embedding_update: Latency | None = about("Scattering gradients into rows. Default: cluster.gpu.ramp.")
+    bucketize: Latency | None = about("Sorting ids into buckets. Default: cluster.gpu.ramp.")
+    permute: Latency | None = about("Reordering jagged features. Default: cluster.gpu.ramp.")
+    elementwise: Latency | None = about("Activations, sums and copies. Default: cluster.gpu.ramp.")
+    reduction: Latency | None = about("Checksums. Default: cluster.gpu.ramp.")
+    qr: Latency | None = about("QR in PowerSGD. Default: cluster.gpu.ramp.")
+    optimizer: Latency | None = about("Updating dense parameters. Default: cluster.gpu.ramp.")
 
 
 class FlopRates(Section):
@@ -142,8 +160,16 @@ class GpuSection(Section):
     kind: Literal["cuda", "cpu"] | None = about("'cuda', or 'cpu' for a process on the host's cores. Required.")
     memory: Size | None = about("Memory of one GPU, such as '80 GB'. Required.")
     memory_rate: Rate | None = about("Peak rate of that memory, such as '3.35 TB/s'. Required.")
-    launch: Latency | None = about("What launching one kernel costs at least, such as '4 us'. Default '0 ns'.")
+    launch: Latency | None = about(
+        "The host's time to launch one kernel, such as '4 us'; a 'cuda' GPU is at work on earlier ones meanwhile."
+        " Default '0 ns'."
+    )
     launches: Launches | None = about("What launching costs by kind of kernel. Default: `launch` for all.")
+    ramp: Latency | None = about(
+        "What one kernel takes beyond its work, until all of the GPU is busy and until its last block is through."
+        " Work that takes as long reaches half of `efficiency`. Default '0 ns'."
+    )
+    ramps: Ramps | None = about("The same by kind of kernel. Default: `ramp` for all.")
     spread: Quantiles | None = about(
         "Quantiles of a kernel's time over its mean, equally far apart, such as [0.8, 1, 1.4]. Default: all are the"
         " mean."
@@ -161,14 +187,21 @@ class GpuSection(Section):
 class InsideSection(Section):
     """How the GPUs of one host reach each other."""
 
-    kind: Literal["nvlink", "pcie", "memory"] | None = about(
-        "'nvlink': every pair at a GPU's full rate; 'pcie': also through a shared bridge; 'memory': through host memory"
-        " that all share. Required."
+    kind: Literal["nvlink", "nvlink_mesh", "pcie", "memory"] | None = about(
+        "'nvlink': every pair at a GPU's full rate; 'nvlink_mesh': by NVLinks between pairs, without a switch; 'pcie':"
+        " also through a shared bridge; 'memory': through host memory that all share. Required."
     )
-    rate: Rate | None = about("One GPU's rate in each direction, such as '450 GB/s'. Required.")
+    rate: Rate | None = about(
+        "One GPU's rate in each direction, such as '450 GB/s'; with 'nvlink_mesh' one NVLink's. Required."
+    )
     latency: Latency | None = about("One way between two GPUs, such as '1 us'. Required.")
     bridge_rate: Rate | None = about(
         "What all GPUs of the host share, in each direction; required by 'pcie' and 'memory', of no use to 'nvlink'."
+        " With 'nvlink_mesh', where some pair has no NVLink: what such pairs share."
+    )
+    links: list[list[NvLinks]] | None = about(
+        "NVLinks between each two GPUs, a row for each GPU, as `nvidia-smi topo -m` prints them: [[0, 2], [2, 0]]. Of"
+        " more rows the first gpus_per_host count. Required by 'nvlink_mesh', of no use to others."
     )
 
 
@@ -187,6 +220,10 @@ class NicSection(Section):
     )
     window: Size | None = about(
         "What a TCP connection has on its way at most, such as '2.5 MB'; NCCL opens several. Default: no limit."
+    )
+    initial_window: Size | None = about(
+        "What a TCP connection sends before anything is acknowledged, such as '14600 B', and twice as much in each"
+        " round trip that follows. Default: no slow start."
     )
 
 
@@ -250,6 +287,15 @@ class ClusterSection(Section):
     host_memory: Size | None = about("Memory of one host, such as '2 TiB'. Required.")
     payload_share: Payload | None = about("The part of a network link's rate that headers leave to payload. Default 1.")
     nccl_efficiency: Efficient | None = about("What NCCL's pipelines reach of what all links carry. Default 1.")
+    nccl_start: Latency | None = about(
+        "What NCCL's collectives take at most to get going, beyond its own latencies; a tree over nodes has levels"
+        " instead. Default '32 us'."
+    )
+    nccl_floor: Latency | None = about("What NCCL's collectives take at least, however small. Default '0 ns'.")
+    nccl_sockets: Count | None = about("TCP connections that NCCL has for each pair of ranks. Default 1.")
+    nccl_p2p_share: Efficient | None = about(
+        "What NCCL's point-to-point exchanges reach of what it counts an NVLink for. Default 0.88."
+    )
     core_rate: Rate | None = about(
         "What a core reads and writes of host memory where gloo adds for GPUs, such as '3 GB/s'. Default: no limit."
     )
@@ -411,6 +457,7 @@ class GradientsSection(Section):
 
     model: Literal["resnet50"] | None = about("A known model's parameter shapes, instead of `shapes`.")
     shapes: list[list[Count]] | None = about("Parameter shapes in the order of the forward pass.")
+    forward_flops: Flops | None = about("A rank's forward pass, before the backward pass. Default '0 FLOP'.")
     backward_flops: Flops | None = about("A rank's backward pass, such as '250 GFLOP'. Default '0 FLOP'.")
     dtype: Literal["float32", "float64", "bfloat16", "float16"] | None = about("Of gradients. Default 'float32'.")
 
@@ -423,7 +470,7 @@ class MeasuredGroup(Section):
     typical_error: Error | None = about("The median of the errors without their signs. Required.")
     worst_error: Error | None = about("That of the measurement which the model misses most. Required.")
     spread: Error | None = about(
-        "Interquartile range of a measurement's repeats over their median, in the median. Required."
+        "Interquartile range of a measurement's repeats over their median, in the median. Default: not known."
     )
     least: Size | None = about("The smallest size measured; what is smaller is extrapolated. Required.")
     most: Size | None = about("The largest size measured; what is larger is extrapolated. Required.")
@@ -433,14 +480,14 @@ class MeasuredSection(Section):
     """Where a profile's figures come from; allowed in profiles only, and without influence on what they predict."""
 
     machine: Text | None = about("The machine's name. Required.")
-    cpu: Text | None = about("Its processor. Required.")
-    kernel: Text | None = about("Its operating system's kernel. Required.")
-    python: Text | None = about("Version of Python. Required.")
-    torch: Text | None = about("Version of PyTorch. Required.")
+    cpu: Text | None = about("Its processor. Default: not known.")
+    kernel: Text | None = about("Its operating system's kernel. Default: not known.")
+    python: Text | None = about("Version of Python. Default: not known.")
+    torch: Text | None = about("Version of PyTorch. Default: not known.")
     date: Text | None = about("When: an ISO time. Required.")
     command: Text | None = about("What repeats it. Required.")
     ranks: Machines | None = about("Ranks that took part. Required.")
-    duration: Duration | None = about("How long it took. Required.")
+    duration: Duration | None = about("How long it took. Default: not known.")
     groups: list[MeasuredGroup] | None = about("Groups of parameters, and how good they are. Default: none.")
 
 

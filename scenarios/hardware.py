@@ -6,6 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+# NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
+# use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/collectives.md).
+NCCL_START_NS = 32_000
+# Exchanges between all pairs: from NVIDIA's 8 A100s (GTC25 S72583).
+NCCL_P2P_SHARE = 0.88
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -22,9 +28,11 @@ class Gpu:
 
     `flops_per_s` is the datasheet's peak by dtype name ("float32", "bfloat16"); `efficiency` is the share of the peak
     (of flop/s and of memory bytes/s alike) that a kind of kernel reaches, with "default" for the kinds not listed.
-    `launch_ns` is what one kernel launch costs at least, `launches_ns` what it costs for some kinds of kernel: on a CPU
-    it is the library's way to the arithmetic, which differs. `spread` are the quantiles of a kernel's time over its
-    mean, equally far apart, from the least to the most. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's choices
+    `launch_ns` is the host's time to launch one kernel, `launches_ns` that for some kinds of kernel: on a CPU it is the
+    library's way to the arithmetic, which differs. `ramp_ns`, or `ramps_ns` for some kinds, is what one kernel takes
+    beyond its work, until all of the GPU is busy and until its last block is through: so the efficiency grows with the
+    size, and is half of `efficiency` for work that takes as long. `spread` are the quantiles of a kernel's time over
+    its mean, equally far apart, from the least to the most. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's choices
     depend on it. Of its `multiprocessors` NCCL's channels take one each; None: they take nothing from kernels.
     """
 
@@ -36,6 +44,8 @@ class Gpu:
     efficiency: Mapping[str, float] = field(default_factory=dict)
     launch_ns: int = 0
     launches_ns: Mapping[str, int] = field(default_factory=dict)
+    ramp_ns: int = 0
+    ramps_ns: Mapping[str, int] = field(default_factory=dict)
     spread: tuple[float, ...] = ()
     compute_capability: int = 90
     multiprocessors: int | None = None
@@ -48,11 +58,22 @@ class Inside:
     "nvlink": every pair at the GPU's full rate (NVSwitch). "pcie": the GPUs also share the host's bridge, whose rate
     in each direction is `bridge_bytes_per_s`. "memory": ranks of one host exchange through its memory, shared by all,
     at `bridge_bytes_per_s`.
+
+    "nvlink_mesh": no switch; `links[i][j]` NVLinks lead from GPU i to GPU j, each of them a `link`, and pairs without
+    any share the host's bridge, if there are such pairs. `links` may tell of more GPUs than the host has here.
     """
 
-    kind: Literal["nvlink", "pcie", "memory"]
+    kind: Literal["nvlink", "nvlink_mesh", "pcie", "memory"]
     link: Link
     bridge_bytes_per_s: float | None = None
+    links: tuple[tuple[int, ...], ...] = ()
+
+    def gpu_bytes_per_s(self, gpus: int) -> float:
+        """Out of one of so many GPUs of a host, over all its links to the others; of the one with the fewest."""
+        if self.kind != "nvlink_mesh":
+            return self.link.bytes_per_s
+        fewest = min(sum(row[:gpus]) for row in self.links[:gpus])
+        return max(1, fewest) * self.link.bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +81,8 @@ class Nics:
     """The network interfaces of one host: `per = "gpu"` gives each GPU its own, `per = "host"` shares `count` of them.
 
     With `per = "host"`, GPU i uses NIC i mod count. One TCP connection carries `connection_bytes_per_s` at most, and no
-    more than `window_bytes` in the time that a packet takes there and back; None: as much as the links. gloo has one
+    more than `window_bytes` in the time that a packet takes there and back; None: as much as the links. It begins with
+    `initial_window_bytes`, which each such time doubles; None: it may send all at once. gloo has one
     connection for each pair of ranks, NCCL as many as it needs.
     """
 
@@ -69,6 +91,7 @@ class Nics:
     link: Link
     connection_bytes_per_s: float | None = None
     window_bytes: int | None = None
+    initial_window_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +173,10 @@ class Cluster:
     """`hosts` machines that are alike. Rank r is GPU r mod gpus of host r // gpus.
 
     `payload_share` is the part of a network link's rate that carries payload (headers take the rest);
-    `nccl_efficiency` what NCCL's pipelines reach of what the links carry. With `tcp` the hosts' side is known; with
+    `nccl_efficiency` what NCCL's pipelines reach of what the links carry. Its collectives take up to `nccl_start_ns` to
+    get going beyond NCCL's own latencies and at least `nccl_floor_ns` in all, and over NVLink its point-to-point
+    exchanges reach `nccl_p2p_share` of what it counts a link for; over TCP it has `nccl_sockets` connections for each
+    pair of ranks. With `tcp` the hosts' side is known; with
     `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they share. For GPUs gloo adds and
     copies in the host's memory, of which a core reads and writes `core_bytes_per_s` (None: that takes no time).
     """
@@ -161,6 +187,10 @@ class Cluster:
     network: Network
     payload_share: float = 1.0
     nccl_efficiency: float = 1.0
+    nccl_start_ns: int = NCCL_START_NS
+    nccl_floor_ns: int = 0
+    nccl_p2p_share: float = NCCL_P2P_SHARE
+    nccl_sockets: int = 1
     core_bytes_per_s: float | None = None
     tcp: Tcp | None = None
     hosts_share_cores: bool = False

@@ -62,8 +62,8 @@ def table_dim(table: TableSection, model: ModelSection) -> int | None:
     return table.dim or model.embedding_dim
 
 
-def ids_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:
-    """The file that `ids.file` at `path` names: relative to the file in which it stands."""
+def named_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:
+    """The file that the value at `path` names: relative to the file in which it stands."""
     return Path(os.path.normpath(os.path.join(os.path.dirname(mistakes.tree.origin(path)), name)))
 
 
@@ -123,7 +123,7 @@ def _check_ids(table: TableSection, path: KeyPath, mistakes: Mistakes) -> None:
     if table.ids.file is not None:
         key = (*path, "ids", "file")
         try:
-            read_bags(ids_file(mistakes, key, table.ids.file), table.rows)
+            read_bags(named_file(mistakes, key, table.ids.file), table.rows)
         except ValueError as error:
             mistakes.add(key, str(error))
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
+from scenarios.compute_times import Calls
+from scenarios.mistakes import toml_text
 from scenarios.scenario import Scenario
+from scenarios.trace import Span
+
+_MOST_NAMES = 8  # in a sentence
 
 
 def notes(scenario: Scenario) -> Iterator[str]:
@@ -23,7 +29,59 @@ def notes(scenario: Scenario) -> Iterator[str]:
         )
 
 
+class NotesAfter:
+    """What measured times were for in a prediction, as its spans come, each stream's in the order of issue."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._path, self._times = scenario.path, scenario.compute_times
+        self._computations = Calls(self._times)
+        self._unused = dict.fromkeys(self._times.rows) if self._times else {}
+        self._took_ns = {True: 0, False: 0}
+        self._others: Counter[str] = Counter()
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Further spans."""
+        if self._times is None:
+            return
+        for span in spans:
+            if span.kind == "compute" and span.step >= 0:
+                found = self._computations.next(span.rank, span.stream, span.step, span.label, span)
+                duration_ns = span.end_ns - span.start_ns
+                self._took_ns[found is not None] += duration_ns
+                if found is not None:
+                    self._unused.pop(found, None)
+                elif duration_ns:
+                    self._others[span.label] += duration_ns
+
+    def sentences(self) -> Iterator[str]:
+        """When all are there."""
+        if self._times is None:
+            return
+        begin = f"{self._path}: run.compute_times = {toml_text(str(self._times.path))}"
+        share = self._took_ns[True] / max(sum(self._took_ns.values()), 1)
+        longest = _listed(name for name, _ in self._others.most_common())
+        rest = f"; by roofline, longest first: {longest}" if self._others else ""
+        yield f"{begin}: {100 * share:.1f} % of the time that steps compute is measured{rest}"
+        if self._unused:
+            yield f"{begin}: not in this program's steps: {_listed(map(str, self._unused))}"
+
+
 def print_notes(scenario: Scenario) -> None:
     """To stderr, each behind "note: "."""
-    for note in notes(scenario):
-        print(f"note: {note}", file=sys.stderr)
+    _print(notes(scenario))
+
+
+def print_notes_after(notes: NotesAfter) -> None:
+    """The same of what is known after a prediction."""
+    _print(notes.sentences())
+
+
+def _print(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        print(f"note: {sentence}", file=sys.stderr)
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = len(every) - _MOST_NAMES
+    return ", ".join(every[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

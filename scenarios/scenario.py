@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from scenarios.compute_times import ComputeTimes
 from scenarios.hardware import Cluster
 from scenarios.trace import PLAYING
 
@@ -161,10 +162,11 @@ class Collective:
 class Gradients:
     """What the program `powersgd` reduces: parameter shapes in the order of the forward pass.
 
-    `backward_flops` a step on each rank are spread over the parameters by their number of elements.
+    `forward_flops` and `backward_flops` a step on each rank are spread over the parameters by their number of elements.
     """
 
     shapes: tuple[tuple[int, ...], ...]
+    forward_flops: float = 0.0
     backward_flops: float = 0.0
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
 
@@ -191,6 +193,7 @@ class Scenario:
     exchange: Exchange | None = None
     collective: Collective | None = None
     gradients: Gradients | None = None
+    compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
 
     def as_dict(self) -> dict[str, Any]:
         """The scenario as JSON-ready values."""
@@ -199,7 +202,7 @@ class Scenario:
         return plain
 
     def digest(self) -> str:
-        """A fingerprint of what is computed and sent; payload, fidelity and time-out do not change it."""
+        """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it."""
         kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 

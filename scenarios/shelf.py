@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
+# The profile to write one's own from: no machine that anybody has measured.
+TEMPLATE = "template"
 
 
 def library_files() -> tuple[Path, ...]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# Grows when earlier releases would misread what is written; a new field with a default is no such change.
 SCHEMA_VERSION = 1
 
 # Keys of a scenario that change how it is played or priced, but not what it computes and sends: its digest, and so the
 # question whether two runs can be compared, leaves them out.
-PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s"})
+PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times"})
 
 
 # `RunInfo.played_on` of a run on hosts that were emulated.
@@ -27,9 +28,11 @@ class Span:
     `issued_ns` <= `start_ns` <= `end_ns`. A collective starts on a rank when that rank enters it, so waiting for late
     members is inside. `wait_from_ns` to `wait_until_ns` is when the program stood still in `await` (equal if it did
     not; -1 if never awaited). `sequence` counts what this rank issued on this stream. `call` counts a group's
-    collectives and is the same number on every member (-1 for others). `rank_count` ranks behaved like this one.
+    collectives and is the same number on every member (-1 for others; of a computation in a profiler's trace, which
+    opening of its annotation in the step it was launched in). `rank_count` ranks behaved like this one.
     `bytes_in` is the size of the rank's input tensors, `bytes_out` of its outputs; `bytes_sent` of what it gives to
     other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
+    `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
     """
 
     rank: int
@@ -55,6 +58,7 @@ class Span:
     bytes_read: float = 0.0
     bytes_written: float = 0.0
     rank_count: int = 1
+    formula_ns: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +119,26 @@ class LinkRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Thinned:
+    """Which spans a prediction kept beside every step's own, of kind "step": those of `ranks` in `steps`.
+
+    None stands for all; with None for `steps`, also what is outside of steps. `left_out` counts the other spans.
+    `phases` are the steps that used other operations than the step before, which the spans that are left need not show.
+    """
+
+    ranks: tuple[int, ...] | None
+    steps: tuple[int, ...] | None
+    left_out: int
+    phases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
 
     `played_on` is what stood for the hosts of a real run: "this machine", EMULATED_HOSTS, or those of "torchrun" or
-    "srun"; "" in the simulator, and in what releases wrote that did not know it.
+    "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
+    out by choice; None: none.
     """
 
     name: str
@@ -136,6 +155,7 @@ class RunInfo:
     clock_residual_ns: int = 0
     elapsed_s: float = 0.0
     played_on: str = ""
+    thinned: Thinned | None = None
     schema_version: int = SCHEMA_VERSION
 
 

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reports.plays import Plays
+    from reports.run import Run
+    from scenarios.rank import Program
+    from scenarios.scenario import Scenario
+    from scenarios.trace import Span
+    from sim.draws import Digest
+    from sim.keeping import Keeping
+    from sim.progress import Bar
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (ProgramError, ReportError) as error:
             print(error, file=sys.stderr)
             return 1 if isinstance(error, ProgramError) else 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        if str(interruption):
+            print(interruption, file=sys.stderr)
         return 130
 
 
@@ -33,6 +47,11 @@ def _parser() -> argparse.ArgumentParser:
         "--draws", type=int, default=0, metavar="N", help="also say how steps spread over N runs that vary as real ones"
     )
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
+    keep = parser.add_argument_group(
+        "fewer spans of a large run", "such as 0,8,16-23 or every:64 or none; default: all"
+    )
+    keep.add_argument("--keep-ranks", metavar="RANKS", default="all", help="ranks whose operations are kept")
+    keep.add_argument("--keep-steps", metavar="STEPS", default="all", help="steps in which they are")
     overrides = parser.add_argument_group("in place of what the scenario says")
     overrides.add_argument("--steps", type=int)
     overrides.add_argument("--seed", type=int)
@@ -40,10 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     overrides.add_argument("--library", help="gloo or nccl")
     overrides.add_argument("--payload", help="values or sizes")
     overrides.add_argument("--fidelity", help="flows or links")
+    overrides.add_argument("--compute-times", metavar="FILE.csv", help="measured times of computations")
     return parser
 
 
-_OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity")
+_OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity", "compute_times")
 
 
 def _predict(options: argparse.Namespace) -> int:
@@ -58,25 +78,101 @@ def _predict(options: argparse.Namespace) -> int:
         scenario = load(options.scenario, given)
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.programs import build
-        from sim.draws import draws
+        from sim.progress import Bar
 
+        keeping = _keeping(options, scenario)
         program = build(scenario)
     from reports import store
-    from reports.plays import Play, Plays
     from reports.present import output, present
-    from reports.run import Run
 
     folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
     store.check_free(folder)  # now, not when all is done
     print_notes(scenario)
-    recordings = draws(scenario, program, options.draws)
-    recording = next(recordings)
-    store.write(recording, folder)
-    run = Run.of(recording)
-    spread = Plays([Play.of(one) for one in (run, *map(Run.of, recordings))]) if options.draws else None
+    with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
+        asked = _Asked(scenario, program, keeping, options.draws, folder, bar)
+        digest = _record(asked)
+        run = store.load(folder)
+        spread = _draw(asked, digest, run) if options.draws else None
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
     return 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be played, and how."""
+
+    scenario: Scenario
+    program: Program
+    keeping: Keeping
+    draws: int
+    folder: Path
+    bar: Bar
+
+
+def _keeping(options: argparse.Namespace, scenario: Scenario) -> Keeping:
+    from scenarios.errors import ScenarioError
+    from sim.keeping import Keeping, chosen
+
+    found = []
+    counts = {"--keep-ranks": scenario.cluster.world_size, "--keep-steps": scenario.steps}
+    for (option, count), words in zip(counts.items(), (options.keep_ranks, options.keep_steps), strict=True):
+        try:
+            found.append(chosen(words, count))
+        except ValueError as error:
+            raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
+    return Keeping(*found)
+
+
+def _record(asked: _Asked) -> Digest:
+    """Play it and write its folder, span by span; also of a play that Ctrl-C ended."""
+    from reports import store
+    from scenarios.notes import NotesAfter, print_notes_after
+    from sim.draws import Digest
+    from sim.interrupt import Interrupt
+    from sim.run import Position, play
+
+    notes, digest, keeping = NotesAfter(asked.scenario), Digest(), asked.keeping
+    with store.writing(asked.folder) as written:
+
+        def take(spans: list[Span]) -> None:
+            notes.add(spans)
+            if asked.draws:
+                digest.add(spans)
+            written.add(keeping.of(spans))
+
+        with Interrupt() as interrupt:
+
+            def stop(where: Callable[[], Position]) -> bool:
+                asked.bar.show(where)
+                return interrupt.asked
+
+            recording = play(asked.scenario, asked.program, take, stop=stop)
+        info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+        asked.bar.say("writing the run folder")
+        written.finish(dataclasses.replace(recording, info=info))
+    if not info.complete:
+        raise KeyboardInterrupt(f"{asked.folder}: {info.error}; what had ended by then is in it")
+    print_notes_after(notes)
+    return digest
+
+
+def _draw(asked: _Asked, first: Digest, run: Run) -> Plays:
+    """The run beside further draws of it."""
+    from reports.plays import Play, Plays
+    from reports.run import Run
+    from sim.draws import further_draws
+
+    plays = [Play.of(run)]
+    asked.bar.next_play()
+    try:
+        for recording in further_draws(asked.scenario, asked.program, asked.draws, first, asked.bar.show):
+            plays.append(Play.of(Run.of(recording)))
+            asked.bar.next_play()
+    except KeyboardInterrupt:
+        interrupted = f"interrupted in draw {len(plays)} of {asked.draws}; the run itself is whole"
+        raise KeyboardInterrupt(f"{asked.folder}: {interrupted}") from None
+    return Plays(plays)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from scenarios.hardware import Cluster, Nics
 from scenarios.trace import LinkRow
 from sim.sharing import Capacity
+from sim.slow_start import SlowStart
 
 # Directions of a host's bridge, by the kind of what is inside it.
-_BRIDGES = {"nvlink": (), "pcie": ("out", "in"), "memory": ("both",)}
+_BRIDGES = {"nvlink": (), "nvlink_mesh": ("out", "in"), "pcie": ("out", "in"), "memory": ("both",)}
+# What reports call those: on a mesh a bridge is what joins GPUs without NVLinks to each other.
+_BRIDGE_CLASSES = {"nvlink_mesh": "pcie", "pcie": "pcie", "memory": "memory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Fabric:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._links: dict[str, _Link] = {}
-        self._paths: dict[tuple[int, int], Path] = {}
+        self._paths: dict[tuple[int, int, int | None], Path] = {}
         self._connections: dict[tuple[int, int], Path] = {}
         ranks = range(cluster.world_size)
         self.arithmetic = [Capacity(f"gpu{rank}.arithmetic", 1.0) for rank in ranks]
@@ -52,11 +55,18 @@ class Fabric:
         """The host of a global rank."""
         return rank // self.cluster.host.gpus
 
-    def path(self, source: int, target: int) -> Path:
-        """The way from one global rank to another; empty from a rank to itself."""
-        key = (source, target)
+    def gpu(self, rank: int) -> int:
+        """Which GPU of its host a global rank is."""
+        return rank % self.cluster.host.gpus
+
+    def path(self, source: int, target: int, via: int | None = None) -> Path:
+        """The way from one global rank to another, over a third of the source's host if that passes it on.
+
+        Empty from a rank to itself.
+        """
+        key = (source, target, via)
         if key not in self._paths:
-            self._paths[key] = self._find_path(source, target)
+            self._paths[key] = self._find_path(source, target) if via is None else self._relayed(source, via, target)
         return self._paths[key]
 
     def connection(self, source: int, target: int) -> Path:
@@ -87,12 +97,22 @@ class Fabric:
         for rank in range(self.cluster.world_size):
             for direction in ("out", "in"):
                 self._nic(rank, direction)
-                self._gpu_link(rank, direction)
+                if self.cluster.host.inside.kind != "nvlink_mesh":
+                    self._gpu_link(rank, direction)
                 if self.cluster.network.kind == "leaf_spine":
-                    self._uplink(rank, direction)
-        for host in range(self.cluster.hosts):
-            for direction in _BRIDGES[self.cluster.host.inside.kind]:
-                self._shared(host, direction)
+                    self.uplink(rank, direction)
+            if self.cluster.host.inside.kind == "nvlink_mesh":
+                self._make_mesh(rank)
+        if self.cluster.host.inside.bridge_bytes_per_s is not None:
+            for host in range(self.cluster.hosts):
+                for direction in _BRIDGES[self.cluster.host.inside.kind]:
+                    self._shared(host, direction)
+
+    def _make_mesh(self, rank: int) -> None:
+        first = self.host(rank) * self.cluster.host.gpus
+        for peer in range(first, first + self.cluster.host.gpus):
+            if self._nvlinks(rank, peer):
+                self._mesh_link(rank, peer)
 
     def _find_path(self, source: int, target: int) -> Path:
         if source == target:
@@ -100,13 +120,30 @@ class Fabric:
         host, nics, network = self.cluster.host, self.cluster.host.nics, self.cluster.network
         if self.host(source) == self.host(target):
             return Path(tuple(self._inside(source, target)), host.inside.link.latency_ns)
-        crossed = [*self._bridge(source, "out"), self._nic(source, "out")]
-        switches = 1
-        if network.kind == "leaf_spine" and self._leaf(source) != self._leaf(target):
-            crossed += [self._uplink(source, "out"), self._uplink(target, "in")]
-            switches = 3
-        crossed += [self._nic(target, "in"), *self._bridge(target, "in")]
-        return Path(tuple(crossed), 2 * nics.link.latency_ns + switches * network.latency_ns)
+        is_up = network.kind == "leaf_spine" and self.leaf(source) != self.leaf(target)
+        uplinks = [self.uplink(source, "out"), self.uplink(target, "in")] if is_up else []
+        crossed = (*self.leaving(source), *uplinks, *self.arriving(target))
+        return Path(crossed, 2 * nics.link.latency_ns + (3 if is_up else 1) * network.latency_ns)
+
+    def leaving(self, rank: int) -> tuple[Capacity, ...]:
+        """What all that a rank sends to other hosts crosses before it is on the network."""
+        return (*self._bridge(rank, "out"), self._nic(rank, "out"))
+
+    def arriving(self, rank: int) -> tuple[Capacity, ...]:
+        """What all that comes to it from other hosts crosses behind the network."""
+        return (self._nic(rank, "in"), *self._bridge(rank, "in"))
+
+    def _relayed(self, source: int, via: int, target: int) -> Path:
+        near, far = self.path(source, via), self.path(via, target)
+        return Path((*near.links, *far.links), near.latency_ns + far.latency_ns)
+
+    def slow_start(self, source: int, target: int, connections: int = 1) -> SlowStart | None:
+        """Of one TCP connection between two hosts, or of several together; None where there is none."""
+        initial_bytes = self.cluster.host.nics.initial_window_bytes
+        if initial_bytes is None or self.host(source) == self.host(target):
+            return None
+        path = self.connection(source, target) if connections == 1 else self.path(source, target)
+        return SlowStart(connections * initial_bytes, 2 * path.latency_ns, path.bytes_per_ns)
 
     def _find_connection(self, source: int, target: int) -> Path:
         path, nics = self.path(source, target), self.cluster.host.nics
@@ -119,6 +156,9 @@ class Fabric:
 
     def _inside(self, source: int, target: int) -> Iterable[Capacity]:
         kind = self.cluster.host.inside.kind
+        if kind == "nvlink_mesh":
+            yield from self._across_mesh(source, target)
+            return
         yield self._gpu_link(source, "out")
         if kind == "memory":
             yield self._shared(self.host(source), "both")
@@ -126,6 +166,22 @@ class Fabric:
             yield self._shared(self.host(source), "out")
             yield self._shared(self.host(source), "in")
         yield self._gpu_link(target, "in")
+
+    def _across_mesh(self, source: int, target: int) -> Iterable[Capacity]:
+        if self._nvlinks(source, target):
+            yield self._mesh_link(source, target)
+        else:
+            yield self._shared(self.host(source), "out")
+            yield self._shared(self.host(source), "in")
+
+    def _nvlinks(self, source: int, target: int) -> int:
+        """How many lead from one GPU to another of its host."""
+        return self.cluster.host.inside.links[self.gpu(source)][self.gpu(target)]
+
+    def _mesh_link(self, source: int, target: int) -> Capacity:
+        """All NVLinks from one GPU to another; out of the one is into the other."""
+        rate = self._nvlinks(source, target) * self.cluster.host.inside.link.bytes_per_s
+        return self._link(f"gpu{source}.nvlink{self.gpu(target)}", "nvlink", "out", self.host(source), rate)
 
     def _bridge(self, rank: int, direction: str) -> Iterable[Capacity]:
         """With PCIe, a GPU reaches its NIC over its own lanes and the host's bridge."""
@@ -140,10 +196,11 @@ class Fabric:
     def _shared(self, host: int, direction: str) -> Capacity:
         inside = self.cluster.host.inside
         assert inside.bridge_bytes_per_s is not None, f"{inside.kind} has a bridge"
-        return self._link(f"host{host}.bridge", inside.kind, direction, host, inside.bridge_bytes_per_s)
+        link_class = _BRIDGE_CLASSES[inside.kind]
+        return self._link(f"host{host}.bridge", link_class, direction, host, inside.bridge_bytes_per_s)
 
     def _nic(self, rank: int, direction: str) -> Capacity:
-        nics, local = self.cluster.host.nics, rank % self.cluster.host.gpus
+        nics, local = self.cluster.host.nics, self.gpu(rank)
         number = local if nics.per == "gpu" else local % nics.count
         host = self.host(rank)
         rate = nics.link.bytes_per_s * self.cluster.payload_share
@@ -154,14 +211,16 @@ class Fabric:
         """Of payload, on every link of the network."""
         return self.cluster.host.nics.link.burst_bytes * self.cluster.payload_share
 
-    def _leaf(self, rank: int) -> int:
+    def leaf(self, rank: int) -> int:
+        """The leaf switch of a rank's host."""
         hosts_per_leaf = self.cluster.network.hosts_per_leaf
         assert hosts_per_leaf is not None, "leaf_spine has hosts_per_leaf"
         return self.host(rank) // hosts_per_leaf
 
-    def _uplink(self, rank: int, direction: str) -> Capacity:
+    def uplink(self, rank: int, direction: str) -> Capacity:
+        """All cables of that leaf to the spines: what leaves it and what enters it from there."""
         network, host = self.cluster.network, self.cluster.host
-        leaf, hosts_per_leaf = self._leaf(rank), network.hosts_per_leaf or 1
+        leaf, hosts_per_leaf = self.leaf(rank), network.hosts_per_leaf or 1
         first = leaf * hosts_per_leaf
         hosts = min(hosts_per_leaf, self.cluster.hosts - first)
         nics = host.gpus if host.nics.per == "gpu" else host.nics.count

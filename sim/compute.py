@@ -15,14 +15,30 @@ from scenarios.rank import Kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """`launch_ns` before anything runs, then `arithmetic_s` of the whole GPU's arithmetic and `memory_bytes` moved.
+    """`launch_ns` of the host, `ramp_ns`, then `arithmetic_s` of the whole GPU's arithmetic and `memory_bytes` moved.
 
     `memory_bytes` is already divided by the efficiency: it is what the datasheet's rate would move meanwhile.
     """
 
     launch_ns: int
+    ramp_ns: int
     arithmetic_s: float
     memory_bytes: float
+
+
+def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool) -> float:
+    """By what all parts of a kernel are multiplied so that on an idle GPU it takes `measured_ns`; 1 if that is None.
+
+    One factor for launch, ramp, arithmetic and memory keeps the roofline's proportions, as a time alone does not say
+    what it went to: beside other kernels, or NCCL's channels, a kernel that is bound by memory goes on sharing memory,
+    and what is launch or ramp leaves the GPU to others. Launches ahead of the GPU are the host's and not in the time.
+    """
+    if measured_ns is None:
+        return 1.0
+    roofline_ns = price.ramp_ns + 1e9 * max(price.arithmetic_s, price.memory_bytes / gpu.memory_bytes_per_s)
+    roofline_ns += 0 if is_launched_ahead else price.launch_ns
+    assert roofline_ns > 0, "what has nothing to do is not measured"
+    return measured_ns / roofline_ns
 
 
 def cost(kernel: Kernel, gpu: Gpu) -> Cost:
@@ -46,6 +62,7 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
         arithmetic_s = kernel.flops / (gpu.flops_per_s[kernel.dtype] * efficiency)
     return Cost(
         launch_ns=gpu.launches_ns.get(kernel.kind, gpu.launch_ns) * kernel.launches,
+        ramp_ns=gpu.ramps_ns.get(kernel.kind, gpu.ramp_ns) * kernel.launches,
         arithmetic_s=arithmetic_s,
         memory_bytes=(kernel.bytes_read + kernel.bytes_written) / efficiency,
     )

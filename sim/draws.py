@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
-from scenarios.trace import Recording
-from sim.run import simulate
+from scenarios.trace import Recording, Span
+from sim.keeping import Keeping
+from sim.run import Position, play, simulate
 
 
 def draws(scenario: Scenario, program: Program, count: int) -> Iterator[Recording]:
@@ -23,3 +25,48 @@ def draws(scenario: Scenario, program: Program, count: int) -> Iterator[Recordin
         if draw == 1 and recording.spans == first.spans:
             return
         yield recording
+
+
+class Digest:
+    """Whether two plays had the same spans, without keeping them."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Further ones, in the order in which `play` gives them."""
+        self.value = hash((self.value, *spans))
+
+
+def further_draws(
+    scenario: Scenario, program: Program, count: int, first: Digest, look: Callable[[Callable[[], Position]], None]
+) -> Iterator[Recording]:
+    """Draws 1 to `count`, with the steps' own spans alone; none where draw 1 is the same as draw 0, whose digest is
+    `first`. `look` is called again and again, with what says how far the draw is.
+
+    Raises:
+        ProgramError: as `simulate` does.
+    """
+    for draw in range(1, count + 1):
+        recording, digest = _steps_of_draw(scenario, program, draw, look)
+        if draw == 1 and digest.value == first.value:
+            return
+        yield recording
+
+
+def _steps_of_draw(
+    scenario: Scenario, program: Program, draw: int, look: Callable[[Callable[[], Position]], None]
+) -> tuple[Recording, Digest]:
+    keeping, digest, spans = Keeping(ranks=frozenset()), Digest(), list[Span]()
+
+    def take(each: list[Span]) -> None:
+        digest.add(each)
+        spans.extend(keeping.of(each))
+
+    def stop(where: Callable[[], Position]) -> bool:
+        look(where)
+        return False
+
+    recording = play(scenario, program, take, draw, stop)
+    info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+    return dataclasses.replace(recording, info=info, spans=spans), digest

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 from scenarios.hardware import Cluster
 from scenarios.rank import Kernel
+from sim.bundle import Bundle
 from sim.cluster import Fabric, Path
-from sim.compute import cost
+from sim.compute import cost, stretch
 from sim.cores import Thread
 from sim.hosts import Hosts
-from sim.process import Clock, Signal
+from sim.process import Clock, Signal, all_of
 from sim.sharing import Activity, Capacity, Sharing
 from sim.varying import Varying
 
@@ -46,6 +47,11 @@ class Machine:
         self._resolve_soon()
         return signal
 
+    def begin_all(self, bundle: Bundle) -> None:
+        """Start all flows of a bundle, which tells by itself when they end."""
+        self._sharing.start_all(bundle, self.clock.now_ns)
+        self._resolve_soon()
+
     def occupy(self, capacity: Capacity, per_s: float) -> Callable[[], None]:
         """Take a part of a GPU from its kernels until what is returned is called."""
 
@@ -65,23 +71,47 @@ class Machine:
             self.clock.call_in(delay_ns, signal.fire)
         return signal
 
-    def kernel(self, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
-        """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, in `thread`."""
+    def kernel(
+        self,
+        rank: int,
+        kernel: Kernel,
+        thread: Thread | None = None,
+        *,
+        measured_ns: int | None = None,
+        launched_ns: Callable[[int, int], tuple[int, int]] | None = None,
+    ) -> Signal[None]:
+        """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, in `thread`.
+
+        On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch. `launched_ns` says of so
+        many launches of so many ns each when the first and the last are through; without it, and on CPUs, they begin
+        now and come first.
+        """
         gpu = self.fabric.cluster.host.gpu
         price = cost(kernel, gpu)
         arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
         # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
         alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
-        times = self._kernels.next()
-        launch_ns = round(price.launch_ns * times)
+        if gpu.kind == "cpu" or not kernel.launches:
+            launched_ns = None
+        varied, is_ahead = self._kernels.next(), launched_ns is not None
+        times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead)
+        launch_ns = round(price.launch_ns * (varied if is_ahead else times))
+        ramp_ns = round(price.ramp_ns * times)
         if gpu.kind == "cpu" and thread is not None:
             signal: Signal[None] = Signal()
-            thread.run(launch_ns + times * alone_s * 1e9, signal.fire)
+            thread.run(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
             return signal
-        if not alone_s:
-            return self.sleep(launch_ns)
-        uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s}
-        return self._after(launch_ns, uses, times * alone_s)
+        uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s} if alone_s else {}
+        if launched_ns is None:
+            return self._after(launch_ns + ramp_ns, uses, times * alone_s)
+        now_ns = self.clock.now_ns
+        first_ns, last_ns = launched_ns(kernel.launches, launch_ns // kernel.launches)
+        done = self._after(max(first_ns - now_ns, 0) + ramp_ns, uses, times * alone_s)
+        if last_ns <= now_ns + ramp_ns or measured_ns is not None:  # what was measured has its gaps in it
+            return done
+        both: Signal[None] = Signal()
+        all_of([done, self.sleep(last_ns - now_ns)], both.fire)
+        return both
 
     def carry(self, path: Path, size_bytes: float) -> Signal[None]:
         """Move bytes along a path; the signal is when the last one has left the sender (the latency is still to come).
@@ -119,6 +149,6 @@ class Machine:
         if due_ns != self._wake_ns:
             return  # rates have changed since, and another wake-up was ordered
         self._wake_ns = -1
-        for activity in self._sharing.finish_due(self.clock.now_ns):
-            activity.done()
+        for ended in self._sharing.finish_due(self.clock.now_ns):
+            ended.done()
         self._resolve_soon()

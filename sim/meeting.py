@@ -14,9 +14,12 @@ from sim.reduction import Reduce
 
 
 class Meeting:
-    """One collective: the `index`-th of its group (or of a pair, for send and recv)."""
+    """One collective: the `index`-th of its group (or of a pair, for send and recv).
 
-    __slots__ = ("_payloads", "calls", "everyone", "group", "index", "is_wrong", "through")
+    `formula_ns` is the library's own figure for it, which the transport may set; -1 without one.
+    """
+
+    __slots__ = ("_payloads", "calls", "everyone", "formula_ns", "group", "index", "is_wrong", "through")
 
     def __init__(self, group: Group, index: int, reduce: Reduce) -> None:
         self.group = group
@@ -25,6 +28,7 @@ class Meeting:
         self.through: dict[int, Signal[None]] = {}
         self.everyone: Signal[None] = Signal()
         self.is_wrong = False
+        self.formula_ns = -1
         self._payloads = Payloads(reduce)
 
     def enter(self, member: int, call: Call, payload: Payload) -> Signal[None]:

@@ -10,16 +10,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from scenarios.hardware import Cluster
+import numpy as np
+
+from scenarios.hardware import Cluster, Inside
+from scenarios.rank import Group
+from sim.bundle import Array, Bundle
 from sim.cluster import Path
 from sim.collectives import gloo, nccl
+from sim.collectives.nccl_mesh import Mesh
 from sim.collectives.nccl_tuning import NcclCosts
 from sim.collectives.schedule import HEADER_BYTES, Totals
 from sim.cores import Thread
 from sim.machine import Machine
+from sim.many import MOST_SINGLE, Many
 from sim.meeting import Meeting
 from sim.process import Signal, all_of
 from sim.sharing import Capacity
+from sim.slow_start import SlowStart
 from sim.wire import local, local_kernel
 
 
@@ -52,6 +59,15 @@ def load(ranks: tuple[int, ...], pair_bytes: Iterable[tuple[int, int, float]], w
     return Load(uses, flows[busiest] / max(uses[busiest], 1.0), latency_ns)
 
 
+def load_of_many(many: Many) -> Load:
+    """The same of many transfers, without their latency."""
+    capacities, loads, flows = many.routes.capacities, many.routes.loads(many.sizes), many.routes.transfers()
+    busiest = max(range(len(capacities)), key=lambda place: loads[place] / capacities[place].per_s)
+    return Load(
+        dict(zip(capacities, loads.tolist(), strict=True)), float(flows[busiest]) / max(float(loads[busiest]), 1.0), 0
+    )
+
+
 def costs_of(cluster: Cluster) -> NcclCosts:
     """What NCCL's own formula wants to know of a cluster."""
     host = cluster.host
@@ -62,11 +78,23 @@ def costs_of(cluster: Cluster) -> NcclCosts:
         hosts=cluster.hosts,
         ranks_per_host=host.gpus,
         compute_capability=host.gpu.compute_capability,
-        nvlink=host.inside.kind == "nvlink",
+        nvlink=host.inside.kind in ("nvlink", "nvlink_mesh"),
         nics_per_host=None if host.nics.per == "gpu" else host.nics.count,
         network_latency_ns=cluster.network.latency_ns,
         payload_share=cluster.payload_share,
         efficiency=cluster.nccl_efficiency,
+        start_ns=cluster.nccl_start_ns,
+        floor_ns=cluster.nccl_floor_ns,
+        p2p_share=cluster.nccl_p2p_share,
+        mesh=_mesh(host.inside),
+    )
+
+
+def _mesh(inside: Inside) -> Mesh | None:
+    if inside.kind != "nvlink_mesh":
+        return None
+    return Mesh(
+        links=inside.links, link_bytes_per_s=inside.link.bytes_per_s, bridge_bytes_per_s=inside.bridge_bytes_per_s
     )
 
 
@@ -78,6 +106,31 @@ _RING_FILL = 4
 _RINGS = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"})
 
 
+class _SlowStarts:
+    """TCP's, of the connections between the ranks of each group."""
+
+    def __init__(self, machine: Machine, sockets: int) -> None:
+        """`sockets` connections for each pair of ranks."""
+        self._machine, self._sockets = machine, sockets
+        self._has_any = machine.fabric.cluster.host.nics.initial_window_bytes is not None
+        self._found: dict[tuple[str, int, int], SlowStart | None] = {}
+
+    def lost_ns(self, group: Group, transfers: Iterable[tuple[int, int, float]]) -> int:
+        """What (source, target, bytes) between group ranks lose that are sent now; the one that has most decides."""
+        fabric, ranks = self._machine.fabric, group.ranks
+        if not self._has_any:
+            return 0
+        across = [one for one in transfers if fabric.host(ranks[one[0]]) != fabric.host(ranks[one[1]])]
+        if not across:
+            return 0
+        source, target, size_bytes = max(across, key=lambda one: one[2])
+        key = group.name, source, target
+        if key not in self._found:
+            self._found[key] = fabric.slow_start(ranks[source], ranks[target], self._sockets)
+        slow_start = self._found[key]
+        return 0 if slow_start is None else slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
+
+
 class GlooLinks:
     """A gloo collective as one activity with its bytes on every link, beside its sums and copies on CPUs.
 
@@ -86,6 +139,7 @@ class GlooLinks:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
+        self._slow_starts = _SlowStarts(machine, 1)
 
     def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
         """It begins when the last member has entered, and ends for all at once."""
@@ -95,14 +149,15 @@ class GlooLinks:
             self._pass_on(meeting, 0)
             return
         totals = gloo.totals(meeting.in_order)
-        pairs = ((source, target, float(count)) for (source, target), count in totals.pair_bytes.items())
+        pairs = [(source, target, float(count)) for (source, target), count in totals.pair_bytes.items()]
         carried = load(meeting.group.ranks, pairs, self._machine.fabric.connection)
+        lost_ns = self._slow_starts.lost_ns(meeting.group, pairs)
         latency_ns = max(totals.latency_steps, default=0) * carried.latency_ns
         # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
         first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if meeting.calls[0].op in _RINGS else latency_ns
         parts = [self._machine.sleep(latency_ns), *self._local(totals, meeting.group.ranks)]
         wire: Signal[None] = Signal()
-        self._machine.sleep(first_ns).then(
+        self._machine.sleep(first_ns + lost_ns).then(
             lambda: self._machine.begin(carried.uses, weight=carried.weight).then(wire.fire)
         )
         all_of([*parts, wire], meeting.finish_all)
@@ -122,10 +177,14 @@ class GlooLinks:
             if not left:
                 meeting.finish(member)
 
+        def carry(child: int, path: Path) -> None:
+            self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
+
         for child in children:
             to = meeting.group.ranks[(child + root) % size]
             path = self._machine.fabric.connection(meeting.group.ranks[member], to)
-            self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
+            lost_ns = self._slow_starts.lost_ns(meeting.group, [(member, (child + root) % size, size_bytes)])
+            self._machine.sleep(lost_ns).then(partial(carry, child, path))
         if not children:
             meeting.finish(member)
 
@@ -150,20 +209,34 @@ class NcclPhases:
         self._costs = costs_of(machine.fabric.cluster)
         self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
         self._channels: dict[str, int] = {}
+        self._slow_starts = _SlowStarts(machine, machine.fabric.cluster.nccl_sockets)
 
     def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
         """The last to come sets it going."""
         self._take_multiprocessors(meeting, member)
         if meeting.everyone.done:
-            hosts = tuple(self._machine.fabric.host(rank) for rank in meeting.group.ranks)
-            self._play(meeting, list(nccl.plan(meeting.in_order, hosts, self._costs).phases))
+            plan = nccl.plan(meeting.in_order, *self._places(meeting.group.ranks))
+            if plan.predicted_ns:
+                meeting.formula_ns = round(plan.predicted_ns)
+            self._play(meeting, list(plan.phases))
+
+    def _places(self, ranks: tuple[int, ...]) -> tuple[list[int], NcclCosts, list[int]]:
+        """Each one's host, the cluster, and which GPU of its host each one is."""
+        fabric = self._machine.fabric
+        return [fabric.host(rank) for rank in ranks], self._costs, [fabric.gpu(rank) for rank in ranks]
+
+    def _way(self, ranks: tuple[int, ...], phase: nccl.Phase) -> Callable[[int, int], Path]:
+        """From one global rank to another, over the rank that passes it on where there is one."""
+        relays = {(ranks[source], ranks[target]): ranks[via] for (source, target), via in phase.relays.items()}
+        fabric = self._machine.fabric
+        return lambda source, target: fabric.path(source, target, relays.get((source, target)))
 
     def _play(self, meeting: Meeting, phases: list[nccl.Phase]) -> None:
         if not phases:
             meeting.finish_all()
             return
         phase, *rest = phases
-        delay = self._machine.sleep(phase.latency_ns)
+        delay = self._machine.sleep(phase.latency_ns + self._slow_starts.lost_ns(meeting.group, phase.transfers))
         if self._flows and not phase.coupled:
             delay.then(lambda: self._each(meeting, phase, rest))
         else:
@@ -174,23 +247,21 @@ class NcclPhases:
         if self._multiprocessors is None or group.size == 1:
             return
         if group.name not in self._channels:
-            self._channels[group.name] = nccl.channels([fabric.host(rank) for rank in group.ranks], self._costs)
+            self._channels[group.name] = nccl.channels(*self._places(group.ranks))
         share = self._channels[group.name] / self._multiprocessors
         meeting.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
 
-    def _take_memory(self, meeting: Meeting, phase: nccl.Phase, carried: Load) -> Callable[[], None]:
+    def _take_memory(self, meeting: Meeting, phase: nccl.Phase, carried: Load, many: Many | None) -> Callable[[], None]:
         """At the rate of the phase by itself, until what is returned is called."""
         fabric, ranks = self._machine.fabric, meeting.group.ranks
         alone_s = max((used / link.per_s for link, used in carried.uses.items()), default=0.0)
         if not alone_s:
             return _nothing
-        passing: dict[int, float] = {}
-        for source, target, size_bytes in phase.transfers:
-            for member in (source, target):
-                passing[member] = passing.get(member, 0.0) + size_bytes
+        passing = _passing(phase) if many is None else dict(enumerate(many.touched(len(ranks)).tolist()))
         taken = [
             self._machine.occupy(fabric.memory[ranks[member]], _TOUCHES * size_bytes / alone_s)
             for member, size_bytes in passing.items()
+            if size_bytes
         ]
 
         def give_all_back() -> None:
@@ -199,48 +270,91 @@ class NcclPhases:
 
         return give_all_back
 
+    def _carried(self, ranks: tuple[int, ...], phase: nccl.Phase) -> tuple[Load, Many | None]:
+        """The phase's load, and where they are many, its transfers as arrays."""
+        if phase.coupled or len(phase.transfers) <= MOST_SINGLE:
+            return load(ranks, phase.transfers, self._way(ranks, phase)), None
+        many = Many.of(self._machine.fabric, ranks, phase)
+        return load_of_many(many), many
+
     def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
-        carried = load(meeting.group.ranks, phase.transfers, self._machine.fabric.path)
+        carried, many = self._carried(meeting.group.ranks, phase)
         over = self._machine.begin(carried.uses, weight=carried.weight)
         if self._multiprocessors is not None:
-            over.then(self._take_memory(meeting, phase, carried))
+            over.then(self._take_memory(meeting, phase, carried, many))
         return over
 
     def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase]) -> None:
-        left = [0] * meeting.group.size
-        for source, target, _ in phase.transfers:
-            left[source] += 1
-            left[target] += 1
-        open_members = sum(1 for count in left if count)
-
-        def ended(member: int) -> None:
-            nonlocal open_members
-            left[member] -= 1
-            if left[member] == 0:
-                open_members -= 1
-                if not rest:
-                    meeting.finish(member)
-                elif open_members == 0:
-                    self._play(meeting, rest)
-                if open_members == 0:
-                    give_back()
-
-        ranks = meeting.group.ranks
+        ranks, size = meeting.group.ranks, meeting.group.size
+        carried, many = self._carried(ranks, phase)
+        left = np.array(_flows_of_members(phase, size)) if many is None else many.of_members(size)
         give_back = _nothing
+        open_members = sum(1 for count in left if count)
         if self._multiprocessors is not None:
-            give_back = self._take_memory(meeting, phase, load(ranks, phase.transfers, self._machine.fabric.path))
+            give_back = self._take_memory(meeting, phase, carried, many)
+
+        def through(member: int) -> None:
+            nonlocal open_members
+            open_members -= 1
+            if not rest:
+                meeting.finish(member)
+            elif open_members == 0:
+                self._play(meeting, rest)
+            if open_members == 0:
+                give_back()
+
         idle = [member for member, count in enumerate(left) if not count]
-        for source, target, size_bytes in phase.transfers:
-            signal = self._machine.begin(
-                dict.fromkeys(self._machine.fabric.path(ranks[source], ranks[target]).links, 1.0), size_bytes
-            )
-            signal.then(partial(ended, source))
-            signal.then(partial(ended, target))
+        if many is None:
+            self._begin_each(ranks, phase, left, through)
+        else:
+            self._begin_many(many, left, through)
         if not rest:
             for member in idle:
                 meeting.finish(member)
         elif not phase.transfers:
             self._play(meeting, rest)
+
+    def _begin_each(
+        self, ranks: tuple[int, ...], phase: nccl.Phase, left: Array, through: Callable[[int], None]
+    ) -> None:
+        def ended(member: int) -> None:
+            left[member] -= 1
+            if left[member] == 0:
+                through(member)
+
+        way = self._way(ranks, phase)
+        for source, target, size_bytes in phase.transfers:
+            links = way(ranks[source], ranks[target]).links
+            signal = self._machine.begin(dict.fromkeys(links, 1.0), size_bytes)
+            signal.then(partial(ended, source))
+            signal.then(partial(ended, target))
+
+    def _begin_many(self, many: Many, left: Array, through: Callable[[int], None]) -> None:
+        def ended(rows: Array) -> None:
+            flows = many.of_members(left.size, rows)
+            np.subtract(left, flows, out=left)
+            for member in np.flatnonzero((flows > 0) & (left == 0)).tolist():
+                through(member)
+
+        self._machine.begin_all(Bundle(many.routes.capacities, many.routes.crossed, many.sizes, ended))
+
+
+def _flows_of_members(phase: nccl.Phase, members: int) -> list[int]:
+    left = [0] * members
+    for source, target, _ in phase.transfers:
+        left[source] += 1
+        left[target] += 1
+    return left
+
+
+def _passing(phase: nccl.Phase) -> dict[int, float]:
+    """Bytes that members send, receive or pass on; what one passes on counts twice."""
+    passing: dict[int, float] = {}
+    for source, target, size_bytes in phase.transfers:
+        via = phase.relays.get((source, target))
+        for member in (source, target) if via is None else (source, via, via, target):
+            passing[member] = passing.get(member, 0.0) + size_bytes
+    return passing
 
 
 def _nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from scenarios.hardware import Cluster
 from scenarios.load import load_profile
 from scenarios.rank import Rank, Work
 from scenarios.scenario import Scenario
-from scenarios.shelf import profile_names
+from scenarios.shelf import TEMPLATE, profile_names
 from scenarios.trace import MemoryRow, PlanRow, Recording
 from sim.collectives.nccl_paths import members_by_host, shape_of
 from sim.collectives.nccl_predictor import Choice
@@ -55,23 +55,26 @@ def predict(
     link_gbit_per_s: float | None = None,
     one_way_delay_ms: float | None = None,
     profile: str | None = None,
+    figures: Mapping[str, float] | None = None,
 ) -> Predicted:
     """One call that all ranks enter together.
 
     Args:
         op: all_reduce, all_gather, reduce_scatter, broadcast, all_to_all or send_recv.
         library: nccl or gloo.
-        gpu: the first word of a ready profile's GPU, such as H100.
+        gpu: the first word of a ready profile's GPU, such as H100; of several the one whose hosts fit best.
         size_bytes: a rank's larger buffer, as nccl-tests counts it.
         link_gbit_per_s: of one NIC, instead of the profile's.
         one_way_delay_ms: between two hosts, beside the profile's latencies.
         profile: instead of the one that has such a GPU.
+        figures: by `Cluster`'s names, instead of the profile's.
 
     Raises:
         ScenarioError: there is no such operation, library or GPU, or the numbers fit no cluster.
     """
-    name = profile or _profile_of(gpu)
-    cluster = _cluster(load_profile(name), nodes, gpus_per_node, link_gbit_per_s, one_way_delay_ms)
+    name = profile or _profile_of(gpu, gpus_per_node)
+    like: Cluster = dataclasses.replace(load_profile(name), **(figures or {}))  # type: ignore[arg-type]
+    cluster = _cluster(like, nodes, gpus_per_node, link_gbit_per_s, one_way_delay_ms)
     _check(op, library, cluster, size_bytes)
     scenario = _scenario(cluster, library)
     recording = simulate(scenario, _Once(op, size_bytes))
@@ -85,22 +88,24 @@ def predict(
     )
 
 
-def _profile_of(gpu: str) -> str:
-    """The first by name whose GPU is called so."""
+def _profile_of(gpu: str, gpus_per_node: int) -> str:
+    """Of those whose GPU is called so: that of the smallest host with enough of them, else of the largest."""
     wanted, known = gpu.strip().upper(), _profiles_by_gpu()
     if wanted not in known:
         names = ", ".join(sorted(known))
         raise ScenarioError([f"gpu = '{gpu}': expected one that a ready profile has ({names}), or a profile"])
-    return known[wanted]
+    by_gpus = known[wanted]
+    return by_gpus[min((gpus for gpus in by_gpus if gpus >= gpus_per_node), default=max(by_gpus))]
 
 
 @cache
-def _profiles_by_gpu() -> dict[str, str]:
-    known: dict[str, str] = {}
+def _profiles_by_gpu() -> dict[str, dict[int, str]]:
+    """By the GPU's name and how many a host has; of equals the first by name."""
+    known: dict[str, dict[int, str]] = {}
     for name in profile_names():
-        gpu = load_profile(name).host.gpu
-        if gpu.kind == "cuda":
-            known.setdefault(gpu.name.upper().split()[0], name)
+        host = load_profile(name).host
+        if host.gpu.kind == "cuda" and name != TEMPLATE:
+            known.setdefault(host.gpu.name.upper().split()[0], {}).setdefault(host.gpus, name)
     return known
 
 
@@ -108,7 +113,9 @@ def _cluster(like: Cluster, nodes: int, gpus: int, gbit_per_s: float | None, del
     for key, count in (("nodes", nodes), ("gpus_per_node", gpus)):
         if count < 1:
             raise ScenarioError([f"{key} = {count}: expected at least 1"])
-    nics = like.host.nics
+    inside, nics = like.host.inside, like.host.nics
+    if inside.links and gpus > len(inside.links):
+        raise ScenarioError([f"gpus_per_node = {gpus}: expected at most {len(inside.links)}, the GPUs of the mesh"])
     rate = nics.link.bytes_per_s if gbit_per_s is None else gbit_per_s * 1e9 / 8
     link = dataclasses.replace(nics.link, bytes_per_s=rate)
     network = dataclasses.replace(like.network, latency_ns=like.network.latency_ns + round((delay_ms or 0.0) * 1e6))

@@ -18,12 +18,14 @@ from scenarios.asked import Asked, check_asked, checked
 from scenarios.calls import Call
 from scenarios.rank import Group, Kernel, Work
 from scenarios.setups import new_group_set_up, stream_set_up
+from sim.draft import Draft
 from sim.founding import Founding
 from sim.hosts import Hosts
+from sim.issuing import Issuing
 from sim.payload import NO_PAYLOAD, Payload, take
 from sim.process import Signal
 from sim.work import SimWork
-from sim.world import Draft, World
+from sim.world import World
 
 T = TypeVar("T")
 
@@ -38,6 +40,7 @@ class SimRank:
         self._sequence = 0
         self._step = -1
         self._computed: Signal[None] | None = None
+        self._issuing = Issuing()
         self._spawned: deque[Callable[[], None]] = deque()
         self._made_groups = 0
         hosts = world.machine.hosts
@@ -148,11 +151,13 @@ class SimRank:
         self._step = world.step[self._rank] = index
         world.has_computed[self._rank] = False
         draft = self._draft("step", f"step {index}")
+        world.step_began_ns[self._rank] = world.machine.clock.now_ns
         draft.wait_from_ns = draft.wait_until_ns = draft.start_ns = world.machine.clock.now_ns
         try:
             yield
         finally:
             draft.end_ns = world.machine.clock.now_ns
+            world.ledger.finish(draft)
             self._step = world.step[self._rank] = -1
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -165,6 +170,8 @@ class SimRank:
         check_label("compute", self._rank, label)
         draft = self._draft("compute", label or kernel.kind, kernel=kernel)
         work: SimWork[T] = SimWork(self._world, draft, self._thread)
+        measured = self._world.computations.next(self._rank, self._stream, self._step, draft.label, kernel)
+        measured_ns = None if measured is None else measured.time_ns
         before, mine, records = self._computed, Signal[None](), torch.is_grad_enabled()
         self._computed = mine
         self._world.has_computed[self._rank] = True
@@ -175,7 +182,9 @@ class SimRank:
 
         def run() -> None:
             draft.start_ns = machine.clock.now_ns
-            machine.kernel(self._rank, kernel, self._thread).then(end)
+            machine.kernel(
+                self._rank, kernel, self._thread, measured_ns=measured_ns, launched_ns=self._launched_ns
+            ).then(end)
 
         def end() -> None:
             with torch.set_grad_enabled(records):
@@ -334,6 +343,7 @@ class SimRank:
                 world.transport(meeting, member, self._thread)
 
         def end(through: Signal[None]) -> None:
+            draft.formula_ns = meeting.formula_ns
             work.finish(result, through.error)
             lane.leave()
 
@@ -378,8 +388,13 @@ class SimRank:
         if recorded:
             draft.sequence = self._sequence
             self._sequence += 1
-            self._world.drafts.append(draft)
+        self._world.ledger.begin(draft, recorded=recorded)
         return draft
+
+    def _launched_ns(self, kernels: int, each_ns: int) -> tuple[int, int]:
+        """The host runs ahead within a step."""
+        began_ns = self._world.step_began_ns[self._rank] if self._step >= 0 else self._world.machine.clock.now_ns
+        return self._issuing.launch(began_ns, kernels, each_ns)
 
     def _not_a_member(self, asked: Asked) -> Work[Any]:
         warnings.warn(asked.not_a_member(), stacklevel=4)
@@ -387,6 +402,7 @@ class SimRank:
         work: SimWork[Any] = SimWork(self._world, draft, self._thread)
         work.finish(None)
         del self._world.outstanding[draft]  # nobody need wait for nothing
+        self._world.ledger.finish(draft)
         return work
 
 

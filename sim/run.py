@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import torch
 
@@ -13,12 +15,30 @@ from scenarios.calls import never_awaited
 from scenarios.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
-from scenarios.trace import Recording, RunInfo
+from scenarios.trace import Recording, RunInfo, Span
 from scenarios.versions import versions
+from sim.draft import Draft
 from sim.machine import Machine
 from sim.rank import SimRank
 from sim.transport import lane_width, transport
 from sim.world import World, raised
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a run is: steps that all ranks have ended, of how many; `share` counts each rank's."""
+
+    whole_steps: int
+    steps: int
+    share: float
+    now_ns: int
+
+    def __str__(self) -> str:
+        return f"{self.whole_steps:,} of {self.steps:,} steps, simulated time {self.now_ns / 1e6:,.3f} ms"
+
+
+class _StoppedError(Exception):
+    """Somebody does not want to wait for the end."""
 
 
 def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
@@ -31,12 +51,45 @@ def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
         ProgramError: a rank raised, a Work was never awaited, or calls did not fit together.
         DeadlockError: no rank could go on.
     """
+    spans: list[Span] = []
+    recording = play(scenario, program, spans.extend, draw)
+    recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
+    return recording
+
+
+def play(
+    scenario: Scenario,
+    program: Program,
+    take: Callable[[list[Span]], None],
+    draw: int = 0,
+    stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
+) -> Recording:
+    """The same, but `take` is given the spans, a step's when every rank has ended it; the recording has none.
+
+    Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is asked again and
+    again whether the run should end; what it is given says, if called, how far the run is. A run that is stopped is not
+    complete; of what has not ended by then there are no spans.
+
+    Raises:
+        ProgramError, DeadlockError: as `simulate` does.
+    """
     started, begin = datetime.now(UTC), time.perf_counter()
     machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None)
-    world = World(scenario, machine, transport(scenario, machine), lane_width(scenario))
-    with one_thread():
-        _play(world, program)
-    spans = [draft.span() for draft in sorted(world.drafts, key=lambda d: (d.rank, d.stream, d.sequence))]
+
+    def take_drafts(drafts: list[Draft]) -> None:
+        take([draft.span() for draft in sorted(drafts, key=lambda d: (d.rank, d.stream, d.sequence))])
+
+    world = World(scenario, machine, transport(scenario, machine), lane_width(scenario), take_drafts)
+    error = ""
+    try:
+        with one_thread():
+            _play(world, program, stop)
+        world.ledger.close()
+    except _StoppedError:
+        error = f"interrupted after {_position(world)}"
+        world.ledger.close()
+    finally:
+        world.ledger.forget()
     return Recording(
         info=RunInfo(
             name=scenario.name,
@@ -48,14 +101,21 @@ def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
             started=started.isoformat(timespec="seconds"),
             versions=versions(),
             hosts=tuple(f"host{host}" for host in range(scenario.cluster.hosts)),
+            complete=not error,
+            error=error,
             elapsed_s=time.perf_counter() - begin,
         ),
-        spans=spans,
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
         memory=list(program.memory),
         links=machine.fabric.rows(),
     )
+
+
+def _position(world: World) -> Position:
+    ledger, steps = world.ledger, world.scenario.steps
+    share = ledger.ended_steps / max(steps * ledger.world_size, 1)
+    return Position(ledger.whole_steps, steps, min(share, 1.0), world.machine.clock.now_ns)
 
 
 @contextmanager
@@ -69,7 +129,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _play(world: World, program: Program) -> None:
+def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]], bool]) -> None:
     ended: list[int] = []
 
     async def play(rank: SimRank) -> None:
@@ -79,10 +139,15 @@ def _play(world: World, program: Program) -> None:
             raise ProgramError(never_awaited(rank.rank, left[0].describe()))
         ended.append(rank.rank)
 
+    def look() -> None:
+        world.ledger.hand_on()
+        if stop(partial(_position, world)):
+            raise _StoppedError
+
     for rank in range(world.scenario.cluster.world_size):
         world.start(rank, play(SimRank(world, rank)))
     try:
-        world.machine.clock.run()
+        world.machine.clock.run(look)
     finally:
         for coroutine in world.pending:
             coroutine.close()

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
+
+from sim.bundle import Bundle, Part, Pool
 
 # Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
 _FULL = 1e-12
@@ -35,6 +37,7 @@ class Capacity:
         "name",
         "per_ns",
         "per_s",
+        "pool",
         "used",
         "whole_per_s",
     )
@@ -49,6 +52,7 @@ class Capacity:
         self.has_queue = has_queue
         self.burst = burst
         self.active: dict[Activity, float] = {}
+        self.pool: Pool | None = None  # of bundles whose flows use it
         self.used = 0.0
         self.busy_ns = 0.0
         self._busy_since_ns = 0.0
@@ -56,7 +60,7 @@ class Capacity:
 
     def join(self, activity: Activity, per_unit: float, now_ns: int) -> None:
         """An activity begins to use this, `per_unit` of its amount."""
-        if not self.active:
+        if not self.active and self.pool is None:
             self._busy_since_ns = max(now_ns, self._busy_until_ns)
         self.active[activity] = per_unit
         self.used += per_unit * activity.amount
@@ -64,9 +68,20 @@ class Capacity:
     def leave(self, activity: Activity, now_ns: int) -> None:
         """The activity has ended."""
         del self.active[activity]
+        if not self.active and self.pool is None:
+            self._idle_from(now_ns)
+
+    def join_pool(self, amount: float, now_ns: int) -> None:
+        """Flows of a bundle begin to use this, for so much together; the pool that has them is told of it."""
+        if not self.active and self.pool is None:
+            self._busy_since_ns = max(now_ns, self._busy_until_ns)
+        self.used += amount
+
+    def leave_pool(self, now_ns: int) -> None:
+        """No flow of the pool uses this any more."""
+        self.pool = None
         if not self.active:
-            self.busy_ns += max(0.0, now_ns - self._busy_since_ns)
-            self._busy_until_ns = max(now_ns, self._busy_until_ns)
+            self._idle_from(now_ns)
 
     def lend(self, per_s: float) -> None:
         """To something that takes its part before all sharing, until it is given back with a minus."""
@@ -77,10 +92,14 @@ class Capacity:
     def pass_by(self, amount: float, now_ns: int) -> None:
         """Something that takes no share from others: it is served at once, at the full rate."""
         self.used += amount
-        if not self.active:
+        if not self.active and self.pool is None:
             begin_ns = max(now_ns, self._busy_until_ns)
             self._busy_until_ns = begin_ns + amount / self.per_ns
             self.busy_ns += self._busy_until_ns - begin_ns
+
+    def _idle_from(self, now_ns: int) -> None:
+        self.busy_ns += max(0.0, now_ns - self._busy_since_ns)
+        self._busy_until_ns = max(now_ns, self._busy_until_ns)
 
 
 class Activity:
@@ -107,11 +126,12 @@ class Activity:
 
 
 class Sharing:
-    """All activities under way. `start` and `finish_due` mark what changed; `resolve` then sets new rates."""
+    """All that is under way. `start`, `start_all` and `finish_due` mark what changed; `resolve` then sets new rates."""
 
     def __init__(self) -> None:
-        self._ends: list[tuple[int, int, int, Activity]] = []
+        self._ends: list[tuple[int, int, int, Activity | Pool]] = []
         self._changed: dict[Capacity, None] = {}
+        self._changed_pools: dict[Pool, None] = {}
         self._numbers = count()
 
     def start(self, activity: Activity, now_ns: int) -> None:
@@ -124,16 +144,32 @@ class Sharing:
             capacity.join(activity, per_unit, now_ns)
             self._changed[capacity] = None
 
+    def start_all(self, bundle: Bundle, now_ns: int) -> None:
+        """Begin all flows of a bundle."""
+        bundle.number = next(self._numbers)
+        pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
+        for capacity, amount in zip(bundle.capacities, bundle.loads.tolist(), strict=True):
+            capacity.join_pool(amount, now_ns)
+        self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+
     def lend(self, capacity: Capacity, per_s: float) -> None:
         """Its activities go on with the rest."""
         capacity.lend(per_s)
         self._changed[capacity] = None
+        if capacity.pool is not None:
+            capacity.pool.forget_rates()
 
     def resolve(self, now_ns: int) -> None:
         """Share anew whatever is joined, through activities, to a capacity that changed."""
-        activities = self._joined(self._changed)
+        activities, pools = self._joined()
+        if len(pools) > 1:
+            pools = [self._put_together([pool.rest(now_ns) for pool in pools], pools, now_ns)]
         self._changed.clear()
-        for activity, rate in max_min_rates(activities).items():
+        self._changed_pools.clear()
+        rates = pools[0].share(activities, now_ns) if pools else max_min_rates(activities)
+        for pool in pools:
+            heapq.heappush(self._ends, (pool.end_ns, pool.number, pool.version, pool))
+        for activity, rate in rates.items():
             if rate != activity.rate or activity.version == 0:
                 activity.settle(now_ns)
                 activity.rate = rate
@@ -147,31 +183,62 @@ class Sharing:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
-    def finish_due(self, now_ns: int) -> list[Activity]:
-        """Take out what ends now, in the order in which it began."""
-        ended = []
+    def finish_due(self, now_ns: int) -> list[Activity | Bundle]:
+        """Take out what ends now, in the order in which it began; of bundles those of which some flows end."""
+        ended: list[Activity | Bundle] = []
         while (end_ns := self.next_end_ns()) is not None and end_ns <= now_ns:
-            activity = heapq.heappop(self._ends)[3]
-            activity.version = -1
-            for capacity in activity.uses:
-                capacity.leave(activity, now_ns)
-                self._changed[capacity] = None
-            ended.append(activity)
-        return sorted(ended, key=lambda activity: activity.number)
+            due = heapq.heappop(self._ends)[3]
+            ended += [self._end(due, now_ns)] if isinstance(due, Activity) else self._end_some(due, now_ns)
+        return sorted(ended, key=lambda one: one.number)
 
-    @staticmethod
-    def _joined(capacities: Iterable[Capacity]) -> list[Activity]:
-        seen = dict.fromkeys(capacities)
-        reach = list(seen)
+    def _end(self, activity: Activity, now_ns: int) -> Activity:
+        activity.version = -1
+        for capacity in activity.uses:
+            capacity.leave(activity, now_ns)
+            self._changed[capacity] = None
+        return activity
+
+    def _end_some(self, pool: Pool, now_ns: int) -> list[Bundle]:
+        told, free = pool.finish(now_ns)
+        self._changed.update(dict.fromkeys(free))
+        if not pool.is_over:
+            self._changed_pools[pool] = None
+        return told
+
+    def _put_together(self, parts: Sequence[Part], pools: Iterable[Pool], now_ns: int) -> Pool:
+        """One pool in place of these, which their parts come from."""
+        for old in pools:
+            old.version = -1
+            self._changed_pools.pop(old, None)
+        pool = Pool(next(self._numbers), parts, now_ns)
+        self._changed_pools[pool] = None
+        return pool
+
+    def _joined(self) -> tuple[list[Activity], list[Pool]]:
+        """What is joined, through activities and pools, to what changed."""
+        pools: dict[Pool, None] = {}
         found: dict[Activity, None] = {}
-        while reach:
-            for activity in reach.pop().active:
+        seen = dict.fromkeys(self._changed)
+        reach = list(seen)
+        fresh_pools = list(self._changed_pools)
+        while reach or fresh_pools:
+            if fresh_pools:
+                pool = fresh_pools.pop()
+                pools[pool] = None
+                fresh = [capacity for capacity in pool.shared() if capacity not in seen]
+                seen.update(dict.fromkeys(fresh))
+                reach += fresh
+                continue
+            capacity = reach.pop()
+            if capacity.pool is not None and capacity.pool not in pools:
+                fresh_pools.append(capacity.pool)
+            for activity in capacity.active:
                 if activity not in found:
                     found[activity] = None
                     fresh = [capacity for capacity in activity.uses if capacity not in seen]
                     seen.update(dict.fromkeys(fresh))
                     reach += fresh
-        return sorted(found, key=lambda activity: activity.number)
+        return sorted(found, key=lambda activity: activity.number), sorted(pools, key=lambda pool: pool.number)
 
 
 def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:

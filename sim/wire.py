@@ -29,6 +29,7 @@ from sim.cores import Thread
 from sim.machine import Machine
 from sim.meeting import Meeting
 from sim.process import Signal
+from sim.slow_start import SlowStart
 from sim.tcp import Ports, TcpConnection
 
 
@@ -47,11 +48,12 @@ class Connection(Protocol):
 class Flow:
     """A connection that gets its fair share of each link and costs the hosts nothing."""
 
-    __slots__ = ("_busy", "_machine", "_path", "_queue")
+    __slots__ = ("_busy", "_machine", "_path", "_queue", "_slow_start")
 
-    def __init__(self, machine: Machine, path: Path) -> None:
+    def __init__(self, machine: Machine, path: Path, slow_start: SlowStart | None) -> None:
         self._machine = machine
         self._path = path
+        self._slow_start = slow_start
         self._queue: deque[tuple[int, Callable[[], None] | None, Callable[[], None]]] = deque()
         self._busy = False
 
@@ -67,7 +69,12 @@ class Flow:
         self._busy = bool(self._queue)
         if self._busy:
             size_bytes, sent, arrived = self._queue.popleft()
-            self._machine.carry(self._path, size_bytes).then(lambda: self._gone(sent, arrived))
+            lost_ns = (
+                0 if self._slow_start is None else self._slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
+            )
+            self._machine.sleep(lost_ns).then(
+                lambda: self._machine.carry(self._path, size_bytes).then(lambda: self._gone(sent, arrived))
+            )
 
     def _gone(self, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
         self._machine.sleep(self._path.latency_ns).then(arrived)
@@ -117,7 +124,7 @@ class GlooFlows:
         if key not in self._connections:
             ends = meeting.group.ranks[source], meeting.group.ranks[target]
             self._connections[key] = (
-                Flow(machine, machine.fabric.connection(*ends))
+                Flow(machine, machine.fabric.connection(*ends), machine.fabric.slow_start(*ends))
                 if machine.hosts is None
                 else TcpConnection(machine, machine.hosts, self._ports, meeting.group.name, ends)
             )

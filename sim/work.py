@@ -6,9 +6,10 @@ from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 from sim.cores import Thread
+from sim.draft import Draft
 from sim.meeting import Meeting
 from sim.process import Clock, Signal
-from sim.world import Draft, World
+from sim.world import World
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class SimWork(Generic[T]):
             yield from self._woken()
         del world.waiting[draft]
         draft.wait_until_ns = self._clock.now_ns
+        world.ledger.finish(draft)
         if self._signal.error is not None:
             raise self._signal.error
         return self._signal.value  # type: ignore[return-value]

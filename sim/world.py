@@ -9,84 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scenarios.calls import Call
+from scenarios.compute_times import Calls
 from scenarios.errors import ProgramError
-from scenarios.rank import Group, Kernel
+from scenarios.rank import Group
 from scenarios.scenario import Scenario
-from scenarios.trace import Metric, Span
+from scenarios.trace import Metric
+from sim.draft import Draft
 from sim.founding import Founding
+from sim.ledger import Ledger
 from sim.machine import Machine
 from sim.meeting import Meeting, Transport
 from sim.reduction import in_group_order, in_rings
 
 if TYPE_CHECKING:
     from sim.work import SimWork
-
-
-class Draft:
-    """A span in the making."""
-
-    __slots__ = (
-        "call",
-        "end_ns",
-        "host",
-        "index",
-        "issued_ns",
-        "kernel",
-        "kind",
-        "label",
-        "rank",
-        "sequence",
-        "start_ns",
-        "step",
-        "stream",
-        "wait_from_ns",
-        "wait_until_ns",
-    )
-
-    def __init__(self, rank: int, host: int, stream: str, kind: str, label: str) -> None:
-        self.rank, self.host, self.stream, self.kind, self.label = rank, host, stream, kind, label
-        self.step = self.sequence = self.index = -1
-        self.issued_ns = self.start_ns = self.end_ns = self.wait_from_ns = self.wait_until_ns = -1
-        self.call: Call | None = None
-        self.kernel: Kernel | None = None
-
-    @property
-    def name(self) -> str:
-        """The operation as a person reads it in an error."""
-        return self.kind if self.label in ("", self.kind) else f"{self.kind} '{self.label}'"
-
-    def describe(self) -> str:
-        """The operation and where it was issued."""
-        return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
-
-    def span(self) -> Span:
-        """The finished record."""
-        call, kernel = self.call, self.kernel
-        return Span(
-            rank=self.rank,
-            host=self.host,
-            stream=self.stream,
-            step=self.step,
-            sequence=self.sequence,
-            kind=self.kind,
-            label=self.label,
-            group=call.group.name if call else "",
-            call=self.index,
-            issued_ns=self.issued_ns,
-            start_ns=self.start_ns,
-            end_ns=self.end_ns,
-            wait_from_ns=self.wait_from_ns,
-            wait_until_ns=self.wait_until_ns,
-            bytes_in=call.bytes_in if call else 0,
-            bytes_out=call.bytes_out if call else 0,
-            bytes_sent=call.bytes_sent if call else 0,
-            dtype=call.dtype if call else kernel.dtype if kernel else "",
-            kernel=kernel.kind if kernel else "",
-            flops=kernel.flops if kernel else 0.0,
-            bytes_read=kernel.bytes_read if kernel else 0.0,
-            bytes_written=kernel.bytes_written if kernel else 0.0,
-        )
 
 
 class Lane:
@@ -117,7 +53,15 @@ class Lane:
 class World:
     """Everything that the ranks of one simulated run share."""
 
-    def __init__(self, scenario: Scenario, machine: Machine, transport: Transport, lane_width: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        machine: Machine,
+        transport: Transport,
+        lane_width: int,
+        take: Callable[[list[Draft]], None],
+    ) -> None:
+        """`take` is given what has ended, as `Ledger` hands it on."""
         self.scenario = scenario
         self.machine = machine
         self.transport = transport
@@ -125,8 +69,10 @@ class World:
         size = scenario.cluster.world_size
         self.step = [-1] * size  # of each rank; what is spawned belongs to the step in which it was
         self.has_computed = [False] * size  # since its step began
+        self.step_began_ns = [0] * size
         self.streams: list[list[str]] = [["main"] for _ in range(size)]
-        self.drafts: list[Draft] = []
+        self.computations = Calls(scenario.compute_times)
+        self.ledger = Ledger(size, take)
         self.metrics: list[Metric] = []
         self.outstanding: dict[Draft, SimWork[Any]] = {}
         self.waiting: dict[Draft, SimWork[Any]] = {}

@@ -26,7 +26,7 @@ CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
     "real/validate.py": {"reports", "sim.draws"},
-    "reports/__main__.py": {"sim.published", "scenarios.errors", "scenarios.load"},
+    "reports/__main__.py": {"sim.published", "scenarios.errors", "scenarios.load", "scenarios.shelf"},
     "sim/process.py": {"simpy"},
 }
 

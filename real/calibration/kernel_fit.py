@@ -1,8 +1,9 @@
 """From the times of probed kernels to the compute model's parameters, and how far off these are; pure arithmetic.
 
 The model is `sim.compute`'s: launches * launch of the kind + max(flops / (peak * efficiency), bytes / (memory rate *
-efficiency)). Only products of peak and efficiency can be seen: the memory rate is chosen so that the best kind has an
-efficiency of 1. Errors are relative and the logarithm's, so that twice and half the time weigh alike.
+efficiency)). Only products of peak and efficiency can be seen: on CPUs the memory rate is chosen so that the best kind
+has an efficiency of 1; on GPUs the peaks are the data sheet's, and what an operator takes beyond its work is the ramp,
+as launches are the host's. Errors are relative and the logarithm's, so that twice and half the time weigh alike.
 """
 
 from __future__ import annotations
@@ -86,20 +87,17 @@ def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
     Raises:
         ValueError: products, or kernels of some kind, are too few for its parameters.
     """
-    share, quantiles = _variation(timed)
-    by_kind: dict[str, list[Timed]] = defaultdict(list)
-    for each in timed:
-        by_kind[each.kind].append(dataclasses.replace(each, median_s=each.median_s * share))
+    by_kind, quantiles = _means(timed)
     for kind in {_ARITHMETIC: 0, **by_kind}:
         count = sum(each.dtype == _MAIN_DTYPE for each in by_kind[kind])
         if count < _LEAST_KERNELS:
             raise ValueError(f"{count} {kind} kernels of {_MAIN_DTYPE}: expected {_LEAST_KERNELS} or more")
-    roofs = _fit_roofs(by_kind)
+    roofs, ridge = _fit_roofs(by_kind)
     memory_rate = max(roof.bytes_per_s for roof in roofs.values())
     gpu = dataclasses.replace(
         like,
         memory_bytes_per_s=_rounded(memory_rate),
-        flops_per_s=_peaks(by_kind[_ARITHMETIC], roofs[_ARITHMETIC], memory_rate),
+        flops_per_s=_peaks(by_kind[_ARITHMETIC], roofs[_ARITHMETIC], ridge, memory_rate),
         efficiency=_with_default({kind: _rounded(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
         launch_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
         launches_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
@@ -108,39 +106,80 @@ def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
     return KernelFit(gpu=gpu, groups=tuple(_judge(kind, members, gpu) for kind, members in by_kind.items()))
 
 
+def fit_to_peaks(timed: Sequence[Timed], like: Gpu) -> KernelFit:
+    """`like`, a GPU whose peaks hold, with the efficiencies and ramps of its kernels; of a kind all dtypes together.
+
+    How far off these are is said by kind and dtype. Times vary alike for all, and are predicted as their mean. Launches
+    are left as they were.
+
+    Raises:
+        ValueError: kernels of some kind are too few for its parameters.
+    """
+    by_kind, quantiles = _means(timed)
+    for kind, members in by_kind.items():
+        if len(members) < _LEAST_KERNELS:
+            raise ValueError(f"{len(members)} {kind} kernels: expected {_LEAST_KERNELS} or more")
+    roofs = {kind: _fit_line(members, _work(members, like)) for kind, members in by_kind.items()}
+    shares = {kind: _rounded(min(1.0, roof.bytes_per_s / like.memory_bytes_per_s)) for kind, roof in roofs.items()}
+    gpu = dataclasses.replace(
+        like,
+        efficiency=_with_default(shares),
+        ramp_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
+        ramps_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
+        spread=quantiles,
+    )
+    by_dtype: dict[str, list[Timed]] = defaultdict(list)
+    for each in chain.from_iterable(by_kind.values()):
+        by_dtype[each.kind if each.dtype == _MAIN_DTYPE else f"{each.kind} {each.dtype}"].append(each)
+    return KernelFit(gpu=gpu, groups=tuple(_judge(name, members, gpu) for name, members in by_dtype.items()))
+
+
 def predicted_s(kernel: Timed, gpu: Gpu) -> float:
-    """What the model gives for a probed kernel on an idle GPU."""
+    """What the model gives for a probed kernel on an idle GPU whose host has launched it in time."""
     efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
-    launch_s = gpu.launches_ns.get(kernel.kind, gpu.launch_ns) / 1e9
+    operator_ns = gpu.ramps_ns.get(kernel.kind, gpu.ramp_ns)
+    if gpu.kind == "cpu":
+        operator_ns += gpu.launches_ns.get(kernel.kind, gpu.launch_ns)
     arithmetic_s = kernel.flops / gpu.flops_per_s[kernel.dtype] if kernel.flops else 0.0
-    return kernel.launches * launch_s + max(arithmetic_s, kernel.moved_bytes / gpu.memory_bytes_per_s) / efficiency
+    work_s = max(arithmetic_s, kernel.moved_bytes / gpu.memory_bytes_per_s) / efficiency
+    return kernel.launches * operator_ns / 1e9 + work_s
 
 
 @dataclass(frozen=True, slots=True)
 class _Roof:
-    """One kind: `launch_s`, the rate for bytes, the flop per byte at which arithmetic takes over, and the misfit."""
+    """One kind: what an operator takes beyond its work, the rate for bytes, and the misfit."""
 
     launch_s: float
     bytes_per_s: float
-    ridge: float
     misfit: float
 
 
-def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> dict[str, _Roof]:
-    products = _main(by_kind[_ARITHMETIC])
+def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> tuple[dict[str, _Roof], float]:
+    """By kind; and the flop per byte at which arithmetic takes over."""
+
+    def line(kind: str, ridge: float) -> _Roof:
+        members = _main(by_kind[kind])
+        return _fit_line(members, [max(each.moved_bytes, each.flops / ridge) for each in members])
+
     least, most = _RIDGES
     for _ in range(_RIDGE_ROUNDS):
         ridges = np.geomspace(least, most, _RIDGE_STEPS).tolist()
-        best = min((_fit_line(products, ridge) for ridge in ridges), key=lambda roof: roof.misfit)
+        best = min(ridges, key=lambda ridge: line(_ARITHMETIC, ridge).misfit)
         factor = ridges[1] / ridges[0]
-        least, most = best.ridge / factor, best.ridge * factor
-    return {kind: _fit_line(_main(members), best.ridge) for kind, members in by_kind.items()}
+        least, most = best / factor, best * factor
+    return {kind: line(kind, best) for kind in by_kind}, best
 
 
-def _fit_line(members: Sequence[Timed], ridge: float) -> _Roof:
+def _work(members: Iterable[Timed], gpu: Gpu) -> list[float]:
+    """Bytes that the memory would move while a kernel works, be it bound by them or by arithmetic."""
+    rate = gpu.memory_bytes_per_s
+    return [max(each.moved_bytes, each.flops * rate / gpu.flops_per_s[each.dtype]) for each in members]
+
+
+def _fit_line(members: Sequence[Timed], work_bytes: Sequence[float]) -> _Roof:
     """launches * x + work * y = time, x and y above 0, by Gauss-Newton on logarithms with Huber's weights."""
     launches = np.array([each.launches for each in members], float)
-    work = np.array([max(each.moved_bytes, each.flops / ridge) for each in members])
+    work = np.array(work_bytes)
     times = np.array([each.median_s for each in members])
     # Whoever is smallest is all launch, whoever is largest all work, more or less.
     guess = np.log([np.min(times / launches), np.median(times / work)])
@@ -154,7 +193,7 @@ def _fit_line(members: Sequence[Timed], ridge: float) -> _Roof:
         if np.max(np.abs(step)) < _CLOSE:
             break
     launch_s, s_per_byte = np.exp(guess)
-    return _Roof(float(launch_s), float(1 / s_per_byte), ridge, _huber(errors))
+    return _Roof(float(launch_s), float(1 / s_per_byte), _huber(errors))
 
 
 def _huber(errors: Floats) -> float:
@@ -162,10 +201,10 @@ def _huber(errors: Floats) -> float:
     return float(np.sum(np.where(size <= _ROBUST, size**2 / 2, _ROBUST * (size - _ROBUST / 2))))
 
 
-def _peaks(products: Sequence[Timed], roof: _Roof, memory_rate: float) -> dict[str, float]:
+def _peaks(products: Sequence[Timed], roof: _Roof, ridge: float, memory_rate: float) -> dict[str, float]:
     """flop/s by dtype: that of the fit, and of other dtypes what their products show beyond the launch."""
     efficiency = roof.bytes_per_s / memory_rate
-    peaks = {_MAIN_DTYPE: _rounded(roof.ridge * memory_rate)}
+    peaks = {_MAIN_DTYPE: _rounded(ridge * memory_rate)}
     for dtype in dict.fromkeys(each.dtype for each in products if each.dtype != _MAIN_DTYPE):
         shown = [
             each.flops / max(each.median_s - each.launches * roof.launch_s, each.median_s / 2)
@@ -176,12 +215,12 @@ def _peaks(products: Sequence[Timed], roof: _Roof, memory_rate: float) -> dict[s
     return peaks
 
 
-def _judge(kind: str, members: Sequence[Timed], gpu: Gpu) -> Group:
+def _judge(name: str, members: Sequence[Timed], gpu: Gpu) -> Group:
     errors = [predicted_s(each, gpu) / each.median_s - 1 for each in members]
     worst: float = max(errors, key=abs)
     sizes = [each.moved_bytes for each in members]
     return Group(
-        name=f"{kind} kernels",
+        name=f"{name} kernels",
         median_error=round(float(np.median(errors)), _DIGITS),
         typical_error=round(float(np.median(np.abs(errors))), _DIGITS),
         worst_error=round(worst, _DIGITS),
@@ -200,6 +239,15 @@ def _range(repeats: Sequence[float]) -> float:
     """Between their quartiles."""
     first, third = np.quantile(repeats, [0.25, 0.75]) if repeats else (1.0, 1.0)
     return float(third - first)
+
+
+def _means(timed: Sequence[Timed]) -> tuple[dict[str, list[Timed]], tuple[float, ...]]:
+    """By kind, with means for medians; and how all times vary."""
+    share, quantiles = _variation(timed)
+    by_kind: dict[str, list[Timed]] = defaultdict(list)
+    for each in timed:
+        by_kind[each.kind].append(dataclasses.replace(each, median_s=each.median_s * share))
+    return by_kind, quantiles
 
 
 def _variation(timed: Sequence[Timed]) -> tuple[float, tuple[float, ...]]:

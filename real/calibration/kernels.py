@@ -8,14 +8,14 @@ machine's memory is in the figures.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Awaitable, Callable, Collection, Generator
 from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from real.calibration.workloads import Workload, workloads
+from real.calibration.workloads import HOST, Sizes, Workload, workloads
 from scenarios.hardware import Cluster
 from scenarios.programs.dense import load_autograd
 from scenarios.rank import Group, Kernel, Rank, Work
@@ -28,14 +28,31 @@ T = TypeVar("T")
 WARM_UP = 4
 # Of one launch: a kernel takes 15 % more or less in another process, or a minute later. `calibrate` makes several.
 ROUNDS = 9
-# After this no further round of a launch begins, once there are enough of them for a median.
+# What a launch may take, and how many rounds it has at least.
 _LIMIT_S, _ENOUGH = 20.0, WARM_UP + 3
 
 
-async def probe_kernels(rank: Rank, computing: Collection[int] | None = None, *, rounds: int = ROUNDS) -> None:
+Play = Callable[[Rank, Workload], Awaitable[object]]
+
+
+async def play_alone(rank: Rank, workload: Workload) -> None:
+    """On a rank in a world of its own."""
+    await workload.play(cast(Rank, Alone(rank, workload.name)))
+
+
+async def probe_kernels(
+    rank: Rank,
+    computing: Collection[int] | None = None,
+    *,
+    rounds: int = ROUNDS,
+    sizes: Sizes = HOST,
+    play: Play = play_alone,
+    limit_s: float = _LIMIT_S,
+) -> None:
     """Up to `WARM_UP + rounds` rounds, each a step; all ranks call this, those of `computing` (None: all) compute.
 
-    More ranks at once than there are cores would wait for each other, and their kernels' times would contain it.
+    After `limit_s`, drawing inputs included, no further round begins once there are enough of them for a median. More
+    ranks at once than there are cores would wait for each other, and their kernels' times would contain it.
     """
     active = sorted(range(rank.world_size) if computing is None else computing)
     group = rank.new_group(active)
@@ -43,18 +60,18 @@ async def probe_kernels(rank: Rank, computing: Collection[int] | None = None, *,
     began_s = time.monotonic()
     if rank.rank in active:
         load_autograd(rank.device)
-        made = workloads(rank.device, rank.control_device)
+        made = workloads(rank.device, rank.control_device, sizes)
     for step in range(WARM_UP + rounds):
         spent_s = torch.tensor([time.monotonic() - began_s], device=rank.control_device)
         await rank.all_reduce(spent_s, ReduceOp.MAX, label="time spent")
-        if step >= _ENOUGH and float(spent_s) > _LIMIT_S:
+        if step >= _ENOUGH and float(spent_s) > limit_s:
             break
         taken_s = []
         with rank.step(step):
             for workload in made:
                 await rank.barrier(group, label="begin")
                 begun_s = time.monotonic()
-                await workload.play(cast(Rank, Alone(rank, workload.name)))
+                await play(rank, workload)
                 taken_s.append(time.monotonic() - begun_s)
         if made and step == 1:  # numba has compiled in the first
             made = await _in_order_of_time(rank, group, made, taken_s)

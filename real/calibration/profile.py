@@ -17,9 +17,16 @@ _Lines = dict[str, str]  # a table's keys, and their values as TOML
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
 _TIMES = ("ns", "us", "ms", "s")
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+# Comments on tables by name, of several lines; that on "" is on the whole file.
+FREE_PEAKS = {
+    "": "Written by a calibration: see [measured] for where, when and how good. Only the products of peaks and\n"
+    "efficiencies were measured: the memory rate is such that the best kind of kernel has an efficiency of 1."
+}
 
 
-def profile_text(cluster: Cluster, measured: Measured, description: str) -> str:
+def profile_text(
+    cluster: Cluster, measured: Measured, description: str, remarks: Mapping[str, str] = FREE_PEAKS
+) -> str:
     """The file's text. `hosts` and the profile's name are left to the scenario and to the file's name."""
     tables: dict[str, _Lines] = {
         "cluster": {
@@ -29,6 +36,9 @@ def profile_text(cluster: Cluster, measured: Measured, description: str) -> str:
             "host_memory": _size(cluster.host.memory_bytes),
             "payload_share": repr(cluster.payload_share),
             "nccl_efficiency": repr(cluster.nccl_efficiency),
+            "nccl_start": _time(cluster.nccl_start_ns),
+            "nccl_floor": _time(cluster.nccl_floor_ns),
+            "nccl_p2p_share": repr(cluster.nccl_p2p_share),
         },
         **_gpu_tables(cluster.host.gpu),
         "cluster.inside": _inside(cluster.host.inside),
@@ -40,14 +50,14 @@ def profile_text(cluster: Cluster, measured: Measured, description: str) -> str:
     if cluster.tcp is not None:
         tables["cluster.tcp"] = _tcp(cluster.tcp)
     tables["measured"] = _measured(measured)
-    blocks = [_block(f"[{name}]", lines) for name, lines in tables.items()]
+    blocks = [_comment(remarks.get(name, "")) + _block(f"[{name}]", lines) for name, lines in tables.items()]
     blocks += [_block("[[measured.groups]]", _group(group)) for group in measured.groups]
-    head = (
-        f"description = {_text(description)}\n\n"
-        "# Written by a calibration: see [measured] for where, when and how good. Only the products of peaks and\n"
-        "# efficiencies were measured: the memory rate is such that the best kind of kernel has an efficiency of 1.\n"
-    )
-    return "\n".join([head, *blocks])
+    whole = _comment(remarks.get("", ""))
+    return "\n".join([f"description = {_text(description)}\n\n{whole}", *blocks])
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines())
 
 
 def _block(header: str, lines: Mapping[str, str]) -> str:
@@ -62,11 +72,13 @@ def _gpu_tables(gpu: Gpu) -> dict[str, _Lines]:
             "memory": _size(gpu.memory_bytes),
             "memory_rate": _scaled(gpu.memory_bytes_per_s, "B/s"),
             "launch": _time(gpu.launch_ns),
+            "ramp": _time(gpu.ramp_ns),
             "compute_capability": _text(str(gpu.compute_capability / 10)),
         },
         "cluster.gpu.flops": {dtype: _scaled(rate, "FLOP/s") for dtype, rate in gpu.flops_per_s.items()},
         "cluster.gpu.efficiency": {kind: repr(float(share)) for kind, share in gpu.efficiency.items()},
         "cluster.gpu.launches": {kind: _time(launch_ns) for kind, launch_ns in gpu.launches_ns.items()},
+        "cluster.gpu.ramps": {kind: _time(ramp_ns) for kind, ramp_ns in gpu.ramps_ns.items()},
     }
     if gpu.multiprocessors is not None:
         tables["cluster.gpu"]["multiprocessors"] = str(gpu.multiprocessors)
@@ -83,6 +95,8 @@ def _inside(inside: Inside) -> _Lines:
     }
     if inside.bridge_bytes_per_s is not None:
         lines["bridge_rate"] = _scaled(inside.bridge_bytes_per_s, "B/s")
+    if inside.links:
+        lines["links"] = _array(_array(map(str, row)) for row in inside.links)
     return lines
 
 
@@ -99,6 +113,8 @@ def _nic(nics: Nics) -> _Lines:
         lines["connection_rate"] = _scaled(nics.connection_bytes_per_s, "B/s")
     if nics.window_bytes is not None:
         lines["window"] = _size(nics.window_bytes)
+    if nics.initial_window_bytes is not None:
+        lines["initial_window"] = _size(nics.initial_window_bytes)
     return lines
 
 
@@ -151,12 +167,11 @@ def _measured(measured: Measured) -> _Lines:
 
 
 def _group(group: Group) -> _Lines:
+    shares = ("median_error", "typical_error", "worst_error", "spread")
+    given = {key: getattr(group, key) for key in shares}
     return {
         "name": _text(group.name),
-        "median_error": repr(float(group.median_error)),
-        "typical_error": repr(float(group.typical_error)),
-        "worst_error": repr(float(group.worst_error)),
-        "spread": repr(float(group.spread)),
+        **{key: repr(float(value)) for key, value in given.items() if value is not None},
         "least": _size(group.least_bytes),
         "most": _size(group.most_bytes),
     }

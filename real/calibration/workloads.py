@@ -1,7 +1,7 @@
 """What the kernel probes compute: the programs' own functions on inputs of a range of sizes; playing them is `kernels`.
 
 Sizes run from those that are all launch to those that stream through memory: 64 samples and some ten elements a row, as
-the small scenarios have, up to tensors of 16 MiB.
+the small scenarios have, up to tensors of 16 MiB (`HOST`), or of 256 MiB, which no GPU's cache holds (`DEVICE`).
 """
 
 from __future__ import annotations
@@ -14,39 +14,84 @@ import torch
 from torch import Tensor
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
-from scenarios.compression.costs import copy_cost
+from scenarios.compression.costs import copy_cost, cost
 from scenarios.compression.local import compute
 from scenarios.programs.all_to_all import checksum, checksum_cost
 from scenarios.programs.buckets import GradientBucket, flatten
 from scenarios.programs.dense import Block, Cross, Dot, Linear
 from scenarios.programs.embedding import Piece, Rows
-from scenarios.programs.powersgd import BackwardWork, draw_pool, update_cost, update_sgd, weight_gradient
+from scenarios.programs.powersgd import Products, draw_pool, update_cost, update_sgd, weight_gradient
 from scenarios.rank import Group, Rank
-from scenarios.scenario import Gradients, Optimizer
+from scenarios.scenario import Optimizer
 from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 
 _SGD = Optimizer()
-# Samples, inputs and outputs of linear layers: of small recommenders, then of larger ones.
-_LINEAR = ((64, 13, 64), (64, 64, 32), (64, 432, 64), (256, 256, 256), (512, 512, 512), (1024, 1024, 512))
-_CROSS = ((64, 432, 16), (256, 432, 64))
-_DOT = ((64, 27, 16), (256, 27, 32))
-# Peaks of dtypes other than float32 come from this one.
-_OTHER_DTYPES = ("float64", "bfloat16", "float16")
-_OTHER_LINEAR = ((64, 256, 256), (128, 512, 256))
-# Tables, their rows, elements of a row, samples, ids of a sample.
-_BAGS = (
-    (1, 2000, 16, 64, 3),
-    (8, 2000, 16, 64, 6),
-    (26, 2000, 16, 64, 8),
-    (8, 2000, 16, 256, 10),
-    (2, 100_000, 64, 256, 20),
-    (4, 100_000, 64, 512, 20),
-)
-# Sides of square gradients, how many of them, and the rank that approximates them.
-_SQUARES = ((32, 2, 1), (64, 8, 2), (256, 4, 4), (1024, 1, 4), (1024, 4, 2))
 _MEMBERS = 2  # buckets, or sources, of an exchange
+# What the workload of many small operators is called, and its kernel.
+OPERATORS = "operators"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What the inputs are.
+
+    `linear`: samples, inputs and outputs; `cross`: samples, width and low rank; `dot`: samples, features and their
+    elements; `other_linear` are computed in all `other_dtypes`. `bags`: tables, their rows, elements of a row, samples,
+    ids of a sample. `squares`: sides of square gradients, how many of them, and the rank that approximates them.
+    `checksums`: elements. `operators`: so many on one element each, to see what launching takes; 0: none.
+    """
+
+    linear: tuple[tuple[int, int, int], ...]
+    cross: tuple[tuple[int, int, int], ...]
+    dot: tuple[tuple[int, int, int], ...]
+    other_dtypes: tuple[str, ...]
+    other_linear: tuple[tuple[int, int, int], ...]
+    bags: tuple[tuple[int, int, int, int, int], ...]
+    squares: tuple[tuple[int, int, int], ...]
+    checksums: tuple[int, ...]
+    operators: int = 0
+
+
+# Linear layers of small recommenders, then of larger ones. Peaks of other dtypes than float32 come from `other_linear`.
+HOST = Sizes(
+    linear=((64, 13, 64), (64, 64, 32), (64, 432, 64), (256, 256, 256), (512, 512, 512), (1024, 1024, 512)),
+    cross=((64, 432, 16), (256, 432, 64)),
+    dot=((64, 27, 16), (256, 27, 32)),
+    other_dtypes=("float64", "bfloat16", "float16"),
+    other_linear=((64, 256, 256), (128, 512, 256)),
+    bags=(
+        (1, 2000, 16, 64, 3),
+        (8, 2000, 16, 64, 6),
+        (26, 2000, 16, 64, 8),
+        (8, 2000, 16, 256, 10),
+        (2, 100_000, 64, 256, 20),
+        (4, 100_000, 64, 512, 20),
+    ),
+    squares=((32, 2, 1), (64, 8, 2), (256, 4, 4), (1024, 1, 4), (1024, 4, 2)),
+    checksums=(1 << 10, 1 << 14, 1 << 18, 1 << 22),
+)
+# The same, and what keeps all of a GPU busy; in all some 10 GB of its memory. Fewer operators than it takes to fill a
+# stream's queue, which has 1,024 places.
+DEVICE = Sizes(
+    linear=(
+        *HOST.linear,
+        (8192, 13, 512),
+        (8192, 512, 256),
+        (8192, 1024, 1024),
+        (4096, 4096, 4096),
+        (8192, 8192, 8192),
+    ),
+    cross=(*HOST.cross, (8192, 3456, 512)),
+    dot=(*HOST.dot, (8192, 27, 128)),
+    other_dtypes=("bfloat16", "float16"),
+    other_linear=(*HOST.other_linear, (8192, 512, 256), (8192, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192)),
+    bags=(*HOST.bags, (26, 10_000, 128, 8192, 1), (4, 300_000, 128, 8192, 20), (8, 100_000, 32, 32_768, 20)),
+    squares=(*HOST.squares, (4096, 1, 4), (2048, 8, 2), (8192, 1, 4)),
+    checksums=(*HOST.checksums, 1 << 24, 1 << 26),
+    operators=200,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +102,34 @@ class Workload:
     play: Callable[[Rank], Awaitable[object]]
 
 
-def workloads(device: torch.device, control_device: torch.device) -> list[Workload]:
+def workloads(device: torch.device, control_device: torch.device, sizes: Sizes = HOST) -> list[Workload]:
     """All of them, the same on every rank: inputs on a rank's `device`, but ids and lengths where they can be read."""
     generator = torch.Generator().manual_seed(0)
     return [
-        *_dense(device, generator),
-        *_gradients(device, generator),
-        *_features(device, control_device, generator),
-        *_compression(device, generator),
+        *_dense(sizes, device, generator),
+        *_gradients(sizes, device),
+        *_features(sizes, device, control_device, generator),
+        *_compression(sizes, device, generator),
+        *_operators(sizes, device),
     ]
 
 
-def _dense(device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
-    for batch, inputs, outputs in _LINEAR:
+def _drawn(*shape: int, device: torch.device, generator: torch.Generator) -> Tensor:
+    """Normal numbers, drawn on the CPU in float32."""
+    if device.type == "meta":
+        return torch.empty(shape, device=device)
+    return torch.randn(*shape, generator=generator).to(device)
+
+
+def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
+    for batch, inputs, outputs in sizes.linear:
         yield _block(Linear("linear", inputs, outputs, "float32", relu=True), batch, 1, device, generator)
-    for batch, width, low_rank in _CROSS:
+    for batch, width, low_rank in sizes.cross:
         yield _block(Cross("cross", width, low_rank, "float32"), batch, 2, device, generator)
-    for batch, features, dim in _DOT:
+    for batch, features, dim in sizes.dot:
         yield _block(Dot("dot", features, dim, "float32"), batch, 1, device, generator)
-    for dtype in _OTHER_DTYPES:
-        for batch, inputs, outputs in _OTHER_LINEAR:
+    for dtype in sizes.other_dtypes:
+        for batch, inputs, outputs in sizes.other_linear:
             yield _block(Linear(f"linear {dtype}", inputs, outputs, dtype, relu=True), batch, 1, device, generator)
 
 
@@ -85,7 +138,7 @@ def _block(block: Block, batch: int, inputs: int, device: torch.device, generato
     dtype: torch.dtype = getattr(torch, block.dtype)
 
     def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator).mul_(0.05).to(device, dtype)
+        return _drawn(*shape, device=device, generator=generator).mul_(0.05).to(dtype)
 
     block.parameters = [draw(*shape).requires_grad_() for shape in block.shapes]
     given = [draw(batch, block.width_in() // inputs) for _ in range(inputs)]
@@ -99,22 +152,22 @@ def _block(block: Block, batch: int, inputs: int, device: torch.device, generato
     return Workload(f"{block.name} {shape}", play)
 
 
-def _gradients(device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
+def _gradients(sizes: Sizes, device: torch.device) -> Iterator[Workload]:
     """A backward pass and an update as the program `powersgd` has them, and a bucket filled."""
-    for side, count, _ in _SQUARES:
+    for side, count, _ in sizes.squares:
         shapes = ((side, side),) * count
-        work = BackwardWork(Gradients(shapes=shapes, backward_flops=2.0 * 32 * count * side * side))
+        work = Products(shapes, 2.0 * 32 * count * side * side)
         pool = draw_pool(0, 0, work, torch.float32, device)
         parameters, gradients = ([torch.zeros(shape, device=device) for shape in shapes] for _ in range(2))
         buffer = torch.empty(count * side * side, device=device)
         yield Workload(f"gradients {count} x {side}", partial(_train, work, pool, parameters, gradients, buffer))
-    for elements in (1 << 10, 1 << 14, 1 << 18, 1 << 22):
+    for elements in sizes.checksums:
         values = torch.ones(elements, device=device)
         yield Workload(f"checksum {elements}", partial(_checksum, values))
 
 
 async def _train(
-    work: BackwardWork, pool: Tensor, parameters: list[Tensor], gradients: list[Tensor], buffer: Tensor, rank: Rank
+    work: Products, pool: Tensor, parameters: list[Tensor], gradients: list[Tensor], buffer: Tensor, rank: Rank
 ) -> None:
     made = work.inputs(pool, 0, 0)
     await rank.compute(work.cost(0, pool), weight_gradient, *made, gradients[0].shape, label="backward")
@@ -126,8 +179,10 @@ async def _checksum(values: Tensor, rank: Rank) -> None:
     await rank.compute(checksum_cost(values), checksum, values, label="checksum")
 
 
-def _features(device: torch.device, control_device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
-    for tables, rows, dim, batch, ids in _BAGS:
+def _features(
+    sizes: Sizes, device: torch.device, control_device: torch.device, generator: torch.Generator
+) -> Iterator[Workload]:
+    for tables, rows, dim, batch, ids in sizes.bags:
         pieces = [Piece(table=table, rows=range(rows), columns=range(dim)) for table in range(tables)]
         features = KeyedJagged(
             keys=tuple(f"table {table}" for table in range(tables)),
@@ -160,9 +215,9 @@ async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> No
     await rank.compute(held.update_kernel(features), held.update, features, pooled, label="update")
 
 
-def _compression(device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
-    for side, count, approximation in _SQUARES:
-        values = torch.randn(count * side * side, generator=generator).to(device)
+def _compression(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
+    for side, count, approximation in sizes.squares:
+        values = _drawn(count * side * side, device=device, generator=generator)
         for name, reduce in (("batched", batched_powersgd), ("layerwise", layerwise_powersgd)):
             bucket = GradientBucket(0, torch.empty_like(values), ((side, side),) * count, is_last=True)
             state = PowerSGDState(None, approximation, 2)
@@ -178,3 +233,20 @@ async def _reduce(
 ) -> None:
     bucket.buffer().copy_(values)
     await reduce(rank, state, bucket)
+
+
+def _operators(sizes: Sizes, device: torch.device) -> Iterator[Workload]:
+    if sizes.operators:
+        number = torch.zeros(1, device=device)
+        yield Workload(OPERATORS, partial(_launch, number, sizes.operators))
+
+
+async def _launch(number: Tensor, operators: int, rank: Rank) -> None:
+    """Nothing but launches."""
+    kernel = cost("elementwise", number, flops=operators, read=operators, written=operators, launches=operators)
+    await rank.compute(kernel, _count, number, operators, label=OPERATORS)
+
+
+def _count(number: Tensor, operators: int) -> None:
+    for _ in range(operators):
+        number.add_(1)

@@ -46,4 +46,5 @@ def orthogonalise_cost(like: Tensor, stacks: Sequence[Tensor], epsilon: float, z
             reads += 2 * numel * (columns + (columns - 1) / columns)
             writes += numel * (1 + 1.5 * (columns - 1))
     launches = sum(orthogonalise_launches(stack, epsilon, zero_vanished) for stack in stacks)
-    return cost("qr", like, flops=flops, read=reads, written=writes, launches=launches)
+    is_qr = any(not uses_gram_schmidt(stack.shape[-1], stack.dtype) for stack in stacks)
+    return cost("qr" if is_qr else "elementwise", like, flops=flops, read=reads, written=writes, launches=launches)

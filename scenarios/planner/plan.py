@@ -105,8 +105,8 @@ def capacity_bytes(scenario: Scenario) -> int:
 
 def _inside_bytes_per_s(host: Host) -> float:
     inside = host.inside
-    if inside.bridge_bytes_per_s is None:
-        return inside.link.bytes_per_s
+    if inside.bridge_bytes_per_s is None or inside.kind == "nvlink_mesh":
+        return inside.gpu_bytes_per_s(host.gpus)
     return min(inside.link.bytes_per_s, inside.bridge_bytes_per_s / host.gpus)
 
 

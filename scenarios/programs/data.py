@@ -62,7 +62,15 @@ def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:
     ranks = draw_zipf(generator, table.rows, table.ids.exponent, count)
     if table.ids.order == "by_frequency":
         return ranks
-    return ranks * _coprime_step(table.rows) % table.rows
+    return _scattered(ranks, table.rows)
+
+
+def _scattered(ranks: Ints, rows: int) -> Ints:
+    """`ranks * coprime_step(rows) % rows` in two parts, so that int64 holds their products up to 2**41 rows."""
+    step, low = coprime_step(rows), 21
+    high: Ints = (ranks >> low) * step % rows
+    scattered: Ints = ((high << low) + (ranks & ((1 << low) - 1)) * step) % rows
+    return scattered
 
 
 def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count: int) -> Ints:
@@ -99,7 +107,8 @@ def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, device: t
     features = generator.standard_normal((scenario.batch_size, model.dense_features), dtype=np.float32)
     noise = generator.standard_normal(scenario.batch_size, dtype=np.float32)
     rule = np.random.default_rng([scenario.seed]).standard_normal(model.dense_features, dtype=np.float32)
-    labels = (features @ rule + noise > 0).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # all are finite, but OpenBLAS may say so of lanes that it pads (numpy 24067)
+        labels = (features @ rule + noise > 0).astype(np.float32)
     return Dense(torch.from_numpy(features).to(device, dtype), torch.from_numpy(labels).to(device))
 
 
@@ -141,10 +150,12 @@ def _integral(x: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArra
 def _inverse(height: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArray[np.float64]:
     if exponent == 1:
         return np.asarray(np.exp(height))
-    return np.asarray(np.exp(np.log1p((1 - exponent) * height) / (1 - exponent)))
+    with np.errstate(divide="ignore"):  # of steep ones the far end rounds to infinity, which is clipped
+        return np.asarray(np.exp(np.log1p((1 - exponent) * height) / (1 - exponent)))
 
 
-def _coprime_step(rows: int) -> int:
+def coprime_step(rows: int) -> int:
+    """By how many rows the next most frequent id of a shuffled table lies further on, around its end."""
     step = max(1, round(rows * _GOLDEN))
     while math.gcd(step, rows) != 1:
         step += 1
@@ -153,7 +164,7 @@ def _coprime_step(rows: int) -> int:
 
 def _read_bags(table: Table, first: int, count: int) -> Bags:
     assert table.ids.path is not None
-    offsets, ids = _file_bags(table.ids.path)
+    offsets, ids = file_bags(table.ids.path)
     which = (first + np.arange(count)) % (len(offsets) - 1)
     lengths = offsets[which + 1] - offsets[which]
     starts = np.repeat(offsets[which] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
@@ -161,8 +172,8 @@ def _read_bags(table: Table, first: int, count: int) -> Bags:
 
 
 @cache
-def _file_bags(path: Path) -> tuple[Ints, Ints]:
-    """Offsets [bags + 1] and ids of a file that `load` has checked."""
+def file_bags(path: Path) -> tuple[Ints, Ints]:
+    """Offsets [bags + 1] and ids of a file that `load` has checked; int64."""
     bags = read_bags(path)
     offsets = np.concatenate([[0], np.cumsum([len(bag) for bag in bags])]).astype(np.int64)
     return offsets, np.array([item for bag in bags for item in bag], dtype=np.int64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import torch
@@ -20,11 +21,12 @@ from torch.nn import functional
 
 from scenarios.meta import cat
 from scenarios.planner.plan import plan_tables
-from scenarios.programs.buckets import GradientReducer, check_compression
+from scenarios.programs.buckets import GradientReducer, check_compression, unflatten
 from scenarios.programs.data import Bags, Dense, draw_bags, draw_dense
 from scenarios.programs.dense import Block, Layers, Tape, build_layers, load_autograd
 from scenarios.programs.dlrm_memory import memory_rows
-from scenarios.programs.embedding import ADAGRAD_EPSILON, Piece, Rows
+from scenarios.programs.embedding import Piece, Rows
+from scenarios.programs.embedding_places import ADAGRAD_EPSILON
 from scenarios.rank import Kernel, Rank, Work
 from scenarios.scenario import Optimizer, Scenario
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
@@ -266,19 +268,21 @@ class _Replica:
 
 
 class DenseOptimizer:
-    """SGD or Adagrad for the dense parameters, in the order of the layers' blocks."""
+    """SGD or Adagrad for the dense parameters, in the order of the layers' blocks.
+
+    It puts them one behind the other in one tensor, of which the blocks' are views: an operator serves them all.
+    """
 
     def __init__(self, layers: Layers, optimizer: Optimizer) -> None:
-        self._parameters = [parameter for block in layers.blocks for parameter in block.parameters]
         self._optimizer = optimizer
-        self._squares = (
-            [each.new_zeros(each.shape, dtype=torch.float32) for each in self._parameters]
-            if optimizer.kind == "adagrad"
-            else []
-        )
+        self._parameters = cat([each.detach().view(-1) for block in layers.blocks for each in block.parameters], 0)
+        squares = self._parameters.numel() if optimizer.kind == "adagrad" else 0
+        self._squares = torch.zeros(squares, device=self._parameters.device)
+        views = iter(unflatten(self._parameters, layers.shapes))
         self.first_index: dict[str, int] = {}
         index = 0
         for block in layers.blocks:
+            block.parameters = [view.requires_grad_() for view in islice(views, len(block.shapes))]
             self.first_index[block.name] = index
             index += len(block.shapes)
 
@@ -287,29 +291,26 @@ class DenseOptimizer:
         await rank.compute(self._kernel(), self._step, gradients, label="dense.update")
 
     def _kernel(self) -> Kernel:
-        """SGD is one operator a parameter; Adagrad has four more, in float32, and two conversions for other dtypes."""
-        elements, size = sum(each.numel() for each in self._parameters), self._parameters[0].element_size()
-        read, written, launches = 2 * size, size, 1
-        if self._squares:
-            is_half = self._parameters[0].dtype != torch.float32
-            read, written, launches = read + 7 * _WIDE_BYTES, written + 4 * _WIDE_BYTES, 5
-            if is_half:
-                read, written, launches = read + size + _WIDE_BYTES, written + size + _WIDE_BYTES, 7
-        return _moved("optimizer", elements, read, written, launches=launches * len(self._parameters))
+        """Gradients are put together; SGD is one operator, Adagrad five, in float32, and two conversions for others."""
+        size = self._parameters.element_size()
+        read, written, launches = 3 * size, 2 * size, 2
+        if self._optimizer.kind == "adagrad":
+            read, written, launches = read + 7 * _WIDE_BYTES, written + 4 * _WIDE_BYTES, 6
+            if self._parameters.dtype != torch.float32:
+                read, written, launches = read + size + _WIDE_BYTES, written + size + _WIDE_BYTES, 8
+        return _moved("optimizer", self._parameters.numel(), read, written, launches=launches)
 
     @torch.no_grad()
     def _step(self, gradients: Sequence[Tensor]) -> None:
-        if gradients[0].is_meta:
+        if self._parameters.is_meta:
             return
-        rate = self._optimizer.learning_rate
-        for index, (parameter, gradient) in enumerate(zip(self._parameters, gradients, strict=True)):
-            if self._squares:
-                # In float32: float16 has neither the squares nor the epsilon.
-                wide = gradient.float()
-                square = self._squares[index].addcmul_(wide, wide)
-                parameter.sub_((wide / square.sqrt().add_(ADAGRAD_EPSILON)).to(parameter.dtype), alpha=rate)
-            else:
-                parameter.sub_(gradient, alpha=rate)
+        rate, gradient = self._optimizer.learning_rate, torch.cat([each.view(-1) for each in gradients])
+        if self._optimizer.kind == "adagrad":
+            # In float32: float16 has neither the squares nor the epsilon.
+            wide = gradient.float()
+            square = self._squares.addcmul_(wide, wide)
+            gradient = (wide / square.sqrt().add_(ADAGRAD_EPSILON)).to(gradient.dtype)
+        self._parameters.sub_(gradient, alpha=rate)
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
-"""Backward passes and the reduction of their gradients, compressed or not, and nothing else of a training step.
+"""Forward and backward passes and the reduction of gradients, compressed or not, and nothing else of a training step.
 
-The backward pass of a parameter is the product that makes its gradient; how buckets are reduced is left to `buckets`.
+The backward pass of a parameter is the product that makes its gradient, its forward pass, if any, such a product for
+nothing; how buckets are reduced is left to `buckets`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 from scenarios.compression.costs import cost
 from scenarios.programs.buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 from scenarios.rank import Kernel, Rank
-from scenarios.scenario import Gradients, Optimizer, Scenario
+from scenarios.scenario import Optimizer, Scenario
 from scenarios.trace import MemoryRow, PlanRow
 
 # Windows into the pool of random numbers start at multiples of these, modulo the slack: all three are primes, so that
@@ -24,7 +25,7 @@ _STEP_STRIDE, _PARAMETER_STRIDE, _SLACK = 1021, 389, 4093
 
 
 class PowerSGDProgram:
-    """Steps of: backward over `scenario.gradients` in reverse, reduction beside it, and an update of plain SGD.
+    """Steps of: forward, backward over `scenario.gradients` in reverse, reduction beside it, an update of plain SGD.
 
     Records `gradient_norm`, the 2-norm of all averaged gradients, each step.
     """
@@ -35,7 +36,9 @@ class PowerSGDProgram:
         assert scenario.gradients is not None
         self._scenario, self._gradients = scenario, scenario.gradients
         self._dtype: torch.dtype = getattr(torch, scenario.gradients.dtype)
-        self._work = BackwardWork(scenario.gradients)
+        self._forward_work = Products(self._gradients.shapes, self._gradients.forward_flops)
+        self._backward_work = Products(self._gradients.shapes, self._gradients.backward_flops)
+        self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
         self.memory: tuple[MemoryRow, ...] = self._memory()
         check_compression(scenario, scenario.gradients.shapes, self._dtype)
 
@@ -48,20 +51,35 @@ class PowerSGDProgram:
             compression=self._scenario.compression,
         )
         parameters = [torch.zeros(shape, dtype=self._dtype, device=rank.device) for shape in self._gradients.shapes]
-        pool = draw_pool(self._scenario.seed, rank.rank, self._work, self._dtype, rank.device)
+        pool = draw_pool(
+            self._scenario.seed,
+            rank.rank,
+            self._backward_work,
+            self._dtype,
+            rank.device,
+            numel=self._pool_numel,
+        )
         for step in range(self._scenario.steps):
             await rank.barrier(label="start")
             with rank.step(step):
+                await self._forward(rank, step, pool)
                 await self._backward(rank, step, pool, reducer)
                 gradients = await reducer.finish()
                 kernel = update_cost(parameters)
                 norm = await rank.compute(kernel, update_sgd, parameters, gradients, label="update")
                 rank.record("gradient_norm", norm)
 
+    async def _forward(self, rank: Rank, step: int, pool: Tensor) -> None:
+        if not self._forward_work.samples:
+            return
+        for index, shape in enumerate(self._gradients.shapes):
+            inputs, kernel = self._forward_work.inputs(pool, step, index), self._forward_work.cost(index, pool)
+            await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"forward.{index}")
+
     async def _backward(self, rank: Rank, step: int, pool: Tensor, reducer: GradientReducer) -> None:
         for index in reversed(range(len(self._gradients.shapes))):
-            shape, inputs = self._gradients.shapes[index], self._work.inputs(pool, step, index)
-            kernel = self._work.cost(index, pool)
+            shape, inputs = self._gradients.shapes[index], self._backward_work.inputs(pool, step, index)
+            kernel = self._backward_work.cost(index, pool)
             reducer.add(index, await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"backward.{index}"))
 
     def _memory(self) -> tuple[MemoryRow, ...]:
@@ -70,7 +88,7 @@ class PowerSGDProgram:
         parts = {
             "parameters": parameter_bytes,
             "gradients": parameter_bytes,
-            "operands of the backward": self._work.pool_numel * self._dtype.itemsize,
+            "operands": self._pool_numel * self._dtype.itemsize,
             **reduction_memory_bytes(shapes, self._dtype, scenario.buckets, scenario.compression),
         }
         capacity_bytes = scenario.cluster.host.gpu.memory_bytes
@@ -81,19 +99,19 @@ class PowerSGDProgram:
         )
 
 
-class BackwardWork:
-    """Which products stand for the backward pass: (samples x rows)^T (samples x columns) makes a gradient.
+class Products:
+    """Which products stand for a pass: (samples x rows)^T (samples x columns) makes a gradient.
 
-    `samples` is such that the products of all parameters take about `backward_flops`; with 0 the gradient is copied.
+    `samples` is such that the products of all parameters take about `flops`; with 0 a gradient is copied.
     Its operands are windows into one pool of random numbers, at places that depend on step and parameter: drawing
     anew would take the time that is to be measured.
     """
 
-    def __init__(self, gradients: Gradients) -> None:
-        self._extents = [_rows_and_columns(shape) for shape in gradients.shapes]
+    def __init__(self, shapes: Sequence[Shape], flops: float) -> None:
+        self._extents = [_rows_and_columns(shape) for shape in shapes]
         self._numel = sum(map(prod, self._extents))
-        self._flops = gradients.backward_flops
-        self.samples = round(gradients.backward_flops / (2 * self._numel)) if self._numel else 0
+        self._flops = flops
+        self.samples = round(flops / (2 * self._numel)) if self._numel else 0
 
     @property
     def pool_numel(self) -> int:
@@ -108,7 +126,7 @@ class BackwardWork:
         return pool[start:middle].view(lines, -1), pool[middle : middle + right].view(lines, -1)
 
     def cost(self, index: int, like: Tensor) -> Kernel:
-        """The parameter's share of `backward_flops`, by its number of elements."""
+        """The parameter's share of the flops, by its number of elements."""
         numel = prod(self._extents[index])
         flops = self._flops * numel / self._numel if numel else 0.0
         return cost("gemm", like, flops=flops, read=sum(self._operand_numels(index)), written=numel)
@@ -118,17 +136,23 @@ class BackwardWork:
         return (self.samples * rows, self.samples * columns) if self.samples else (rows * columns, 0)
 
 
-def draw_pool(seed: int, rank: int, work: BackwardWork, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """This rank's random numbers, drawn on the CPU in float32; scaled so that gradients vary by about 1."""
+def draw_pool(
+    seed: int, rank: int, work: Products, dtype: torch.dtype, device: torch.device, *, numel: int | None = None
+) -> Tensor:
+    """This rank's random numbers, `numel` or as many as `work` needs; scaled so that its gradients vary by about 1.
+
+    They are drawn on the CPU in float32.
+    """
+    numel = work.pool_numel if numel is None else numel
     if device.type == "meta":
-        return torch.empty(work.pool_numel, dtype=dtype, device=device)
+        return torch.empty(numel, dtype=dtype, device=device)
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]))
-    pool = torch.randn(work.pool_numel, generator=generator)
+    pool = torch.randn(numel, generator=generator)
     return pool.mul_(max(work.samples, 1) ** -0.25).to(device=device, dtype=dtype)
 
 
 def weight_gradient(left: Tensor, right: Tensor, shape: Shape) -> Tensor:
-    """What `BackwardWork.inputs` gave, multiplied, or copied if there is but one operand."""
+    """What `Products.inputs` gave, multiplied, or copied if there is but one operand."""
     if left.is_meta:
         return left.new_empty(shape)  # torch's product of meta tensors first loads a second of symbolic algebra
     return (torch.mm(left.mT, right) if right.numel() else left.clone()).view(shape)

@@ -7,8 +7,8 @@ the protocol's flags and for all that NCCL's bandwidth tables take off the links
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from sim.collectives import nccl_paths as paths
@@ -17,6 +17,7 @@ from sim.collectives.nccl_topology import Function, ring_steps
 from sim.collectives.nccl_tuning import (
     P2P_LL_BYTES,
     NcclCosts,
+    Shape,
     choose,
     latency_ns,
     overhead,
@@ -40,11 +41,13 @@ class Phase:
     """After `latency_ns` the transfers (source group rank, destination group rank, bytes on the link) all begin.
 
     `coupled`: they are one pipeline and advance together, at the pace of the slowest; else each is a flow of its own.
+    `relays`: of a pair of group ranks, the third on the source's host whose NVLinks its bytes cross on their way.
     """
 
     latency_ns: int
     transfers: tuple[tuple[int, int, float], ...]
     coupled: bool
+    relays: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,33 +63,54 @@ class NcclPlan:
     predicted_ns: float
 
 
-def plan(calls: Calls, layout: Layout, costs: NcclCosts) -> NcclPlan:
+def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> NcclPlan:
     """What NCCL would do.
 
     Args:
         calls: by group rank; a send or recv is given as its two calls.
         layout: the host of every group rank.
         costs: the cluster's rates.
+        gpus: which GPU of its host every group rank is; None: a host's ranks are its first GPUs in order.
     """
     call = calls[0]
     if len(layout) == 1:
         return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    group = _group_of(layout, costs, gpus)
     if call.op in _GROUPED:
-        return _grouped(_GROUPED[call.op](calls), layout, costs)
+        return _grouped(_GROUPED[call.op](calls), layout, group, costs)
     op, size_bytes = _COLLECTIVES[call.op], _buffer_bytes(calls)
     if size_bytes == 0:
         return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    choice = choose(op, size_bytes, group.shape, costs)
+    loads = _loads(op, call.root, choice, group, costs)
+    idle_ns = 1e9 * paths.idle_seconds(loads, group.members, costs, group.gpus)
+    phase = Phase(
+        latency_ns=round(latency_ns(choice, op, size_bytes, group.shape, costs)),
+        transfers=_scaled(loads, transfer_ns(choice, op, size_bytes, group.shape, costs) / idle_ns),
+        coupled=True,
+        relays=paths.relays_of(loads, group.members, costs, group.gpus, uses_rails=False),
+    )
+    return NcclPlan(algorithm=choice.algorithm, protocol=choice.protocol, phases=(phase,), predicted_ns=choice.total_ns)
+
+
+def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> int:
+    """How many thread blocks an operation of such a group has on each GPU; arguments as those of `plan`."""
+    return topology(_group_of(layout, costs, gpus).shape, costs).channels
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The group ranks of each host, which GPU of its host each rank is, and what the tuning model sees of both."""
+
+    members: Sequence[Sequence[int]]
+    gpus: Sequence[int]
+    shape: Shape
+
+
+def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> _Group:
     members = paths.members_by_host(layout)
-    shape = paths.shape_of(members, costs)
-    choice = choose(op, size_bytes, shape, costs)
-    loads = _loads(op, call.root, choice, members, shape.rails)
-    factor = transfer_ns(choice, op, size_bytes, shape, costs) / 1e9 / paths.idle_seconds(loads, members, costs)
-    return _pipelined(choice, loads, latency_ns(choice, op, size_bytes, shape, costs), factor)
-
-
-def channels(layout: Layout, costs: NcclCosts) -> int:
-    """How many thread blocks an operation of such a group has on each GPU."""
-    return topology(paths.shape_of(paths.members_by_host(layout), costs), costs).channels
+    placed = paths.gpus_in_order(members) if gpus is None else gpus
+    return _Group(members, placed, paths.shape_of(members, costs, placed))
 
 
 _COLLECTIVES: dict[str, Function] = {
@@ -107,30 +131,27 @@ def _buffer_bytes(calls: Calls) -> int:
     return max(calls[0].bytes_in, calls[0].bytes_out)
 
 
-def _loads(op: Function, root: int, choice: Choice, members: Sequence[Sequence[int]], rails: int) -> paths.Loads:
-    if choice.algorithm == "tree":
-        return paths.tree_loads(members, rails)
+def _loads(op: Function, root: int, choice: Choice, group: _Group, costs: NcclCosts) -> paths.Loads:
     if choice.algorithm in ("nvls", "nvls_tree"):
-        return paths.nvls_loads(members, rails)
+        return paths.nvls_loads(group.members, group.shape.rails)
     if choice.algorithm == "pat":
-        return paths.pat_loads(members, towards_owner=op == "reduce_scatter")
+        return paths.pat_loads(group.members, towards_owner=op == "reduce_scatter")
+    chains = paths.chains_of(group.members, group.shape, costs, group.gpus)
+    if choice.algorithm == "tree":
+        return paths.tree_loads(chains)
     if op in ("broadcast", "reduce"):
-        return paths.chain_loads(members, rails, root, towards_root=op == "reduce")
-    ranks = sum(map(len, members))
-    return paths.ring_loads(members, rails, ring_steps(op, ranks) / ranks)
+        return paths.chain_loads(chains, root, towards_root=op == "reduce")
+    return paths.ring_loads(chains, ring_steps(op, group.shape.ranks) / group.shape.ranks)
 
 
-def _pipelined(choice: Choice, loads: paths.Loads, start_ns: float, factor: float) -> NcclPlan:
-    """One coupled phase, whose transfers are `factor` bytes for each of the buffer's shares."""
-    transfers = tuple((source, target, share * factor) for (source, target), share in loads.items())
-    phase = Phase(latency_ns=round(start_ns), transfers=transfers, coupled=True)
-    return NcclPlan(algorithm=choice.algorithm, protocol=choice.protocol, phases=(phase,), predicted_ns=choice.total_ns)
+def _scaled(loads: paths.Loads, factor: float) -> tuple[tuple[int, int, float], ...]:
+    return tuple((source, target, share * factor) for (source, target), share in loads.items())
 
 
 Transfers: TypeAlias = Iterable[tuple[int, int, int]]
 
 
-def _grouped(transfers: Transfers, layout: Layout, costs: NcclCosts) -> NcclPlan:
+def _grouped(transfers: Transfers, layout: Layout, group: _Group, costs: NcclCosts) -> NcclPlan:
     """Every transfer a flow of its own, after a latency that grows with the peers of the busiest rank.
 
     LL doubles the bytes; NCCL takes it message by message, for what fits.
@@ -138,17 +159,19 @@ def _grouped(transfers: Transfers, layout: Layout, costs: NcclCosts) -> NcclPlan
     moved = [transfer for transfer in transfers if transfer[0] != transfer[1] and transfer[2]]
     if not moved:
         return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
-    shape = paths.shape_of(paths.members_by_host(layout), costs)
     largest_bytes = max(size_bytes for _, _, size_bytes in moved)
     crosses = any(layout[source] != layout[target] for source, target, _ in moved)
     inside, across = overhead(True, costs), overhead(False, costs)
     phase = Phase(
-        latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved, len(layout)), crosses, shape, costs)),
+        latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved, len(layout)), crosses, group.shape, costs)),
         transfers=tuple(
             (source, target, _p2p_link_bytes(size_bytes) * (inside if layout[source] == layout[target] else across))
             for source, target, size_bytes in moved
         ),
         coupled=False,
+        relays=paths.relays_of(
+            ((source, target) for source, target, _ in moved), group.members, costs, group.gpus, uses_rails=True
+        ),
     )
     protocol = "LL" if largest_bytes <= P2P_LL_BYTES else "Simple"
     return NcclPlan(algorithm="p2p", protocol=protocol, phases=(phase,), predicted_ns=0.0)

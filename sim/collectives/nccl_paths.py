@@ -1,17 +1,19 @@
 """Which GPUs exchange how much of a buffer in NCCL's rings, chains and trees; times and protocols are left to `nccl`.
 
-Every load is a mapping from (source, destination) group ranks to the share of the buffer that crosses.
+Every load is a mapping from (source, destination) group ranks to the share of the buffer that crosses. Rings and trees
+go through each host in chains, of which there is one for each host and channel: `chains[channel][host]`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeAlias
 
-from sim.collectives.nccl_tuning import NcclCosts, Shape
+from sim.collectives.nccl_tuning import NcclCosts, Shape, mesh_rings
 
 Loads: TypeAlias = dict[tuple[int, int], float]
+Chains: TypeAlias = Sequence[Sequence[Sequence[int]]]
 
 
 def members_by_host(layout: Sequence[int]) -> list[list[int]]:
@@ -22,54 +24,69 @@ def members_by_host(layout: Sequence[int]) -> list[list[int]]:
     return list(hosts.values())
 
 
-def shape_of(members: Sequence[Sequence[int]], costs: NcclCosts) -> Shape:
-    """The group's size on this cluster; as many rails as its emptiest host can feed."""
+def gpus_in_order(members: Sequence[Sequence[int]]) -> list[int]:
+    """By group rank: the first rank of a host is its GPU 0."""
+    gpus = {rank: gpu for host in members for gpu, rank in enumerate(host)}
+    return [gpus[rank] for rank in range(len(gpus))]
+
+
+def shape_of(members: Sequence[Sequence[int]], costs: NcclCosts, gpus: Sequence[int] | None = None) -> Shape:
+    """The group's size on this cluster; as many rails as its emptiest host can feed. `gpus`: of its host, by rank."""
     nics = costs.nics_per_host or costs.ranks_per_host
     rails = min(nics, *map(len, members), costs.ranks_per_host) if len(members) > 1 else 1
-    return Shape(ranks=sum(map(len, members)), hosts=len(members), rails=rails)
+    parts: tuple[tuple[int, ...], ...] = ()
+    if costs.mesh is not None:
+        gpu = gpus_in_order(members) if gpus is None else gpus
+        parts = tuple(dict.fromkeys(tuple(sorted(gpu[rank] for rank in host)) for host in members))
+    return Shape(ranks=sum(map(len, members)), hosts=len(members), rails=rails, gpus=parts)
 
 
-def rings(members: Sequence[Sequence[int]], rails: int) -> list[list[int]]:
-    """One ring a rail, through the hosts in order; inside a host it starts at the GPU of its rail.
+def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> Chains:
+    """On a mesh those of its rings. Else one a rail, which starts at the GPU of its rail: a ring enters by that GPU's
+    NIC and leaves by its predecessor's, so that each NIC has one ring in and one out."""
+    if costs.mesh is None:
+        return [[_rotated(host, rail) for host in members] for rail in range(shape.rails)]
+    by_host = [_mesh_chains(host, shape, costs, gpus) for host in members]
+    return list(zip(*by_host, strict=True))
 
-    So it enters by that GPU's NIC and leaves by its predecessor's: each NIC has one ring in and one out.
-    """
-    return [[rank for host in members for rank in _rotated(host, rail)] for rail in range(rails)]
+
+def _mesh_chains(host: Sequence[int], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> list[list[int]]:
+    ranks = {gpus[rank]: rank for rank in host}
+    return [[ranks[gpu] for gpu in ring] for ring in mesh_rings(tuple(sorted(ranks)), shape, costs)]
 
 
-def ring_loads(members: Sequence[Sequence[int]], rails: int, edge_share: float) -> Loads:
+def ring_loads(chains: Chains, edge_share: float) -> Loads:
     """Every edge of every ring carries `edge_share` of the ring's part of the buffer."""
     loads: Loads = {}
-    for ring in rings(members, rails):
-        _add(loads, zip(ring, ring[1:] + ring[:1], strict=True), edge_share / rails)
+    for ring in _rings(chains):
+        _add(loads, zip(ring, ring[1:] + ring[:1], strict=True), edge_share / len(chains))
     return loads
 
 
-def chain_loads(members: Sequence[Sequence[int]], rails: int, root: int, towards_root: bool) -> Loads:
+def chain_loads(chains: Chains, root: int, towards_root: bool) -> Loads:
     """The rings cut before `root`: the whole buffer goes once to every other rank, or from them to the root."""
     loads: Loads = {}
-    for ring in rings(members, rails):
-        chain = _rotated(ring, ring.index(root))
+    for ring in _rings(chains):
+        cut = _rotated(ring, ring.index(root))
         if towards_root:  # the same ring, cut behind the root
-            chain = _rotated(chain, 1)
-        _add(loads, pairwise(chain), 1 / rails)
+            cut = _rotated(cut, 1)
+        _add(loads, pairwise(cut), 1 / len(chains))
     return loads
 
 
-def tree_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
-    """Two binary trees over the hosts on every rail, a chain inside each host; sums go up and results come down.
+def tree_loads(chains: Chains) -> Loads:
+    """Two binary trees over the hosts for every channel, a chain inside each host; sums go up and results come down.
 
     A host that is inside one tree is, as far as numbers allow, a leaf of the other: each carries half of the buffer.
     """
     loads: Loads = {}
-    hosts = len(members)
+    hosts = len(chains[0])
     trees = [tree_parents(hosts), _other_tree(hosts)] if hosts > 1 else [[-1]]
-    share = 1 / (rails * len(trees))
-    for rail in range(rails):
-        chains = [_rotated(host, rail) for host in members]
+    share = 1 / (len(chains) * len(trees))
+    for by_host in chains:
         for parents in trees:
-            up = [(chains[host][0], chains[parent][0]) for host, parent in enumerate(parents) if parent >= 0]
-            up += [(far, near) for chain in chains for near, far in pairwise(chain)]
+            up = [(by_host[host][0], by_host[parent][0]) for host, parent in enumerate(parents) if parent >= 0]
+            up += [(far, near) for one in by_host for near, far in pairwise(one)]
             _add(loads, up, share)
             _add(loads, [(near, far) for far, near in up], share)
     return loads
@@ -86,7 +103,7 @@ def nvls_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
             _add(loads, zip(host, [*host[1:], host[0]], strict=True), 1.0)
     if len(members) > 1:
         for rail in range(rails):
-            for edge, share in tree_loads([[host[rail]] for host in members], 1).items():
+            for edge, share in tree_loads([[[host[rail]] for host in members]]).items():
                 _add(loads, [edge], share / rails)
     return loads
 
@@ -114,21 +131,66 @@ def tree_parents(size: int) -> list[int]:
     return parents
 
 
-def idle_seconds(loads: Mapping[tuple[int, int], float], members: Sequence[Sequence[int]], costs: NcclCosts) -> float:
+def idle_seconds(
+    loads: Mapping[tuple[int, int], float],
+    members: Sequence[Sequence[int]],
+    costs: NcclCosts,
+    gpus: Sequence[int],
+) -> float:
     """Time that the most loaded GPU link or NIC needs for one byte of buffer, were nothing else on the cluster."""
-    place = {rank: (host, i) for host, ranks in enumerate(members) for i, rank in enumerate(ranks)}
+    place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
     nics = costs.nics_per_host or costs.ranks_per_host
     network_bytes_per_s = costs.inter_bytes_per_s * costs.payload_share
-    busy: dict[tuple[str, int, int], float] = {}
+    busy: dict[tuple[str, int, int, int], float] = {}
     for (source, target), share in loads.items():
         (here, i), (there, j) = place[source], place[target]
-        ends = (("gpu out", here, i), ("gpu in", there, j))
-        rate = costs.intra_bytes_per_s
         if here != there:
-            ends, rate = (("nic out", here, i % nics), ("nic in", there, j % nics)), network_bytes_per_s
-        for end in ends:
-            busy[end] = busy.get(end, 0.0) + share / rate
+            crossed = {
+                ("nic out", here, i % nics, 0): network_bytes_per_s,
+                ("nic in", there, j % nics, 0): network_bytes_per_s,
+            }
+        elif costs.mesh is None:
+            crossed = dict.fromkeys((("gpu out", here, i, 0), ("gpu in", there, j, 0)), costs.intra_bytes_per_s)
+        else:
+            route = costs.mesh.route(i, j, [gpus[rank] for rank in members[here]])
+            crossed = {(hop[0], here, *hop[1:]): costs.mesh.bytes_per_s(hop) for hop in route}
+        for link, bytes_per_s in crossed.items():
+            busy[link] = busy.get(link, 0.0) + share / bytes_per_s
     return max(busy.values(), default=0.0)
+
+
+def relays_of(
+    pairs: Iterable[tuple[int, int]],
+    members: Sequence[Sequence[int]],
+    costs: NcclCosts,
+    gpus: Sequence[int],
+    *,
+    uses_rails: bool,
+) -> dict[tuple[int, int], int]:
+    """The ranks that pass on what others exchange.
+
+    On a mesh, the one between two GPUs of a host that have no NVLinks to each other. With `uses_rails`, as NCCL's
+    point-to-point does (PXN, NCCL_P2P_PXN_LEVEL = 2, its default: ncclTopoGetNetDev in src/graph/search.cc), what is
+    for GPU j of another host goes over NVLink to the sender's own GPU j, and out of that one's NIC. It wants NVLinks
+    between the two, a NIC for each GPU, and GPU j in the group.
+    """
+    has_rails = uses_rails and costs.nvlink and costs.nics_per_host is None
+    if costs.mesh is None and not has_rails:
+        return {}
+    place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
+    ranks = {at: rank for rank, at in place.items()}
+    relays: dict[tuple[int, int], int] = {}
+    for source, target in pairs:
+        (here, i), (there, j) = place[source], place[target]
+        via: int | None = None
+        if here == there:
+            if costs.mesh is not None:
+                via = costs.mesh.relay(i, j, [gpus[rank] for rank in members[here]])
+        elif has_rails and i != j and (here, j) in ranks and (costs.mesh is None or costs.mesh.links[i][j]):
+            via = j
+        if via is not None:
+            relays[source, target] = ranks[here, via]
+    return relays
 
 
 def _other_tree(size: int) -> list[int]:
@@ -138,6 +200,11 @@ def _other_tree(size: int) -> list[int]:
         return [size - 1 - parent if parent >= 0 else -1 for parent in reversed(first)]
     shifted = [(parent + 1) % size if parent >= 0 else -1 for parent in first]
     return _rotated(shifted, -1)
+
+
+def _rings(chains: Chains) -> list[list[int]]:
+    """Through the hosts in order."""
+    return [list(chain.from_iterable(by_host)) for by_host in chains]
 
 
 def _rotated(items: Sequence[int], start: int) -> list[int]:

@@ -2,8 +2,8 @@
 
 NCCL tries one speed a channel after the other, the quickest first, and packs as many channels as the links carry. On
 nodes whose GPUs are alike (an NVSwitch, or PCI Express under one bridge) that packing is a division, so no search is
-needed. Rules and constants are those of NCCL 2.30's graph search (src/graph/search.cc, topo.h); rates are NCCL's own
-of a link, which are less than the data sheet's.
+needed; where NVLinks join some GPUs and not others, it is `nccl_mesh`'s. Rules and constants are those of NCCL 2.30's
+graph search (src/graph/search.cc, topo.h); rates are NCCL's own of a link, which are less than the data sheet's.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _PCI = (15.75, 12)
 # What NCCL counts a NIC's slot of PCI Express for at most: 16 lanes of the generation that goes with the GPU.
 _NIC_SLOT_GB_PER_S: Mapping[Generation, float] = {"Volta": 12, "Ampere": 24, "Hopper": 48, "Blackwell": 96}
 # A channel is not tried at less than this share of the best one's speed.
-_LEAST_SPEED = 0.49
-_MOST_RINGS = 32
+LEAST_SPEED = 0.49
+MOST_RINGS = 32
 _MOST_HEADS = 32
 # Channels this quick are laid twice, at half the speed; since Hopper only if quicker still, or few.
 _TWICE_GB_PER_S, _TWICE_SINCE_HOPPER_GB_PER_S, _FEW = 25, 50, 4
@@ -72,18 +72,28 @@ class Node:
 
     @property
     def slot_gb_per_s(self) -> float:
-        """What NCCL counts a NIC for: no more than its slot carries."""
-        return min(self.nic_gb_per_s, _NIC_SLOT_GB_PER_S[self.generation])
+        """What NCCL counts a NIC for."""
+        return counted_nic(self.compute_capability, self.nic_gb_per_s)
 
     @property
     def speeds(self) -> Sequence[float]:
-        return (_INTER if self.nics else _INTRA)[self.generation]
+        return speeds(self.compute_capability, crosses=self.nics > 0)
 
 
 def counted_share(compute_capability: int, *, nvlink: bool) -> float:
     """Of the data sheet's rate of a GPU's link, NVLink or PCI Express, what NCCL counts on."""
     sheet, counted = _NVLINK[generation(compute_capability)] if nvlink else _PCI
     return counted / sheet
+
+
+def counted_nic(compute_capability: int, gb_per_s: float) -> float:
+    """What NCCL counts a NIC for: no more than its slot carries."""
+    return min(gb_per_s, _NIC_SLOT_GB_PER_S[generation(compute_capability)])
+
+
+def speeds(compute_capability: int, *, crosses: bool) -> Sequence[float]:
+    """GB/s a channel, the quickest first: inside a node, or where the network is crossed."""
+    return (_INTER if crosses else _INTRA)[generation(compute_capability)]
 
 
 def graphs(node: Node) -> dict[Algorithm, Graph]:
@@ -96,7 +106,7 @@ def graphs(node: Node) -> dict[Algorithm, Graph]:
 
 
 def _ring(node: Node) -> Graph:
-    channels, speed = _twice(node, *_packed(node))
+    channels, speed = twice(node.compute_capability, *_packed(node))
     return _graph(node, channels, speed, speed)
 
 
@@ -104,28 +114,31 @@ def _packed(node: Node) -> tuple[int, float]:
     """How many channels, and of which speed: the most together, of equals the fewest; at least one."""
     most, best = 0, 0.0
     for speed in node.speeds:
-        if speed < _LEAST_SPEED * best or most * best >= node.link_gb_per_s:
+        if speed < LEAST_SPEED * best or most * best >= node.link_gb_per_s:
             break
         channels = _channels(node, speed)
         if channels * speed > most * best:
             most, best = channels, speed
     if most:
         return most, best
-    return max(1, node.nics), min(node.nic_gb_per_s, node.link_gb_per_s) if node.nics else node.link_gb_per_s
+    channels = max(1, node.nics)
+    link_gb_per_s = node.link_gb_per_s / channels if node.gpus > 1 else node.nic_gb_per_s
+    return channels, min(node.nic_gb_per_s, link_gb_per_s) if node.nics else link_gb_per_s
 
 
 def _channels(node: Node, speed: float) -> int:
     """So many rings of that speed fit: on each GPU's link once each way, on a NIC once in and once out."""
-    fit = int(node.link_gb_per_s / speed) if node.gpus > 1 else _MOST_RINGS
+    fit = int(node.link_gb_per_s / speed) if node.gpus > 1 else MOST_RINGS
     if node.nics:
         fit = min(fit, node.nics * int(node.slot_gb_per_s / speed))
-    return min(fit, _MOST_RINGS)
+    return min(fit, MOST_RINGS)
 
 
-def _twice(node: Node, channels: int, speed: float) -> tuple[int, float]:
-    if speed < _TWICE_GB_PER_S or channels * 2 > _MOST_RINGS:
+def twice(compute_capability: int, channels: int, speed: float) -> tuple[int, float]:
+    """Quick channels are laid twice, at half the speed."""
+    if speed < _TWICE_GB_PER_S or channels * 2 > MOST_RINGS:
         return channels, speed
-    if node.compute_capability > 80 and speed < _TWICE_SINCE_HOPPER_GB_PER_S and channels > _FEW:
+    if compute_capability > 80 and speed < _TWICE_SINCE_HOPPER_GB_PER_S and channels > _FEW:
         return channels, speed
     return 2 * channels, speed / 2
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
+from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Recording, RunInfo, Span, Thinned
 
 # pandas takes its time on a machine that is busy
 PATIENT = settings(deadline=None, max_examples=25)
@@ -140,8 +140,23 @@ def link(name: str, link_class: str, direction: str, carried: float, busy_ns: in
     )
 
 
+def on_nccl(recording: Recording, formula_ns: int) -> Recording:
+    """As if NCCL had expected each all_reduce to take this long."""
+    spans = [
+        dataclasses.replace(one, formula_ns=formula_ns) if one.kind == "all_reduce" else one for one in recording.spans
+    ]
+    return with_spans(recording, *spans)
+
+
 def with_spans(recording: Recording, *spans: Span) -> Recording:
     return dataclasses.replace(recording, spans=list(spans))
+
+
+def thinned(**changes: Any) -> Recording:
+    """Of `by_hand`, what rank 1 did in steps 1 and 2."""
+    known: dict[str, Any] = {"ranks": (1,), "steps": (1, 2), "left_out": 12, "phases": (1,)}
+    kept = [one for one in by_hand().spans if one.kind == "step" or (one.rank == 1 and one.step in (1, 2))]
+    return with_spans(by_hand(thinned=Thinned(**{**known, **changes})), *kept)
 
 
 @st.composite
@@ -169,6 +184,7 @@ def recordings(draw: st.DrawFn) -> Recording:
                 group="world" if kind.startswith("all") else "",
                 call=draw(st.integers(0, 3)) if kind.startswith("all") else -1,
                 bytes_sent=draw(st.integers(0, 100)),
+                formula_ns=draw(st.sampled_from([-1, 20])) if kind == "all_reduce" else -1,
             )
         )
     for rank in range(3):

@@ -11,7 +11,7 @@ from reports.compare import METRIC_TOLERANCE, compare, typical_and_worst
 from reports.errors import ReportError
 from reports.run import Run
 from scenarios.trace import Recording, Span
-from tests.reports.recordings import SCENARIO, by_hand, with_spans
+from tests.reports.recordings import SCENARIO, by_hand, thinned, with_spans
 
 
 def stretched(recording: Recording, factor: int) -> list[Span]:
@@ -70,6 +70,14 @@ def test_equal_runs_agree_in_every_check():
     checks = compare(Run.of(by_hand()), Run.of(real())).checks
     assert [one.agrees for one in checks] == [True, True, True]
     assert [one.compared for one in checks] == [18, 2, 6]
+
+
+def test_what_one_side_left_out_by_choice_is_not_compared():
+    checks = [check(thinned(), real(), at) for at in range(3)]
+    assert [one.agrees for one in checks] == [True] * 3
+    assert checks[0].compared == 6  # three operations of rank 1 in two steps
+    unsaid = dataclasses.replace(thinned(), info=by_hand().info)
+    assert not check(unsaid, real(), 0).agrees
 
 
 def test_other_bytes_are_found():

@@ -11,12 +11,12 @@ from reports import frames
 from reports.columns import TEXT
 from reports.run import Run
 from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Recording, Span
-from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, with_spans
+from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, with_spans
 
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return Run.of(by_hand())
+    return Run.of(on_nccl(by_hand(), formula_ns=28))
 
 
 def row(frame: pd.DataFrame, **where: object) -> dict[str, object]:
@@ -63,6 +63,36 @@ def test_calls_of_one_step_add_up_and_alike_ranks_count_as_often_as_they_are():
 def test_computation_of_another_rank_hides_nothing():
     spans = [span(0, "all_reduce", 0, 10), span(1, "compute", 0, 10), span(0, "compute", 8, 20, stream="side")]
     assert frames.hidden_ns(Run.of(with_spans(by_hand(), *spans)).spans).tolist() == [2, 0, 0]
+
+
+def test_a_formula_stands_beside_a_call_from_its_last_member_s_entry(run):
+    assert row(run.formulas, label="compressed gradients") == {
+        "kind": "all_reduce",
+        "label": "compressed gradients",
+        "stream": "main",
+        "calls": 2,
+        "median_ns": 35.0,  # of 55 on rank 0, which waits for rank 1
+        "formula_ns": 28.0,
+        "difference": 0.25,
+    }
+
+
+def test_a_call_counts_once_and_by_the_last_of_its_members_whatever_they_call_it():
+    def member(rank: int, call: int, start: int, end: int, label: str = "x") -> Span:
+        return span(rank, "all_reduce", start, end, label=label, group="world", call=call, formula_ns=10)
+
+    spans = [
+        *(member(0, 0, 0, 30), member(1, 0, 10, 30, "y")),
+        *(member(0, 1, 30, 60), member(1, 1, 40, 60), member(2, 1, 35, 60)),
+        *(member(0, 2, 60, 90), member(1, 2, 65, 90)),
+        span(0, "all_reduce", 0, 99, label="x", step=-1, group="other", call=0, formula_ns=10),
+        span(0, "send", 90, 95),
+    ]
+    formulas = Run.of(with_spans(by_hand(), *spans)).formulas
+    assert formulas[["label", "calls", "median_ns", "difference"]].to_numpy().tolist() == [
+        ["x", 3, 20.0, 1.0],
+        ["y", 1, 20.0, 1.0],
+    ]
 
 
 @PATIENT

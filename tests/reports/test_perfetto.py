@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 
 from reports import perfetto
+from reports.parts import Held
 from reports.run import Run
 from scenarios.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, with_spans
@@ -15,7 +16,7 @@ from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, w
 def trace(recording: Recording) -> dict[str, Any]:
     stream = io.StringIO()
     run = Run.of(recording)
-    perfetto.write(run.spans, run.info, stream)
+    perfetto.write(Held(run.spans), run.info, stream)
     return json.loads(stream.getvalue())
 
 

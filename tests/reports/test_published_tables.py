@@ -140,10 +140,25 @@ def test_no_line_is_wider_than_a_terminal(rows):
 def test_the_worst_rows_stand_by_their_errors_size():
     rows = [row(line, time_us=time) for line, time in [(2, 110.0), (3, 400.0), (4, 40.0), (5, 99.0)]]
     shown = as_text(summarize(published.join(rows, always_100_us)))
-    lines = [line.split()[0] for line in shown.split("The worst rows")[1].splitlines()[3:7]]
-    assert lines == ["4", "3", "2", "5"]
+    lines = [line.split()[0] for line in shown.split("The worst rows")[1].splitlines()[3:11]]
+    assert lines == ["4", "formula", "3", "formula", "2", "formula", "5", "formula"]
     assert "ring/ll128" in shown
     assert "+150.0 %" in shown
+
+
+def test_nccls_own_formula_stands_beside_the_link_model_where_they_differ():
+    def predict(one: PublishedRow, profile: str | None) -> Prediction:
+        formula_us = {2: 104.0, 3: 70.0}.get(one.line)
+        return Prediction(predicted_us=100.0, formula_us=formula_us, algorithm="ring", protocol="LL", profile="p")
+
+    joined = published.join([row(2), row(3), row(4, op="all_to_all")], predict)
+    assert joined["formula_error"].tolist() == pytest.approx([0.04, -0.3, math.nan], nan_ok=True)
+    found = tables(joined)["by_operation"]
+    assert group(found, "all_reduce")["formula_mean"] == pytest.approx(0.17)
+    assert math.isnan(group(found, "all_to_all")["formula_mean"])  # type: ignore[arg-type]
+    shown = as_text(summarize(joined)).split("The worst rows")[1]
+    (line,) = [line.split() for line in shown.splitlines()[1:] if "formula" in line]
+    assert line == ["formula", "70.0", "us", "-30.0", "%"]
 
 
 def test_what_cannot_be_predicted_is_listed_once_a_reason():

@@ -18,7 +18,7 @@ from reports import perfetto, store
 from reports.errors import ReportError
 from reports.run import Run
 from scenarios.trace import Recording, Span
-from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, with_spans
+from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_spans
 
 
 @pytest.fixture
@@ -67,6 +67,59 @@ def test_identical_spans_give_identical_bytes_however_they_were_gathered(tmp_pat
     changed = [*shuffled[:-1], dataclasses.replace(shuffled[-1], end_ns=shuffled[-1].end_ns + 1)]
     third = store.write(with_spans(recording, *changed), tmp_path / "c")
     assert (first / "spans.parquet").read_bytes() != (third / "spans.parquet").read_bytes()
+
+
+def test_spans_lie_by_step_then_rank_then_issue_and_outside_of_steps_last(tmp_path):
+    spans = [span(0, "barrier", 0, 1, step=-1), *by_hand().spans, span(1, "barrier", 300, 301, step=-1)]
+    path = store.write(with_spans(by_hand(), *spans), tmp_path / "run") / "spans.parquet"
+    rows = pq.read_table(path).to_pylist()
+    assert [row["step"] for row in rows] == [0] * 8 + [1] * 8 + [2] * 8 + [-1] * 2
+    in_steps = [(row["step"], row["rank"], row["issued_ns"]) for row in rows[:24]]
+    assert in_steps == sorted(in_steps)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_however_a_run_is_cut_into_steps_its_spans_have_the_same_bytes(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "GROUP_ROWS", 5)
+    whole = store.write(by_hand(), tmp_path / "whole")
+    with store.writing(tmp_path / "parts") as written:
+        for first in range(0, 3, parts):
+            written.add([one for one in by_hand().spans if first <= one.step < first + parts])
+        written.finish(by_hand())
+    groups = pq.ParquetFile(whole / "spans.parquet").metadata
+    assert [groups.row_group(at).num_rows for at in range(groups.num_row_groups)] == [5, 5, 5, 5, 4]
+    for name in ("spans.parquet", "trace.json", "run.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.parametrize("changes", [{}, {"ranks": None}, {"steps": None}, {"phases": ()}])
+def test_what_was_left_out_by_choice_is_kept_in_mind(changes, tmp_path):
+    recording = thinned(**changes)
+    assert store.load(store.write(recording, tmp_path / "run")).info == recording.info
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ranks": "1"}, {"left_out": None}, {"phases": None}, {"steps": [1.5]}, {"more": 1}]
+)
+def test_a_foreign_word_on_what_was_left_out_is_said(changes, tmp_path):
+    folder = store.write(thinned(), tmp_path / "run")
+    found = {"ranks": [1], "steps": [1, 2], "left_out": 12, "phases": [1], **changes}
+    path = edited(folder, thinned=found)
+    expected = "expected numbers for ranks, steps, left_out, phases"
+    assert sentence(folder) == f"{path}: thinned = {found!r}: {expected}"
+
+
+def test_of_what_is_thinned_only_what_is_there_is_said(tmp_path):
+    whole, run = Run.of(by_hand()), store.load(store.write(thinned(), tmp_path / "run"))
+    pd.testing.assert_frame_equal(run.steps, whole.steps)
+    own = whole.ranks_of([1, 2])
+    pd.testing.assert_frame_equal(
+        run.ranks.drop(columns="compute_over_mean"),
+        own[own["rank"] == 1].drop(columns="compute_over_mean").reset_index(drop=True),
+    )
+    assert set(run.critical_path["step"]) == {1, 2}
+    assert set(run.critical_path["rank"]) == {1}
+    assert (run.operations["steps"].max(), run.operations["ranks"].max()) == (2, 1)
 
 
 def test_nan_metrics_stay_nan(tmp_path):
@@ -161,6 +214,15 @@ def test_run_json_without_a_field_is_said(folder):
 def test_run_json_of_a_release_that_did_not_know_where_it_was_played(folder):
     edited(folder, played_on=None)
     assert store.load(folder).info == by_hand().info
+
+
+def test_spans_of_a_release_that_did_not_know_nccl_s_formula(tmp_path):
+    folder = store.write(on_nccl(by_hand(), formula_ns=28), tmp_path / "run")
+    path = folder / "spans.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["formula_ns"]), path)
+    run = store.load(folder)
+    pd.testing.assert_frame_equal(run.spans, store.load(store.write(by_hand(), tmp_path / "without")).spans)
+    assert len(run.formulas) == 0
 
 
 def test_run_json_with_a_wrong_type_is_said(folder):

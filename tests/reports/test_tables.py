@@ -10,7 +10,7 @@ from reports import tables, text
 from reports.errors import ReportError
 from reports.run import Run
 from scenarios.trace import Metric, Recording
-from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, step_of, with_spans
+from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
 
 
 def printed(recording: Recording, step: int | None = None) -> str:
@@ -84,6 +84,32 @@ def test_kinds_and_streams_are_named_where_a_label_is_not_enough():
     assert rows[3][:2] == ["barrier", "1"]
 
 
+FORMULA = "NCCL's own formula where it differs by over 5 %, of "
+
+
+def test_nccl_s_own_formula_stands_beside_the_link_model_where_they_differ():
+    recording = on_nccl(by_hand(), formula_ns=28)
+    assert section(printed(recording), f"{FORMULA}steps 1-2") == [
+        ["compressed", "gradients", "2", "35", "ns", "28", "ns", "+25.0", "%"]
+    ]
+    assert tables.as_json(Run.of(recording))["formulas"] == tables.records(Run.of(recording).formulas)
+    alike = on_nccl(by_hand(), formula_ns=36)
+    assert FORMULA not in printed(alike)
+    assert len(tables.as_json(Run.of(alike))["formulas"]) == 2
+    assert FORMULA not in printed(by_hand())
+    assert tables.as_json(Run.of(by_hand()))["formulas"] == []
+
+
+def test_formulas_that_differ_most_come_first_and_the_others_are_counted():
+    calls = [
+        span(0, "all_reduce", 0, 40 + at, label=f"l{at:02}", group="world", call=at, formula_ns=50) for at in range(24)
+    ]
+    summary = printed(with_spans(by_hand(), span(0, "step", 0, 99), *calls))
+    assert f"{FORMULA}step 0; 9 more left out" in summary
+    shown = ["l23", "l22", "l21", "l00", "l20", "l01", "l19", "l02", "l18", "l03"]
+    assert [row[0] for row in section(summary, FORMULA)] == shown
+
+
 def test_tables_that_load_the_worst_rank_are_named():
     summary = printed(by_hand())
     assert section(summary, "Balance of the tables")[0] == ["ids", "a", "step", "300", "1", "200", "1.50"]
@@ -130,6 +156,33 @@ def test_any_run_fits_80_columns_without_colour_codes(recording):
     assert max(map(len, summary.splitlines())) <= 80
     assert "\x1b" not in summary
     json.dumps(tables.as_json(Run.of(recording)), allow_nan=False)
+
+
+def test_what_was_left_out_by_choice_is_said_and_not_counted():
+    summary = printed(thinned())
+    assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others left out\n" in summary
+    assert "step time 100 ns, the median of steps 1-2\n" in summary
+    assert "\nOperations, one rank in one step, of steps 1-2, seen on 1 of 2 ranks\n" in summary
+    assert "\nWhat step 1 waited for, in order, seen on 1 of 2 ranks\n" in summary
+    title = "How the ranks spent a step, of steps 1-2, seen on 1 of 2 ranks"
+    assert section(summary, title)[0] == ["compute", "65", "ns", "65.0", "%", "65", "ns", "1", "1.00"]
+    assert tables.as_json(Run.of(thinned()))["thinned"] == {
+        "ranks": [1],
+        "steps": [1, 2],
+        "left_out": 12,
+        "phases": [1],
+    }
+
+
+def test_steps_that_were_left_out_cannot_be_shown():
+    with pytest.raises(ReportError) as caught:
+        printed(thinned(), step=0)
+    assert str(caught.value) == "--step 0: its spans were left out; expected steps 1-2"
+    nothing = with_spans(thinned(ranks=()), *(one for one in thinned().spans if one.kind == "step"))
+    summary = printed(nothing)
+    assert "spans kept of 0 of 2 ranks" in summary
+    assert "\nOperations: their spans of these steps were left out.\n" in summary
+    assert "waited for" not in summary
 
 
 def test_json_says_what_the_frames_say():

@@ -17,6 +17,14 @@ from tests.scenarios.bad_pieces import (
     edited,
 )
 
+
+def _mesh(links: str, more: str = "") -> str:
+    """Two GPUs a host, joined so."""
+    return edited(A2A_INLINE, 'kind = "nvlink"', f'kind = "nvlink_mesh", {links}{more}')
+
+
+_BRIDGE = ', bridge_rate = "16 GB/s"'
+
 FILES: Cases = {
     "syntax": ("program = \n", ["bad.toml: line 1, column 11: expected valid TOML, found: Invalid value"]),
     "key twice": (
@@ -34,7 +42,7 @@ FILES: Cases = {
         edited(A2A_INLINE, 'latency = "1 us"}\n[exch', 'latncy = "5 us"}\n[exch'),
         [
             "bad.toml: cluster.nic.latncy = '5 us': unknown key; expected one of per, count, rate, latency, burst,"
-            " connection_rate, window"
+            " connection_rate, window, initial_window"
         ],
     ),
     "unknown section": (
@@ -48,7 +56,7 @@ FILES: Cases = {
         edited(A2A_INLINE, 'latency = "1 us"}\n[exch', 'colour = "red"}\n[exch'),
         [
             "bad.toml: cluster.nic.colour = 'red': unknown key; expected one of per, count, rate, latency, burst,"
-            " connection_rate, window",
+            " connection_rate, window, initial_window",
             "bad.toml: cluster.nic.latency: missing; expected a time such as '3 us'",
         ],
     ),
@@ -114,6 +122,13 @@ FILES: Cases = {
         edited(EXCHANGE, "hosts = 2", "hosts = 2\npayload_share = 1.5"),
         ["bad.toml: cluster.payload_share = 1.5: expected a share from 0.01 to 1"],
     ),
+    "NCCL's time and share": (
+        edited(EXCHANGE, "hosts = 2", "hosts = 2\nnccl_start = 32\nnccl_p2p_share = 1.2"),
+        [
+            "bad.toml: cluster.nccl_start = 32: expected a time such as '3 us'",
+            "bad.toml: cluster.nccl_p2p_share = 1.2: expected a share from 0.000001 to 1",
+        ],
+    ),
     "not a number": (
         EXCHANGE + "splits = 'random'\nskew = nan\n",
         ["bad.toml: exchange.skew = nan: expected a number of at least 0"],
@@ -156,6 +171,60 @@ FILES: Cases = {
     "bridge beside nvlink": (
         edited(A2A_INLINE, 'kind = "nvlink"', 'kind = "nvlink", bridge_rate = "1 GB/s"'),
         ["bad.toml: cluster.inside.bridge_rate = '1 GB/s': expected no bridge_rate with kind = 'nvlink'"],
+    ),
+    "mesh without links": (
+        edited(A2A_INLINE, 'kind = "nvlink"', 'kind = "nvlink_mesh"'),
+        ["bad.toml: cluster.inside.links: missing; expected an array"],
+    ),
+    "links of no mesh": (
+        edited(A2A_INLINE, 'kind = "nvlink"', 'kind = "nvlink", links = [[0, 1], [1, 0]]'),
+        ["bad.toml: cluster.inside.links = [[0, 1], [1, 0]]: expected no links unless kind = 'nvlink_mesh'"],
+    ),
+    "links that are no counts": (
+        _mesh("links = [[0, -1], [101, 0.5]]"),
+        [
+            "bad.toml: cluster.inside.links[0][1] = -1: expected a whole number of at least 0",
+            "bad.toml: cluster.inside.links[1][0] = 101: expected a whole number of at most 100",
+            "bad.toml: cluster.inside.links[1][1] = 0.5: expected a whole number of at least 0",
+        ],
+    ),
+    "links of too few GPUs": (
+        _mesh("links = [[0]]"),
+        ["bad.toml: cluster.inside.links = [[0]]: expected a row for each GPU, because gpus_per_host = 2"],
+    ),
+    "links of one GPU": (
+        edited(_mesh("links = [[0]]"), "gpus_per_host = 2", "gpus_per_host = 1"),
+        ["bad.toml: cluster.inside.links = [[0]]: expected 2 to 16 rows, one for each GPU"],
+    ),
+    "links that are no square": (
+        _mesh("links = [[0, 1], [1, 0, 1]]"),
+        [
+            "bad.toml: cluster.inside.links = [[0, 1], [1, 0, 1]]: expected 2 numbers in each row, as there are 2 rows,"
+            " but row 1 has 3"
+        ],
+    ),
+    "links to oneself": (
+        _mesh("links = [[0, 1], [1, 2]]"),
+        ["bad.toml: cluster.inside.links = [[0, 1], [1, 2]]: expected no NVLinks from GPU 1 to itself"],
+    ),
+    "links of one direction": (
+        _mesh("links = [[0, 1], [2, 0]]"),
+        ["bad.toml: cluster.inside.links = [[0, 1], [2, 0]]: expected as many NVLinks from GPU 0 to GPU 1 as back"],
+    ),
+    "GPUs that no links reach": (
+        _mesh("links = [[0, 1, 0], [1, 0, 0], [0, 0, 0]]", _BRIDGE),
+        [
+            "bad.toml: cluster.inside.links = [[0, 1, 0], [1, 0, 0], [0, 0, 0]]: expected NVLinks that join all GPUs,"
+            " but none lead from GPU 0 to GPU 2, not even over others"
+        ],
+    ),
+    "no bridge between GPUs without links": (
+        _mesh("links = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]"),
+        ["bad.toml: cluster.inside.bridge_rate: missing; expected a rate such as '400 Gbit/s'"],
+    ),
+    "bridge beside links between all": (
+        _mesh("links = [[0, 1], [1, 0]]", _BRIDGE),
+        ["bad.toml: cluster.inside.bridge_rate = '16 GB/s': expected no bridge_rate where every two GPUs have NVLinks"],
     ),
     "shared interfaces without a count": (
         edited(A2A_INLINE, 'per = "gpu"', 'per = "host"'),

@@ -17,7 +17,7 @@ from scenarios.scenario import Model, Scenario
 from scenarios.shelf import library_files, profile_files, profile_names
 
 FILES = {path.stem: path for path in library_files()}
-GPUS = {"4x1": (4, 1), "2x4": (2, 4), "8x8": (8, 8), "2x2": (2, 2), "4x2": (4, 2), "16x1": (16, 1)}
+GPUS = {"4x1": (4, 1), "2x4": (2, 4), "8x8": (8, 8), "2x2": (2, 2), "4x2": (4, 2), "16x1": (16, 1), "1x8": (1, 8)}
 
 
 def model_of(name: str) -> tuple[Scenario, Model]:
@@ -33,7 +33,9 @@ def test_the_library_is_complete() -> None:
         "criteo_dlrm_2x4",
         "criteo_dlrm_8x8",
         "criteo_small_2x2",
+        "mlperf_dlrm_1x8",
         "powersgd_16x1_10g",
+        "powersgd_4x2_3g",
         "twrw_2x2",
     ]
 

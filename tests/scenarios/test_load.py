@@ -30,7 +30,17 @@ from scenarios.shelf import library_files, profile_names
 from scenarios.tree import Tree
 
 ROOT = Path(__file__).parents[2]
-PROFILES = ("cpu_local", "dgx_a100", "dgx_h100", "emulated_200mbit", "hgx_h200", "p6_b200", "v100_tcp_10g")
+PROFILES = (
+    "cpu_local",
+    "dgx1_v100",
+    "dgx_a100",
+    "dgx_h100",
+    "emulated_200mbit",
+    "hgx_h200",
+    "p6_b200",
+    "template",
+    "v100_tcp_10g",
+)
 LEAST = 'program = "all_to_all"\n[cluster]\nprofile = "cpu_local"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
 MODEL = """
 program = "dlrm"
@@ -79,6 +89,8 @@ def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
     hosts_share_cores = true
     host_memory = "64 GiB"
     payload_share = 0.9
+    nccl_start = "12.5 us"
+    nccl_p2p_share = 0.5
     [cluster.gpu]
     name = "G"
     kind = "cuda"
@@ -120,6 +132,7 @@ def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
     """
     cluster = load(write(folder, "inline.toml", text)).cluster
     assert (cluster.profile, cluster.hosts, cluster.world_size, cluster.payload_share) == ("inline", 5, 10, 0.9)
+    assert (cluster.nccl_efficiency, cluster.nccl_start_ns, cluster.nccl_p2p_share) == (1.0, 12_500, 0.5)
     assert (cluster.host.cores, cluster.host.memory_bytes) == (16, 64 * 2**30)
     gpu = cluster.host.gpu
     assert (gpu.name, gpu.kind, gpu.memory_bytes, gpu.memory_bytes_per_s) == ("G", "cuda", 16 * 10**9, 900e9)
@@ -278,9 +291,7 @@ def test_resnet50_has_its_161_tensors_of_25557032_elements() -> None:
 def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
     with pytest.raises(ScenarioError) as error:
         load_profile("tpu")
-    named = (
-        "cpu_local, dgx_a100, dgx_h100, emulated_200mbit, hgx_h200, p6_b200, v100_tcp_10g, or a path that ends in .toml"
-    )
+    named = f"{', '.join(PROFILES)}, or a path that ends in .toml"
     assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
 
 

@@ -76,10 +76,10 @@ def test_mistakes_in_it_are_named_by_profiles_and_by_scenarios_that_use_them(pla
 
 
 def test_what_is_missing_from_it_is_named(plain: str) -> None:
-    text = MEASURED.replace('machine = "host"\n', "").replace("spread = 0.125\n", "")
+    text = MEASURED.replace('machine = "host"\n', "").replace("worst_error = -0.5\n", "")
     Path("mine.toml").write_text(plain + text)
     assert sentences(load_profile, "mine.toml") == [
-        "mine.toml: measured.groups[0].spread: missing; expected a number",
+        "mine.toml: measured.groups[0].worst_error: missing; expected a number",
         "mine.toml: measured.machine: missing; expected a string",
     ]
 
@@ -95,3 +95,16 @@ def test_profiles_in_files_are_shown_with_how_they_were_measured(
     assert group == (
         "        gemm kernels, 4 KiB to 16 MiB: typical error 25%, +1% in the median, -50% at worst, spread 12%"
     )
+
+
+def test_what_logs_do_not_say_may_be_left_out(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = ("cpu", "kernel", "python", "torch", "duration", "spread")
+    lines = [line for line in MEASURED.splitlines() if line.split(" = ")[0] not in unknown]
+    Path("mine.toml").write_text(plain + "\n".join(lines))
+    measured = load_measured("mine.toml")
+    assert measured is not None
+    assert (measured.cpu, measured.duration_ns, measured.groups[0].spread) == ("", 0, None)
+    assert main(["profiles", "mine.toml"]) == 0
+    *_, shown, group = capsys.readouterr().out.splitlines()
+    assert shown == "    measured on host, 2026-01-02T03:04:05+00:00, by calibrate"
+    assert group.endswith("-50% at worst")

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from reports import store
+from reports.run import Run
 from scenarios.programs import build
 from scenarios.scenario import Exchange, Scenario
 from sim.__main__ import main
-from sim.draws import draws
-from sim.run import simulate
+from sim.draws import Digest, draws, further_draws
+from sim.run import play, simulate
 from tests.small import CORE, TCP, cluster, scenario
 
 FILE = Path(__file__).parents[2] / "tests" / "data" / "real_world.toml"
@@ -36,6 +37,41 @@ def test_where_nothing_varies_there_is_one_draw() -> None:
     given = exchange(over_tcp=False)
     assert len(list(draws(given, build(given), 5))) == 1
     assert len(list(draws(given, build(given), 0))) == 1
+
+
+def first_digest(given: Scenario) -> Digest:
+    digest = Digest()
+    play(given, build(given), digest.add)
+    return digest
+
+
+def test_further_draws_have_the_steps_of_whole_ones() -> None:
+    given = exchange(over_tcp=True)
+    found = list(further_draws(given, build(given), 2, first_digest(given), lambda _: None))
+    assert len(found) == 2
+    for draw, recording in enumerate(found, 1):
+        whole = simulate(given, build(given), draw)
+        assert {span.kind for span in recording.spans} == {"step"}
+        assert Run.of(recording).steps.equals(Run.of(whole).steps)
+
+
+def test_where_nothing_varies_there_is_no_further_draw() -> None:
+    given = exchange(over_tcp=False)
+    assert list(further_draws(given, build(given), 5, first_digest(given), lambda _: None)) == []
+
+
+def test_ctrl_c_in_a_draw_leaves_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sim.draws._steps_of_draw", interrupted)
+    assert main([str(FILE), "--draws", "3", "--out", str(tmp_path / "run")]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"{tmp_path / 'run'}: interrupted in draw 1 of 3; the run itself is whole\n"
+    assert store.load(tmp_path / "run").info.complete
 
 
 def test_the_hallway_says_how_steps_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

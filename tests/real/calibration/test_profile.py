@@ -18,6 +18,7 @@ from scenarios.tree import read_toml
 
 KINDS = ("gemm", "embedding_lookup", "bucketize", "reduction", "qr")
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+TEXT_LINES = st.just("one line") | st.just("A line, [and]\n  another = 1")
 NAME = TEXT.filter(lambda text: bool(text.strip()) and "/" not in text)
 RATE = st.floats(1.0, 1e18)
 SIZE = st.integers(1, 2**60 - 1)
@@ -33,6 +34,8 @@ GPUS = st.builds(
     efficiency=st.dictionaries(st.sampled_from([*KINDS, "default"]), st.floats(1e-6, 1.0)),
     launch_ns=TIME,
     launches_ns=st.dictionaries(st.sampled_from(KINDS), TIME),
+    ramp_ns=TIME,
+    ramps_ns=st.dictionaries(st.sampled_from(KINDS), TIME),
     multiprocessors=st.none() | st.integers(1, 1000),
     spread=st.just((0.5, 1.0, 2.0)) | st.just(()),
     compute_capability=st.sampled_from([70, 75, 80, 86, 89, 90, 100, 120]),
@@ -120,18 +123,26 @@ def clusters(draw: st.DrawFn) -> Cluster:
         network=draw(NETWORKS),
         payload_share=draw(st.floats(0.01, 1.0)),
         nccl_efficiency=draw(st.floats(0.01, 1.0)),
+        nccl_start_ns=draw(TIME),
+        nccl_floor_ns=draw(TIME),
+        nccl_p2p_share=draw(st.floats(0.01, 1.0)),
         core_bytes_per_s=draw(st.none() | RATE),
         tcp=draw(st.none() | TCPS),
         hosts_share_cores=draw(st.booleans()),
     )
 
 
+REMARKS = st.dictionaries(st.sampled_from(["", "cluster", "cluster.gpu", "cluster.nic", "cluster.tcp"]), TEXT_LINES)
+
+
 @settings(max_examples=100, deadline=None)
-@given(clusters(), MEASURED, TEXT)
-def test_what_is_written_reads_back_the_same(cluster: Cluster, measured: Measured, description: str) -> None:
+@given(clusters(), MEASURED, TEXT, REMARKS)
+def test_what_is_written_reads_back_the_same(
+    cluster: Cluster, measured: Measured, description: str, remarks: dict[str, str]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mine.toml"
-        path.write_text(profile_text(cluster, measured, description), encoding="utf-8", newline="")
+        path.write_text(profile_text(cluster, measured, description, remarks), encoding="utf-8", newline="")
         assert load_profile(str(path)) == cluster
         assert load_measured(str(path)) == measured
         assert read_toml(str(path))["description"] == description
@@ -162,6 +173,16 @@ def test_quantities_are_written_as_people_write_them(tmp_path: Path) -> None:
         'latency = "0 ns"',
     ):
         assert line in lines
+
+
+def test_a_remark_stands_before_its_table_and_that_on_the_whole_before_all(tmp_path: Path) -> None:
+    cluster = load_profile("cpu_local")
+    measured = measured_here("command", 2, time.monotonic(), ())
+    remarks = {"": "Of\nall.", "cluster.nic": "Not measured."}
+    lines = profile_text(cluster, measured, "Mine", remarks).splitlines()
+    assert lines[2:4] == ["# Of", "# all."]
+    assert lines[lines.index("[cluster.nic]") - 1] == "# Not measured."
+    assert [line for line in lines if line.startswith("#")] == ["# Of", "# all.", "# Not measured."]
 
 
 def test_the_processor_is_named_as_the_kernel_does_or_by_its_architecture(tmp_path: Path) -> None:

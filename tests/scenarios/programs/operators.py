@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from scenarios.programs import embedding_host
 from scenarios.rank import Kernel, Work
 from scenarios.sparse import kernels_host
 from sim.rank import SimRank
@@ -21,7 +23,11 @@ FREE = {
     *("alias", "detach", "lift_fresh", "_unsafe_view"),
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
 }
-COMPILED = ("_assign", "_scatter", "_scatter_positions", "_number")
+# What numba compiled: it takes arrays, so no dispatcher sees it.
+COMPILED = (
+    *((kernels_host, name) for name in ("_assign", "_scatter", "_scatter_positions", "_number")),
+    *((embedding_host, name) for name in ("look_up", "add", "adagrad", "adagrad_all")),
+)
 
 
 @dataclass
@@ -32,6 +38,7 @@ class Computed:
     kernel: Kernel
     operators: list[str] = field(default_factory=list)
     touched_bytes: int = 0
+    is_compiled: bool = False
 
     @property
     def declared_bytes(self) -> float:
@@ -105,17 +112,19 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
 
         return issue(rank, kernel, run, *arguments, label=label)
 
-    def counted(name: str) -> Callable[..., None]:
-        compiled = getattr(kernels_host, name)
+    def counted(module: ModuleType, name: str) -> Callable[..., Any]:
+        compiled = getattr(module, name)
 
-        def call(*arguments: object) -> None:
-            running[-1].operators.append(name)
-            compiled(*arguments)
+        def call(*arguments: object) -> Any:
+            if running:  # else it is being compiled
+                running[-1].operators.append(name)
+                running[-1].is_compiled = True
+            return compiled(*arguments)
 
         return call
 
     with patch.context() as here:
         here.setattr(SimRank, "compute", compute)
-        for name in COMPILED:
-            here.setattr(kernels_host, name, counted(name))
+        for module, name in COMPILED:
+            here.setattr(module, name, counted(module, name))
         yield found

@@ -5,7 +5,7 @@ from math import prod
 import pytest
 import torch
 
-from scenarios.programs.powersgd import BackwardWork, PowerSGDProgram, draw_pool, update_sgd, weight_gradient
+from scenarios.programs.powersgd import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
 from scenarios.rank import Program
 from scenarios.scenario import Buckets, Compression, Gradients, Scenario
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
@@ -45,7 +45,7 @@ def test_it_is_a_program() -> None:
 def test_the_norm_is_that_of_the_mean_of_all_ranks_gradients(flops: float) -> None:
     given = scenario(Compression(), flops=flops)
     assert given.gradients is not None
-    work = BackwardWork(given.gradients)
+    work = Products(given.gradients.shapes, given.gradients.backward_flops)
     pools = [draw_pool(given.seed, rank, work, torch.float32, torch.device("cpu")) for rank in range(3)]
     expected = []
     for step in range(given.steps):
@@ -61,7 +61,7 @@ def test_the_norm_is_that_of_the_mean_of_all_ranks_gradients(flops: float) -> No
 
 
 def test_ranks_and_seeds_have_gradients_of_their_own() -> None:
-    work = BackwardWork(Gradients(shapes=SHAPES))
+    work = Products(SHAPES, 0.0)
     drawn = [draw_pool(seed, rank, work, torch.float32, torch.device("cpu")) for seed in (0, 1) for rank in (0, 1)]
     assert not any(torch.equal(one, other) for one in drawn for other in drawn if one is not other)
 
@@ -69,7 +69,7 @@ def test_ranks_and_seeds_have_gradients_of_their_own() -> None:
 def test_gradients_vary_by_about_one_whatever_the_work() -> None:
     shape = ((200, 100),)
     for flops in (0.0, 2 * 20_000 * 10, 2 * 20_000 * 300):
-        work = BackwardWork(Gradients(shapes=shape, backward_flops=flops))
+        work = Products(shape, flops)
         pool = draw_pool(1, 2, work, torch.float32, torch.device("cpu"))
         assert weight_gradient(*work.inputs(pool, 3, 0), shape[0]).std() == pytest.approx(1, abs=0.1)
 
@@ -135,7 +135,7 @@ def test_memory_is_stated_for_every_rank() -> None:
     assert parts == {
         "parameters": 4 * NUMEL,
         "gradients": 4 * NUMEL,
-        "operands of the backward": 4 * (4093 + 6 * (16 + 8)),
+        "operands": 4 * (4093 + 6 * (16 + 8)),
         "gradient buckets": 4 * NUMEL,
         "compression factors": 4 * (16 + 8 + 4 + 16 + 3 + 8),
         "compression error": 4 * NUMEL,

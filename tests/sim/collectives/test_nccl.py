@@ -198,7 +198,7 @@ def test_small_messages_go_by_ll_and_many_hosts_by_tree() -> None:
 @pytest.mark.parametrize("hosts", range(2, 18))
 def test_both_trees_span_all_hosts_and_no_nic_carries_more_than_two_buffers_and_a_half(hosts: int) -> None:
     members = [[host] for host in range(hosts)]
-    loads = paths.tree_loads(members, 1)
+    loads = paths.tree_loads([members])
     for parents in (paths.tree_parents(hosts), paths._other_tree(hosts)):
         assert parents.count(-1) == 1
         for host in range(hosts):

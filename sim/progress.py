@@ -1,0 +1,98 @@
+"""How far a prediction is, on stderr where that is a terminal, once it takes longer than one waits without asking."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sim.run import Position
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_QUIET_S = 1.0
+_BETWEEN_S = 0.25
+
+
+class Bar:
+    """One line that `show` draws, a few times a second at most; gone at the end.
+
+    `plays` is how often the scenario is played in all: once, and once for each draw.
+    """
+
+    def __init__(self, plays: int = 1, *, quiet: bool = False, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._plays, self._play = plays, 0
+        self._now_s = now_s
+        self._began_s = self._moved_s = now_s()
+        self._share = 0.0
+        is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._due_s = self._began_s + _QUIET_S if is_seen else math.inf
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._due_s = math.inf
+        if self._progress is not None:
+            self._progress.stop()
+
+    def next_play(self) -> None:
+        """The scenario is played again."""
+        self._play += 1
+
+    def show(self, where: Callable[[], Position]) -> None:
+        """Draw, if it is time; else this costs a look at the clock."""
+        now_s = self._now_s()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + _BETWEEN_S
+        position = where()
+        share = (self._play + position.share) / self._plays
+        if share > self._share:
+            self._share, self._moved_s = share, now_s
+        self._draw(self._words(position), f"{_clock(now_s - self._began_s)}, {_clock(self._left_s(now_s))} left")
+
+    def say(self, words: str) -> None:
+        """What is under way, if the line is there by now."""
+        if self._due_s < math.inf and self._now_s() >= self._began_s + _QUIET_S:
+            self._draw(words, "")
+
+    def _left_s(self, now_s: float) -> float:
+        """If what is left goes as fast as what is done; it counts down while no rank ends a step."""
+        if not self._share:
+            return math.nan
+        at_last_s = (self._moved_s - self._began_s) * (1 - self._share) / self._share
+        return max(at_last_s - (now_s - self._moved_s), 0.0)
+
+    def _words(self, position: Position) -> str:
+        draw = f"draw {self._play} of {self._plays - 1}, " if self._play else ""
+        return f"{draw}{position}"
+
+    def _draw(self, words: str, times: str) -> None:
+        if self._progress is None:
+            # Most runs are over before.
+            from rich.console import Console  # noqa: PLC0415
+            from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[times]}"))
+            console = Console(stderr=True)
+            self._progress = Progress(
+                *columns, console=console, auto_refresh=False, transient=True, redirect_stdout=False
+            )
+            self._task = self._progress.add_task("", total=1.0, times="")
+            self._progress.start()
+        self._progress.update(self._task, description=words, completed=self._share, times=times, refresh=True)
+
+
+def _clock(seconds: float) -> str:
+    """ "1:02:03", "2:03"; "?" for nan."""
+    if math.isnan(seconds):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

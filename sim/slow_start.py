@@ -1,0 +1,49 @@
+"""What TCP loses while a connection's window grows from its first size, doubling in each round trip.
+
+M. Allman et al., TCP Congestion Control, RFC 5681 (slow start); J. Chu et al., Increasing TCP's Initial Window, RFC
+6928 (ten segments). After an idle time of a retransmission timeout it begins anew, as Linux does.
+"""
+
+from __future__ import annotations
+
+import math
+
+# Linux' least retransmission timeout, to which the round trip is added.
+_LEAST_TIMEOUT_NS = 200_000_000
+
+
+class SlowStart:
+    """One connection, or several that share what is sent: how far its window has grown.
+
+    Until the window holds what a round trip carries, the sender waits for acknowledgements in every round.
+    """
+
+    __slots__ = ("_busy_until_ns", "_bytes_per_ns", "_initial_bytes", "_round_trip_ns", "_sent_bytes")
+
+    def __init__(self, initial_bytes: float, round_trip_ns: float, bytes_per_ns: float) -> None:
+        """`bytes_per_ns`: what the way carries once the window is open."""
+        self._initial_bytes, self._round_trip_ns, self._bytes_per_ns = initial_bytes, round_trip_ns, bytes_per_ns
+        self._sent_bytes = 0.0
+        self._busy_until_ns = -math.inf
+
+    def lost_ns(self, size_bytes: float, now_ns: int) -> int:
+        """How much longer the next `size_bytes` take than through an open window, if they are sent now."""
+        if now_ns > self._busy_until_ns + _LEAST_TIMEOUT_NS + self._round_trip_ns:
+            self._sent_bytes = 0.0
+        before_ns = self._lost_by_ns(self._sent_bytes)
+        self._sent_bytes += size_bytes
+        lost_ns = self._lost_by_ns(self._sent_bytes) - before_ns
+        self._busy_until_ns = now_ns + lost_ns + size_bytes / self._bytes_per_ns
+        return round(lost_ns)
+
+    def _lost_by_ns(self, sent_bytes: float) -> float:
+        """Since it began: in n round trips after the first window, 2 ** (n + 1) - 1 such windows are sent in all.
+
+        Acknowledgements come one by one, so n need not be whole; when the next byte loses nothing more, it is over.
+        """
+        over_bytes = self._round_trip_ns * self._bytes_per_ns / math.log(2) - self._initial_bytes
+        later_bytes = min(sent_bytes, over_bytes) - self._initial_bytes
+        if later_bytes <= 0:
+            return 0.0
+        rounds = math.log2(1 + later_bytes / (2 * self._initial_bytes))
+        return max(0.0, rounds * self._round_trip_ns - later_bytes / self._bytes_per_ns)
