@@ -15,13 +15,13 @@ run: $(STAMP)
 	$(BIN)/python -m sim scenarios/library/criteo_dlrm_2x4.toml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m tests
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m tests
 
 benchmarks: $(BENCH_STAMP)
 	$(BENCH)/bin/python -m benchmarks.partition

@@ -41,9 +41,8 @@ def load(dtype: torch.dtype) -> None:
     weights, squares = torch.empty(0, dtype=dtype), torch.empty(0)
     look_up(weights, places, ids, ids, 0)
     adagrad_all(weights, squares, places, weights, 0.0)
-    for gradient in (weights.view(0, 0), torch.empty(2, 2, dtype=dtype)[:0, :1]):  # rows apart are another type
-        add(weights, places, ids, ids, gradient, 0.0)
-        adagrad(weights, squares, places, ids, ids, gradient, 0.0)
+    add(weights, places, ids, ids, weights.view(0, 0), 0.0)
+    adagrad(weights, squares, places, ids, ids, weights.view(0, 0), 0.0)
 
 
 def look_up(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, samples: int) -> Tensor:
@@ -92,10 +91,11 @@ def adagrad_all(weights: Tensor, squares: Tensor, places: Places, gradients: Ten
 
 
 def _elements(tensor: Tensor) -> _Elements:
+    """Rows that lie apart are put together, or everything would be compiled for them once more."""
     kind = _HALVES.get(tensor.dtype, _PLAIN)
     if kind == _PLAIN:
-        return _Elements(tensor.numpy(), kind, np.empty(0, np.float32))
-    return _Elements(tensor.view(torch.uint16).numpy(), kind, _WORTHS[tensor.dtype])
+        return _Elements(np.ascontiguousarray(tensor.numpy()), kind, np.empty(0, np.float32))
+    return _Elements(np.ascontiguousarray(tensor.view(torch.uint16).numpy()), kind, _WORTHS[tensor.dtype])
 
 
 def _worths(dtype: torch.dtype) -> Array:
