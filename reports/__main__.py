@@ -161,8 +161,7 @@ def _kineto(options: argparse.Namespace) -> None:
     store.check_free(options.out)
     profile = kineto.read(options.traces, options.out.resolve().name)
     store.write(profile.recording, options.out)
-    for note in profile.notes:
-        print(f"note: {note}", file=sys.stderr)
+    _say_notes(profile.notes)
     if options.json:
         present.print_json({"run": str(options.out), **kineto_tables.as_json(profile)})
     else:

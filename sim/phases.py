@@ -270,15 +270,19 @@ class NcclPhases:
 
         return give_all_back
 
-    def _carried(self, ranks: tuple[int, ...], phase: nccl.Phase) -> tuple[Load, Many | None]:
-        """The phase's load, and where they are many, its transfers as arrays."""
+    def _many(self, ranks: tuple[int, ...], phase: nccl.Phase) -> Many | None:
+        """The phase's transfers as arrays, where they are many."""
         if phase.coupled or len(phase.transfers) <= MOST_SINGLE:
-            return load(ranks, phase.transfers, self._way(ranks, phase)), None
-        many = Many.of(self._machine.fabric, ranks, phase)
-        return load_of_many(many), many
+            return None
+        return Many.of(self._machine.fabric, ranks, phase)
+
+    def _load(self, ranks: tuple[int, ...], phase: nccl.Phase, many: Many | None) -> Load:
+        return load(ranks, phase.transfers, self._way(ranks, phase)) if many is None else load_of_many(many)
 
     def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
-        carried, many = self._carried(meeting.group.ranks, phase)
+        ranks = meeting.group.ranks
+        many = self._many(ranks, phase)
+        carried = self._load(ranks, phase, many)
         over = self._machine.begin(carried.uses, weight=carried.weight)
         if self._multiprocessors is not None:
             over.then(self._take_memory(meeting, phase, carried, many))
@@ -286,12 +290,12 @@ class NcclPhases:
 
     def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase]) -> None:
         ranks, size = meeting.group.ranks, meeting.group.size
-        carried, many = self._carried(ranks, phase)
+        many = self._many(ranks, phase)
         left = np.array(_flows_of_members(phase, size)) if many is None else many.of_members(size)
         give_back = _nothing
         open_members = sum(1 for count in left if count)
         if self._multiprocessors is not None:
-            give_back = self._take_memory(meeting, phase, carried, many)
+            give_back = self._take_memory(meeting, phase, self._load(ranks, phase, many), many)
 
         def through(member: int) -> None:
             nonlocal open_members

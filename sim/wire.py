@@ -69,12 +69,14 @@ class Flow:
         self._busy = bool(self._queue)
         if self._busy:
             size_bytes, sent, arrived = self._queue.popleft()
-            lost_ns = (
-                0 if self._slow_start is None else self._slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
-            )
-            self._machine.sleep(lost_ns).then(
-                lambda: self._machine.carry(self._path, size_bytes).then(lambda: self._gone(sent, arrived))
-            )
+            if self._slow_start is None:
+                self._carry(size_bytes, sent, arrived)
+            else:
+                lost_ns = self._slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
+                self._machine.sleep(lost_ns).then(lambda: self._carry(size_bytes, sent, arrived))
+
+    def _carry(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        self._machine.carry(self._path, size_bytes).then(lambda: self._gone(sent, arrived))
 
     def _gone(self, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
         self._machine.sleep(self._path.latency_ns).then(arrived)

@@ -7,6 +7,7 @@ for its ids. A first call compiles, for some seconds, and leaves the code on dis
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ class _Elements(NamedTuple):
     worth: Array
 
 
+@cache
 def load(dtype: torch.dtype) -> None:
     """Compile all that rows of `dtype` need, or find it on disk: no part of a step."""
     places, ids = Places.of([], []), torch.empty(0, dtype=torch.int64)
