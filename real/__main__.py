@@ -116,9 +116,10 @@ def _parser() -> argparse.ArgumentParser:
 def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     """Everything that can be wrong is found here, before any process starts."""
     from scenarios.load import load
+    from scenarios.notes import print_notes_of_measuring
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
-    scenario = dataclasses.replace(load(options.scenario, overrides), payload="values")
+    scenario = dataclasses.replace(load(options.scenario, overrides), payload="values", ranks="each")
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from reports.store import check_free, fresh_folder
@@ -126,6 +127,8 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
     if is_first:
         check_free(out)
+        if options.emulate is None:  # else it is refused
+            print_notes_of_measuring(scenario)
     return Job(
         scenario=scenario,
         program=options.program,

@@ -127,6 +127,11 @@ def _check(scenario: Scenario, nics: Nics) -> None:
         raise ScenarioError(
             f"{scenario.path}: cluster.hosts = {scenario.cluster.hosts}: expected at most {MOST_HOSTS} emulated hosts"
         )
+    if slow := scenario.cluster.slow.count:
+        raise ScenarioError(
+            f"{scenario.path}: cluster.slow: {slow} slow part{'s' if slow > 1 else ''}: expected none, as emulated"
+            " hosts are alike"
+        )
     if 0 < burst_bytes < LEAST_BURST_BYTES:
         raise ScenarioError(
             f"{scenario.path}: cluster.nic.burst = {burst_bytes} bytes: expected at least 2 KiB for emulated hosts"

@@ -32,7 +32,7 @@ from reports.present import output, print_json
 from reports.run import Run
 from reports.validation import Validation
 from scenarios.errors import ProgramError, ScenarioError
-from scenarios.notes import print_notes
+from scenarios.notes import print_notes, print_notes_of_measuring
 from scenarios.scenario import Scenario
 from scenarios.versions import versions
 
@@ -75,6 +75,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
     places = _places(scenarios, options.emulate)
     for number, (scenario, hosts) in enumerate(zip(scenarios, places, strict=True), 1):
         print_notes(scenario)
+        print_notes_of_measuring(scenario)
         if not session.play(scenario, _launches(scenario, session, hosts), is_last=number == len(scenarios)):
             break
     return session.end()

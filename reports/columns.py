@@ -16,7 +16,7 @@ from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Span
 TABLES: dict[str, type] = {"spans": Span, "metrics": Metric, "plan": PlanRow, "memory": MemoryRow, "links": LinkRow}
 
 # Columns that earlier releases did not write.
-LATER = frozenset({"formula_ns"})
+_LATER = {Span: {"formula_ns"}, MemoryRow: {"rank_count"}, LinkRow: {"link_count"}}
 
 # pandas 3 reads text as `str`; pandas 2.2 has the same dtype under this name.
 TEXT: Any = "str" if int(pd.__version__.split(".")[0]) >= 3 else "string[pyarrow_numpy]"
@@ -45,11 +45,16 @@ def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
     return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type) if name in frame})
 
 
+def is_later(row_type: type, name: str) -> bool:
+    """Whether earlier releases did not write this column."""
+    return name in _LATER.get(row_type, ())
+
+
 def completed(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
     """With the columns among `names` that the release did not know which wrote it: they have their defaults."""
     schema = schema_of(row_type)
     for field in dataclasses.fields(row_type):
-        if field.name in LATER and field.name in names and field.name not in table.schema.names:
+        if is_later(row_type, field.name) and field.name in names and field.name not in table.schema.names:
             column = schema.field(field.name)
             table = table.append_column(column, pa.repeat(pa.scalar(field.default, column.type), len(table)))
     return table

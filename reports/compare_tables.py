@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 
 from reports import text
 from reports.compare import Check, Comparison, typical_and_worst
-from reports.tables import records, thinned
+from reports.tables import folded, records, thinned
 
 _ROWS = 20
 _DIFFERENCES = 3
@@ -58,7 +58,7 @@ def _headline(comparison: Comparison) -> RenderableType:
     for role, run in sides:
         world = _WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
-        early += f"; {thinned(run.info)}" if run.info.thinned else ""
+        early += "".join(f"; {words}" for words in (folded(run.info), thinned(run.info)) if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
     residual_ns = comparison.measured.info.clock_residual_ns
     if residual_ns:

@@ -25,7 +25,7 @@ _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
 # What the functions below need of the spans.
 OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
 OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES]
-FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "start_ns", "end_ns", "formula_ns"]
+FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
 RANK_COLUMNS = ["kind", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent"]
 
 OPERATIONS = {
@@ -64,7 +64,7 @@ LINK_CLASSES = {
     "hottest_direction": "str",
 }
 RANK_MEMORY = {
-    **dict.fromkeys(["rank", "used_bytes", "capacity_bytes", "free_bytes"], "int"),
+    **dict.fromkeys(["rank", "rank_count", "used_bytes", "capacity_bytes", "free_bytes"], "int"),
     "used_share": "float",
 }
 METRICS_BY_STEP = {
@@ -207,15 +207,19 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
 def formulas(parts: Iterable[Part]) -> pd.DataFrame:
     """One row for each kind, label and stream of collectives inside steps for which NCCL has a formula.
 
-    A call counts once, whatever its members. `median_ns` is from when the last of them entered to its end, so that
-    nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; `difference` is median over formula - 1.
+    A call that was played counts once, whatever its members. `median_ns` is from when the last of them entered to its
+    end, so that nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; in both, one among ranks that
+    stand for others counts as often as they do. `difference` is median over formula - 1.
     """
-    calls = pd.concat([_known_calls(part) for part in parts])
-    by_operation = calls.groupby(KEYS, sort=True)
-    medians = by_operation.median()
+    calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
+    groups, names = _numbered(calls, KEYS)
+    medians = {
+        name: weighted_median(groups, calls[name].to_numpy(float), ints(calls, "rank_count"), len(names))
+        for name in ("taken_ns", "formula_ns")
+    }
     columns = {
-        **{key: medians.index.get_level_values(key) for key in KEYS},
-        "calls": by_operation.size(),
+        **{key: names[key] for key in KEYS},
+        "calls": np.bincount(groups, minlength=len(names)),
         "median_ns": medians["taken_ns"],
         "formula_ns": medians["formula_ns"],
         "difference": medians["taken_ns"] / medians["formula_ns"] - 1,
@@ -229,7 +233,7 @@ def _known_calls(part: Part) -> pd.DataFrame:
     last_ns = members.groupby(["group", "call"])["start_ns"].transform("max")
     members = members.assign(taken_ns=members["end_ns"] - last_ns)
     known = members[((members["formula_ns"] > 0) & (members["step"] >= 0)).to_numpy(bool) & part.own[is_member]]
-    return known.groupby([*KEYS, "group", "call"], sort=True)[["taken_ns", "formula_ns"]].max()
+    return known.groupby([*KEYS, "group", "call"], sort=True)[["taken_ns", "formula_ns", "rank_count"]].max()
 
 
 def steps(
@@ -331,15 +335,20 @@ def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
 
 
 def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a link class, the busiest first; `peak_utilisation` is its hottest link's."""
-    by_class = links_frame.groupby("link_class", sort=True)
+    """One row a link class, the busiest first, links that stand for others counting as often as they do;
+    `peak_utilisation` is its hottest link's.
+    """
+    count = links_frame["link_count"]
+    in_all = {name: links_frame[name] * count for name in ("bytes_carried", "utilisation")}
+    by_class = links_frame.assign(**in_all, peak=links_frame["utilisation"]).groupby("link_class", sort=True)
+    links_of = by_class["link_count"].sum()
     hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")  # `links` comes hottest first
     columns = {
         "link_class": hottest["link_class"],
-        "links": by_class.size(),
+        "links": links_of,
         "bytes_carried": by_class["bytes_carried"].sum(),
-        "mean_utilisation": by_class["utilisation"].mean(),
-        "peak_utilisation": by_class["utilisation"].max(),
+        "mean_utilisation": by_class["utilisation"].sum() / links_of,
+        "peak_utilisation": by_class["peak"].max(),
         "hottest_link": hottest["link"],
         "hottest_direction": hottest["direction"],
     }
@@ -354,6 +363,7 @@ def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
     share = np.divide(used, capacity, out=np.zeros(len(used)), where=(capacity > 0).to_numpy(bool))
     columns = {
         "rank": used.index,
+        "rank_count": by_rank["rank_count"].first(),
         "used_bytes": used,
         "capacity_bytes": capacity,
         "free_bytes": capacity - used,
@@ -362,15 +372,27 @@ def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
     return fixed(columns, RANK_MEMORY).sort_values(["used_share", "rank"], ascending=[False, True], ignore_index=True)
 
 
-def metrics_by_step(metrics: pd.DataFrame) -> pd.DataFrame:
-    """One row for each recorded name and step: over how many ranks, their mean, least and greatest."""
-    grouped = metrics.groupby(["name", "step"], sort=True)["value"]
-    index = grouped.size().index
+def rank_counts(whole: Outline) -> pd.Series:
+    """How many ranks each rank stands for that has steps, itself included, by rank."""
+    counts: pd.Series = whole.own.drop_duplicates("rank").set_index("rank")["rank_count"]
+    return counts
+
+
+def metrics_by_step(metrics: pd.DataFrame, counts: pd.Series) -> pd.DataFrame:
+    """One row for each recorded name and step: over how many ranks, their mean, least and greatest.
+
+    A rank counts as often as `counts` say by rank, one that is not there once.
+    """
+    weight = metrics["rank"].map(counts).fillna(1).astype("int64")
+    known = weight.where(metrics["value"].notna(), 0)
+    weighed = metrics.assign(weight=weight, known=known, weighed=metrics["value"] * weight)
+    by_step = weighed.groupby(["name", "step"], sort=True)
+    grouped, index = by_step["value"], by_step.size().index
     columns = {
         "step": index.get_level_values("step"),
         "name": index.get_level_values("name"),
-        "ranks": grouped.size(),
-        "mean": grouped.mean(),
+        "ranks": by_step["weight"].sum(),
+        "mean": by_step["weighed"].sum() / by_step["known"].sum(),
         "min": grouped.min(),
         "max": grouped.max(),
     }

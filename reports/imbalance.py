@@ -1,4 +1,7 @@
-"""How unevenly the plan loads the ranks, and which tables cause it; pure functions of the plan's rows."""
+"""How unevenly the plan loads the ranks, and which tables cause it; pure functions of the plan's rows.
+
+A replicated table is on every rank alike, also where the plan lists it for the ranks that were played only.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,18 @@ CAUSES = {
 }
 
 
+_REPLICATED = "data_parallel"
+
+
 def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
     """`ids_per_step`, `perf_ms` and `storage_bytes` of every rank 0..world_size-1, also of those without a shard."""
-    summed = plan.groupby("rank")[list(MEASURES)].sum()
-    return summed.reindex(np.arange(world_size), fill_value=0).astype("float64").rename_axis("rank")
+    measures = list(MEASURES)
+    summed = plan.groupby("rank")[measures].sum()
+    load = summed.reindex(np.arange(world_size), fill_value=0).astype("float64").rename_axis("rank")
+    replicated = plan[plan["sharding_type"] == _REPLICATED]
+    unlisted = ~np.isin(np.arange(world_size), replicated["rank"])
+    load.loc[unlisted] += replicated.drop_duplicates("table")[measures].sum().to_numpy(float)
+    return load
 
 
 def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
@@ -62,6 +73,10 @@ def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
 def _causes_of(plan: pd.DataFrame, measure: str, worst_rank: int, world_size: int) -> pd.DataFrame:
     grouped = plan.assign(here=plan[measure].where(plan["rank"] == worst_rank, 0)).groupby(["table", "sharding_type"])
     here, mean = grouped["here"].sum().astype("float64"), grouped[measure].sum() / world_size
+    everywhere = (grouped["rank"].nunique() < world_size) & (
+        here.index.get_level_values("sharding_type") == _REPLICATED
+    )
+    here, mean = here.mask(everywhere, grouped[measure].first()), mean.mask(everywhere, grouped[measure].first())
     excess = here - mean
     total = float(excess.sum())
     columns = {

@@ -70,17 +70,22 @@ class Axis:
 
 def weighted_median(groups: Ints, values: Floats, weights: Ints, count: int) -> Floats:
     """The median of `values` in each group 0..count-1, each value counted `weights` times; nan for an empty group."""
+    low, high = weighted_middle(groups, values, weights, count)
+    return (low + high) / 2
+
+
+def weighted_middle(groups: Ints, values: Floats, weights: Ints, count: int) -> tuple[Floats, Floats]:
+    """The two values in the middle of each group, as `weighted_median` takes their mean; the same one twice if odd."""
     order = np.lexsort((values, groups))
     groups, values, weights = groups[order], values[order], weights[order]
     totals = np.bincount(groups, weights, count).astype(np.int64)
     below = np.concatenate([[0], np.cumsum(totals)[:-1]]) if count else totals
     reached = 2 * (np.cumsum(weights) - below[groups])
-    low = _first_of_groups(groups, reached >= totals[groups], count)
-    high = _first_of_groups(groups, reached > totals[groups], count)
-    medians = np.full(count, np.nan)
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
     filled = totals > 0
-    medians[filled] = (values[low[filled]] + values[high[filled]]) / 2
-    return medians
+    low[filled] = values[_first_of_groups(groups, reached >= totals[groups], count)[filled]]
+    high[filled] = values[_first_of_groups(groups, reached > totals[groups], count)[filled]]
+    return low, high
 
 
 def _first_of_groups(groups: Ints, true: npt.NDArray[np.bool_], count: int) -> Ints:

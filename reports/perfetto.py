@@ -7,7 +7,7 @@ computation, communication and, where several are under way at once, further lan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TextIO
@@ -17,6 +17,7 @@ import pandas as pd
 
 from reports.frames import COMPUTE, STEP, ints, is_collective
 from reports.parts import Spans
+from reports.text import alike
 from scenarios.trace import RunInfo
 
 # Arrows among more members than this hide what they should show, and swell the file.
@@ -43,10 +44,11 @@ def write(spans: Spans, info: RunInfo, stream: TextIO) -> None:
 def _events(spans: Spans, info: RunInfo) -> Iterator[str]:
     """Of one part of the run after the other; names come last, when all are known."""
     starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
-    origin, threads, hosts, arrows = min(starts, default=0), _Threads(), set[int](), count(1)
+    origin, threads, hosts, arrows = min(starts, default=0), _Threads(), dict[int, int](), count(1)
     for part in spans.parts(_COLUMNS, beside=False):
         own = part.spans[part.own].sort_values(["start_ns", "rank", "sequence"], ignore_index=True, kind="stable")
-        hosts.update(own["host"].unique().tolist())
+        firsts = own.drop_duplicates("host")
+        hosts.update(zip(firsts["host"].tolist(), firsts["rank_count"].tolist(), strict=True))
         thread_of = np.fromiter(_assigned(own, threads), np.int64, len(own))
         yield from _slices(own, thread_of, origin)
         yield from _arrows(own, thread_of, origin, arrows)
@@ -56,10 +58,14 @@ def _events(spans: Spans, info: RunInfo) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Threads:
-    """Numbers threads; each lane of (rank, stream, part) is one, free again when its last slice has ended."""
+    """Numbers threads; each lane of (rank, stream, part) is one, free again when its last slice has ended.
+
+    `rank_counts` has how many ranks a rank stands for, itself included.
+    """
 
     free_at_ns: dict[tuple[int, str, str], list[int]] = field(default_factory=dict)
     numbers: dict[tuple[int, str, str, int], tuple[int, int]] = field(default_factory=dict)
+    rank_counts: dict[int, int] = field(default_factory=dict)
 
     def place(self, host: int, key: tuple[int, str, str], start_ns: int, end_ns: int) -> int:
         """The thread of a slice; slices come in order of their starts."""
@@ -77,24 +83,27 @@ class _Threads:
         for position, key in enumerate(order):
             number, host = self.numbers[key]
             rank, stream, part, lane = key
-            words = [f"rank {rank}", stream if part != "steps" else "", part, str(lane + 1) if lane else ""]
-            name = " ".join(word for word in words if word)
-            yield _metadata("thread_name", host, number, {"name": name})
+            name = alike(f"rank {rank}", self.rank_counts.get(rank, 1))
+            words = [name, stream if part != "steps" else "", part, str(lane + 1) if lane else ""]
+            yield _metadata("thread_name", host, number, {"name": " ".join(word for word in words if word)})
             yield _metadata("thread_sort_index", host, number, {"sort_index": position})
 
 
 def _assigned(spans: pd.DataFrame, threads: _Threads) -> Iterator[int]:
     parts = {COMPUTE: "", STEP: "steps"}
+    ranks = spans.drop_duplicates("rank")
+    threads.rank_counts.update(zip(ranks["rank"].tolist(), ranks["rank_count"].tolist(), strict=True))
     columns = (spans[name].tolist() for name in ("rank", "host", "stream", "kind", "start_ns", "end_ns"))
     for rank, host, stream, kind, start_ns, end_ns in zip(*columns, strict=True):
         part = parts.get(kind, "communication")
         yield threads.place(host, (rank, "" if part == "steps" else stream, part), start_ns, end_ns)
 
 
-def _process_names(hosts: set[int], info: RunInfo) -> Iterator[str]:
+def _process_names(hosts: Mapping[int, int], info: RunInfo) -> Iterator[str]:
+    """`hosts`: how many each stands for, itself included."""
     for host in sorted(hosts):
         known = info.hosts[host] if host < len(info.hosts) else ""
-        yield _metadata("process_name", host, 0, {"name": f"host {host} {known}".strip()})
+        yield _metadata("process_name", host, 0, {"name": alike(f"host {host} {known}".strip(), hosts[host])})
         yield _metadata("process_sort_index", host, 0, {"sort_index": host})
 
 

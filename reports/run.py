@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports import critical_path, frames, imbalance
+from reports import critical_path, culprits, frames, imbalance
 from reports.columns import TABLES, to_arrow, to_frame
 from reports.intervals import Ints
 from reports.parts import Bools, Held, Part, Spans
@@ -54,6 +54,11 @@ class Run:
         """What all spans together say."""
         return frames.outline(self._spans.parts(frames.OUTLINE_COLUMNS, beside=False))
 
+    @cached_property
+    def rank_counts(self) -> pd.Series:
+        """How many ranks each rank stands for that has steps, itself included, by rank."""
+        return frames.rank_counts(self.outline)
+
     def keeps(self, ranks: Ints, steps: Ints) -> Bools:
         """For each rank and step, whether the spans of what happened there are in the run."""
         thinned, kept = self.info.thinned, np.ones(len(ranks), bool)
@@ -83,6 +88,17 @@ class Run:
     def ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """As `ranks`, of these steps alone."""
         return frames.ranks(self.parts(frames.RANK_COLUMNS, steps, beside=False))
+
+    def culprits_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """As `culprits`, with the spans of these steps alone; links do not tell steps apart."""
+        of_steps = self.steps["step"].isin(steps).to_numpy(bool)
+        about = culprits.About(
+            steps=len(steps),
+            run_steps=len(self.steps),
+            step_ns=float(self.steps.loc[of_steps if len(steps) else ~of_steps, "step_ns"].median()),
+            own=self.outline.own,
+        )
+        return culprits.culprits(self.parts(culprits.COLUMNS, steps, beside=False), self.links, about)
 
     def waited_for_of(self, step: int) -> pd.DataFrame:
         """As `waited_for`, of this step alone."""
@@ -130,6 +146,12 @@ class Run:
         return frames.link_classes(self.links)
 
     @cached_property
+    def culprits(self) -> pd.DataFrame:
+        """What stands out by being slower than its like or by having more to do, in complete steps."""
+        complete = self.steps.loc[self.steps["complete"].to_numpy(bool), "step"]
+        return self.culprits_of([step for step in self.kept_steps["step"].tolist() if step in set(complete)])
+
+    @cached_property
     def imbalance(self) -> pd.DataFrame:
         """The plan's most loaded rank against the mean."""
         return imbalance.imbalance(self.plan, self.info.world_size)
@@ -147,7 +169,7 @@ class Run:
     @cached_property
     def metrics_by_step(self) -> pd.DataFrame:
         """Recorded numbers over the ranks of each step."""
-        return frames.metrics_by_step(self.metrics)
+        return frames.metrics_by_step(self.metrics, self.rank_counts)
 
     @cached_property
     def critical_path(self) -> pd.DataFrame:
@@ -170,6 +192,6 @@ class Run:
     def derived(self) -> dict[str, pd.DataFrame]:
         """Every frame by name, as `export` writes them."""
         names = ["spans", "metrics", "plan", "memory", "links", "operations", "formulas", "steps", "ranks"]
-        names += ["link_classes", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"]
+        names += ["link_classes", "culprits", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"]
         names += ["critical_path", "waited_for"]
         return {name: getattr(self, name) for name in names}

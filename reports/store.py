@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports import perfetto
-from reports.columns import LATER, TABLES, completed, schema_of, to_arrow, to_frame
+from reports.columns import TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.errors import ReportError
 from reports.intervals import Ints
 from reports.parts import PART_ROWS, Held, Spans, Stored, unreadable
@@ -45,7 +45,7 @@ _TRACE_ROWS = 2 * GROUP_ROWS
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
-_LATER = frozenset({"played_on", "thinned"})
+_LATER = frozenset({"played_on", "thinned", "host_counts"})
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -55,6 +55,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "dict[str, Any]": (dict,),
     "dict[str, str]": (dict,),
     "tuple[str, ...]": (list,),
+    "tuple[tuple[int, int], ...]": (list,),
     "Thinned | None": (dict, type(None)),
 }
 
@@ -267,7 +268,12 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     if content["world_size"] < 1:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields if name in content}
-    return RunInfo(**{**known, "hosts": tuple(content["hosts"]), "thinned": _thinned(path, content.get("thinned"))})
+    tuples = {
+        "hosts": tuple(content["hosts"]),
+        "thinned": _thinned(path, content.get("thinned")),
+        "host_counts": _host_counts(path, content.get("host_counts", [])),
+    }
+    return RunInfo(**{**known, **tuples})
 
 
 def _thinned(path: Path, content: Any) -> Thinned | None:
@@ -278,6 +284,14 @@ def _thinned(path: Path, content: Any) -> Thinned | None:
         raise ReportError(f"{path}: thinned = {content!r}: expected numbers for {', '.join(names)}")
     values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in content.items()}
     return Thinned(**values)
+
+
+def _host_counts(path: Path, content: list[Any]) -> tuple[tuple[int, int], ...]:
+    for pair in content:
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int) for one in pair)
+        if not (is_pair and pair[0] >= 0 and pair[1] >= 1):
+            raise ReportError(f"{path}: host_counts = {content!r}: expected pairs of a host and how many are like it")
+    return tuple((host, count) for host, count in content)
 
 
 def _fits(name: str, value: object) -> bool:
@@ -312,7 +326,9 @@ def _check_columns(path: Path, row_type: type) -> int:
             found, rows = file.schema_arrow, int(file.metadata.num_rows)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from error
-    expected = [field for field in schema_of(row_type) if field.name in found.names or field.name not in LATER]
+    expected = [
+        field for field in schema_of(row_type) if field.name in found.names or not is_later(row_type, field.name)
+    ]
     missing = [field for field in expected if field.name not in found.names]
     unlike = [field for field in expected if field not in missing and found.field(field.name).type != field.type]
     for field in (missing + unlike)[:1]:

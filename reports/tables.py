@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from reports import text
 from reports.errors import ReportError
@@ -18,6 +19,7 @@ from scenarios.trace import EMULATED_HOSTS, RunInfo
 _ROWS = 16
 _STEPS_SHOWN = 12
 _FORMULAS_SHOWN = 10
+_CULPRITS_SHOWN = 3
 # From here on NCCL's own formula is shown beside the link model.
 DIFFERS = 0.05
 _WORLDS = {"sim": "predicted", "real": "measured"}
@@ -41,7 +43,9 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
     sections = [_headline(run, spread), _steps(run)]
     if shown is not None:
         sections.append(_waited_for(run, shown))
-    if kept := _steady_kept(run):
+    kept = _steady_kept(run)
+    sections += _culprits(run, kept)
+    if kept:
         sections += [_operations(run, kept), *_formulas(run, kept), _ranks(run, kept)]
     elif len(run.steps):
         sections.append(text.paragraph("Operations: their spans of these steps were left out."))
@@ -52,7 +56,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
 def as_json(run: Run) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values: a list of rows each."""
     names = ["steps", "operations", "ranks", "waited_for", "link_classes", "links", "imbalance", "imbalance_causes"]
-    names += ["formulas", "rank_memory", "memory", "metrics"]
+    names += ["culprits", "formulas", "rank_memory", "memory", "metrics"]
     steady = steady_steps(run.steps)
     info = run.info
     head = {
@@ -62,6 +66,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "world_size": info.world_size,
         "seed": info.seed,
         "complete": info.complete,
+        "host_counts": info.host_counts,
         "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
         "error": info.error,
         "median_step_ns": steady["step_ns"].median(),
@@ -107,13 +112,17 @@ def _headline(run: Run, spread: str) -> RenderableType:
     hosts_known = run.outline.hosts if not hosts else len(hosts)
     host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
     where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, host)}"
-    if run.outline.is_folded:
+    if info.host_counts:
+        where = f"{text.counted(info.world_size, 'rank')} on {text.counted(_hosts(info), host)}"
+    elif run.outline.is_folded:
         where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"
     keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
     playing = [f"{key} {info.scenario[key]}" for key in keys if key in info.scenario]
     lines = [", ".join([f"{info.name}: {_WORLDS.get(info.world, info.world)}", where, *playing])]
     if info.world == "sim" and (times := info.scenario.get("compute_times")):
         lines.append(f"computations take the measured times in {text.printable(times['path'])}, where it has them")
+    if info.host_counts:
+        lines.append(folded(info))
     if not info.complete:
         lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
     if info.thinned is not None:
@@ -125,18 +134,35 @@ def _headline(run: Run, spread: str) -> RenderableType:
     return text.paragraph("\n".join(lines), style="bold")
 
 
+def folded(info: RunInfo) -> str:
+    """How a run was played in which hosts stand for others, in one line; "" if none does."""
+    if not info.host_counts:
+        return ""
+    kinds = f"each of {len(info.host_counts):,} kinds of host" if len(info.host_counts) > 1 else "all, which are alike"
+    return f"{text.counted(info.world_size, 'rank')}: one host played for {kinds}"
+
+
+def _hosts(info: RunInfo) -> int:
+    return sum(count for _, count in info.host_counts)
+
+
 def thinned(info: RunInfo) -> str:
     """Which spans of a run were left out, in one line; "" if none."""
     kept = info.thinned
     if kept is None:
         return ""
-    ranks = "all ranks" if kept.ranks is None else _of_ranks(len(kept.ranks), info.world_size)
+    ranks = "all ranks" if kept.ranks is None else _of_ranks(kept.ranks, info)
     steps = "" if kept.steps is None else f" in {text.counted(len(kept.steps), 'step')}"
     return f"spans kept of {ranks}{steps}; {text.counted(kept.left_out, 'other')} left out"
 
 
-def _of_ranks(count: int, world_size: int) -> str:
-    return f"{count:,} of {world_size:,} ranks"
+def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
+    """Where hosts stand for others, of those that were played, with the ranks that they stand for."""
+    count = len(ranks)
+    if info.host_counts:
+        ranks_of_host, count_of = info.world_size // _hosts(info), dict(info.host_counts)
+        count = sum(count_of.get(rank // ranks_of_host, 0) for rank in ranks)
+    return f"{count:,} of {info.world_size:,} ranks"
 
 
 def _step_time(steady: pd.DataFrame, run: Run) -> str:
@@ -209,6 +235,16 @@ def _waited_for(run: Run, step: int) -> RenderableType:
     )
 
 
+def _culprits(run: Run, steps: list[int]) -> Iterator[RenderableType]:
+    frame = run.culprits_of(steps)
+    if not len(frame):
+        return
+    more = f"; {len(frame) - _CULPRITS_SHOWN} more left out" if len(frame) > _CULPRITS_SHOWN else ""
+    title = f"What stands out, and what it takes of a step{_only(run)}{more}"
+    lines = [f"{at}. {sentence}." for at, sentence in enumerate(frame["sentence"].head(_CULPRITS_SHOWN), 1)]
+    yield Group(Text(title, style="bold"), text.paragraph("\n".join(lines)))
+
+
 def _steady_kept(run: Run) -> list[int]:
     """The headline's steps, of which there are spans: steps that do other things are not mixed in."""
     steady, kept = steady_steps(run.steps)["step"].tolist(), set(run.kept_steps["step"].tolist())
@@ -220,7 +256,7 @@ def _only(run: Run) -> str:
     thinned = run.info.thinned
     if thinned is None or thinned.ranks is None:
         return ""
-    return f", seen on {_of_ranks(len(thinned.ranks), run.info.world_size)}"
+    return f", seen on {_of_ranks(thinned.ranks, run.info)}"
 
 
 def _operations(run: Run, steps: list[int]) -> RenderableType:
@@ -299,7 +335,8 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
         ratio = f"{float(each.iloc[worst]) / mean:.2f}" if mean else "-"
         share = mean / float(whole.mean()) if whole.any() else 0.0
         most = text.duration(float(each.iloc[worst]))
-        rows.append([name, text.duration(mean), text.percent(share), most, str(ranks["rank"].iloc[worst]), ratio])
+        rank = text.alike(ranks["rank"].iloc[worst], int(weight.iloc[worst]))
+        rows.append([name, text.duration(mean), text.percent(share), most, rank, ratio])
     columns = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
     return text.table(f"How the ranks spent a step, of {which}", columns, rows)
 
@@ -320,7 +357,8 @@ def _links(run: Run) -> RenderableType:
     ]
     hottest = [
         [
-            *(row["link"], row["direction"], row["link_class"], text.size(row["bytes_carried"])),
+            *(text.alike(row["link"], row["link_count"]), row["direction"], row["link_class"]),
+            text.size(row["bytes_carried"]),
             *(text.percent(row["utilisation"]), text.percent(row["busy_share"])),
         ]
         for row in records(run.links.head(5))
@@ -359,7 +397,8 @@ def _memory(run: Run) -> RenderableType:
     capacity = fullest["capacity_bytes"]
     rows = [[row["part"], text.size(row["size_bytes"]), _part_of(row["size_bytes"], capacity)] for row in records(own)]
     rows.append(["(in all)", text.size(fullest["used_bytes"]), _part_of(fullest["used_bytes"], capacity)])
-    title = f"Memory of the fullest rank, {fullest['rank']}, of {text.size(capacity)}"
+    rank = text.alike(fullest["rank"], fullest["rank_count"])
+    title = f"Memory of the fullest rank, {rank}, of {text.size(capacity)}"
     return text.table(title, ["part", "size", "of capacity"], rows)
 
 

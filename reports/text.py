@@ -18,6 +18,7 @@ WIDTH = 80
 _GAP = 2  # between columns
 _TEXT_LEAST = 8
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 
@@ -37,6 +38,12 @@ def size(size_bytes: float) -> str:
         if abs(size_bytes) >= factor:
             return f"{_three_digits(size_bytes / factor)} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+def rate(bytes_per_s: float) -> str:
+    """ "12.5 GB/s" for 1.25e10: decimal, as datasheets have it."""
+    factor, unit = next(((size, name) for size, name in _RATES if bytes_per_s >= size), _RATES[-1])
+    return f"{_three_digits(bytes_per_s / factor)} {unit}"
 
 
 def number(value: float) -> str:
@@ -67,6 +74,11 @@ def ranges(numbers: Sequence[int]) -> str:
     starts = [n for at, n in enumerate(numbers) if at == 0 or numbers[at - 1] != n - 1]
     ends = [n for at, n in enumerate(numbers) if at == len(numbers) - 1 or numbers[at + 1] != n + 1]
     return ", ".join(str(one) if one == two else f"{one}-{two}" for one, two in zip(starts, ends, strict=True))
+
+
+def alike(name: object, count: int) -> str:
+    """ "rank 4139 & 15 more" for one that stands for 16; by itself, its name."""
+    return str(name) if count == 1 else f"{name} & {count - 1:,} more"
 
 
 def steps(numbers: Sequence[int]) -> str:

@@ -113,7 +113,9 @@ def _steps(name: str, run: Run, skip: int | None, notes: list[str]) -> list[int]
 
 
 def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.DataFrame:
-    """One row a computation: `label`, `call`, `time_ns`, `at_ns` (from the start of its rank's first in the step)."""
+    """One row a computation: `label`, `call`, `time_ns`, `at_ns` (from the start of its rank's first in the step),
+    `rank_count`.
+    """
     computations = run.spans[((run.spans["kind"] == COMPUTE) & run.spans["step"].isin(steps)).to_numpy(bool)]
     calls = _annotated if run.info.played_on == PLAYED_ON else _issued
     found = calls(name, computations, notes)
@@ -130,7 +132,8 @@ def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     spans = spans.assign(call=call, time_ns=spans["end_ns"] - spans["start_ns"])
     idle = (spans[["flops", "bytes_read", "bytes_written"]] == 0).all(axis=1).to_numpy(bool)
     if idle.any():
-        notes.append(f"{name}: {text.counted(int(idle.sum()), 'computation')} left out that had nothing to do")
+        count = int(spans.loc[idle, "rank_count"].sum())
+        notes.append(f"{name}: {text.counted(count, 'computation')} left out that had nothing to do")
     return spans[~idle]
 
 
@@ -144,7 +147,7 @@ def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame
         notes.append(f"{name}: {kernels} left out that no annotation was around, {share} of all kernels' time")
     rows = [(*key, int(own["start_ns"].min()), _busy_ns(own)) for key, own in spans[known].groupby(_ONE, sort=True)]
     found = pd.DataFrame(rows, columns=[*_ONE, "start_ns", "time_ns"])
-    return found.assign(call=found["call"] + 1)
+    return found.assign(call=found["call"] + 1, rank_count=1)
 
 
 def _busy_ns(spans: pd.DataFrame) -> int:
@@ -153,14 +156,18 @@ def _busy_ns(spans: pd.DataFrame) -> int:
 
 
 def _rows(calls: pd.DataFrame) -> pd.DataFrame:
+    """A rank that stands for others counts as often as they do."""
+    weight = calls["rank_count"]
+    calls = calls.assign(weighed_time_ns=calls["time_ns"] * weight, weighed_at_ns=calls["at_ns"] * weight)
     grouped = calls.groupby(_CALL, sort=True)
-    samples = [statistics.sample(own.tolist()) for _, own in grouped["time_ns"]]
+    samples = [statistics.sample(np.repeat(own["time_ns"], own["rank_count"]).tolist()) for _, own in grouped]
     names = grouped.size().reset_index()[_CALL]
+    sums = grouped[["weighed_time_ns", "weighed_at_ns", "rank_count"]].sum()
     rows = {
         **{key: names[key] for key in _CALL},
-        "time_us": np.round(grouped["time_ns"].mean().to_numpy()) / 1000,
+        "time_us": np.round((sums["weighed_time_ns"] / sums["rank_count"]).to_numpy()) / 1000,
         "spread": [round(one.spread, 3) for one in samples],
         "samples": [one.count for one in samples],
     }
-    begin = grouped["at_ns"].mean().to_numpy()
+    begin = (sums["weighed_at_ns"] / sums["rank_count"]).to_numpy()
     return fixed(rows, TIMES).iloc[np.argsort(begin, kind="stable")].reset_index(drop=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios.errors import CollectiveError, ProgramError
+from scenarios.rank import Group
 
 REDUCE_OPS: dict[object, str] = {
     ReduceOp.SUM: "sum",
@@ -119,7 +120,7 @@ def check_alike(op: str, rank: int, tensors: Sequence[Tensor]) -> None:
         raise CollectiveError(f"rank {rank}: {op}: all tensors must be on one device, got {' and '.join(devices)}")
 
 
-def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence[int] | None, size: int) -> list[int]:
+def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence[float] | None, size: int) -> list[int]:
     """Rows of `tensor` for each member; without `splits` (None, or none in it), an equal share.
 
     Raises:
@@ -147,6 +148,28 @@ def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence
             f" expected the first dimension {rows}"
         )
     return rows_of
+
+
+def check_expected_splits(
+    op: str, rank: int, name: str, tensor: Tensor, splits: Sequence[float] | None, group: Group
+) -> list[float]:
+    """Rows of `tensor` for each rank that a member stands for; without `splits` an equal share.
+
+    They are expected numbers, so that only their sum is rounded.
+
+    Raises:
+        CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
+    """
+    rows, members = tensor.shape[0], len(group.ranks)
+    if not splits:
+        return [rows / group.size] * members
+    total = group.total(splits) if len(splits) == members else -1
+    if min(splits) < 0 or round(total) != rows:
+        raise CollectiveError(
+            f"rank {rank}: {op}: {name} has {len(splits)} split sizes, together {total:g}, expected one for each of"
+            f" {members} members, together the first dimension {rows}"
+        )
+    return list(splits)
 
 
 def _whole_numbers(op: str, rank: int, name: str, values: object) -> list[int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from scenarios.bags import read_bags
+from scenarios.checks import FOLDED
 from scenarios.compute_times import ComputeTimes, read_compute_times
 from scenarios.document import (
     ClusterSection,
@@ -30,11 +32,12 @@ from scenarios.document import (
     RunSection,
     Section,
     ShardingSection,
+    SlowSection,
     TableSection,
     TcpSection,
     ZipfIds,
 )
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
+from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Slow, Tcp
 from scenarios.measured import Group, Measured
 from scenarios.mistakes import Mistakes
 from scenarios.model_checks import DEFAULT_TYPES, named_file, table_dim
@@ -60,6 +63,7 @@ T = TypeVar("T")
 
 DEFAULT_STEPS = 3  # the first of a run is often unlike the others
 DEFAULT_TIMEOUT_S = 60.0
+MOST_EACH = 256  # ranks that are each played where the file does not say
 NO_SAMPLES = 1  # the batch of programs that have no samples
 
 
@@ -68,6 +72,7 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
     run = document.run or RunSection()
     cluster = build_cluster(have(document.cluster))
     buckets = document.buckets
+    library: Literal["gloo", "nccl"] = run.library or ("nccl" if cluster.host.gpu.kind == "cuda" else "gloo")
     return Scenario(
         name=document.name or path.stem,
         path=path,
@@ -78,7 +83,8 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
         seed=run.seed or 0,
         payload=run.payload or "sizes",
         fidelity=run.fidelity or "flows",
-        library=run.library or ("nccl" if cluster.host.gpu.kind == "cuda" else "gloo"),
+        library=library,
+        ranks=run.ranks or _ranks(document, cluster, library),
         timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
         model=_model(document.model, document.sharding, mistakes) if document.model else None,
         planner=Planner(**_given(document.sharding, "sort_by", "balance_modules", "reserved_share")),
@@ -89,6 +95,13 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
         gradients=_gradients(document.gradients) if document.gradients else None,
         compute_times=_compute_times(run.compute_times, mistakes) if run.compute_times else None,
     )
+
+
+def _ranks(document: Document, cluster: Cluster, library: str) -> Literal["each", "alike"]:
+    """Unless the file says it: large worlds are played by hosts that are alike, where that can be."""
+    run = document.run or RunSection()
+    can_be = run.fidelity == "links" and run.payload != "values" and library == "nccl" and document.program in FOLDED
+    return "alike" if can_be and cluster.world_size > MOST_EACH else "each"
 
 
 def _compute_times(name: str, mistakes: Mistakes) -> ComputeTimes:
@@ -126,6 +139,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         core_bytes_per_s=cluster.core_rate,
         tcp=_tcp(cluster.tcp) if cluster.tcp else None,
         hosts_share_cores=bool(cluster.hosts_share_cores),
+        slow=_slow(cluster.slow or (), gpus),
     )
 
 
@@ -226,6 +240,22 @@ def _tcp(tcp: TcpSection) -> Tcp:
         spin_share=tcp.spin_share or 0.0,
         stay_share=tcp.stay_share or 0.0,
     )
+
+
+def _slow(parts: Sequence[SlowSection], gpus: int) -> Slow:
+    """What reaches all of its rate is not slow."""
+    gpu_speeds, nic_speeds, leaf_speeds = dict[int, float](), dict[tuple[int, int], float](), dict[int, float]()
+    for part in parts:
+        speed = have(part.speed)
+        if speed == 1:
+            continue
+        if part.leaf is not None:
+            leaf_speeds[part.leaf] = speed
+        elif part.nic is not None:
+            nic_speeds[have(part.host), part.nic] = speed
+        else:
+            gpu_speeds[have(part.host) * gpus + have(part.gpu)] = speed
+    return Slow(gpus=gpu_speeds, nics=nic_speeds, leafs=leaf_speeds)
 
 
 def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mistakes) -> Model:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
+import numpy as np
 from torch import Tensor
 
 from scenarios.arguments import (
     check_alike,
+    check_expected_splits,
     check_list,
     check_output,
     check_rank,
@@ -33,6 +36,7 @@ MISTAKES = (TypeError, ValueError, CollectiveError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One member's side of one collective, in bytes; `send_bytes` and `recv_bytes` by group rank, for all-to-all.
+    Where members stand for several ranks, `expected_send` and `expected_recv` are what goes to, and comes from, each.
 
     `root` is a group rank: the source of a broadcast, the peer of a send or recv, else -1. `mistake` is what this
     rank's own arguments are refused with: such a call takes its place in the group's order, and all members fail.
@@ -50,6 +54,8 @@ class Call:
     bytes_sent: int = 0
     send_bytes: tuple[int, ...] = ()
     recv_bytes: tuple[int, ...] = ()
+    expected_send: tuple[float, ...] = ()
+    expected_recv: tuple[float, ...] = ()
     reduce: str = ""
     root: int = -1
     mistake: str = ""
@@ -64,8 +70,8 @@ def all_to_all_single_call(
     rank: int,
     output: Tensor,
     input: Tensor,
-    output_split_sizes: Sequence[int] | None,
-    input_split_sizes: Sequence[int] | None,
+    output_split_sizes: Sequence[float] | None,
+    input_split_sizes: Sequence[float] | None,
     group: Group,
     label: str,
 ) -> Call:
@@ -74,9 +80,12 @@ def all_to_all_single_call(
     check_output(op, rank, "output", output)
     check_tensor(op, rank, "input", input)
     check_alike(op, rank, [output, input])
+    if group.counts:
+        sides = ("input", input, input_split_sizes), ("output", output, output_split_sizes)
+        return _expected_exchange(rank, group, label, input, *(_expected_bytes(rank, *side, group) for side in sides))
     sends = check_splits(op, rank, "input", input, input_split_sizes, group.size)
     recvs = check_splits(op, rank, "output", output, output_split_sizes, group.size)
-    return _exchange(op, rank, group, label, input, _row_bytes(input, sends), _row_bytes(output, recvs))
+    return _exchange(op, rank, group, label, input, _times(sends, input), _times(recvs, output))
 
 
 def all_to_all_call(rank: int, output_tensor_list: object, input_tensor_list: object, group: Group, label: str) -> Call:
@@ -177,6 +186,8 @@ def disagreement(calls: Mapping[int, Call]) -> str | None:
     for call in ordered:
         if _essentials(call) != _essentials(first):
             return f"group {first.group.name}: {_describe(first)}, but {_describe(call)}"
+    if first.expected_send:
+        return _expected_disagreement(ordered, sorted(calls))
     return _split_disagreement(calls) if first.send_bytes else None
 
 
@@ -216,6 +227,18 @@ def _split_disagreement(calls: Mapping[int, Call]) -> str | None:
     return None
 
 
+def _expected_disagreement(calls: Sequence[Call], members: Sequence[int]) -> str | None:
+    sent = np.array([call.expected_send for call in calls])[:, members]
+    expected = np.array([call.expected_recv for call in calls])[:, members].T
+    for source, target in np.argwhere(~np.isclose(sent, expected, atol=0))[:1].tolist():
+        sender, receiver = calls[source], calls[target]
+        return (
+            f"group {sender.group.name}: {sender.name}: rank {sender.rank} sends {sent[source, target]:g} bytes to rank"
+            f" {receiver.rank}, which expects {expected[source, target]:g}"
+        )
+    return None
+
+
 def _describe(call: Call) -> str:
     details = [f"{call.bytes_in + call.bytes_out if call.op == 'broadcast' else call.bytes_in} bytes", call.dtype]
     details += [call.device] if call.device == "meta" else []
@@ -244,11 +267,39 @@ def _exchange(
     )
 
 
-def _row_bytes(tensor: Tensor, splits: list[int]) -> list[int]:
-    row = tensor.element_size()
-    for extent in tensor.shape[1:]:
-        row *= extent
-    return [split * row for split in splits]
+def _expected_exchange(
+    rank: int, group: Group, label: str, example: Tensor, sends: Sequence[float], recvs: Sequence[float]
+) -> Call:
+    given = group.total(sends)
+    return Call(
+        op="all_to_all_single",
+        group=group,
+        rank=rank,
+        label=label,
+        dtype=dtype_name(example),
+        device=example.device.type,
+        element_size=example.element_size(),
+        bytes_in=round(given),
+        bytes_out=round(group.total(recvs)),
+        bytes_sent=round(given - sends[group.index(rank)]),
+        expected_send=tuple(sends),
+        expected_recv=tuple(recvs),
+    )
+
+
+def _expected_bytes(rank: int, name: str, tensor: Tensor, splits: Sequence[float] | None, group: Group) -> list[float]:
+    rows = check_expected_splits("all_to_all_single", rank, name, tensor, splits, group)
+    row_bytes = _row_bytes(tensor)
+    return [split * row_bytes for split in rows]
+
+
+def _times(rows: Sequence[int], of: Tensor) -> list[int]:
+    row_bytes = _row_bytes(of)
+    return [split * row_bytes for split in rows]
+
+
+def _row_bytes(tensor: Tensor) -> int:
+    return tensor.element_size() * prod(tensor.shape[1:])
 
 
 def never_awaited(rank: int, what: str) -> str:

@@ -23,6 +23,7 @@ from scenarios.document import (
     NicSection,
     RunSection,
     Section,
+    SlowSection,
 )
 from scenarios.mesh import mesh_mistake
 from scenarios.mistakes import Mistakes
@@ -33,6 +34,8 @@ from scenarios.tree import KeyPath
 from scenarios.values import BYTES_BELOW, MOST_GPUS
 
 NEEDED = {"dlrm": "model", "all_to_all": "exchange", "collective": "collective", "powersgd": "gradients"}
+# What can be played on one host for all that are alike.
+FOLDED = ("dlrm", "powersgd")
 OPTIONAL = {
     "dlrm": ("sharding", "buckets", "compression"),
     "all_to_all": (),
@@ -114,6 +117,20 @@ def _check_run(run: RunSection, document: Document, look: Look) -> None:
     gpu = document.cluster.gpu if document.cluster else None
     if run.library == "nccl" and gpu is not None and gpu.kind == "cpu":
         look.mistakes.add(("run", "library"), "'gloo', because cluster.gpu.kind = 'cpu'")
+    if run.ranks == "alike" and (reason := _why_each(run, document)):
+        look.mistakes.add(("run", "ranks"), f"'each', because {reason}")
+
+
+def _why_each(run: RunSection, document: Document) -> str:
+    """Why every rank must be played; empty if one may stand for others."""
+    gpu = document.cluster.gpu if document.cluster else None
+    if run.fidelity != "links":
+        return f"run.fidelity = '{run.fidelity or 'flows'}'"
+    if run.payload == "values":
+        return "run.payload = 'values'"
+    if run.library == "gloo" or (gpu is not None and gpu.kind == "cpu"):
+        return "the library is gloo"
+    return "" if document.program in (None, *FOLDED) else f"program = '{document.program}'"
 
 
 def _check_compute_times(name: str, mistakes: Mistakes) -> None:
@@ -141,6 +158,7 @@ def _check_cluster(cluster: ClusterSection, look: Look) -> None:
     _check_network(cluster.network or NetworkSection(), look)
     rates, times = ("acknowledgements", "send_rate", "receive_rate"), ("message", "post", "issue", "wake")
     look.need(("cluster", "tcp"), cluster.tcp, "queue", "send_buffer", *rates, *times)
+    _check_slow(cluster, look)
 
 
 def _check_measured(measured: MeasuredSection | None, look: Look) -> None:
@@ -190,6 +208,48 @@ def _check_network(network: NetworkSection, look: Look) -> None:
         look.need(path, network, "hosts_per_leaf")
     elif look.mistakes.sound((*path, "kind")):
         look.refuse(path, network, ("hosts_per_leaf", "oversubscription"), "unless kind = 'leaf_spine'")
+
+
+def _check_slow(cluster: ClusterSection, look: Look) -> None:
+    """Each names one part that there is, and none is named twice."""
+    first: dict[tuple[str, int | None, int], int] = {}
+    for index, slow in enumerate(cluster.slow or ()):
+        path: KeyPath = ("cluster", "slow", index)
+        kinds = [kind for kind in ("gpu", "nic", "leaf") if getattr(slow, kind) is not None]
+        if not look.mistakes.sound(path):
+            continue
+        if len(kinds) != 1:
+            look.mistakes.add(path, "one of gpu, nic and leaf")
+            continue
+        _check_slow_part(kinds[0], path, slow, cluster, look)
+        same = first.setdefault((kinds[0], slow.host, getattr(slow, kinds[0])), index)
+        if same != index and look.mistakes.sound(path):
+            look.mistakes.add(path, f"a part of its own, but cluster.slow[{same}] has it already")
+
+
+def _check_slow_part(kind: str, path: KeyPath, slow: SlowSection, cluster: ClusterSection, look: Look) -> None:
+    look.need(path, slow, "speed")
+    network = cluster.network or NetworkSection()
+    if kind == "leaf":
+        look.refuse(path, slow, ("host",), "with leaf")
+        if network.kind != "leaf_spine" and look.mistakes.sound(("cluster", "network", "kind")):
+            look.refuse(path, slow, ("leaf",), "unless cluster.network.kind = 'leaf_spine'")
+        elif cluster.hosts is not None and network.hosts_per_leaf is not None:
+            leafs = -(-cluster.hosts // network.hosts_per_leaf)
+            _check_below(leafs, "the number of leafs", (*path, "leaf"), slow.leaf, look)
+        return
+    look.need(path, slow, "host")
+    _check_below(cluster.hosts, "cluster.hosts", (*path, "host"), slow.host, look)
+    nic = cluster.nic or NicSection()
+    if kind == "nic" and nic.per == "host":
+        _check_below(nic.count, "cluster.nic.count", (*path, "nic"), slow.nic, look)
+    elif kind == "gpu" or nic.per == "gpu":
+        _check_below(cluster.gpus_per_host, "cluster.gpus_per_host", (*path, kind), getattr(slow, kind), look)
+
+
+def _check_below(count: int | None, what: str, path: KeyPath, place: int | None, look: Look) -> None:
+    if count is not None and place is not None and place >= count:
+        look.mistakes.add(path, f"a whole number below {count}, which is {what}")
 
 
 def _check_dtypes(document: Document, cluster: ClusterSection, look: Look) -> None:

@@ -32,6 +32,7 @@ from scenarios.values import (
     NotNegative,
     NvLinks,
     Payload,
+    Place,
     Positive,
     Profile,
     Quantiles,
@@ -91,6 +92,11 @@ class RunSection(Section):
     )
     fidelity: Literal["flows", "links"] | None = about(
         "'flows' simulates each transfer of a collective, 'links' its load on every link. Default 'flows'."
+    )
+    ranks: Literal["each", "alike"] | None = about(
+        "'each' plays every rank; 'alike' plays one host for all that are expected to have the same to do, with"
+        " expected numbers of ids in place of drawn ones. Wants fidelity 'links', payload 'sizes', library 'nccl' and"
+        " program 'dlrm' or 'powersgd'. Default 'alike' above 256 GPUs where that is given, else 'each'."
     )
     library: Literal["gloo", "nccl"] | None = about(
         "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
@@ -274,8 +280,18 @@ class TcpSection(Section):
     )
 
 
+class SlowSection(Section):
+    """A GPU, a NIC or a leaf that a fault makes slower than its like; neither planner nor library knows of it."""
+
+    host: Place | None = about("Whose GPU or NIC; the first is 0. Required, except with `leaf`.")
+    gpu: Place | None = about("Which GPU of the host: its kernels take longer, their launches do not.")
+    nic: Place | None = about("Which interface of the host, in both directions.")
+    leaf: Place | None = about("Which leaf, by its uplinks in both directions. Only for 'leaf_spine'.")
+    speed: Efficient | None = about("The share of its rates that it reaches, such as 0.5. Required.")
+
+
 class ClusterSection(Section):
-    """Hosts that are alike."""
+    """Hosts that are alike, but for what is slow."""
 
     profile: Profile | None = about("A ready profile by name, or a path that ends in .toml. Default: none.")
     hosts: Machines | None = about("How many machines. Required.")
@@ -304,6 +320,7 @@ class ClusterSection(Section):
     nic: NicSection | None = about("The host's network interfaces. Required.")
     network: NetworkSection | None = about("What joins the hosts. Default: one ideal switch.")
     tcp: TcpSection | None = about("The hosts' side of gloo's messages. Default: it costs nothing.")
+    slow: list[SlowSection] | None = about("Parts that are slower than their like, each one once. Default: none.")
 
 
 class MeanIds(Section):

@@ -18,7 +18,8 @@ from scenarios.schema import read_document
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
-OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "library", "timeout", "compute_times")  # of [run]
+# Of [run].
+OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times")
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Scenario:

@@ -29,6 +29,15 @@ def notes(scenario: Scenario) -> Iterator[str]:
         )
 
 
+def notes_of_measuring(scenario: Scenario) -> Iterator[str]:
+    """The same, of what predictions have and real runs have not."""
+    if count := scenario.cluster.slow.count:
+        yield (
+            f"{scenario.path}: cluster.slow: {count} of the cluster's parts {'is' if count == 1 else 'are'} slow in"
+            " predictions only; a real run takes its devices as they are"
+        )
+
+
 class NotesAfter:
     """What measured times were for in a prediction, as its spans come, each stream's in the order of issue."""
 
@@ -69,6 +78,11 @@ class NotesAfter:
 def print_notes(scenario: Scenario) -> None:
     """To stderr, each behind "note: "."""
     _print(notes(scenario))
+
+
+def print_notes_of_measuring(scenario: Scenario) -> None:
+    """The same before a real run."""
+    _print(notes_of_measuring(scenario))
 
 
 def print_notes_after(notes: NotesAfter) -> None:

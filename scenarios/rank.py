@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from operator import mul
+from typing import Any, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -29,15 +30,29 @@ class Work(Protocol[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group: the global ranks in it, in group order. `name` is unique in a run, the same on all members."""
+    """A process group: the global ranks in it, in group order. `name` is unique in a run, the same on all members.
+
+    Where a prediction plays one host for all that are alike, the ranks of the others are not there: each member stands
+    for `counts` ranks, itself among them (docs/scale.md). Empty: each for itself alone. What a member sends to another
+    it then sends to each rank that the other stands for: splits go by member, and add up by `total`.
+    """
 
     name: str
     ranks: tuple[int, ...]
+    counts: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
         """How many ranks are in it."""
-        return len(self.ranks)
+        return sum(self.counts) if self.counts else len(self.ranks)
+
+    @overload
+    def total(self, of_each: Sequence[int]) -> int: ...
+    @overload
+    def total(self, of_each: Sequence[float]) -> float: ...
+    def total(self, of_each: Sequence[float]) -> float:
+        """Of one number for each rank, given by member."""
+        return sum(map(mul, of_each, self.counts)) if self.counts else sum(of_each)
 
     def index(self, rank: int) -> int:
         """The group rank of a global rank; ValueError if it is no member."""
@@ -74,7 +89,8 @@ class Rank(Protocol):
     `device` is where payload tensors live: "meta" in a simulation with payload "sizes", else "cpu" or "cuda".
     `control_device` is where tensors live whose values decide the sizes of others (split sizes, lengths): never "meta".
     Collectives on a group are issued in the same order by all its members. Groups belong to a stream: a sibling made
-    by `stream` has its own `world`, `intra` and `cross`, so that streams cannot cross each other's order.
+    by `stream` has its own `world`, `intra` and `cross`, so that streams cannot cross each other's order. Split sizes
+    are whole numbers, but where members of a group stand for several ranks: there they may be expected ones.
     """
 
     @property
@@ -135,8 +151,8 @@ class Rank(Protocol):
         self,
         output: Tensor,
         input: Tensor,
-        output_split_sizes: Sequence[int] | None = None,
-        input_split_sizes: Sequence[int] | None = None,
+        output_split_sizes: Sequence[float] | None = None,
+        input_split_sizes: Sequence[float] | None = None,
         group: Group | None = None,
         *,
         label: str = "",

@@ -186,6 +186,7 @@ class Scenario:
     fidelity: Literal["flows", "links"]
     library: Literal["gloo", "nccl"]
     timeout_s: float
+    ranks: Literal["each", "alike"] = "each"
     model: Model | None = None
     planner: Planner = Planner()
     buckets: Buckets = Buckets()
@@ -202,8 +203,12 @@ class Scenario:
         return plain
 
     def digest(self) -> str:
-        """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it."""
+        """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
+
+        Neither does what is slow, so that a fault can be compared with the cluster without it, and with a real run.
+        """
         kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
+        del kept["cluster"]["slow"]
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 

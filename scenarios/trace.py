@@ -13,7 +13,7 @@ SCHEMA_VERSION = 1
 
 # Keys of a scenario that change how it is played or priced, but not what it computes and sends: its digest, and so the
 # question whether two runs can be compared, leaves them out.
-PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times"})
+PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks"})
 
 
 # `RunInfo.played_on` of a run on hosts that were emulated.
@@ -94,12 +94,16 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRow:
-    """What one part ("embedding weights", "activations", ...) takes of one rank's device memory."""
+    """What one part ("embedding weights", "activations", ...) takes of one rank's device memory.
+
+    It takes as much of `rank_count` ranks like this one.
+    """
 
     rank: int
     part: str
     size_bytes: int
     capacity_bytes: int
+    rank_count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,7 @@ class LinkRow:
     """What one link carried over the run. `busy_ns` is the time in which it carried anything.
 
     `link_class` is "nvlink", "pcie", "memory", "nic" or "uplink"; `direction` "out" or "in" as seen from its owner.
+    `link_count` links were like this one.
     """
 
     link: str
@@ -116,6 +121,7 @@ class LinkRow:
     bytes_carried: float
     busy_ns: int
     bytes_per_s: float
+    link_count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +144,8 @@ class RunInfo:
 
     `played_on` is what stood for the hosts of a real run: "this machine", EMULATED_HOSTS, or those of "torchrun" or
     "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
-    out by choice; None: none.
+    out by choice; None: none. `host_counts` has each host that was played and how many hosts behave like it, itself
+    included, in a prediction that plays one host for all that are alike; empty: every host was played.
     """
 
     name: str
@@ -156,6 +163,7 @@ class RunInfo:
     elapsed_s: float = 0.0
     played_on: str = ""
     thinned: Thinned | None = None
+    host_counts: tuple[tuple[int, int], ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 

@@ -116,6 +116,7 @@ Count = Annotated[int, _whole(1)]
 CountOrZero = Annotated[int, _whole(0)]
 Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
 Machines = Annotated[int, _whole(1, MOST_GPUS)]
+Place = Annotated[int, _whole(0, MOST_GPUS)]  # of one machine among others
 NvLinks = Annotated[int, _whole(0, 100)]  # between two GPUs
 Width = Annotated[int, _whole(1, 10**6)]  # so that no matrix comes near 2**63 bytes
 Seed32 = Annotated[int, _whole(0, 2**32 - 1)]  # all that numpy's RandomState takes

@@ -59,11 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     overrides.add_argument("--library", help="gloo or nccl")
     overrides.add_argument("--payload", help="values or sizes")
     overrides.add_argument("--fidelity", help="flows or links")
+    overrides.add_argument("--ranks", help="each or alike")
     overrides.add_argument("--compute-times", metavar="FILE.csv", help="measured times of computations")
     return parser
 
 
-_OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity", "compute_times")
+_OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity", "ranks", "compute_times")
 
 
 def _predict(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from scenarios.hardware import Cluster, Nics
@@ -39,17 +39,31 @@ class _Link:
     host: int
 
 
+class _Made(dict[int, Capacity]):
+    """By global rank, made when first asked for."""
+
+    def __init__(self, make: Callable[[int], Capacity]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, rank: int) -> Capacity:
+        self[rank] = made = self._make(rank)
+        return made
+
+
 class Fabric:
     """Every capacity of a cluster, one object for each thing of which there is one."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, hosts: Sequence[int] | None = None) -> None:
+        """`hosts`: those whose links `rows` lists, beside the uplinks; None: all."""
         self.cluster = cluster
+        self._hosts = range(cluster.hosts) if hosts is None else hosts
         self._links: dict[str, _Link] = {}
         self._paths: dict[tuple[int, int, int | None], Path] = {}
         self._connections: dict[tuple[int, int], Path] = {}
-        ranks = range(cluster.world_size)
-        self.arithmetic = [Capacity(f"gpu{rank}.arithmetic", 1.0) for rank in ranks]
-        self.memory = [Capacity(f"gpu{rank}.memory", cluster.host.gpu.memory_bytes_per_s) for rank in ranks]
+        memory_per_s = cluster.host.gpu.memory_bytes_per_s
+        self.arithmetic = _Made(lambda rank: Capacity(f"gpu{rank}.arithmetic", 1.0))
+        self.memory = _Made(lambda rank: Capacity(f"gpu{rank}.memory", memory_per_s))
 
     def host(self, rank: int) -> int:
         """The host of a global rank."""
@@ -77,8 +91,9 @@ class Fabric:
         return self._connections[key]
 
     def rows(self) -> list[LinkRow]:
-        """What every link has carried so far, the idle ones too."""
+        """What every link of the hosts has carried so far, the idle ones too, and what uplinks have."""
         self._make_all()
+        hosts = frozenset(self._hosts)
         return [
             LinkRow(
                 link=link.capacity.name,
@@ -90,11 +105,13 @@ class Fabric:
                 bytes_per_s=link.capacity.per_s,
             )
             for link in self._links.values()
+            if link.host in hosts or link.link_class == "uplink"
         ]
 
     def _make_all(self) -> None:
         """Links come into being when something crosses them; a mean over links wants the others as well."""
-        for rank in range(self.cluster.world_size):
+        gpus = self.cluster.host.gpus
+        for rank in (host * gpus + gpu for host in self._hosts for gpu in range(gpus)):
             for direction in ("out", "in"):
                 self._nic(rank, direction)
                 if self.cluster.host.inside.kind != "nvlink_mesh":
@@ -104,7 +121,7 @@ class Fabric:
             if self.cluster.host.inside.kind == "nvlink_mesh":
                 self._make_mesh(rank)
         if self.cluster.host.inside.bridge_bytes_per_s is not None:
-            for host in range(self.cluster.hosts):
+            for host in self._hosts:
                 for direction in _BRIDGES[self.cluster.host.inside.kind]:
                     self._shared(host, direction)
 
@@ -203,7 +220,7 @@ class Fabric:
         nics, local = self.cluster.host.nics, self.gpu(rank)
         number = local if nics.per == "gpu" else local % nics.count
         host = self.host(rank)
-        rate = nics.link.bytes_per_s * self.cluster.payload_share
+        rate = nics.link.bytes_per_s * self.cluster.payload_share * self.cluster.nic_speed(host, number)
         return self._link(f"host{host}.nic{number}", "nic", direction, host, rate, self._burst_bytes)
 
     @property
@@ -225,6 +242,7 @@ class Fabric:
         hosts = min(hosts_per_leaf, self.cluster.hosts - first)
         nics = host.gpus if host.nics.per == "gpu" else host.nics.count
         rate = hosts * nics * host.nics.link.bytes_per_s / network.oversubscription * self.cluster.payload_share
+        rate *= self.cluster.leaf_speed(leaf)
         return self._link(f"leaf{leaf}.uplinks", "uplink", direction, first, rate, self._burst_bytes)
 
     def _link(

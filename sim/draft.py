@@ -21,6 +21,7 @@ class Draft:
         "kind",
         "label",
         "rank",
+        "rank_count",
         "sequence",
         "start_ns",
         "step",
@@ -29,8 +30,9 @@ class Draft:
         "wait_until_ns",
     )
 
-    def __init__(self, rank: int, host: int, stream: str, kind: str, label: str) -> None:
+    def __init__(self, rank: int, host: int, stream: str, kind: str, label: str, rank_count: int = 1) -> None:
         self.rank, self.host, self.stream, self.kind, self.label = rank, host, stream, kind, label
+        self.rank_count = rank_count
         self.step = self.sequence = self.index = -1
         self.issued_ns = self.start_ns = self.end_ns = self.wait_from_ns = self.wait_until_ns = -1
         self.formula_ns = -1
@@ -72,5 +74,6 @@ class Draft:
             flops=kernel.flops if kernel else 0.0,
             bytes_read=kernel.bytes_read if kernel else 0.0,
             bytes_written=kernel.bytes_written if kernel else 0.0,
+            rank_count=self.rank_count,
             formula_ns=self.formula_ns,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from scenarios.errors import CollectiveError
 from scenarios.setups import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
@@ -11,10 +11,11 @@ from scenarios.setups import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disa
 class Founding:
     """The `index`-th that each rank makes, on whatever stream."""
 
-    __slots__ = ("_kept", "_set_ups", "_size", "sentence")
+    __slots__ = ("_kept", "_ranks", "_set_ups", "sentence")
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, ranks: Sequence[int]) -> None:
+        """`ranks`: all that are played."""
+        self._ranks = ranks
         self._set_ups: dict[int, SetUp] = {}
         self._kept: dict[SetUp, SetUp] = {}  # equal ones are one object: ranks of each rank would be ranks squared
         self.sentence: str | None = None
@@ -52,14 +53,14 @@ class Founding:
             return
         sentence, first = set_up_disagreement(self._set_ups), min(self._set_ups)
         if sentence is None and has_ended:
-            missing = next(rank for rank in range(self._size) if rank not in self._set_ups)
+            missing = next(rank for rank in self._ranks if rank not in self._set_ups)
             sentence = f"rank {first} calls {self._set_ups[first]}, but rank {missing} never did"
         if sentence is not None:
             raise CollectiveError(sentence)
 
     def _keep(self, rank: int, own: SetUp) -> SetUp:
         own = self._set_ups[rank] = self._kept.setdefault(own, own)
-        if len(self._set_ups) == self._size:
+        if len(self._set_ups) == len(self._ranks):
             self.sentence = set_up_disagreement(self._set_ups) if len(self._kept) > 1 or own.mistake else None
             self._set_ups.clear()
         return own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from scenarios.hardware import Cluster
 from scenarios.rank import Kernel
@@ -27,9 +27,10 @@ class Machine:
     their mean.
     """
 
-    def __init__(self, cluster: Cluster, draw: str | None = None) -> None:
+    def __init__(self, cluster: Cluster, draw: str | None = None, hosts: Sequence[int] | None = None) -> None:
+        """`hosts`: those that are played; None: all."""
         self.clock = Clock()
-        self.fabric = Fabric(cluster)
+        self.fabric = Fabric(cluster, hosts)
         self.hosts = None if cluster.tcp is None else Hosts(self.clock, cluster, cluster.tcp, draw)
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
@@ -82,9 +83,9 @@ class Machine:
     ) -> Signal[None]:
         """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, in `thread`.
 
-        On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch. `launched_ns` says of so
-        many launches of so many ns each when the first and the last are through; without it, and on CPUs, they begin
-        now and come first.
+        On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch; both longer by as much
+        as this GPU is slow. `launched_ns` says of so many launches of so many ns each when the first and the last are
+        through; without it, and on CPUs, they begin now and come first.
         """
         gpu = self.fabric.cluster.host.gpu
         price = cost(kernel, gpu)
@@ -96,6 +97,7 @@ class Machine:
         varied, is_ahead = self._kernels.next(), launched_ns is not None
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead)
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
+        times /= self.fabric.cluster.gpu_speed(rank)  # behind its launches, which are the host's
         ramp_ns = round(price.ramp_ns * times)
         if gpu.kind == "cpu" and thread is not None:
             signal: Signal[None] = Signal()

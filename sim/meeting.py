@@ -41,7 +41,7 @@ class Meeting:
         signal = self.through[member] = Signal()
         first = next(iter(self.calls))
         self.is_wrong = self.is_wrong or disagreement({first: self.calls[first], member: call}) is not None
-        if len(self.calls) == self.group.size:
+        if len(self.calls) == len(self.group.ranks):
             self._all_here()
         return signal
 
@@ -52,7 +52,7 @@ class Meeting:
     @property
     def in_order(self) -> list[Call]:
         """Every member's call by group rank, once everyone has entered."""
-        return [self.calls[member] for member in range(self.group.size)]
+        return [self.calls[member] for member in range(len(self.group.ranks))]
 
     @property
     def missing(self) -> list[int]:
@@ -65,12 +65,12 @@ class Meeting:
             return
         deliver(member, self.calls, self._payloads)
         self.through[member].fire()
-        if len(self.through) == self.group.size and all(signal.done for signal in self.through.values()):
+        if len(self.through) == len(self.group.ranks) and all(signal.done for signal in self.through.values()):
             self._payloads.clear()
 
     def finish_all(self) -> None:
         """Everyone is through, in group order."""
-        for member in range(self.group.size):
+        for member in range(len(self.group.ranks)):
             self.finish(member)
 
     def _all_here(self) -> None:

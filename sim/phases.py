@@ -1,7 +1,8 @@
 """Collectives that begin when everyone has entered: NCCL's phases, and either library as loads on links.
 
-"links" plays a collective as one activity with its load on every link, so that time and memory grow with ranks and
-links; "flows" plays each transfer that is not part of one pipeline. What is sent is left to `collectives`.
+"flows" plays each transfer that is not part of one pipeline; "links" does so where they are not too many, and plays
+any other collective as one activity with its load on every link, so that time and memory grow with ranks and links.
+What is sent is left to `collectives`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from functools import partial
 
 import numpy as np
 
+from scenarios.alike import Alike
 from scenarios.hardware import Cluster, Inside
 from scenarios.rank import Group
-from sim.bundle import Array, Bundle
+from sim.alike import AlikeNccl
+from sim.bundle import MERGED_SHARE, Array, Bundle
 from sim.cluster import Path
 from sim.collectives import gloo, nccl
 from sim.collectives.nccl_mesh import Mesh
@@ -104,6 +107,11 @@ _TOUCHES = 1.5
 # One-way latencies until a ring is full: a notice and a message each for reduce-scatter and all-gather.
 _RING_FILL = 4
 _RINGS = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"})
+
+# What "links" plays of an exchange: up to so many transfers (64 ranks) each for itself, as "flows" does; up to so many
+# (1,024 ranks) too, but with their ends merged within ten times as much; of more what they load on links together.
+MOST_EXACT, MOST_MERGED = 64 * 63, 1024 * 1023
+COARSE_SHARE = 10 * MERGED_SHARE
 
 
 class _SlowStarts:
@@ -196,17 +204,20 @@ class GlooLinks:
 class NcclPhases:
     """NCCL's phases, one after the other, from when the last member has entered.
 
-    A coupled phase (a pipelined ring or tree) is one activity at either fidelity. In "flows" each transfer of an
-    uncoupled one is its own, and a member is through with the last phase when its own transfers are.
+    A coupled phase (a pipelined ring or tree) is one activity at either fidelity. In "flows", and in "links" where they
+    are not too many, each transfer of an uncoupled one is its own, and a member is through with the last phase when its
+    own transfers are.
 
     A channel is a thread block that keeps a multiprocessor from kernels from when its rank has entered, also while it
     waits for others; and what goes over a GPU's links is read and written in its memory before kernels get their share.
     """
 
-    def __init__(self, machine: Machine, *, flows: bool) -> None:
+    def __init__(self, machine: Machine, *, flows: bool, alike: Alike | None = None) -> None:
+        """`alike`: the hosts that are played, if not all."""
         self._machine = machine
         self._flows = flows
         self._costs = costs_of(machine.fabric.cluster)
+        self._alike = None if alike is None else AlikeNccl(machine.fabric, self._costs, alike)
         self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
         self._channels: dict[str, int] = {}
         self._slow_starts = _SlowStarts(machine, machine.fabric.cluster.nccl_sockets)
@@ -214,11 +225,29 @@ class NcclPhases:
     def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
         """The last to come sets it going."""
         self._take_multiprocessors(meeting, member)
-        if meeting.everyone.done:
+        if meeting.everyone.done and meeting.group.counts:
+            self._play_alike(meeting)
+        elif meeting.everyone.done:
             plan = nccl.plan(meeting.in_order, *self._places(meeting.group.ranks))
             if plan.predicted_ns:
                 meeting.formula_ns = round(plan.predicted_ns)
             self._play(meeting, list(plan.phases))
+
+    def _play_alike(self, meeting: Meeting) -> None:
+        """Of members that stand for several ranks each: one activity, as in "links"."""
+        assert self._alike is not None, "only then members stand for others"
+        carried = self._alike.carried(meeting.in_order)
+        meeting.formula_ns = carried.formula_ns
+        lost_ns = self._slow_starts.lost_ns(meeting.group, [carried.largest] if carried.largest[2] else ())
+
+        def begin() -> None:
+            over = self._machine.begin(carried.uses, weight=carried.weight)
+            if self._multiprocessors is not None:
+                passing = dict(enumerate(carried.touched))
+                over.then(self._take_memory(meeting, passing, carried.uses))
+            over.then(meeting.finish_all)
+
+        self._machine.sleep(carried.latency_ns + lost_ns).then(begin)
 
     def _places(self, ranks: tuple[int, ...]) -> tuple[list[int], NcclCosts, list[int]]:
         """Each one's host, the cluster, and which GPU of its host each one is."""
@@ -237,27 +266,46 @@ class NcclPhases:
             return
         phase, *rest = phases
         delay = self._machine.sleep(phase.latency_ns + self._slow_starts.lost_ns(meeting.group, phase.transfers))
-        if self._flows and not phase.coupled:
-            delay.then(lambda: self._each(meeting, phase, rest))
-        else:
+        merged_share = self._merged_share(phase)
+        if merged_share is None:
             delay.then(lambda: self._whole(meeting, phase).then(lambda: self._play(meeting, rest)))
+        else:
+            delay.then(lambda: self._each(meeting, phase, rest, merged_share))
+
+    def _merged_share(self, phase: nccl.Phase) -> float | None:
+        """Within which ends of its transfers are merged where they stand in arrays; None: it is one activity."""
+        if phase.coupled:
+            return None
+        if self._flows or len(phase.transfers) <= MOST_EXACT:
+            return MERGED_SHARE
+        return COARSE_SHARE if len(phase.transfers) <= MOST_MERGED else None
 
     def _take_multiprocessors(self, meeting: Meeting, member: int) -> None:
         fabric, group = self._machine.fabric, meeting.group
         if self._multiprocessors is None or group.size == 1:
             return
         if group.name not in self._channels:
-            self._channels[group.name] = nccl.channels(*self._places(group.ranks))
+            alike = self._alike if group.counts else None
+            found = nccl.channels(*self._places(group.ranks)) if alike is None else alike.channels(group)
+            self._channels[group.name] = found
         share = self._channels[group.name] / self._multiprocessors
         meeting.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
 
-    def _take_memory(self, meeting: Meeting, phase: nccl.Phase, carried: Load, many: Many | None) -> Callable[[], None]:
-        """At the rate of the phase by itself, until what is returned is called."""
+    def _take_memory_of(
+        self, meeting: Meeting, phase: nccl.Phase, carried: Load, many: Many | None
+    ) -> Callable[[], None]:
+        members = len(meeting.group.ranks)
+        passing = _passing(phase) if many is None else dict(enumerate(many.touched(members).tolist()))
+        return self._take_memory(meeting, passing, carried.uses)
+
+    def _take_memory(
+        self, meeting: Meeting, passing: Mapping[int, float], uses: Mapping[Capacity, float]
+    ) -> Callable[[], None]:
+        """For bytes that pass members, at the rate that they have by themselves, until what is returned is called."""
         fabric, ranks = self._machine.fabric, meeting.group.ranks
-        alone_s = max((used / link.per_s for link, used in carried.uses.items()), default=0.0)
+        alone_s = max((used / link.per_s for link, used in uses.items()), default=0.0)
         if not alone_s:
             return _nothing
-        passing = _passing(phase) if many is None else dict(enumerate(many.touched(len(ranks)).tolist()))
         taken = [
             self._machine.occupy(fabric.memory[ranks[member]], _TOUCHES * size_bytes / alone_s)
             for member, size_bytes in passing.items()
@@ -285,17 +333,17 @@ class NcclPhases:
         carried = self._load(ranks, phase, many)
         over = self._machine.begin(carried.uses, weight=carried.weight)
         if self._multiprocessors is not None:
-            over.then(self._take_memory(meeting, phase, carried, many))
+            over.then(self._take_memory_of(meeting, phase, carried, many))
         return over
 
-    def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase]) -> None:
+    def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase], merged_share: float) -> None:
         ranks, size = meeting.group.ranks, meeting.group.size
         many = self._many(ranks, phase)
         left = np.array(_flows_of_members(phase, size)) if many is None else many.of_members(size)
         give_back = _nothing
         open_members = sum(1 for count in left if count)
         if self._multiprocessors is not None:
-            give_back = self._take_memory(meeting, phase, self._load(ranks, phase, many), many)
+            give_back = self._take_memory_of(meeting, phase, self._load(ranks, phase, many), many)
 
         def through(member: int) -> None:
             nonlocal open_members
@@ -311,7 +359,7 @@ class NcclPhases:
         if many is None:
             self._begin_each(ranks, phase, left, through)
         else:
-            self._begin_many(many, left, through)
+            self._begin_many(many, left, through, merged_share)
         if not rest:
             for member in idle:
                 meeting.finish(member)
@@ -333,14 +381,14 @@ class NcclPhases:
             signal.then(partial(ended, source))
             signal.then(partial(ended, target))
 
-    def _begin_many(self, many: Many, left: Array, through: Callable[[int], None]) -> None:
+    def _begin_many(self, many: Many, left: Array, through: Callable[[int], None], merged_share: float) -> None:
         def ended(rows: Array) -> None:
             flows = many.of_members(left.size, rows)
             np.subtract(left, flows, out=left)
             for member in np.flatnonzero((flows > 0) & (left == 0)).tolist():
                 through(member)
 
-        self._machine.begin_all(Bundle(many.routes.capacities, many.routes.crossed, many.sizes, ended))
+        self._machine.begin_all(Bundle(many.routes.capacities, many.routes.crossed, many.sizes, ended, merged_share))
 
 
 def _flows_of_members(phase: nccl.Phase, members: int) -> list[int]:

@@ -51,7 +51,8 @@ class SimRank:
         cluster = world.scenario.cluster
         gpus, size, first = cluster.host.gpus, cluster.world_size, self.host * cluster.host.gpus
         self._world_group = world.group(f"{prefix}world", range(size), founding)
-        self._intra = world.group(f"{prefix}intra:{self.host}", range(first, first + gpus), founding)
+        intra = f"{prefix}intra:{self.host}"
+        self._intra = world.group(intra, range(first, first + gpus), founding, is_in_host=True)
         self._cross = world.group(f"{prefix}cross:{self.local_rank}", range(self.local_rank, size, gpus), founding)
 
     @property
@@ -215,8 +216,8 @@ class SimRank:
         self,
         output: Tensor,
         input: Tensor,
-        output_split_sizes: Sequence[int] | None = None,
-        input_split_sizes: Sequence[int] | None = None,
+        output_split_sizes: Sequence[float] | None = None,
+        input_split_sizes: Sequence[float] | None = None,
         group: Group | None = None,
         *,
         label: str = "",
@@ -381,7 +382,7 @@ class SimRank:
         kernel: Kernel | None = None,
         recorded: bool = True,
     ) -> Draft:
-        draft = Draft(self._rank, self.host, self._stream, kind, label)
+        draft = Draft(self._rank, self.host, self._stream, kind, label, self._world.rank_counts[self._rank])
         draft.step = self._step
         draft.issued_ns = self._world.machine.clock.now_ns
         draft.call, draft.index, draft.kernel = call, index, kernel

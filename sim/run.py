@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
 import torch
 
+from scenarios.alike import Alike, alike_of
 from scenarios.calls import never_awaited
 from scenarios.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
-from scenarios.trace import Recording, RunInfo, Span
+from scenarios.trace import LinkRow, Recording, RunInfo, Span
 from scenarios.versions import versions
+from sim.alike import uplink_counts
 from sim.draft import Draft
 from sim.machine import Machine
 from sim.rank import SimRank
@@ -74,15 +77,18 @@ def play(
         ProgramError, DeadlockError: as `simulate` does.
     """
     started, begin = datetime.now(UTC), time.perf_counter()
-    machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None)
+    alike = alike_of(program)
+    hosts = None if alike is None else alike.hosts
+    machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None, hosts)
 
     def take_drafts(drafts: list[Draft]) -> None:
         take([draft.span() for draft in sorted(drafts, key=lambda d: (d.rank, d.stream, d.sequence))])
 
-    world = World(scenario, machine, transport(scenario, machine), lane_width(scenario), take_drafts)
+    carries = transport(scenario, machine, alike)
+    world = World(scenario, machine, carries, lane_width(scenario), take_drafts, alike)
     error = ""
     try:
-        with one_thread():
+        with one_thread(), _rare_collections():
             _play(world, program, stop)
         world.ledger.close()
     except _StoppedError:
@@ -104,12 +110,24 @@ def play(
             complete=not error,
             error=error,
             elapsed_s=time.perf_counter() - begin,
+            host_counts=() if alike is None else tuple(zip(alike.hosts, alike.counts, strict=True)),
         ),
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
         memory=list(program.memory),
-        links=machine.fabric.rows(),
+        links=_links(machine, alike),
     )
+
+
+def _links(machine: Machine, alike: Alike | None) -> list[LinkRow]:
+    """Each with how many there are of its kind; of leafs that are alike one has the uplinks that are played."""
+    rows = machine.fabric.rows()
+    if alike is None:
+        return rows
+    counts = dict(zip(alike.hosts, alike.counts, strict=True))
+    uplinks = uplink_counts(machine.fabric, alike)
+    played = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
+    return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in played]
 
 
 def _position(world: World) -> Position:
@@ -129,6 +147,17 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """A run holds many objects for long and makes few cycles: looking for these takes a third of it."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]], bool]) -> None:
     ended: list[int] = []
 
@@ -144,14 +173,14 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
         if stop(partial(_position, world)):
             raise _StoppedError
 
-    for rank in range(world.scenario.cluster.world_size):
+    for rank in world.ranks:
         world.start(rank, play(SimRank(world, rank)))
     try:
         world.machine.clock.run(look)
     finally:
         for coroutine in world.pending:
             coroutine.close()
-    has_ended = len(ended) == world.scenario.cluster.world_size
+    has_ended = len(ended) == len(world.ranks)
     if not has_ended:
         _raise_unseen(world)
     world.check_foundings(has_ended=has_ended)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from scenarios.alike import Alike
 from scenarios.scenario import Scenario
+from sim.cores import Thread
 from sim.machine import Machine
-from sim.meeting import Transport
+from sim.meeting import Meeting, Transport
 from sim.phases import GlooLinks, NcclPhases
 from sim.wire import GlooFlows
 
 # torch's ProcessGroupGloo serves a group's collectives with two threads; NCCL puts them on one stream.
 _WORKERS = {"gloo": 2, "nccl": 1}
+
+# "links" plays each message of gloo's collectives in groups of up to so many ranks. A ring of n ranks is 12 n * n
+# messages and notices: a training step of 16 ranks takes three times as long as with loads on links, of 64 nine times.
+MOST_GLOO_RANKS = 16
 
 
 def lane_width(scenario: Scenario) -> int:
@@ -17,9 +23,18 @@ def lane_width(scenario: Scenario) -> int:
     return _WORKERS[scenario.library]
 
 
-def transport(scenario: Scenario, machine: Machine) -> Transport:
-    """The scenario's library at the scenario's fidelity."""
+def transport(scenario: Scenario, machine: Machine, alike: Alike | None = None) -> Transport:
+    """The scenario's library at the scenario's fidelity; `alike`: the hosts that are played, if not all."""
     flows = scenario.fidelity == "flows"
     if scenario.library == "nccl":
-        return NcclPhases(machine, flows=flows)
-    return GlooFlows(machine) if flows else GlooLinks(machine)
+        return NcclPhases(machine, flows=flows, alike=alike)
+    return GlooFlows(machine) if flows else _by_size(GlooFlows(machine), GlooLinks(machine))
+
+
+def _by_size(few: Transport, many: Transport) -> Transport:
+    """The one for groups of few ranks, the other for groups of more."""
+
+    def play(meeting: Meeting, member: int, thread: Thread | None = None) -> None:
+        (few if meeting.group.size <= MOST_GLOO_RANKS else many)(meeting, member, thread)
+
+    return play

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from scenarios.alike import Alike
 from scenarios.compute_times import Calls
 from scenarios.errors import ProgramError
 from scenarios.rank import Group
@@ -60,19 +61,24 @@ class World:
         transport: Transport,
         lane_width: int,
         take: Callable[[list[Draft]], None],
+        alike: Alike | None = None,
     ) -> None:
-        """`take` is given what has ended, as `Ledger` hands it on."""
+        """`take` is given what has ended, as `Ledger` hands it on; `alike`: the hosts that are played, if not all."""
         self.scenario = scenario
+        self.alike = alike
         self.machine = machine
         self.transport = transport
         self.device = torch.device("meta" if scenario.payload == "sizes" else "cpu")
         size = scenario.cluster.world_size
+        self.ranks: Sequence[int] = range(size) if alike is None else alike.ranks
+        counts = (1,) * size if alike is None else alike.rank_counts
+        self.rank_counts = dict(zip(self.ranks, counts, strict=True))  # ranks that each one stands for
         self.step = [-1] * size  # of each rank; what is spawned belongs to the step in which it was
         self.has_computed = [False] * size  # since its step began
         self.step_began_ns = [0] * size
-        self.streams: list[list[str]] = [["main"] for _ in range(size)]
+        self.streams = {rank: ["main"] for rank in self.ranks}
         self.computations = Calls(scenario.compute_times)
-        self.ledger = Ledger(size, take)
+        self.ledger = Ledger(len(self.ranks), take)
         self.metrics: list[Metric] = []
         self.outstanding: dict[Draft, SimWork[Any]] = {}
         self.waiting: dict[Draft, SimWork[Any]] = {}
@@ -88,17 +94,26 @@ class World:
         self._meetings: dict[tuple[str, int], Meeting] = {}
         self._calls: dict[tuple[str, int], int] = {}
 
-    def group(self, name: str, ranks: Sequence[int], founding: Founding | None = None) -> Group:
+    def group(
+        self, name: str, ranks: Sequence[int], founding: Founding | None = None, *, is_in_host: bool = False
+    ) -> Group:
         """One object for all its members: a tuple of ranks for each rank would be ranks squared.
 
-        Where ranks differ, its founding says so before anybody can use it; the first stays.
+        Where ranks differ, its founding says so before anybody can use it; the first stays. Where not all are played,
+        members are those that are, for all others, unless the group is inside one host and each host has its own.
         """
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(name, tuple(ranks))
+            group = self._groups[name] = self._make(name, ranks, is_in_host=is_in_host)
             if founding is not None:
                 self._founding_of[name] = founding
         return group
+
+    def _make(self, name: str, ranks: Sequence[int], *, is_in_host: bool) -> Group:
+        if self.alike is None or is_in_host:
+            return Group(name, tuple(ranks))
+        played = tuple(rank for rank in self.ranks if rank in ranks)
+        return Group(name, played, tuple(self.rank_counts[rank] for rank in played))
 
     def knows(self, group: Group) -> bool:
         """Whether the group was made in this run."""
@@ -110,7 +125,7 @@ class World:
         index = self._founded[rank]
         self._founded[rank] += 1
         if index == len(self._foundings):
-            self._foundings.append(Founding(len(self._founded)))
+            self._foundings.append(Founding(self.ranks))
         return self._foundings[index]
 
     def check_founded(self, group: Group) -> None:

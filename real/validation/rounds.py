@@ -52,7 +52,7 @@ def one_round(scenario: Scenario, folder: Path, here: Place) -> Path | None:
 
 def _job(scenario: Scenario, out: Path, program: str) -> Job:
     return Job(
-        scenario=dataclasses.replace(scenario, payload="values"),
+        scenario=dataclasses.replace(scenario, payload="values", ranks="each"),
         program=program,
         writer=_WRITER,
         out=out,

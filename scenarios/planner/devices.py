@@ -8,13 +8,16 @@ first, so that a parked rank comes back once for every shard it then takes: O(lo
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Protocol
 
 from scenarios.planner.topology import DeviceHardware
 from scenarios.planner.types import Perf, Storage
+from scenarios.run_length import Run
 
 
 class Estimated(Protocol):
@@ -51,6 +54,16 @@ class Rank:
     def free(self) -> Storage:
         """What is free."""
         return Storage(self.hbm, self.ddr, self.ssd)
+
+    def twin(self, number: int) -> Rank:
+        """Another rank with as much free and as much to do."""
+        twin = Rank.__new__(Rank)
+        twin.number, twin.stamp = number, 0
+        twin.hbm, twin.ddr, twin.ssd = self.hbm, self.ddr, self.ssd
+        twin.fwd_compute, twin.fwd_comms = self.fwd_compute, self.fwd_comms
+        twin.bwd_compute, twin.bwd_comms = self.bwd_compute, self.bwd_comms
+        twin.input_dist_comms, twin.prefetch_compute = self.input_dist_comms, self.prefetch_compute
+        return twin
 
     def hardware(self) -> DeviceHardware:
         """The same in the planner's words."""
@@ -108,26 +121,64 @@ def first_overdrawn(ranks: Iterable[Rank]) -> int | None:
     return short.index(True) if True in short else None
 
 
-class Hosts:
-    """Consecutive ranks, `size` to a host; the ranks of a ragged tail belong to none."""
+class Stretch:
+    """Ranks `first` to `end` - 1 that are alike; `like` has the number of the first."""
 
-    def __init__(self, ranks: Sequence[Rank], size: int) -> None:
-        self.size = size
-        self._hosts = [ranks[start : start + size] for start in range(0, len(ranks) - size + 1, size)]
-        self._perf = [0.0] * len(self._hosts)
-        self._dirty = set(range(len(self._hosts)))  # hosts whose perf must be added up anew
+    __slots__ = ("end", "first", "like")
 
-    def touch(self, ranks: Iterable[Rank]) -> None:
-        """Note that these ranks were charged."""
-        self._dirty.update([rank.number // self.size for rank in ranks])
+    def __init__(self, first: int, end: int, like: Rank) -> None:
+        self.first, self.end, self.like = first, end, like
 
-    def by_perf(self) -> list[Sequence[Rank]]:
-        """Least loaded first, ties by number."""
-        for number in self._dirty:
-            if number < len(self._hosts):
-                self._perf[number] = sum([rank.total() for rank in self._hosts[number]])
-        self._dirty.clear()
-        return [self._hosts[number] for number in sorted(range(len(self._hosts)), key=self._perf.__getitem__)]
+
+class Ranks:
+    """All ranks, in stretches of what is alike; one of them stands for itself from the first time it is asked for.
+
+    Only while nobody has asked for one may stretches be cut, and charged by charging their `like`.
+    """
+
+    def __init__(self, likes: Iterable[Run[Rank]]) -> None:
+        self.stretches: list[Stretch] = []
+        self.count = 0
+        for count, like in likes:
+            self.stretches.append(Stretch(self.count, self.count + count, like))
+            self.count += count
+        self._known: dict[int, Rank] = {}
+
+    def cut(self, starts: Iterable[int]) -> None:
+        """Let a stretch begin at each of these ranks."""
+        edges = sorted({*starts, *[stretch.first for stretch in self.stretches]})
+        if len(edges) == len(self.stretches):
+            return
+        old, cut = iter(self.stretches), list[Stretch]()
+        stretch = next(old)
+        for first, end in pairwise([*edges, self.count]):
+            if first == stretch.end:
+                stretch = next(old)
+            like = stretch.like if first == stretch.first else stretch.like.twin(first)
+            cut.append(Stretch(first, end, like))
+        self.stretches = cut
+
+    def __getitem__(self, number: int) -> Rank:
+        if number not in self._known:
+            stretch = self.stretches[bisect_right(self.stretches, number, key=attrgetter("first")) - 1]
+            alone = stretch.end - stretch.first == 1
+            self._known[number] = stretch.like if alone else stretch.like.twin(number)
+        return self._known[number]
+
+    def runs(self) -> list[Run[Rank]]:
+        """All ranks as they are now: how many that are alike, and the first of them."""
+        known, at = sorted(self._known), 0
+        runs: list[Run[Rank]] = []
+        for stretch in self.stretches:
+            first = stretch.first
+            while at < len(known) and known[at] < stretch.end:
+                if first < known[at]:
+                    runs.append((known[at] - first, stretch.like.twin(first)))
+                runs.append((1, self._known[known[at]]))
+                first, at = known[at] + 1, at + 1
+            if first < stretch.end:
+                runs.append((stretch.end - first, stretch.like.twin(first)))
+        return runs
 
 
 def fits_together(need: Storage, ranks: Sequence[Rank]) -> bool:
@@ -141,14 +192,36 @@ def fits_together(need: Storage, ranks: Sequence[Rank]) -> bool:
 Entry = tuple[float, int, int, Rank]  # perf total in ms, a tie-break that no two ranks share, the rank's stamp, it
 
 
+_STRETCH = -1  # stands for the stamp in the entry of a whole stretch: no rank has it, so that it is looked at anew
+_NUMBER = (1 << 32) - 1  # the part of a tie-break that is the rank's number
+
+
+class _Rest(Rank):
+    """Ranks of a stretch that the queue has not taken out of it; each is as this one, and comes next in `numbers`."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, stretch: Stretch, modulus: int) -> None:
+        first, end, like = stretch.first, stretch.end, stretch.like.hardware()
+        super().__init__(first, like.storage, like.perf)
+        self.numbers = chain.from_iterable(
+            range(first + (tie - first) % modulus, end, modulus) for tie in range(modulus)
+        )
+
+
 class RankQueue:
     """Ranks, least loaded first, ties by (number mod `modulus`, number)."""
 
-    __slots__ = ("_active", "_modulus", "_parked")
+    __slots__ = ("_active", "_modulus", "_parked", "_ranks")
 
-    def __init__(self, ranks: Iterable[Rank], modulus: int) -> None:
+    def __init__(self, ranks: Sequence[Rank] | Ranks, modulus: int) -> None:
         self._modulus = modulus
-        self._active = [self._entry(rank) for rank in ranks]
+        self._ranks = ranks
+        if isinstance(ranks, Ranks):
+            entries = [self._first_entry(stretch, ranks) for stretch in ranks.stretches]
+        else:
+            entries = [self._entry(rank) for rank in ranks]
+        self._active: list[Entry] = entries
         self._parked: tuple[list[tuple[int, Entry]], ...] = ([], [], [])  # by tier, as (-free bytes, entry)
         heapify(self._active)
 
@@ -190,7 +263,26 @@ class RankQueue:
             heappush(self._active, self._entry(rank))
 
     def _entry(self, rank: Rank) -> Entry:
-        return (rank.total(), rank.number % self._modulus << 32 | rank.number, rank.stamp, rank)
+        return (rank.total(), self._tie(rank.number), rank.stamp, rank)
+
+    def _first_entry(self, stretch: Stretch, ranks: Ranks) -> Entry:
+        if stretch.end - stretch.first == 1:
+            return self._entry(ranks[stretch.first])
+        rest = _Rest(stretch, self._modulus)
+        return (rest.total(), self._tie(next(rest.numbers)), _STRETCH, rest)
+
+    def _tie(self, number: int) -> int:
+        return number % self._modulus << 32 | number
+
+    def _open(self, entry: Entry) -> None:
+        """Queue the next rank of a stretch by itself, and the stretch without it."""
+        total, tie, _, rest = entry
+        assert isinstance(rest, _Rest)
+        # If others have charged the rank it is queued already, and this entry is out of date.
+        heappush(self._active, (total, tie, 0, self._ranks[tie & _NUMBER]))
+        number = next(rest.numbers, None)
+        if number is not None:
+            heappush(self._active, (total, self._tie(number), _STRETCH, rest))
 
     def _bring_up(self, need: Storage) -> bool:
         """Bring the first rank that has `need` free to the top; False if none has."""
@@ -204,7 +296,7 @@ class RankQueue:
             heappush(active, heappop(by_ssd)[1])
         while active:
             _, _, stamp, rank = active[0]
-            if stamp != rank.stamp:
+            if rank.stamp != stamp != _STRETCH:
                 heappop(active)
             elif hbm > rank.hbm:
                 heappush(by_hbm, (-rank.hbm, heappop(active)))
@@ -212,6 +304,8 @@ class RankQueue:
                 heappush(by_ddr, (-rank.ddr, heappop(active)))
             elif ssd > rank.ssd:
                 heappush(by_ssd, (-rank.ssd, heappop(active)))
+            elif stamp == _STRETCH:
+                self._open(heappop(active))
             else:
                 return True
         return False

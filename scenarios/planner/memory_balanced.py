@@ -4,7 +4,7 @@ itself is GreedyPerfPartitioner's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ class MemoryBalancedPartitioner:
         self._max_search_count = max_search_count
         self._tolerance = tolerance
         self._greedy = GreedyPerfPartitioner(SortBy.PERF, balance_modules)
-        self.devices: list[DeviceHardware] = []
+        self.devices: Sequence[DeviceHardware] = []
 
     def partition(self, proposal: list[ShardingOption], storage_constraint: Topology) -> list[ShardingOption]:
         """The same list, with `rank` written into every shard.
@@ -79,11 +79,11 @@ def _busiest(proposal: list[ShardingOption]) -> float:
     return max(by_rank.values(), default=0.0)
 
 
-def _used_hbm(topology: Topology, left: list[DeviceHardware]) -> list[int]:
+def _used_hbm(topology: Topology, left: Sequence[DeviceHardware]) -> list[int]:
     return [device.storage.hbm - after.storage.hbm for device, after in zip(topology.devices, left, strict=True)]
 
 
-def _storages(topology: Topology, devices: list[DeviceHardware]) -> Iterator[tuple[Storage, Storage]]:
+def _storages(topology: Topology, devices: Sequence[DeviceHardware]) -> Iterator[tuple[Storage, Storage]]:
     return ((whole.storage, other.storage) for whole, other in zip(topology.devices, devices, strict=True))
 
 

@@ -48,7 +48,7 @@ class GreedyPerfPartitioner:
         self._old = release == "0.2.0"
         if self._old and (balance_modules or self._sort_by is not SortBy.STORAGE):
             raise ValueError("release 0.2.0 sorts by storage only, and does not balance modules")
-        self.devices: list[DeviceHardware] = []
+        self.devices: Sequence[DeviceHardware] = []
 
     def partition(
         self, proposal: list[ShardingOption], storage_constraint: Topology, hbm_per_device: int | None = None

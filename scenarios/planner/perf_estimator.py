@@ -12,6 +12,7 @@ from math import ceil
 from scenarios.planner.comms import CollectiveType
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import CacheParams, ComputeKernel, ParameterConstraints, Perf, ShardingOption, ShardingType
+from scenarios.run_length import runs_of
 
 BIGINT_BYTES = 8
 CACHE_LOAD_FACTOR = 0.2
@@ -100,7 +101,7 @@ class EmbeddingPerfEstimator:
         for option in sharding_options:
             load = load_of(option, self._constraints.get(option.name))
             priced: dict[int, Perf] = {}  # by width: rows matter to a replicated table only, where all are alike
-            for shard in option.shards:
+            for _, shard in runs_of(option.shards):
                 rows, dim = shard.size
                 if dim not in priced:
                     priced[dim] = self._perf(option, load, rows, dim)

@@ -6,7 +6,7 @@ Costs come from the estimators with the cluster's own bandwidths and capacities.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, repeat
 
 from scenarios.errors import ScenarioError
 from scenarios.hardware import Cluster, Host
@@ -17,11 +17,11 @@ from scenarios.planner.planned import (
     Plan,
     PlannedShard,
     PlannedTable,
-    held_bytes,
+    by_rank,
+    next_row,
     one_tier,
     plan_rows,
     planned_table,
-    state_bytes,
 )
 from scenarios.planner.planner import Found, Search
 from scenarios.planner.proposers import (
@@ -41,6 +41,7 @@ from scenarios.planner.types import (
     ShardingType,
     TensorShape,
 )
+from scenarios.run_length import Runs, runs_of
 from scenarios.scenario import ELEMENT_BYTES, Model, Scenario, Table
 from scenarios.units import format_bytes
 
@@ -161,17 +162,16 @@ def _plan(found: Found, scenario: Scenario, model: Model) -> Plan:
     by_name = {option.name: option for option in found.proposal}
     tables = tuple(planned_table(index, by_name[table.name], one_tier) for index, table in enumerate(model.tables))
     world = scenario.cluster.world_size
-    storage = [0] * world
-    for shard in chain.from_iterable(table.shards for table in tables):
-        storage[shard.rank] += shard.storage_bytes
+    element_bytes, state_bytes = ELEMENT_BYTES[model.dtype], OPTIMIZER_ROW_BYTES[model.optimizer.kind]
+    perf = ((count, device.perf.total) for count, device in runs_of(found.devices))
     rows = (plan_rows(planned, model.tables[planned.index], scenario.batch_size, world) for planned in tables)
     return Plan(
         tables=tables,
-        rows=tuple(chain.from_iterable(rows)),
-        weight_bytes=held_bytes(tables, world, ELEMENT_BYTES[model.dtype]),
-        optimizer_bytes=state_bytes(tables, world, OPTIMIZER_ROW_BYTES[model.optimizer.kind]),
-        storage_bytes=tuple(storage),
-        perf_ms=tuple(device.perf.total for device in found.devices),
+        row_runs=Runs(chain.from_iterable(rows), next_row),
+        weight_bytes=by_rank(tables, world, lambda shard: shard.rows * shard.columns * element_bytes),
+        optimizer_bytes=by_rank(tables, world, lambda shard: shard.rows * state_bytes),
+        storage_bytes=by_rank(tables, world, lambda shard: shard.storage_bytes),
+        perf_ms=tuple(chain.from_iterable(repeat(total, count) for count, total in perf)),
         capacity_bytes=capacity_bytes(scenario),
         tried=found.tried,
         fitting=found.fitting,

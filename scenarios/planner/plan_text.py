@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, repeat
 
 from scenarios.planner.planned import Plan, PlannedShard, PlannedTable, planned_table
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import ShardingOption, ShardingType
+from scenarios.run_length import Run, runs_of
 from scenarios.units import format_bytes
 
 _MOST_LINES = 16
@@ -68,20 +71,22 @@ def _tables(tables: Sequence[PlannedTable]) -> list[str]:
 
 
 def _table(table: PlannedTable) -> str:
-    largest = max(table.shards, key=lambda shard: shard.rows * shard.columns)
-    storage = format_bytes(sum(shard.storage_bytes for shard in table.shards))
-    perf = max(shard.perf_ms for shard in table.shards)
-    ranks = _clip(rank_ranges(sorted({shard.rank for shard in table.shards})), 14)
+    runs = list(runs_of(table.shards))
+    largest = max([shard for _, shard in runs], key=lambda shard: shard.rows * shard.columns)
+    storage = format_bytes(sum(count * shard.storage_bytes for count, shard in runs))
+    perf = max(shard.perf_ms for _, shard in runs)
+    ranks = _clip(rank_ranges(sorted(set().union(*[_on(run) for run in runs]))), 14)
     size = f"{largest.rows} x {largest.columns}"
     return f"{_clip(table.name, 20):<20} {table.sharding_type:<17} {ranks:<14} {size:>18} {storage:>11} {_ms(perf):>9}"
 
 
 def _ranks(figures: _Figures) -> list[str]:
     """Ranks that look the same are one line; with too many lines, the busiest."""
-    loads = rank_loads(figures.tables, figures.ranks)
+    starts = _starts(figures)
+    loads = rank_loads(figures.tables, starts)
     alike: dict[str, list[int]] = {}
-    for rank in figures.ranks:
-        alike.setdefault(_load(figures, rank, loads[rank]), []).append(rank)
+    for start, end in pairwise([*starts, len(figures.ranks)]):
+        alike.setdefault(_load(figures, start, loads[start]), []).extend(range(start, end))
     shown = list(alike)
     if len(shown) > _MOST_LINES:
         shown = sorted(shown, key=lambda line: -figures.perf_ms[alike[line][0]])[:_MOST_LINES]
@@ -89,6 +94,23 @@ def _ranks(figures: _Figures) -> list[str]:
     lines += [f"{_clip(rank_ranges(alike[line]), 14):<14} {line}".rstrip() for line in shown]
     hidden = len(figures.ranks) - sum(len(alike[line]) for line in shown)
     return [*lines, f"{'...':<14} {hidden} more ranks, less busy"] if hidden else lines
+
+
+def _starts(figures: _Figures) -> list[int]:
+    """The first of every few ranks that follow each other and have the same shards and figures."""
+    starts = {0}
+    for table in figures.tables:
+        for count, shard in runs_of(table.shards):
+            starts |= {shard.rank, shard.rank + count}
+    numbers = zip(figures.storage_bytes, figures.perf_ms, figures.capacity_bytes, strict=True)
+    starts.update(rank for rank, (left, right) in enumerate(pairwise(numbers), 1) if left != right)
+    return sorted(starts & {*figures.ranks})
+
+
+def _on(run: Run[PlannedShard]) -> range:
+    """The ranks of its shards."""
+    count, first = run
+    return range(first.rank, first.rank + count)
 
 
 def _load(figures: _Figures, rank: int, tables: dict[str, float]) -> str:
@@ -143,18 +165,23 @@ def _reason_to_stay(figures: _Figures, busiest: int, shard: PlannedShard) -> str
 def _above_mean(tables: Sequence[PlannedTable], rank: int, world_size: int) -> dict[str, float]:
     """What each table costs this rank more than it costs a rank on average, in ms; only what is more."""
     own = rank_loads(tables, [rank])[rank]
-    mean = {table.name: sum(shard.perf_ms for shard in table.shards) / world_size for table in tables}
+    mean = {table.name: sum(_each_perf_ms(table)) / world_size for table in tables}
     return {name: ms - mean[name] for name, ms in own.items() if ms > mean[name] * (1 + 1e-9)}
 
 
+def _each_perf_ms(table: PlannedTable) -> Iterator[float]:
+    for count, shard in runs_of(table.shards):
+        yield from repeat(shard.perf_ms, count)
+
+
 def rank_loads(tables: Sequence[PlannedTable], ranks: Sequence[int]) -> dict[int, dict[str, float]]:
-    """Milliseconds by table on each of these ranks."""
+    """Milliseconds by table on each of these ranks, which ascend."""
     loads: dict[int, dict[str, float]] = {rank: {} for rank in ranks}
     for table in tables:
-        for shard in table.shards:
-            if shard.rank in loads:
-                mine = loads[shard.rank]
-                mine[table.name] = mine.get(table.name, 0.0) + shard.perf_ms
+        for run in runs_of(table.shards):
+            on = _on(run)
+            for rank in ranks[bisect_left(ranks, on.start) : bisect_left(ranks, on.stop)]:
+                loads[rank][table.name] = loads[rank].get(table.name, 0.0) + run[1].perf_ms
     return loads
 
 

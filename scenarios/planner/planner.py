@@ -10,14 +10,24 @@ from scenarios.planner.enumerator import BATCH_SIZE, EmbeddingEnumerator, Module
 from scenarios.planner.partitioner import GreedyPerfPartitioner
 from scenarios.planner.proposers import GreedyProposer, GridSearchProposer, Proposer, UniformProposer
 from scenarios.planner.topology import DeviceHardware, Topology
-from scenarios.planner.types import ParameterConstraints, PlannerError, PlannerErrorType, ShardingOption, Storage
+from scenarios.planner.types import (
+    ParameterConstraints,
+    PartitionByType,
+    PlannerError,
+    PlannerErrorType,
+    Shard,
+    ShardingOption,
+    Storage,
+    write_ranks_in_order,
+)
+from scenarios.run_length import run_count, runs_of
 
 
 class Partitioner(Protocol):
     """Writes ranks into a proposal's shards, or raises PlannerError; `devices` is what that leaves on each rank."""
 
     @property
-    def devices(self) -> list[DeviceHardware]: ...
+    def devices(self) -> Sequence[DeviceHardware]: ...
 
     def partition(self, proposal: list[ShardingOption], storage_constraint: Topology) -> list[ShardingOption]: ...
 
@@ -27,14 +37,15 @@ class Found:
     """The best of `tried` proposals, `fitting` of which fitted; `perf_ms` is its busiest rank's, or its rating."""
 
     proposal: list[ShardingOption]
-    devices: list[DeviceHardware]
+    devices: Sequence[DeviceHardware]
     perf_ms: float
     tried: int
     fitting: int
 
 
 class Search:
-    """Tries proposals on one topology; `shard_budget` bounds how many shards are placed in all, whatever comes first.
+    """Tries proposals on one topology; `shard_budget` bounds how many shards are placed in all, whatever comes first:
+    shards that are alike and stand on ranks that are alike count once.
     `rate` rates a placed proposal, by default by the perf of its busiest rank.
 
     The first proposal is always tried. No clock is looked at: the same input gives the same plan.
@@ -53,7 +64,7 @@ class Search:
         self._rate = rate
         self._seen: set[tuple[int, ...]] = set()
         self._best: Found | None = None
-        self._ranks: list[list[int | None]] = []
+        self._ranks: list[list[int | None] | None] = []
         self._fitting = 0
         self._last: PlannerError | None = None
         self._least: Storage | None = None
@@ -72,8 +83,7 @@ class Search:
             message = f"none of {len(self._seen)} proposals fits: {self._last}"
             raise PlannerError(message, self._why(), "no_plan") from self._last
         for option, ranks in zip(self._best.proposal, self._ranks, strict=True):
-            for shard, rank in zip(option.shards, ranks, strict=True):
-                shard.rank = rank
+            _restore(option.shards, ranks)
         return Found(
             proposal=self._best.proposal,
             devices=self._best.devices,
@@ -84,7 +94,8 @@ class Search:
 
     def _why(self) -> PlannerErrorType:
         """Whether the smallest proposal takes more than all ranks have together."""
-        whole = Storage.sum(device.storage for device in self._topology.devices)
+        caps = [(count, device.storage) for count, device in runs_of(self._topology.devices)]
+        whole = Storage(*(sum(count * getattr(cap, tier) for count, cap in caps) for tier in ("hbm", "ddr", "ssd")))
         fits = self._least is not None and self._least.fits_in(whole)
         return PlannerErrorType.STRICT_CONSTRAINTS if fits else PlannerErrorType.INSUFFICIENT_STORAGE
 
@@ -96,7 +107,7 @@ class Search:
         need = Storage.sum(option.total_storage for option in proposal)
         self._least = need if self._least is None else min(need, self._least)
         if self._left is not None:
-            self._left -= sum(option.num_shards for option in proposal)
+            self._left -= _placings(proposal)
         try:
             self._partitioner.partition(proposal, self._topology)
         except PlannerError as error:
@@ -104,11 +115,33 @@ class Search:
             return False
         self._fitting += 1
         devices = self._partitioner.devices
-        perf_ms = self._rate(proposal) if self._rate else max(device.perf.total for device in devices)
+        perf_ms = self._rate(proposal) if self._rate else max(device.perf.total for _, device in runs_of(devices))
         if self._best is None or perf_ms < self._best.perf_ms:
             self._best = Found(proposal=proposal, devices=devices, perf_ms=perf_ms, tried=0, fitting=0)
-            self._ranks = [[shard.rank for shard in option.shards] for option in proposal]
+            self._ranks = [_ranks(option.shards) for option in proposal]
         return True
+
+
+def _placings(proposal: Sequence[ShardingOption]) -> int:
+    """How often a shard is charged to a rank; shards on all ranks, to the first of each stretch of like ranks."""
+    on_all = [option.shards for option in proposal if option.partition_by == PartitionByType.UNIFORM]
+    alone = sum(option.num_shards for option in proposal) - sum(map(len, on_all))
+    stretches = 1 + sum(run_count(shards) - 1 for shards in on_all)
+    return alone + len(on_all) * min(stretches, max(map(len, on_all), default=0))
+
+
+def _ranks(shards: Sequence[Shard]) -> list[int | None] | None:
+    """The rank of each shard; None if they are runs, which are placed on all ranks in order only."""
+    return None if run_count(shards) < len(shards) else [shard.rank for shard in shards]
+
+
+def _restore(shards: Sequence[Shard], ranks: list[int | None] | None) -> None:
+    """What `_ranks` gave."""
+    if ranks is None:
+        write_ranks_in_order(shards)
+    else:
+        for shard, rank in zip(shards, ranks, strict=True):
+            shard.rank = rank
 
 
 class StorageReservation(Protocol):

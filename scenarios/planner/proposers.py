@@ -6,12 +6,13 @@ A proposer is loaded with a search space, asked for a proposal, told how it went
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import chain, product, repeat
 from math import inf, prod
 from typing import Protocol
 
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import ShardingOption, Storage, known_perf, known_storage
+from scenarios.run_length import runs_of
 
 MAX_PROPOSALS = 10_000
 _NOTHING = (0, Storage(0, 0, 0))
@@ -173,18 +174,20 @@ def by_table(search_space: Sequence[ShardingOption], use_depth: bool) -> list[li
 
 
 def _slowness(option: ShardingOption, use_depth: bool) -> float:
-    totals = (known_perf(shard).total for shard in option.shards)
-    return max(totals) if use_depth else sum(totals)
+    totals = [(count, known_perf(shard).total) for count, shard in runs_of(option.shards)]
+    if use_depth:
+        return max(total for _, total in totals)
+    return sum(chain.from_iterable(repeat(total, count) for count, total in totals))  # one by one: the last bit counts
 
 
 def largest_shard(option: ShardingOption) -> Storage:
     """The storage of the option's largest shard."""
-    return max(known_storage(shard) for shard in option.shards)
+    return max(known_storage(shard) for _, shard in runs_of(option.shards))
 
 
 def _hbm_need(option: ShardingOption) -> tuple[int, Storage]:
     """What decides which table to move on: the bytes of hbm of its largest shard, and what all its shards take."""
-    return max(known_storage(shard).hbm for shard in option.shards), option.total_storage
+    return max(known_storage(shard).hbm for _, shard in runs_of(option.shards)), option.total_storage
 
 
 def _first_of(options: Sequence[ShardingOption], kind: str) -> ShardingOption | None:

@@ -17,6 +17,7 @@ from scenarios.planner.types import (
     ShardingType,
     Storage,
 )
+from scenarios.run_length import runs_of
 
 # A cached row's bookkeeping: bytes for every row of the table, and for every row that the cache holds.
 CACHE_ROW_BYTES, CACHED_ROW_BYTES = 4, 16
@@ -65,7 +66,7 @@ class EmbeddingStorageEstimator:
         for option in sharding_options:
             load = load_of(option, self._constraints.get(option.name))
             priced: dict[tuple[int, int], Storage] = {}  # thousands of shards have one size
-            for shard in option.shards:
+            for _, shard in runs_of(option.shards):
                 rows, dim = shard.size
                 if (rows, dim) not in priced:
                     priced[rows, dim] = self._storage(option, load, shard)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from scenarios.planner.comms import (
     CROSS_NODE_BANDWIDTH,
@@ -13,6 +14,7 @@ from scenarios.planner.comms import (
     GeneralizedCommsBandwidth,
 )
 from scenarios.planner.types import Perf, Storage
+from scenarios.run_length import KeptRuns, Run
 
 # TorchRec 1.8's default constants. Bandwidths are bytes/ms here, as in its Topology; the figures are GiB/s.
 HBM_CAP = 32 * GIB
@@ -36,6 +38,11 @@ class DeviceHardware:
     rank: int
     storage: Storage
     perf: Perf = field(default_factory=lambda: Perf(0.0, 0.0, 0.0, 0.0))
+
+
+def next_device(first: DeviceHardware, index: int) -> DeviceHardware:
+    """The rank that comes `index` ranks after the first and is like it."""
+    return DeviceHardware(first.rank + index, replace(first.storage), replace(first.perf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ class Topology:
     Without `local_world_size` all ranks are on one host. `hbm_cap` counts on devices that have it (cuda, mtia, tpu).
     `pod_size` hosts together count as one host. `generalized_comms_bandwidths` stands for the two host bandwidths.
     Arguments are in TorchRec 1.8's order; 0.2.0, which has no ssd_cap and no pod_size, is served by keywords.
-    `created_by_factory` is taken and not looked at: there it silences a warning.
+    `created_by_factory` is taken and not looked at: there it silences a warning. `devices[i].rank` is i.
     """
 
     world_size: int
@@ -93,7 +100,7 @@ class Topology:
     generalized_comms_bandwidths: GeneralizedCommsBandwidth | None = None
     created_by_factory: bool = False
     comms_bandwidths: GeneralizedCommsBandwidth = field(init=False)
-    devices: list[DeviceHardware] = field(init=False)
+    devices: Sequence[DeviceHardware] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.world_size < 1:
@@ -111,7 +118,7 @@ class Topology:
             hbm = [0] * self.world_size
         ddr = self._caps("ddr_cap", DDR_CAP if self.ddr_cap is None else self.ddr_cap)
         ssd = self._caps("ssd_cap", SSD_CAP if self.ssd_cap is None else self.ssd_cap)
-        self.devices = [DeviceHardware(rank, Storage(hbm[rank], ddr[rank], ssd[rank])) for rank in range(len(hbm))]
+        self.devices = KeptRuns(_runs(zip(hbm, ddr, ssd, strict=True)), next_device)
 
     @property
     def intra_group_size(self) -> int:
@@ -123,3 +130,12 @@ class Topology:
         if custom is not None and custom.has_data(name):
             return list(custom.get_data(name))
         return [default] * self.world_size
+
+
+def _runs(caps: Iterable[tuple[int, int, int]]) -> Iterator[Run[DeviceHardware]]:
+    """Ranks with these bytes of hbm, ddr and ssd, nothing to do on any."""
+    rank = 0
+    for storage, alike in groupby(caps):
+        count = len(list(alike))
+        yield count, DeviceHardware(rank, Storage(*storage))
+        rank += count

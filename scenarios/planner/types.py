@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import repeat
 from typing import Any, Protocol
 
 from scenarios.planner.kinds import (
@@ -18,6 +19,7 @@ from scenarios.planner.kinds import (
     ShardingType,
     SortBy,
 )
+from scenarios.run_length import runs_of
 
 __all__ = [
     "PARTITION_BY",
@@ -242,7 +244,7 @@ class ShardingOption:
     sharding_type: str
     partition_by: str
     compute_kernel: str
-    shards: list[Shard] = field(default_factory=list)
+    shards: Sequence[Shard] = field(default_factory=list)
     cache_params: CacheParams | None = None
     enforce_hbm: bool | None = None
     stochastic_rounding: bool | None = None
@@ -286,12 +288,16 @@ class ShardingOption:
     @property
     def total_storage(self) -> Storage:
         """Bytes of all shards; every shard must have been estimated."""
-        return Storage.sum(known_storage(shard) for shard in self.shards)
+        hbm = ddr = ssd = 0
+        for count, shard in runs_of(self.shards):
+            need = known_storage(shard)
+            hbm, ddr, ssd = hbm + count * need.hbm, ddr + count * need.ddr, ssd + count * need.ssd
+        return Storage(hbm, ddr, ssd)
 
     @property
     def total_perf(self) -> float:
         """Milliseconds of all shards added up; every shard must have been estimated."""
-        return sum(perf_ms(shard) for shard in self.shards)
+        return sum(totals_ms(self.shards))
 
 
 def known_storage(shard: Shard) -> Storage:
@@ -313,3 +319,17 @@ def known_perf(shard: Shard) -> Perf:
 def perf_ms(shard: Shard) -> float:
     """The shard's perf in one number; ValueError if nobody has estimated it."""
     return float(shard.perf) if isinstance(shard.perf, int | float) else known_perf(shard).total
+
+
+def totals_ms(shards: Sequence[Shard]) -> Iterator[float]:
+    """The perf of each shard in one number; ValueError if nobody has estimated it."""
+    for count, shard in runs_of(shards):
+        yield from repeat(perf_ms(shard), count)
+
+
+def write_ranks_in_order(shards: Sequence[Shard]) -> None:
+    """Rank 0 into the first shard, 1 into the next, and so on."""
+    rank = 0
+    for count, shard in runs_of(shards):
+        shard.rank = rank
+        rank += count

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import cast
 
 from scenarios.planner.devices import (
     Estimated,
-    Hosts,
     Rank,
     RankQueue,
+    Ranks,
     charge,
     first_overdrawn,
     fits_together,
     restore,
     save,
 )
-from scenarios.planner.topology import DeviceHardware, Topology
+from scenarios.planner.hosts import Hosts
+from scenarios.planner.topology import DeviceHardware, Topology, next_device
 from scenarios.planner.types import (
     ComputeKernel,
     PartitionByType,
@@ -27,7 +28,9 @@ from scenarios.planner.types import (
     ShardingOption,
     ShardingType,
     Storage,
+    write_ranks_in_order,
 )
+from scenarios.run_length import KeptRuns, run_count, runs_of
 
 # Looked up once: to read a member of an enum takes longer than to compare with it.
 _DEVICE = PartitionByType.DEVICE.value
@@ -44,10 +47,11 @@ class Walk:
     def __init__(self, topology: Topology, hbm_per_device: int | None, old: bool) -> None:
         self._old = old
         self._modulus = 1 if old else topology.local_world_size
-        self._ranks = [_rank(device, hbm_per_device) for device in topology.devices]
+        self._ranks = Ranks((count, _rank(device, hbm_per_device)) for count, device in runs_of(topology.devices))
         self._hosts = Hosts(self._ranks, topology.local_world_size if old else topology.intra_group_size)
         self._queue: RankQueue  # all ranks, from `place` on
         self._placed: list[tuple[Sequence[Shard], Sequence[Rank]]] = []
+        self._on_all: list[Sequence[Shard]] = []  # a shard on each rank, in order
 
     def replicate(self, options: Sequence[ShardingOption]) -> None:
         """Uniform options, a shard on every rank each; comes before all else.
@@ -55,16 +59,19 @@ class Walk:
         Nobody looks at the memory until all are charged: only if a rank is overdrawn then, they are gone through again
         for the first shard that did not fit.
         """
-        saved = save(self._ranks)
-        if all(option.num_shards == len(self._ranks) for option in options):
+        whole = [option for option in options if option.num_shards == self._ranks.count]
+        self._ranks.cut(_starts([option.shards for option in whole], self._ranks.count))
+        likes = [stretch.like for stretch in self._ranks.stretches]
+        saved = save(likes)
+        if len(whole) == len(options):
             for option in options:
-                charge(self._ranks, _estimated(option))
-                self._placed.append((option.shards, self._ranks))
-            if first_overdrawn(self._ranks) is None:
+                charge(likes, self._along(option))
+                self._on_all.append(option.shards)
+            if first_overdrawn(likes) is None:
                 return
-        restore(self._ranks, saved)
+        restore(likes, saved)
         for option in options:
-            self._replicate_or_raise(option)
+            self._replicate_or_raise(option, likes)
 
     def place(self, groups: Iterable[Group]) -> None:
         """Every group, on a rank, a host or several hosts."""
@@ -94,23 +101,38 @@ class Walk:
         else:
             raise RuntimeError(f"Unexpected sharding option group {_named(group)}: partition_by {by!r}")
 
-    def finish(self) -> list[DeviceHardware]:
+    def finish(self) -> Sequence[DeviceHardware]:
         """Write every shard's rank; what is left on each rank, and its perf."""
         for shards, ranks in self._placed:
             for shard, rank in zip(shards, ranks, strict=True):
                 shard.rank = rank.number
-        return [rank.hardware() for rank in self._ranks]
+        for shards in self._on_all:
+            write_ranks_in_order(shards)
+        return KeptRuns([(count, rank.hardware()) for count, rank in self._ranks.runs()], next_device)
 
-    def _replicate_or_raise(self, option: ShardingOption) -> None:
-        shards, ranks = _estimated(option), self._ranks
-        if len(shards) != len(ranks):
-            raise self._wrong_count(option, len(ranks))
-        charge(ranks, shards)
-        at = first_overdrawn(ranks)
+    def _along(self, option: ShardingOption) -> Sequence[Estimated]:
+        """The option's shard on the first rank of each stretch."""
+        if run_count(option.shards) == self._ranks.count:
+            return _estimated(option)
+        runs, end = iter(runs_of(option.shards)), 0
+        along: list[Shard] = []
+        for stretch in self._ranks.stretches:
+            if stretch.first == end:
+                count, shard = next(runs)
+                end += count
+            along.append(shard)
+        return cast("Sequence[Estimated]", along)
+
+    def _replicate_or_raise(self, option: ShardingOption, likes: Sequence[Rank]) -> None:
+        if option.num_shards != self._ranks.count:
+            raise self._wrong_count(option, self._ranks.count)
+        shards = self._along(option)
+        charge(likes, shards)
+        at = first_overdrawn(likes)
         if at is not None:
             need = shards[at].storage
             message = f"Shard of size {self._text(need)} bytes does not fit on any rank."
-            message += f" Device memory cap: {self._text(ranks[at].free() + need)}."
+            message += f" Device memory cap: {self._text(likes[at].free() + need)}."
             raise _error("uniform_no_fit", message)
 
     def _keep(self, shards: Sequence[Shard], ranks: Sequence[Rank]) -> None:
@@ -128,10 +150,10 @@ class Walk:
 
     def _each_apart(self, option: ShardingOption) -> None:
         """The same, on ranks that all differ."""
-        if option.num_shards > len(self._ranks):
+        if option.num_shards > self._ranks.count:
             raise _error(
                 "cw_kv_too_many_shards",
-                f"COLUMN_WISE sharding requires num_shards ({option.num_shards}) <= num_devices ({len(self._ranks)})",
+                f"COLUMN_WISE sharding requires num_shards ({option.num_shards}) <= num_devices ({self._ranks.count})",
             )
         taken = self._queue.place_apart(_estimated(option))
         if len(taken) < option.num_shards:
@@ -142,8 +164,9 @@ class Walk:
     def _host(self, group: Group) -> None:
         """All options on the least loaded host that takes them."""
         need = Storage.sum(option.total_storage for option in group)
-        for host in self._hosts.by_perf():
-            if fits_together(need, host) and self._all_or_none(group, host, self._on_host):
+        for hosts in self._hosts.by_perf():
+            ranks = self._hosts.ranks(hosts[0])  # what does not fit there does not fit on one that is like it
+            if fits_together(need, ranks) and self._all_or_none(group, ranks, self._on_host):
                 return
         raise _error("no_host", f"can't find a host for sharding option group {_named(group)}")
 
@@ -157,11 +180,11 @@ class Walk:
                 "Grid Sharding is unable to place shards equally over hosts without overlapping."
                 f" num_shards={option.num_shards} % local_world_size={size} != 0",
             )
-        hosts = self._hosts.by_perf()
+        hosts = list(chain.from_iterable(self._hosts.by_perf()))
         # With more blocks than hosts the hosts are gone through again and again, and there is one way to do it.
         starts, hosts = (range(len(hosts) - count + 1), hosts) if count < len(hosts) else (range(1), hosts * count)
         for start in starts:
-            ranks = [rank for host in hosts[start : start + count] for rank in host]
+            ranks = [rank for host in hosts[start : start + count] for rank in self._hosts.ranks(host)]
             if option.sharding_type == ShardingType.GRID_SHARD and self._all_or_none(group, ranks, self._spread):
                 return
         raise _error("no_hosts", f"can't find hosts for sharding option group {_named(group)}")
@@ -208,12 +231,19 @@ class Walk:
 
     def _no_rank(self, kind: str, start: str, options: Sequence[ShardingOption], shard: Shard) -> PlannerError:
         table = next(option.name for option in options if any(shard is other for other in option.shards))
-        largest = max(rank.free() for rank in self._ranks)
+        largest = max(rank.free() for _, rank in self._ranks.runs())
         end = f"for shard {shard} of table {table}, largest device storage: {self._text(largest)}"
         return _error(kind, f"{start} {end}")
 
     def _text(self, storage: Storage) -> str:
         return f"Storage(hbm={storage.hbm}, ddr={storage.ddr})" if self._old else str(storage)
+
+
+def _starts(options: Sequence[Sequence[Shard]], ranks: int) -> Iterable[int]:
+    """The ranks where runs of shards begin, of options with a shard on every rank."""
+    if any(run_count(shards) == ranks for shards in options):
+        return range(ranks)
+    return chain.from_iterable(accumulate([count for count, _ in runs_of(shards)][:-1]) for shards in options)
 
 
 def _rank(device: DeviceHardware, hbm: int | None) -> Rank:

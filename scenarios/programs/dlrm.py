@@ -19,16 +19,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from scenarios.alike import Alike
 from scenarios.meta import cat
 from scenarios.planner.plan import plan_tables
 from scenarios.programs.buckets import GradientReducer, check_compression, unflatten
 from scenarios.programs.data import Bags, Dense, draw_bags, draw_dense
 from scenarios.programs.dense import Block, Layers, Tape, build_layers, load_autograd
+from scenarios.programs.dlrm_loads import expected_features, expected_inputs, host_loads
 from scenarios.programs.dlrm_memory import memory_rows
-from scenarios.programs.embedding import Piece, Rows
+from scenarios.programs.embedding import Features, Piece, Rows
 from scenarios.programs.embedding_places import ADAGRAD_EPSILON
 from scenarios.rank import Kernel, Rank, Work
 from scenarios.scenario import Optimizer, Scenario
+from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import tables_of_plan
@@ -49,13 +52,21 @@ class DlrmProgram:
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.model is not None
         self.scenario, self.model = scenario, scenario.model
-        self.plan: tuple[PlanRow, ...] = plan_tables(scenario).rows
-        cluster = scenario.cluster
-        self.groups = build_groups(
-            tables_of_plan(self.plan), cluster.world_size, cluster.host.gpus, label="{sharding_type}."
-        )
+        cluster, plan = scenario.cluster, plan_tables(scenario)
+        tables = tables_of_plan(plan.row_runs)
+        self.groups = build_groups(tables, cluster.world_size, cluster.host.gpus, label="{sharding_type}.")
+        self.features: ExpectedJagged | None = None  # of every rank, where they are not drawn
+        self.expected: tuple[ExpectedInput, ...] = ()
+        self.alike: Alike | None = None
+        if scenario.ranks == "alike":
+            self.features = expected_features(self.model, scenario.batch_size)
+            self.expected = expected_inputs(self.groups, self.model, scenario.batch_size)
+            loads = host_loads(self.groups, self.expected, cluster)
+            self.alike = Alike.of(loads, cluster.host.gpus, cluster.slow_hosts)
+        ranks = None if self.alike is None else self.alike.ranks
+        self.plan: tuple[PlanRow, ...] = plan.rows if ranks is None else plan.rows_for(ranks)
         layers = build_layers(self.model)
-        self.memory: tuple[MemoryRow, ...] = memory_rows(scenario, self.plan, layers)
+        self.memory: tuple[MemoryRow, ...] = memory_rows(scenario, self.plan, layers, ranks)
         check_compression(scenario, layers.shapes, getattr(torch, self.model.dtype))
 
     async def __call__(self, rank: Rank) -> None:
@@ -73,7 +84,7 @@ class _Looked:
 
     group: ShardedGroup
     rows: Rows
-    features: KeyedJagged
+    features: Features
 
     @property
     def is_copy(self) -> bool:
@@ -94,6 +105,7 @@ class _Replica:
 
     def __init__(self, program: DlrmProgram, rank: Rank) -> None:
         self._scenario, self._model, self._groups = program.scenario, program.model, program.groups
+        self._features, self._expected = program.features, program.expected
         self._rank = rank
         self._embeddings = rank.stream("embeddings")
         self._layers = build_layers(self._model)
@@ -110,22 +122,25 @@ class _Replica:
         )
         self._optimizer = DenseOptimizer(self._layers, self._model.optimizer)
 
-    def draw(self, step: int) -> tuple[KeyedJagged, Dense]:
+    def draw(self, step: int) -> tuple[Features, Dense]:
         """This rank's batch. Ids are real even where payload is not: they decide sizes."""
+        dense = draw_dense(self._scenario, self._model, self._rank.rank, step, self._rank.device)
+        return self._features or self._draw_ids(step), dense
+
+    def _draw_ids(self, step: int) -> KeyedJagged:
         rank, tables = self._rank, self._model.tables
         bags = [draw_bags(self._scenario, number, rank.rank, step) for number in range(len(tables))]
         device = rank.control_device if rank.device.type == "meta" else rank.device
-        features = KeyedJagged(
+        return KeyedJagged(
             keys=tuple(table.name for table in tables),
             values=_join_ids(bags).to(device),
             lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in bags])).to(rank.control_device),
             stride=self._scenario.batch_size,
         )
-        return features, draw_dense(self._scenario, self._model, rank.rank, step, rank.device)
 
-    async def train(self, features: KeyedJagged, dense: Dense) -> None:
+    async def train(self, features: Features, dense: Dense) -> None:
         """One step."""
-        looked = [await self._look_up_input(group, rows, features) for group, rows in self._pairs()]
+        looked = [await self._look_up_input(index, features) for index in range(len(self._groups))]
         outputs = [await self._send_pooled(one) for one in looked]
         tapes: list[Tape] = []
         bottom = await self._forward(self._layers.bottom, (dense.features,), tapes)
@@ -138,9 +153,6 @@ class _Replica:
         await self._backward(self._layers.bottom, gradient[:, : bottom.shape[1]], tapes)
         await self._update_embeddings(returning)
         await self._optimizer.step(self._rank, await self._reducer.finish())
-
-    def _pairs(self) -> list[tuple[ShardedGroup, Rows]]:
-        return list(zip(self._groups, self._rows, strict=True))
 
     def _rows_of(self, group: ShardedGroup, dtype: torch.dtype) -> Rows:
         numbers = {table.name: number for number, table in enumerate(self._model.tables)}
@@ -155,7 +167,10 @@ class _Replica:
         optimizer = self._model.optimizer
         return Rows(pieces, self._scenario.seed, self._rank.device, dtype, optimizer=optimizer)
 
-    async def _look_up_input(self, group: ShardedGroup, rows: Rows, features: KeyedJagged) -> _Looked:
+    async def _look_up_input(self, index: int, features: Features) -> _Looked:
+        group, rows = self._groups[index], self._rows[index]
+        if isinstance(features, ExpectedJagged):
+            return _Looked(group, rows, await self._expected[index](self._rank, features))
         return _Looked(group, rows, await group.input(self._rank, features))
 
     async def _send_pooled(self, looked: _Looked) -> Work[Tensor]:

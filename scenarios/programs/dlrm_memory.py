@@ -15,14 +15,21 @@ from scenarios.trace import MemoryRow, PlanRow
 _ADAGRAD_BYTES = 4  # a float32 for each element of a dense parameter, or for each row of a table
 
 
-def memory_rows(scenario: Scenario, plan: Sequence[PlanRow], layers: Layers) -> tuple[MemoryRow, ...]:
-    """Every part on every rank."""
+def memory_rows(
+    scenario: Scenario, plan: Iterable[PlanRow], layers: Layers, ranks: Sequence[int] | None = None
+) -> tuple[MemoryRow, ...]:
+    """Every part on every rank, or on these, whose shards must all be in `plan`."""
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     dense = _dense_parts(scenario, layers)
+    asked = range(scenario.cluster.world_size) if ranks is None else ranks
+    shards: dict[int, list[PlanRow]] = {rank: [] for rank in asked}
+    for row in plan:
+        if row.rank in shards:
+            shards[row.rank].append(row)
     return tuple(
         MemoryRow(rank=rank, part=part, size_bytes=round(size_bytes), capacity_bytes=capacity_bytes)
-        for rank in range(scenario.cluster.world_size)
-        for part, size_bytes in {**_embedding_parts(scenario, (p for p in plan if p.rank == rank)), **dense}.items()
+        for rank in asked
+        for part, size_bytes in {**_embedding_parts(scenario, shards[rank]), **dense}.items()
     )
 
 

@@ -17,7 +17,11 @@ from scenarios.programs.data import initial_rows
 from scenarios.programs.embedding_places import Places
 from scenarios.rank import Kernel
 from scenarios.scenario import Optimizer
+from scenarios.sparse.expected_jagged import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
+
+# Expected ones have the shapes of real ones: what is computed on them is on meta.
+Features = KeyedJagged | ExpectedJagged
 
 ID_BYTES = 8
 LENGTH_BYTES = 8
@@ -79,7 +83,7 @@ class Rows:
         self._kernels = _kernels(device)
         self._kernels.load(dtype)
 
-    def look_up(self, features: KeyedJagged) -> Tensor:
+    def look_up(self, features: Features) -> Tensor:
         """The sum of each bag's rows: [samples, sum of dims], columns in key order."""
         samples = _samples(features)
         if features.values.is_meta or not self.pieces:
@@ -87,7 +91,7 @@ class Rows:
         pooled: Tensor = self._kernels.look_up(self.flat, self._places, features.values, features.lengths, samples)
         return pooled
 
-    def update(self, features: KeyedJagged, gradient: Tensor) -> None:
+    def update(self, features: Features, gradient: Tensor) -> None:
         """One optimizer step on the rows that were looked up; `gradient` is [samples, sum of dims]."""
         if features.values.is_meta or not self.pieces:
             return
@@ -97,7 +101,7 @@ class Rows:
         else:
             self._kernels.adagrad(self.flat, self._squares, self._places, *given, rate)
 
-    def dense_gradients(self, features: KeyedJagged, gradient: Tensor) -> Tensor:
+    def dense_gradients(self, features: Features, gradient: Tensor) -> Tensor:
         """The gradients of all pieces' weights in one flat tensor, for tables that every rank has a copy of."""
         if features.values.is_meta:
             return gradient.new_empty(self.flat.numel())
@@ -115,7 +119,7 @@ class Rows:
         else:
             self._kernels.adagrad_all(self.flat, self._squares, self._places, gradients, rate)
 
-    def look_up_kernel(self, features: KeyedJagged) -> Kernel:
+    def look_up_kernel(self, features: Features) -> Kernel:
         """Ids and one row for each are read, one row for each bag is written."""
         touched, size = self._touched(features), self._element_bytes
         return self._kernel(
@@ -125,7 +129,7 @@ class Rows:
             written=size * touched.pooled,
         )
 
-    def update_kernel(self, features: KeyedJagged) -> Kernel:
+    def update_kernel(self, features: Features) -> Kernel:
         """Each id's gradient is read, and its row read and written, as if no id came twice.
 
         Adagrad has the ids in order first, so that those of a row are one behind the other.
@@ -143,7 +147,7 @@ class Rows:
             written=written + sorting + bags + squares,
         )
 
-    def dense_gradients_kernel(self, features: KeyedJagged) -> Kernel:
+    def dense_gradients_kernel(self, features: Features) -> Kernel:
         """Each id's gradient is added to one of as many zeros as there are weights."""
         touched, size = self._touched(features), self._element_bytes
         return self._kernel(
@@ -174,7 +178,7 @@ class Rows:
             launches=launches if self.pieces else 0,
         )
 
-    def _touched(self, features: KeyedJagged) -> _Touched:
+    def _touched(self, features: Features) -> _Touched:
         per_key, samples = features.length_per_key(), _samples(features)
         return _Touched(
             ids=float(sum(per_key)),
@@ -196,6 +200,6 @@ def _kernels(device: torch.device) -> ModuleType:
     return embedding_host
 
 
-def _samples(features: KeyedJagged) -> int:
+def _samples(features: Features) -> int:
     assert features.stride is not None, "every key has the same samples"
     return features.stride

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scenarios.alike import Alike
 from scenarios.compression.costs import cost
 from scenarios.programs.buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 from scenarios.rank import Kernel, Rank
@@ -39,6 +40,10 @@ class PowerSGDProgram:
         self._forward_work = Products(self._gradients.shapes, self._gradients.forward_flops)
         self._backward_work = Products(self._gradients.shapes, self._gradients.backward_flops)
         self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
+        cluster = scenario.cluster
+        self.alike: Alike | None = None
+        if scenario.ranks == "alike":
+            self.alike = Alike.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.slow_hosts)
         self.memory: tuple[MemoryRow, ...] = self._memory()
         check_compression(scenario, scenario.gradients.shapes, self._dtype)
 

@@ -2,7 +2,7 @@
 
 A forward gives [batch, dims of all features of the group]; which columns are whose is said by each class. Every
 backward is the exact transpose of its forward: gradients are moved and copied, never divided by the number of ranks.
-`batch_per_rank` is what the input exchange found; batches may differ by rank.
+`batch_per_rank` is what the input exchange found, for each member of the world's group; batches may differ by rank.
 """
 
 from __future__ import annotations
@@ -51,27 +51,31 @@ class TwRwPooledEmbeddingDist:
         chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL
         summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label)
-        return await rows_home(rank, rank.cross, summed, mine, self.dim_sum_per_node, label)
+        return await rows_home(rank, rank.cross, summed, mine, self._dims(rank), label)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
-        rows = await rows_back(rank, rank.cross, grad, mine, self.dim_sum_per_node, label)
+        rows = await rows_back(rank, rank.cross, grad, mine, self._dims(rank), label)
         return await copy_to_all(rank, rank.intra, rows, chunks, label)
 
     def _staggered(self, rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
         """Samples of all hosts by local rank, and of each host for this local rank."""
-        hosts, local = rank.cross.size, rank.intra.size
-        if len(self.dim_sum_per_node) != hosts:
+        hosts, local = len(rank.cross.ranks), rank.intra.size
+        if len(self.dim_sum_per_node) != rank.cross.size:
             raise ValueError(
-                f"dim_sum_per_node has {len(self.dim_sum_per_node)} items, expected one a host: {hosts};"
+                f"dim_sum_per_node has {len(self.dim_sum_per_node)} items, expected one a host: {rank.cross.size};"
                 " the rows of a table lie on the ranks of one host"
             )
         _check_batches(rank, batch_per_rank)
         batches = [batch_per_rank[source] for source in staggered_sources(hosts, local)]
         by_local = [batches[start : start + hosts] for start in range(0, len(batches), hosts)]
-        return [sum(part) for part in by_local], by_local[rank.local_rank]
+        return [rank.cross.total(part) for part in by_local], by_local[rank.local_rank]
+
+    def _dims(self, rank: Rank) -> list[int]:
+        """Of the members of `rank.cross`."""
+        return [self.dim_sum_per_node[member // rank.local_world_size] for member in rank.cross.ranks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +91,17 @@ class TwPooledEmbeddingDist:
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         _check_batches(rank, batch_per_rank)
-        return await rows_home(rank, rank.world, pooled, batch_per_rank, self.dim_sum_per_rank, self.label + LABEL)
+        return await rows_home(rank, rank.world, pooled, batch_per_rank, self._dims(rank), self.label + LABEL)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         _check_batches(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
-        return await rows_back(rank, rank.world, grad, batch_per_rank, self.dim_sum_per_rank, label)
+        return await rows_back(rank, rank.world, grad, batch_per_rank, self._dims(rank), label)
+
+    def _dims(self, rank: Rank) -> list[int]:
+        """Of the members of the world's group."""
+        return [self.dim_sum_per_rank[member] for member in rank.world.ranks]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +150,7 @@ async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[
         output = rows.new_empty(mine, rows.shape[1])
         return await rank.reduce_scatter_tensor(output, rows, group=group, label=f"{label}.reduce_scatter")
     parts = rows.new_empty(group.size * mine, rows.shape[1])
-    each = [mine] * group.size
+    each = [mine] * len(group.ranks)
     await rank.all_to_all_single(parts, rows, each, counts, group, label=f"{label}.reduce_scatter")
     by_member = parts.view(group.size, mine, rows.shape[1])
     return await rank.compute(_sum_kernel(parts, group.size), _sum_parts, by_member, label=f"{label}.sum")
@@ -152,7 +160,7 @@ async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[i
     """The transpose of `sum_to_owner`: every member gets all chunks [sum of counts, dims], in group order."""
     if group.size == 1:
         return rows
-    output = rows.new_empty(sum(counts), rows.shape[1])
+    output = rows.new_empty(group.total(counts), rows.shape[1])
     if output.numel() == 0:
         return output
     rows = rows.contiguous()
@@ -161,7 +169,7 @@ async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[i
     size = float(size_bytes(rows))
     kernel = Kernel(kind="permute", bytes_read=size, bytes_written=size * group.size)
     copies = await rank.compute(kernel, rows.repeat, group.size, 1, label=f"{label}.repeat")
-    each = [rows.shape[0]] * group.size
+    each = [rows.shape[0]] * len(group.ranks)
     return await rank.all_to_all_single(output, copies, counts, each, group, label=f"{label}.all_gather")
 
 
@@ -173,13 +181,13 @@ async def rows_home(
         return rows
     me = group.index(rank.rank)
     receives = [counts[me] * width for width in dims]
-    arrived = rows.new_empty(sum(receives))
-    if sum(counts) * sum(dims):
+    arrived = rows.new_empty(group.total(receives))
+    if group.total(counts) * group.total(dims):
         sends = [count * dims[me] for count in counts]
         flat = rows.contiguous().view(-1)
         await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
     return await rank.compute(
-        permute_kernel(arrived), _side_by_side, arrived, counts[me], dims, label=f"{label}.columns"
+        permute_kernel(arrived), _side_by_side, arrived, counts[me], group.total(dims), dims, label=f"{label}.columns"
     )
 
 
@@ -190,26 +198,29 @@ async def rows_back(
     if group.size == 1:
         return grad
     me = group.index(rank.rank)
-    kernel = permute_kernel(grad, launches=len(dims))
+    samples = group.total(counts)
+    kernel = permute_kernel(grad, launches=group.total([width > 0 for width in dims]))
     flat = await rank.compute(kernel, _one_after_the_other, grad, dims, label=f"{label}.columns")
-    arrived = grad.new_empty(sum(counts) * dims[me])
-    if sum(counts) * sum(dims):
+    arrived = grad.new_empty(samples * dims[me])
+    if samples * group.total(dims):
         receives, sends = [count * dims[me] for count in counts], [counts[me] * width for width in dims]
         await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
-    return arrived.view(sum(counts), dims[me])
+    return arrived.view(samples, dims[me])
 
 
 def _check_batches(rank: Rank, batch_per_rank: Sequence[int]) -> None:
-    if len(batch_per_rank) != rank.world.size:
+    if len(batch_per_rank) != len(rank.world.ranks):
         raise ValueError(
-            f"batch_per_rank has {len(batch_per_rank)} items, expected one a rank: {rank.world.size};"
+            f"batch_per_rank has {len(batch_per_rank)} items, expected one a rank: {len(rank.world.ranks)};"
             " batches that differ by key go through variable_output_dist"
         )
 
 
-def _side_by_side(flat: Tensor, rows: int, dims: Sequence[int]) -> Tensor:
-    parts = torch.split_with_sizes(flat, [rows * width for width in dims])
-    return cat([part.view(rows, width) for part, width in zip(parts, dims, strict=True)], dim=1)
+def _side_by_side(flat: Tensor, rows: int, width: int, dims: Sequence[int]) -> Tensor:
+    if flat.is_meta:
+        return flat.new_empty(rows, width)
+    parts = torch.split_with_sizes(flat, [rows * each for each in dims])
+    return cat([part.view(rows, each) for part, each in zip(parts, dims, strict=True)], dim=1)
 
 
 def _one_after_the_other(grad: Tensor, dims: Sequence[int]) -> Tensor:
@@ -217,7 +228,8 @@ def _one_after_the_other(grad: Tensor, dims: Sequence[int]) -> Tensor:
     if not grad.is_meta:
         parts = torch.split_with_sizes(flat, [len(grad) * width for width in dims])
         for part, columns in zip(parts, torch.split_with_sizes(grad, dims, dim=1), strict=True):
-            part.view(columns.shape).copy_(columns)
+            if columns.shape[1]:
+                part.view(columns.shape).copy_(columns)
     return flat
 
 

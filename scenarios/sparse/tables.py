@@ -5,10 +5,12 @@ Behaves as TorchRec 1.8.0's shard shapes: rows are cut into blocks of rows / ran
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal, cast
 
+from scenarios.run_length import Run, Runs, runs_of
 from scenarios.scenario import ShardingType
 from scenarios.sparse.input_dist import block_size
 from scenarios.trace import PlanRow
@@ -40,13 +42,16 @@ class TableShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedTable:
-    """A table and its shards, in the planner's order. Its feature has the same name."""
+    """A table and its shards, in the planner's order. Its feature has the same name.
+
+    `shards` may be `Runs`, in which shards of one run are on ranks that follow each other.
+    """
 
     name: str
     rows: int
     dim: int
     sharding_type: ShardingType
-    shards: tuple[TableShard, ...]
+    shards: Sequence[TableShard]
     has_feature_processor: bool = False
 
 
@@ -81,20 +86,23 @@ class Layout:
 
 
 def tables_of_plan(plan: Iterable[PlanRow], feature_processors: Sequence[str] = ()) -> tuple[ShardedTable, ...]:
-    """The tables that a plan describes, in the order of their first rows; `feature_processors` names tables."""
-    found: dict[str, list[PlanRow]] = {}
-    for row in plan:
-        found.setdefault(row.table, []).append(row)
+    """The tables that a plan describes, in the order of their first rows; `feature_processors` names tables.
+
+    Of a plan in `Runs` (`Plan.row_runs`), which end with their table, so are the shards.
+    """
+    found: dict[str, list[Run[PlanRow]]] = {}
+    for run in runs_of(plan if isinstance(plan, Sequence) else tuple(plan)):
+        found.setdefault(run[1].table, []).append(run)
     return tuple(
         ShardedTable(
             name=name,
-            rows=max(row.row_offset + row.rows for row in rows),
-            dim=max(row.column_offset + row.columns for row in rows),
-            sharding_type=cast(ShardingType, rows[0].sharding_type),
-            shards=tuple(_shard(row) for row in sorted(rows, key=lambda row: row.shard)),
+            rows=max(_end(run) for run in runs),
+            dim=max(row.column_offset + row.columns for _, row in runs),
+            sharding_type=cast(ShardingType, runs[0][1].sharding_type),
+            shards=_shards(sorted(runs, key=lambda run: run[1].shard)),
             has_feature_processor=name in feature_processors,
         )
-        for name, rows in found.items()
+        for name, runs in found.items()
     )
 
 
@@ -109,6 +117,42 @@ def layouts(tables: Sequence[ShardedTable], world_size: int, local_world_size: i
         _layout(kind, [table for table in tables if table.sharding_type == kind], world_size, local_world_size)
         for kind in types
     )
+
+
+def _end(run: Run[PlanRow]) -> int:
+    """Where the run's last shard ends, in rows."""
+    count, row = run
+    return row.row_offset + row.rows * (1 if KINDS[row.sharding_type] == "replicated" else count)
+
+
+def _shards(runs: Sequence[Run[PlanRow]]) -> Sequence[TableShard]:
+    if all(count == 1 for count, _ in runs):
+        return tuple(_shard(row) for _, row in runs)
+    following = _next_copy if KINDS[runs[0][1].sharding_type] == "replicated" else _next_block
+    return Runs(((count, _shard(row)) for count, row in runs), following)
+
+
+def _next_copy(first: TableShard, index: int) -> TableShard:
+    """The same on the `index`-th rank after the first one's."""
+    return replace(first, rank=first.rank + index)
+
+
+def _next_block(first: TableShard, index: int) -> TableShard:
+    """The block of rows `index` blocks after the first."""
+    return replace(first, rank=first.rank + index, row_offset=first.row_offset + index * first.rows)
+
+
+def _ends(shards: Sequence[TableShard]) -> Iterator[tuple[int, TableShard]]:
+    """Number and shard of the first and the last of each run: what is true of both is true of those between."""
+    if not isinstance(shards, Runs):
+        yield from enumerate(shards)
+        return
+    number = 0
+    for count, first in shards.runs:
+        yield number, first
+        if count > 1:
+            yield number + count - 1, shards[number + count - 1]
+        number += count
 
 
 def _shard(row: PlanRow) -> TableShard:
@@ -144,17 +188,19 @@ def _layout(sharding_type: ShardingType, tables: Sequence[ShardedTable], world_s
 
 
 def _piece(table: ShardedTable, shards: Sequence[TableShard], span: int, buckets: int) -> tuple[int, Piece]:
-    """The owner and the piece that these shards make up; a shard a rank of the owner, in order."""
+    """The owner and the piece that these shards, at most `span`, make up; a shard a rank of the owner, in order."""
     first = shards[0]
     owner = first.rank // span
     block = block_size(table.rows, buckets)
-    for index, rank in enumerate(range(owner * span, (owner + 1) * span)):
+    missing = [(len(shards), None)] if len(shards) < span else []
+    for index, shard in chain(_ends(shards), missing):
+        rank = owner * span + index
         start = min(index * block, table.rows) if buckets > 1 else 0
         end = min(start + block, table.rows)
         wanted = (rank, start, end, first.column_offset, first.columns)
-        if index >= len(shards) or _place(shards[index], table.rows) != wanted:
+        if shard is None or _place(shard, table.rows) != wanted:
             raise ValueError(
-                f"table {table.name!r} ({table.sharding_type}): {_describe(shards, index)},"
+                f"table {table.name!r} ({table.sharding_type}): {_describe(shard)},"
                 f" expected rows {start} to {end} on rank {rank}"
             )
     return owner, Piece(table=table.name, rows=table.rows, column_offset=first.column_offset, columns=first.columns)
@@ -166,15 +212,14 @@ def _place(shard: TableShard, rows: int) -> tuple[int, int, int, int, int]:
     return shard.rank, start, start + shard.rows, shard.column_offset, shard.columns
 
 
-def _describe(shards: Sequence[TableShard], index: int) -> str:
-    if index >= len(shards):
+def _describe(shard: TableShard | None) -> str:
+    if shard is None:
         return "a shard is missing"
-    shard = shards[index]
     return f"rows {shard.row_offset} to {shard.row_offset + shard.rows} on rank {shard.rank}"
 
 
 def _check_ranks(table: ShardedTable, world_size: int) -> None:
-    for shard in table.shards:
+    for _, shard in _ends(table.shards):
         if not 0 <= shard.rank < world_size:
             raise ValueError(
                 f"table {table.name!r} ({table.sharding_type}): a shard on rank {shard.rank},"

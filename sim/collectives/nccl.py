@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from sim.collectives import nccl_paths as paths
 from sim.collectives.nccl_predictor import Choice
 from sim.collectives.nccl_topology import Function, ring_steps
@@ -78,7 +81,12 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
     group = _group_of(layout, costs, gpus)
     if call.op in _GROUPED:
         return _grouped(_GROUPED[call.op](calls), layout, group, costs)
-    op, size_bytes = _COLLECTIVES[call.op], _buffer_bytes(calls)
+    return pipeline(call, group, costs)
+
+
+def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
+    """Of a collective that is no exchange, of which all members' calls are like this one."""
+    op, size_bytes = _COLLECTIVES[call.op], _buffer_bytes(call)
     if size_bytes == 0:
         return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
     choice = choose(op, size_bytes, group.shape, costs)
@@ -99,18 +107,21 @@ def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
-    """The group ranks of each host, which GPU of its host each rank is, and what the tuning model sees of both."""
+class Placed:
+    """The group ranks of each host, which GPU of its host each rank is, and what the tuning model sees of both.
+
+    `shape` may be that of a larger group of such hosts.
+    """
 
     members: Sequence[Sequence[int]]
     gpus: Sequence[int]
     shape: Shape
 
 
-def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> _Group:
+def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> Placed:
     members = paths.members_by_host(layout)
     placed = paths.gpus_in_order(members) if gpus is None else gpus
-    return _Group(members, placed, paths.shape_of(members, costs, placed))
+    return Placed(members, placed, paths.shape_of(members, costs, placed))
 
 
 _COLLECTIVES: dict[str, Function] = {
@@ -124,14 +135,12 @@ _COLLECTIVES: dict[str, Function] = {
 }
 
 
-def _buffer_bytes(calls: Calls) -> int:
+def _buffer_bytes(call: Call) -> int:
     """What NCCL counts: the larger of a rank's two buffers."""
-    if calls[0].op == "barrier":
-        return BARRIER_BYTES
-    return max(calls[0].bytes_in, calls[0].bytes_out)
+    return BARRIER_BYTES if call.op == "barrier" else max(call.bytes_in, call.bytes_out)
 
 
-def _loads(op: Function, root: int, choice: Choice, group: _Group, costs: NcclCosts) -> paths.Loads:
+def _loads(op: Function, root: int, choice: Choice, group: Placed, costs: NcclCosts) -> paths.Loads:
     if choice.algorithm in ("nvls", "nvls_tree"):
         return paths.nvls_loads(group.members, group.shape.rails)
     if choice.algorithm == "pat":
@@ -151,7 +160,7 @@ def _scaled(loads: paths.Loads, factor: float) -> tuple[tuple[int, int, float], 
 Transfers: TypeAlias = Iterable[tuple[int, int, int]]
 
 
-def _grouped(transfers: Transfers, layout: Layout, group: _Group, costs: NcclCosts) -> NcclPlan:
+def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCosts) -> NcclPlan:
     """Every transfer a flow of its own, after a latency that grows with the peers of the busiest rank.
 
     LL doubles the bytes; NCCL takes it message by message, for what fits.
@@ -177,8 +186,13 @@ def _grouped(transfers: Transfers, layout: Layout, group: _Group, costs: NcclCos
     return NcclPlan(algorithm="p2p", protocol=protocol, phases=(phase,), predicted_ns=0.0)
 
 
-def _p2p_link_bytes(size_bytes: int) -> float:
+def _p2p_link_bytes(size_bytes: float) -> float:
     return size_bytes / LL_PAYLOAD_SHARE if size_bytes <= P2P_LL_BYTES else float(size_bytes)
+
+
+def p2p_link_bytes(sizes_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The same of many messages; without what NCCL cannot use of a link."""
+    return np.where(sizes_bytes <= P2P_LL_BYTES, sizes_bytes / LL_PAYLOAD_SHARE, sizes_bytes)
 
 
 def _most_peers(transfers: Transfers, ranks: int) -> int:

@@ -81,15 +81,20 @@ def tree_loads(chains: Chains) -> Loads:
     """
     loads: Loads = {}
     hosts = len(chains[0])
-    trees = [tree_parents(hosts), _other_tree(hosts)] if hosts > 1 else [[-1]]
-    share = 1 / (len(chains) * len(trees))
+    both = trees(hosts)
+    share = 1 / (len(chains) * len(both))
     for by_host in chains:
-        for parents in trees:
+        for parents in both:
             up = [(by_host[host][0], by_host[parent][0]) for host, parent in enumerate(parents) if parent >= 0]
             up += [(far, near) for one in by_host for near, far in pairwise(one)]
             _add(loads, up, share)
             _add(loads, [(near, far) for far, near in up], share)
     return loads
+
+
+def trees(hosts: int) -> list[list[int]]:
+    """The parents of both trees, by host; one host is one tree."""
+    return [tree_parents(hosts), _other_tree(hosts)] if hosts > 1 else [[-1]]
 
 
 def nvls_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
@@ -174,8 +179,7 @@ def relays_of(
     for GPU j of another host goes over NVLink to the sender's own GPU j, and out of that one's NIC. It wants NVLinks
     between the two, a NIC for each GPU, and GPU j in the group.
     """
-    has_rails = uses_rails and costs.nvlink and costs.nics_per_host is None
-    if costs.mesh is None and not has_rails:
+    if costs.mesh is None and not (uses_rails and _has_rails(costs)):
         return {}
     place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
     ranks = {at: rank for rank, at in place.items()}
@@ -186,11 +190,20 @@ def relays_of(
         if here == there:
             if costs.mesh is not None:
                 via = costs.mesh.relay(i, j, [gpus[rank] for rank in members[here]])
-        elif has_rails and i != j and (here, j) in ranks and (costs.mesh is None or costs.mesh.links[i][j]):
+        elif uses_rails and (here, j) in ranks and has_rail(i, j, costs):
             via = j
         if via is not None:
             relays[source, target] = ranks[here, via]
     return relays
+
+
+def has_rail(source: int, target: int, costs: NcclCosts) -> bool:
+    """Whether what a GPU has for one of this number on another host leaves by its own host's GPU of that number."""
+    return source != target and _has_rails(costs) and (costs.mesh is None or bool(costs.mesh.links[source][target]))
+
+
+def _has_rails(costs: NcclCosts) -> bool:
+    return costs.nvlink and costs.nics_per_host is None
 
 
 def _other_tree(size: int) -> list[int]:

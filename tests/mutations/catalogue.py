@@ -51,8 +51,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "partitioner: ties go to the lowest rank",
         DEVICES,
-        "rank.number % self._modulus << 32 | rank.number",
-        "rank.number",
+        "number % self._modulus << 32 | number",
+        "number",
         PARTITIONER,
     ),
     Mutation(
@@ -71,9 +71,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "partitioner: hosts by number, not by load",
-        DEVICES,
-        "sorted(range(len(self._hosts)), key=self._perf.__getitem__)",
-        "range(len(self._hosts))",
+        "scenarios/planner/hosts.py",
+        "map(itemgetter(2), self._order)",
+        "iter(sorted(map(itemgetter(2), self._order), key=lambda hosts: hosts.start))",
         PARTITIONER,
     ),
     Mutation(

@@ -26,7 +26,7 @@ from real.launch import launch, spool_folder
 from real.netns import EmulationError
 from reports import store
 from scenarios.errors import ScenarioError
-from scenarios.hardware import Link, Network
+from scenarios.hardware import Link, Network, Slow
 from scenarios.scenario import Scenario
 from tests.contract.worlds import scenario
 from tests.real.emulated_programs import REDUCED_BYTES, STEPS
@@ -319,6 +319,10 @@ def test_hosts_that_cannot_be_emulated_are_refused() -> None:
     assert str(caught.value) == (
         "contract.toml: cluster.nic: 2 interfaces a host: expected 1, as an emulated host has one"
     )
+    slow = replace(many, cluster=replace(many.cluster, slow=Slow(nics={(1, 0): 0.5})))
+    with pytest.raises(ScenarioError) as caught:
+        fabric_of(slow)
+    assert str(caught.value) == "contract.toml: cluster.slow: 1 slow part: expected none, as emulated hosts are alike"
 
 
 def test_without_root_or_iproute2_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,6 +181,7 @@ def test_memory_comes_fullest_first(run):
     assert run.rank_memory["rank"].tolist() == [1, 0]
     assert row(run.rank_memory, rank=1) == {
         "rank": 1,
+        "rank_count": 1,
         "used_bytes": 12288,
         "capacity_bytes": 16384,
         "free_bytes": 4096,
@@ -216,4 +217,4 @@ def test_dtypes_are_fixed_and_frames_of_runs_concatenate(run):
 def test_stored_columns_are_the_trace_s_own(run):
     for kind, frame in ((Span, run.spans), (Metric, run.metrics), (PlanRow, run.plan), (MemoryRow, run.memory)):
         assert list(frame) == [field.name for field in dataclasses.fields(kind)]
-    assert list(run.links)[:7] == [field.name for field in dataclasses.fields(LinkRow)]
+    assert list(run.links)[:8] == [field.name for field in dataclasses.fields(LinkRow)]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.intervals import Axis, union, weighted_median
+from reports.intervals import Axis, union, weighted_median, weighted_middle
 
 INTERVALS = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))))
 
@@ -53,3 +53,6 @@ def test_a_weighted_median_is_the_median_of_repeated_values(rows):
     for group in range(4):
         repeated = np.repeat(values[groups == group], weights[groups == group])
         assert (np.isnan(medians[group]) and not len(repeated)) or medians[group] == np.median(repeated)
+        if len(repeated):
+            middle = np.sort(repeated)[[(len(repeated) - 1) // 2, len(repeated) // 2]]
+            assert [one[group] for one in weighted_middle(groups, values.astype(float), weights, 4)] == middle.tolist()

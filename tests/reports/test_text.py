@@ -26,6 +26,21 @@ def test_sizes_are_binary(size, words):
     assert text.size(size) == words
 
 
+@pytest.mark.parametrize(
+    ("bytes_per_s", "words"), [(0, "0.00 B/s"), (999, "999 B/s"), (1.25e8, "125 MB/s"), (1.25e10, "12.5 GB/s")]
+)
+def test_rates_are_decimal(bytes_per_s, words):
+    assert text.rate(bytes_per_s) == words
+
+
+def test_one_that_stands_for_others_has_them_in_its_name():
+    assert [text.alike("rank 4139", count) for count in (1, 16, 1200)] == [
+        "rank 4139",
+        "rank 4139 & 15 more",
+        "rank 4139 & 1,199 more",
+    ]
+
+
 def test_what_is_unknown_is_a_dash():
     assert [form(NAN) for form in (text.duration, text.size, text.number, text.percent, text.signed_percent)] == [
         "-"

@@ -238,6 +238,62 @@ FILES: Cases = {
         EXCHANGE + "[cluster.network]\nkind = 'leaf_spine'\nhosts_per_leaf = 1\noversubscription = 0.5\n",
         ["bad.toml: cluster.network.oversubscription = 0.5: expected a number of at least 1"],
     ),
+    "slow parts that are not there": (
+        A2A_INLINE
+        + "[[cluster.slow]]\nhost = 2\ngpu = 2\nspeed = 0.5\n"
+        + "[[cluster.slow]]\nhost = 1\nnic = 2\nspeed = 0.5\n"
+        + "[[cluster.slow]]\nleaf = 0\nspeed = 0.5\n",
+        [
+            "bad.toml: cluster.slow[0].host = 2: expected a whole number below 2, which is cluster.hosts",
+            "bad.toml: cluster.slow[0].gpu = 2: expected a whole number below 2, which is cluster.gpus_per_host",
+            "bad.toml: cluster.slow[1].nic = 2: expected a whole number below 2, which is cluster.gpus_per_host",
+            "bad.toml: cluster.slow[2].leaf = 0: expected no leaf unless cluster.network.kind = 'leaf_spine'",
+        ],
+    ),
+    "slow interface beyond those that GPUs share": (
+        edited(A2A_INLINE, 'per = "gpu"', 'per = "host", count = 1')
+        + "[[cluster.slow]]\nhost = 0\nnic = 1\nspeed = 0.5\n",
+        ["bad.toml: cluster.slow[0].nic = 1: expected a whole number below 1, which is cluster.nic.count"],
+    ),
+    "slow leaf beyond the last": (
+        edited(EXCHANGE, "hosts = 2", "hosts = 5")
+        + "[cluster.network]\nkind = 'leaf_spine'\nhosts_per_leaf = 2\n"
+        + "[[cluster.slow]]\nleaf = 2\nspeed = 0.5\n[[cluster.slow]]\nleaf = 3\nhost = 0\nspeed = 0.5\n",
+        [
+            "bad.toml: cluster.slow[1].leaf = 3: expected a whole number below 3, which is the number of leafs",
+            "bad.toml: cluster.slow[1].host = 0: expected no host with leaf",
+        ],
+    ),
+    "slow by how much, and what": (
+        A2A_INLINE
+        + "[[cluster.slow]]\nhost = 0\ngpu = 0\nspeed = 1.5\n"
+        + "[[cluster.slow]]\nhost = 0\nspeed = 0.5\n"
+        + "[[cluster.slow]]\nhost = 0\ngpu = 0\nnic = 0\nspeed = 0.5\n"
+        + "[[cluster.slow]]\ngpu = 0\n"
+        + "[[cluster.slow]]\nhost = -1\nnic = 0\nspeed = 0\n",
+        [
+            "bad.toml: cluster.slow[0].speed = 1.5: expected a share from 0.000001 to 1",
+            "bad.toml: cluster.slow[1] = {host = 0, speed = 0.5}: expected one of gpu, nic and leaf",
+            "bad.toml: cluster.slow[2] = {host = 0, gpu = 0, nic = 0, speed = 0.5}: expected one of gpu, nic and leaf",
+            "bad.toml: cluster.slow[3].speed: missing; expected a share from 0.000001 to 1",
+            "bad.toml: cluster.slow[3].host: missing; expected a whole number of at least 0",
+            "bad.toml: cluster.slow[4].host = -1: expected a whole number of at least 0",
+            "bad.toml: cluster.slow[4].speed = 0: expected a share from 0.000001 to 1",
+        ],
+    ),
+    "slow twice": (
+        A2A_INLINE
+        + "[[cluster.slow]]\nhost = 1\nnic = 0\nspeed = 0.5\n[[cluster.slow]]\nhost = 1\ngpu = 0\nspeed = 0.5\n"
+        + "[[cluster.slow]]\nhost = 1\nnic = 0\nspeed = 0.25\n",
+        [
+            "bad.toml: cluster.slow[2] = {host = 1, nic = 0, speed = 0.25}: expected a part of its own, but"
+            " cluster.slow[0] has it already"
+        ],
+    ),
+    "slow as a table": (
+        A2A_INLINE + "[cluster.slow]\nhost = 1\nnic = 0\nspeed = 0.5\n",
+        ["bad.toml: cluster.slow = {host = 1, nic = 0, speed = 0.5}: expected an array"],
+    ),
     "leaves without a size": (
         EXCHANGE + "[cluster.network]\nkind = 'leaf_spine'\n",
         [f"bad.toml: cluster.network.hosts_per_leaf: missing; expected {WHOLE}"],
@@ -249,6 +305,22 @@ FILES: Cases = {
     "nccl without GPUs": (
         EXCHANGE + "[run]\nlibrary = 'nccl'\n",
         ["bad.toml: run.library = 'nccl': expected 'gloo', because cluster.gpu.kind = 'cpu'"],
+    ),
+    "alike, each transfer for itself": (
+        EXCHANGE + "[run]\nranks = 'alike'\n",
+        ["bad.toml: run.ranks = 'alike': expected 'each', because run.fidelity = 'flows'"],
+    ),
+    "alike over gloo": (
+        EXCHANGE + "[run]\nranks = 'alike'\nfidelity = 'links'\n",
+        ["bad.toml: run.ranks = 'alike': expected 'each', because the library is gloo"],
+    ),
+    "alike with values": (
+        EXCHANGE + "[run]\nranks = 'alike'\nfidelity = 'links'\npayload = 'values'\n",
+        ["bad.toml: run.ranks = 'alike': expected 'each', because run.payload = 'values'"],
+    ),
+    "alike in a program of uneven ranks": (
+        edited(EXCHANGE, "cpu_local", "dgx_h100") + "[run]\nranks = 'alike'\nfidelity = 'links'\n",
+        ["bad.toml: run.ranks = 'alike': expected 'each', because program = 'all_to_all'"],
     ),
     "missing include": (
         "include = 'nope.toml'\n" + edited(EXCHANGE, "hosts = 2", ""),

@@ -17,7 +17,10 @@ from scenarios.scenario import Model, Scenario
 from scenarios.shelf import library_files, profile_files, profile_names
 
 FILES = {path.stem: path for path in library_files()}
-GPUS = {"4x1": (4, 1), "2x4": (2, 4), "8x8": (8, 8), "2x2": (2, 2), "4x2": (4, 2), "16x1": (16, 1), "1x8": (1, 8)}
+GPUS = {
+    **{"1x8": (1, 8), "2x2": (2, 2), "2x4": (2, 4), "4x1": (4, 1), "4x2": (4, 2)},
+    **{"8x8": (8, 8), "16x1": (16, 1), "2048x8": (2048, 8)},
+}
 
 
 def model_of(name: str) -> tuple[Scenario, Model]:
@@ -31,11 +34,13 @@ def test_the_library_is_complete() -> None:
         "all_reduce_4x1_200mbit",
         "all_to_all_4x2",
         "criteo_dlrm_2x4",
+        "criteo_dlrm_2x4_straggler",
         "criteo_dlrm_8x8",
         "criteo_small_2x2",
         "mlperf_dlrm_1x8",
         "powersgd_16x1_10g",
         "powersgd_4x2_3g",
+        "twrw_2048x8",
         "twrw_2x2",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import math
 import os
@@ -20,9 +21,10 @@ from scenarios.build import build
 from scenarios.checks import check
 from scenarios.document import Document
 from scenarios.errors import ScenarioError
-from scenarios.hardware import Inside, Link, Network, Nics, Tcp
+from scenarios.hardware import Inside, Link, Network, Nics, Slow, Tcp
 from scenarios.load import OVERRIDES, load, load_profile
 from scenarios.mistakes import Mistakes
+from scenarios.notes import notes, notes_of_measuring
 from scenarios.resnet import resnet50_shapes
 from scenarios.scenario import Buckets, Compression, Exchange, Gradients, Ids, Optimizer, Planner
 from scenarios.schema import json_schema, read_document, reference
@@ -278,6 +280,50 @@ def test_options_of_compression_that_is_off_change_nothing(folder: Path) -> None
 def test_a_ragged_last_leaf_is_allowed(folder: Path) -> None:
     text = LEAST.replace("hosts = 2", "hosts = 5") + '[cluster.network]\nkind = "leaf_spine"\nhosts_per_leaf = 2\n'
     assert load(write(folder, "a.toml", text)).cluster.network.hosts_per_leaf == 2
+
+
+SLOW = """[cluster.network]
+kind = "leaf_spine"
+hosts_per_leaf = 2
+[[cluster.slow]]
+host = 3
+gpu = 1
+speed = 0.5
+[[cluster.slow]]
+host = 0
+nic = 0
+speed = 0.25
+[[cluster.slow]]
+leaf = 2
+speed = 0.125
+"""
+
+
+def test_parts_of_a_cluster_may_be_slow(folder: Path) -> None:
+    whole = LEAST.replace("hosts = 2", "hosts = 5\ngpus_per_host = 4")
+    cluster = load(write(folder, "a.toml", whole + SLOW)).cluster
+    assert cluster.slow == Slow(gpus={13: 0.5}, nics={(0, 0): 0.25}, leafs={2: 0.125})
+    assert (cluster.slow_hosts, cluster.slow_leafs, cluster.slow.count) == ((0, 3), (2,), 3)
+    assert [cluster.gpu_speed(rank) for rank in (12, 13, 14)] == [1, 0.5, 1]
+    assert (cluster.nic_speed(0, 0), cluster.nic_speed(1, 0)) == (0.25, 1)
+    assert (cluster.leaf_speed(1), cluster.leaf_speed(2)) == (1, 0.125)
+
+
+def test_what_reaches_all_of_its_rate_is_not_slow(folder: Path) -> None:
+    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 1\n"
+    assert load(write(folder, "a.toml", text)) == load(write(folder, "a.toml", LEAST))
+
+
+def test_a_fault_has_the_digest_of_the_cluster_without_it_and_a_note_where_it_is_measured(folder: Path) -> None:
+    plain = load(write(folder, "plain.toml", LEAST))
+    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 0.5\n"
+    slow = load(write(folder, "slow.toml", text))
+    assert dataclasses.replace(slow, name="plain").digest() == plain.digest()
+    assert [*notes(plain), *notes_of_measuring(plain), *notes(slow)] == []
+    assert list(notes_of_measuring(slow)) == [
+        "slow.toml: cluster.slow: 1 of the cluster's parts is slow in predictions only; a real run takes its devices as"
+        " they are"
+    ]
 
 
 def test_resnet50_has_its_161_tensors_of_25557032_elements() -> None:

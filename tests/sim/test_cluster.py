@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scenarios.hardware import Inside, Link
+from scenarios.hardware import Inside, Link, Network
 from sim.cluster import Fabric
 from tests.small import cluster
 
@@ -53,3 +53,38 @@ def test_all_links_of_a_mesh_are_in_the_rows_also_those_that_nothing_has_crossed
         f"host{host}.bridge.{way}" for host in range(2) for way in ("out", "in")
     ]
     assert len({row.link for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("inside", "leafs"),
+    [(MESH, None), (None, 2), (Inside(kind="pcie", link=MESH.link, bridge_bytes_per_s=1e10), 2)],
+)
+def test_of_some_hosts_the_rows_are_theirs_and_their_leafs(inside: Inside | None, leafs: int | None) -> None:
+    network = Network(kind="leaf_spine", hosts_per_leaf=leafs) if leafs else Network(kind="non_blocking")
+    on = cluster(6, 4, network=network, **({} if inside is None else {"inside": inside}))
+    few = Fabric(on, hosts=(0, 3))
+    for way in ((0, 20), (20, 0)):  # host 5 is on another leaf
+        few.path(*way)
+    wanted = [row for row in Fabric(on).rows() if row.link_class == "uplink" or row.host in (0, 3)]
+    assert sorted(few.rows(), key=lambda row: row.link) == sorted(wanted, key=lambda row: row.link)
+    assert {row.link for row in few.rows() if row.link_class == "uplink"} == (
+        {f"leaf{leaf}.uplinks.{way}" for leaf in range(3) for way in ("out", "in")} if leafs else set()
+    )
+
+
+def test_uplinks_of_leafs_that_nothing_reaches_are_no_rows_of_some_hosts() -> None:
+    network = Network(kind="leaf_spine", hosts_per_leaf=2)
+    rows = Fabric(cluster(6, 1, network=network), hosts=(2,)).rows()
+    assert {row.link for row in rows} == {
+        f"{link}.{way}" for link in ("host2.nic0", "gpu2", "leaf1.uplinks") for way in ("out", "in")
+    }
+    assert {row.host for row in rows} == {2}
+
+
+def test_a_gpus_capacities_are_made_once_when_asked_for() -> None:
+    fabric = Fabric(cluster(2, 4))
+    assert not fabric.arithmetic
+    assert fabric.arithmetic[5] is fabric.arithmetic[5]
+    assert (fabric.arithmetic[5].name, fabric.arithmetic[5].per_s) == ("gpu5.arithmetic", 1.0)
+    assert (fabric.memory[5].name, fabric.memory[5].per_s) == ("gpu5.memory", 1e12)
+    assert list(fabric.memory) == [5]

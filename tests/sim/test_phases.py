@@ -1,9 +1,13 @@
-"""Links against flows: one activity with its load on every link takes what its flows take."""
+"""Links against flows: one activity with its load on every link takes what its flows take.
+
+"links" is here what it is for groups that are too large for flows; for the others see `test_links`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import pytest
@@ -17,7 +21,9 @@ from reports.text import as_text
 from scenarios.hardware import Inside, Link, Network, Nics
 from scenarios.load import load_profile
 from scenarios.rank import Kernel, Rank
+from scenarios.scenario import Scenario
 from scenarios.trace import Recording
+from sim import phases, transport
 from sim.collectives import nccl
 from sim.collectives.nccl_paths import members_by_host, shape_of
 from sim.collectives.nccl_tuning import choose, latency_ns, transfer_ns
@@ -28,6 +34,14 @@ from tests.small import Play, cluster, scenario
 Op = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast"]
 OPS: tuple[Op, ...] = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast")
 MIB = 1 << 20
+
+
+def simulated(made: Scenario, program: Callable[[Rank], Awaitable[None]]) -> Recording:
+    """In "links" as if every group were too large for flows."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((phases, "MOST_EXACT"), (phases, "MOST_MERGED"), (transport, "MOST_GLOO_RANKS")):
+            patch.setattr(module, name, 0)
+        return simulate(made, Play(program))
 
 
 def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elements: int, splits: list[int]) -> int:
@@ -56,7 +70,7 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
 
     network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
     made = scenario(cluster(*shape, network=network), library=library, fidelity=fidelity, payload="sizes")
-    return max(span.end_ns for span in simulate(made, Play(program)).spans)
+    return max(span.end_ns for span in simulated(made, program).spans)
 
 
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
@@ -140,7 +154,7 @@ def beside_another(*, library: str, fidelity: str, late_ns: int = 0) -> Recordin
             await rank.all_to_all_single(empty, empty.clone(), label="exchanged")
 
     on = cluster(4, 1)
-    return simulate(scenario(on, library=library, fidelity=fidelity, payload="sizes"), Play(program))
+    return simulated(scenario(on, library=library, fidelity=fidelity, payload="sizes"), program)
 
 
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
@@ -181,7 +195,7 @@ def mesh_takes_ns(hosts: int, group: list[int], size_bytes: int, fidelity: str) 
             await rank.all_reduce(torch.empty(size_bytes, dtype=torch.int8, device="meta"), group=members)
 
     made = scenario(on, library="nccl", fidelity=fidelity, payload="sizes")
-    spans = simulate(made, Play(program)).spans
+    spans = simulated(made, program).spans
     return max(span.end_ns for span in spans) - min(span.start_ns for span in spans)
 
 
@@ -227,7 +241,7 @@ def exchanged(inside: Inside, nics: Nics, sizes: list[list[int]], fidelity: str)
 
     on = cluster(ranks // 3, 3, inside=inside, nics=nics)
     made = scenario(on, library="nccl", fidelity=fidelity, payload="sizes")
-    return {row.link: row.bytes_carried for row in simulate(made, Play(program)).links}
+    return {row.link: row.bytes_carried for row in simulated(made, program).links}
 
 
 SWITCH = Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000))
@@ -291,3 +305,17 @@ def test_all_to_all_on_a_mesh_goes_over_a_third_gpu_between_two_that_are_not_joi
     carried = exchanged(CHAIN, OWN, sizes, "links")
     assert {link for link, count in carried.items() if count} == {"gpu0.nvlink1.out", "gpu1.nvlink2.out"}
     assert carried["gpu0.nvlink1.out"] == carried["gpu1.nvlink2.out"]
+
+
+@pytest.mark.parametrize("library", ["gloo", "nccl"])
+def test_loads_deliver_what_was_sent(library: str) -> None:
+    """With values: exchanges, rings and trees."""
+
+    async def program(rank: Rank) -> None:
+        size, me = rank.world_size, rank.rank
+        received = await rank.all_to_all_single(torch.empty(size), torch.full((size,), float(me)))
+        assert received.tolist() == [float(source) for source in range(size)]
+        assert (await rank.all_reduce(torch.full((3,), float(me)))).tolist() == [sum(range(size))] * 3
+        assert (await rank.broadcast(torch.full((2,), float(me)), 2)).tolist() == [2.0, 2.0]
+
+    simulated(scenario(cluster(2, 2), library=library, fidelity="links"), program)

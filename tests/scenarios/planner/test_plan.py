@@ -113,6 +113,30 @@ def test_all_ids_of_a_step_are_looked_up(kind: ShardingType) -> None:
     assert [row.shard for row in plan.rows] == list(range(len(plan.rows)))
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_the_rows_for_some_replicas_are_all_rows_without_the_other_copies(kind: ShardingType) -> None:
+    plan = plan_tables(scenario([table("t", 1003, [kind]), table("u", 50, ["data_parallel"])]))
+    for replicas in ([], [2, 7], range(8)):
+        kept = [row for row in plan.rows if row.sharding_type != "data_parallel" or row.rank in replicas]
+        assert list(plan.rows_for(replicas)) == kept
+
+
+def test_tables_on_100_000_gpus_are_planned_without_looking_at_each() -> None:
+    """Listed, the shards of one proposal alone would use up the search's budget."""
+    on = cluster(12_500, 8, memory_bytes=1 << 36)
+    tables = [
+        *(table(f"copied{index}", 10, ["data_parallel", "table_wise"]) for index in range(12)),
+        table("cut", 4_000_000, ["row_wise", "table_row_wise"]),
+    ]
+    plan = plan_tables(scenario(tables, on))
+    assert plan.tried > 10
+    assert len(plan.row_runs.runs) < 40
+    assert len(plan.storage_bytes) == len(plan.perf_ms) == 100_000
+    assert plan.table("cut").sharding_type == "table_row_wise"
+    (last,) = (row for row in plan.rows_for([99_999]) if row.table == "copied11")
+    assert (last.rank, last.shard, last.row_offset) == (99_999, 99_999, 0)
+
+
 @pytest.mark.parametrize(
     ("kind", "ranks", "first"),
     [

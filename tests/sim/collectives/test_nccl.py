@@ -138,7 +138,7 @@ def test_an_idle_cluster_takes_the_choices_latency_and_what_the_links_carry(
     phase = only_phase(plan)
     assert phase.coupled
     shape, op = paths.shape_of(paths.members_by_host(layout), costs), nccl._COLLECTIVES[calls[0].op]
-    size_bytes = nccl._buffer_bytes(calls)
+    size_bytes = nccl._buffer_bytes(calls[0])
     (choice,) = [one for one in choices(op, size_bytes, shape, costs) if one.total_ns == plan.predicted_ns][:1]
     taken_ns = latency_ns(choice, op, size_bytes, shape, costs) + transfer_ns(choice, op, size_bytes, shape, costs)
     assert idle_ns(phase, layout, costs) == pytest.approx(taken_ns, rel=1e-6, abs=1)

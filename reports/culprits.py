@@ -1,0 +1,250 @@
+"""What stands out in a run by being slower than its like, or by having more to do: GPUs and links.
+
+From spans and links alone, so that real runs are read as predictions are: what a scenario says of faults is not asked.
+Which tables load a rank, by the plan, is left to `imbalance`. Of values with an even number, the lower middle one is
+usual here, so that of two the slower one stands out against the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports import text
+from reports.columns import TEXT, fixed
+from reports.frames import COMPUTE, ints
+from reports.intervals import Floats, Ints, weighted_middle
+from reports.parts import Part
+
+# What `culprits` needs of the spans.
+WORK = ["label", "kernel", "flops", "bytes_read", "bytes_written"]
+COLUMNS = ["kind", "step", "rank", "rank_count", "start_ns", "end_ns", *WORK]
+
+# Equal work on equal GPUs takes equally long in a prediction, and on real ones within a few per cent. Where ranks
+# disturb each other, all of them scatter: an outlier is further off than three median deviations, as is customary.
+SLOWER_TIMES = 1.1
+OUTLYING = 3.0
+# Where ids are drawn, no two ranks have quite as many, nor do their links carry as much.
+MORE_TIMES = 1.2
+
+SLOWER, MORE = "slower", "more to do"
+# What costs less of a step is not worth a look; what is slow is so sooner, as it shows once nothing else hides it.
+LEAST_SHARE = {SLOWER: 0.001, MORE: 0.01}
+CULPRITS = {
+    **dict.fromkeys(["kind", "name", "cause"], "str"),
+    **dict.fromkeys(["host", "rank", "count"], "int"),
+    **dict.fromkeys(["times", "takes_ns", "usual_ns", "cost_ns"], "float"),
+    "sentence": "str",
+}
+# One of a class of links, in sentences.
+_NOUNS = {"nic": "NIC", "uplink": "leaf", "nvlink": "NVLink", "pcie": "PCIe link", "memory": "path through memory"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is known of the run beside its spans and links.
+
+    Spans are of `steps` steps, links of `run_steps`; a step takes `step_ns`. `own` are the steps' own spans: ranks
+    without any are left out.
+    """
+
+    steps: int
+    run_steps: int
+    step_ns: float
+    own: pd.DataFrame
+
+
+def culprits(parts: Iterable[Part], links: pd.DataFrame, about: About) -> pd.DataFrame:
+    """One row each: first what is slower, then what has more to do, in both those that cost most first.
+
+    `takes_ns` is in a step: a GPU's computations, or what a link needs at its rate for its bytes. `usual_ns` is the
+    median of its like, `times` their ratio and `cost_ns` their difference, which is the most that a step can lose by
+    it. Of what has more to do only the worst of a kind is there, as one always has most. `count` behave like this one.
+    """
+    rows: list[dict[str, Any]] = []
+    if about.step_ns > 0:
+        computed = _Computed.of(parts, ints(about.own, "rank"))
+        rows = [*_slow_gpus(computed, about), *_loaded_rank(computed, about), *_links(links, about)]
+    rows = [row for row in rows if row["cost_ns"] >= LEAST_SHARE[row["cause"]] * about.step_ns]
+    rows.sort(key=lambda row: (row["cause"] == MORE, -row["cost_ns"]))
+    return fixed({name: [row[name] for row in rows] for name in CULPRITS}, CULPRITS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """What ranks computed, added up over labels (`by_step`, of each rank and step) and over steps (`by_label`).
+
+    `usual_ns` is what equal work usually takes on the ranks that had it in that step; `alone_ns` is the part of
+    `took_ns` for work that no other rank had.
+    """
+
+    by_step: pd.DataFrame
+    by_label: pd.DataFrame
+
+    @classmethod
+    def of(cls, parts: Iterable[Part], ranks: Ints) -> _Computed:
+        by_step, by_label = [], []
+        columns = {**dict.fromkeys(["took_ns", "usual_ns", "alone_ns"], "sum"), "rank_count": "first"}
+        for part in parts:
+            each = _compared(part, ranks)
+            by_step.append(each.groupby(["rank", "step"], sort=True).agg(columns))
+            by_label.append(_by_label(each))
+        return cls(pd.concat(by_step), _by_label(pd.concat(by_label)))
+
+
+def _by_label(each: pd.DataFrame) -> pd.DataFrame:
+    columns = {"usual_ns": "sum", "bytes": "sum", "rank_count": "first"}
+    return each.groupby(["rank", "label"], sort=True).agg(columns).reset_index()
+
+
+def _compared(part: Part, ranks: Ints) -> pd.DataFrame:
+    """One row for all calls of a rank with equal work in a step."""
+    spans = part.spans
+    kept = ((spans["kind"] == COMPUTE) & (spans["step"] >= 0) & spans["rank"].isin(ranks)).to_numpy(bool) & part.own
+    took = (spans["end_ns"] - spans["start_ns"]).astype("float64")
+    spans = spans.assign(took_ns=took, bytes=spans["bytes_read"] + spans["bytes_written"])[kept]
+    spans = spans.assign(work=spans.groupby(["step", *WORK], sort=False).ngroup())
+    firsts = dict.fromkeys(["step", "label", "rank_count"], "first")
+    grouped = spans.groupby(["work", "rank"], sort=True)
+    each = grouped.agg({**firsts, "took_ns": "sum", "bytes": "sum"}).assign(calls=grouped.size()).reset_index()
+    groups = np.asarray(each.groupby(["work", "calls"], sort=True).ngroup(), np.int64)
+    had_it = np.bincount(groups)[groups] if len(groups) else groups
+    usual = _usual(groups, each["took_ns"].to_numpy(float), ints(each, "rank_count"))[groups]
+    return each.assign(usual_ns=usual, alone_ns=each["took_ns"].where(had_it == 1, 0.0))
+
+
+def _slow_gpus(computed: _Computed, about: About) -> Iterator[dict[str, Any]]:
+    """Where the same computations take longer than elsewhere, in the median step: in one, anything can happen."""
+    each = computed.by_step
+    compared = {name: each[name] - each["alone_ns"] for name in ("took_ns", "usual_ns")}
+    by_rank = each.assign(**compared).groupby("rank").median()
+    by_rank = by_rank[(by_rank["usual_ns"] > 0).to_numpy(bool)]
+    takes, usual, weights = by_rank["took_ns"], by_rank["usual_ns"], by_rank["rank_count"].to_numpy(np.int64)
+    times = (takes / usual).to_numpy(float)
+    typical = _usual_of(times, weights)
+    scatter = _usual_of(np.abs(times - typical), weights)
+    is_slow = (times > SLOWER_TIMES * typical) & (times > typical + OUTLYING * scatter)
+    for rank, took, usually in zip(by_rank.index[is_slow], takes[is_slow], usual[is_slow] * typical, strict=True):
+        words = f"its computations take {took / usually:.1f} times as long as the same ones elsewhere"
+        cost = f"{text.duration(took - usually)} of a step's {text.duration(about.step_ns)}"
+        yield _gpu(about, rank, SLOWER, (took, usually), f"{words}; {cost}")
+
+
+def _loaded_rank(computed: _Computed, about: About) -> Iterator[dict[str, Any]]:
+    """The rank whose work takes most, at the speed of its like, against the median rank's."""
+    by_rank = computed.by_label.groupby("rank").agg({"usual_ns": "sum", "rank_count": "first"})
+    if len(by_rank) < 2:
+        return
+    takes = by_rank["usual_ns"].to_numpy(float) / about.steps
+    usual, rank = _usual_of(takes, ints(by_rank, "rank_count")), int(by_rank.index.to_numpy()[takes.argmax()])
+    label, touched, median = _most_more(computed.by_label, by_rank["rank_count"], rank)
+    if touched > MORE_TIMES * median:
+        bytes_of = f"{text.size(touched / about.steps)} a step, none"
+        if median:
+            bytes_of = f"{touched / median:.1f} times as many bytes as"
+        more = f"{text.duration(takes.max() - usual)} longer than the median rank, of a step's"
+        words = f"{label} touches {bytes_of} on the median rank; it computes {more} {text.duration(about.step_ns)}"
+        yield _gpu(about, rank, MORE, (float(takes.max()), usual), words)
+
+
+def _most_more(by_label: pd.DataFrame, rank_count: pd.Series, rank: int) -> tuple[str, float, float]:
+    """The label that takes most above the median rank's time, with the bytes that it touches here and there."""
+    found, most = ("", 0.0, 0.0), 0.0
+    for label in by_label.loc[(by_label["rank"] == rank).to_numpy(bool), "label"]:
+        by_rank = by_label[(by_label["label"] == label).to_numpy(bool)].set_index("rank").reindex(rank_count.index)
+        (time, time_there), (touched, there) = (
+            (float(values[rank]), _usual_of(values.to_numpy(float), rank_count.to_numpy(np.int64)))
+            for values in (by_rank["usual_ns"].fillna(0.0), by_rank["bytes"].fillna(0.0))
+        )
+        if time - time_there > most:
+            found, most = (str(label), touched, there), time - time_there
+    return found
+
+
+def _gpu(about: About, rank: int, cause: str, times: tuple[float, float], words: str) -> dict[str, Any]:
+    own = about.own
+    here = own[(own["rank"] == rank).to_numpy(bool)].iloc[0]
+    host, count = int(here["host"]), int(here["rank_count"])
+    gpu = rank - int(own.loc[(own["host"] == host).to_numpy(bool), "rank"].min())
+    name = f"GPU {gpu} of host {host} ({text.alike(f'rank {rank}', count)})"
+    return {
+        **{"kind": "gpu", "name": name, "cause": cause, "host": host, "rank": rank, "count": count},
+        **_measured(*times),
+        "sentence": f"{name}: {words}",
+    }
+
+
+def _links(links: pd.DataFrame, about: About) -> Iterator[dict[str, Any]]:
+    """Those that need longer than their like; of those that have more to do, none that needs less than is usual with
+    some other kind of link.
+
+    Of the two directions of one link, and of all of a kind that have more to do, the worst alone.
+    """
+    used = _used_links(links, about)
+    counts = (used["cause"] == SLOWER) | (used["takes_ns"] >= used["usual_ns"].max())
+    used = used[(counts & (used["takes_ns"] > MORE_TIMES * used["usual_ns"])).to_numpy(bool)]
+    used = used.sort_values("takes_ns", ascending=False, kind="stable")
+    for cause, one in ((SLOWER, "owner"), (MORE, "alike")):
+        found = used[(used["cause"] == cause).to_numpy(bool)].drop_duplicates(one)
+        for row in found.to_dict("records"):
+            yield _link(row, about)
+
+
+def _used_links(links: pd.DataFrame, about: About) -> pd.DataFrame:
+    """With what each needs in a step, and what is usual for those of the same name but for the numbers in it.
+
+    NVLinks are alike if they have the same rate, too: in a mesh some pairs have two.
+    """
+    used = links[((links["bytes_carried"] > 0) & (links["bytes_per_s"] > 0)).to_numpy(bool)]
+    owner = used["link"].str.removesuffix(".out").str.removesuffix(".in")
+    alike = owner.str.replace(r"\d+", "#", regex=True)
+    rates = used["bytes_per_s"].where(used["link_class"] == "nvlink", 0.0).astype(str).astype(TEXT)
+    groups = (alike + used["direction"] + rates).factorize()[0].astype(np.int64)
+    rate, weights = used["bytes_per_s"].to_numpy(float), ints(used, "link_count")
+    carried = used["bytes_carried"].to_numpy(float) / max(about.run_steps, 1)
+    takes = carried / rate * 1e9
+    usual, usual_carried = (_usual(groups, values, weights)[groups] for values in (takes, carried))
+    usual_rate = -_usual(groups, -rate, weights)[groups]
+    cause = np.where(usual_rate > SLOWER_TIMES * rate, SLOWER, MORE)
+    return used.assign(
+        **{"owner": owner, "alike": alike, "cause": cause, "takes_ns": takes, "usual_ns": usual},
+        **{"carried": carried, "usual_carried": usual_carried, "usual_rate": usual_rate},
+    )
+
+
+def _link(row: dict[str, Any], about: About) -> dict[str, Any]:
+    name, noun = text.alike(row["link"], row["link_count"]), _NOUNS.get(row["link_class"], row["link_class"])
+    if row["cause"] == SLOWER:
+        words = f"{text.rate(row['bytes_per_s'])} where the median {noun} has {text.rate(row['usual_rate'])}"
+    else:
+        words = f"carries {text.size(row['carried'])} a step, the median {noun} {text.size(row['usual_carried'])}"
+    takes, usual, step = (text.duration(ns) for ns in (row["takes_ns"], row["usual_ns"], about.step_ns))
+    needs = f"needs {takes} of a step's {step}, the median {noun} {usual}"
+    return {
+        **{"kind": row["link_class"], "name": row["link"], "cause": row["cause"]},
+        **{"host": row["host"], "rank": -1, "count": row["link_count"]},
+        **_measured(row["takes_ns"], row["usual_ns"]),
+        "sentence": f"{name}: {words}; {needs}",
+    }
+
+
+def _measured(takes: float, usual: float) -> dict[str, float]:
+    return {
+        "times": takes / usual if usual else np.nan,
+        "takes_ns": takes,
+        "usual_ns": usual,
+        "cost_ns": takes - usual,
+    }
+
+
+def _usual(groups: Ints, values: Floats, weights: Ints) -> Floats:
+    """Of each group 0, 1, ..."""
+    return weighted_middle(groups, values, weights, int(groups.max(initial=-1)) + 1)[0]
+
+
+def _usual_of(values: Floats, weights: Ints) -> float:
+    return float(_usual(np.zeros(len(values), np.int64), values, weights)[0]) if len(values) else np.nan

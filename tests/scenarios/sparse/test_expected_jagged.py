@@ -1,0 +1,110 @@
+"""Expected features travel as drawn ones do: the same verbs in the same order, with their sizes on average."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+
+from scenarios.programs.data import draw_bags
+from scenarios.programs.distribution import draws_of
+from scenarios.rank import Group, Kernel
+from scenarios.sparse import KeyedJagged, build_groups
+from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
+from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
+from tests.scenarios.sparse.test_expected import SIGMAS, Drawn, plays
+
+STEPS = 60
+LABEL = "{sharding_type}."
+Floats = npt.NDArray[np.float64]
+
+
+def bags(drawn: Drawn, rank: int, step: int) -> KeyedJagged:
+    found = [draw_bags(drawn.training, number, rank, step) for number in range(len(drawn.tables))]
+    return KeyedJagged(
+        keys=tuple(one.name for one in drawn.tables),
+        values=torch.from_numpy(np.concatenate([bag.ids for bag in found])),
+        lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in found])),
+        stride=drawn.training.batch_size,
+    )
+
+
+def play_drawn(drawn: Drawn, step: int) -> tuple[Lockstep, list[list[list[int]]]]:
+    """What was called, and ids by rank, group and key."""
+    groups = build_groups(drawn.shards, drawn.world.size, drawn.world.local, label=LABEL)
+    played = drawn.world.lockstep()
+
+    async def exchange(rank: LockstepRank) -> list[list[int]]:
+        return [(await group.input(rank, bags(drawn, rank.rank, step))).length_per_key() for group in groups]
+
+    return played, played.run(exchange)
+
+
+def play_expected(drawn: Drawn) -> tuple[Lockstep, list[list[list[float]]]]:
+    batch_size = drawn.training.batch_size
+    draws = {one.name: draws_of(one, batch_size) for one in drawn.tables}
+    groups = build_groups(drawn.shards, drawn.world.size, drawn.world.local, label=LABEL)
+    inputs = [ExpectedInput(group.layout, draws, group.label) for group in groups]
+    features = ExpectedJagged(
+        keys=tuple(draws), ids=tuple(float(one.moments().mean[0]) for one in draws.values()), stride=batch_size
+    )
+    played = drawn.world.lockstep("meta")
+
+    async def exchange(rank: LockstepRank) -> list[list[float]]:
+        rank.world = Group("world", rank.world.ranks, (1,) * rank.world.size)
+        return [(await one(rank, features)).length_per_key() for one in inputs]
+
+    return played, played.run(exchange)
+
+
+def bytes_of(kernel: Kernel) -> float:
+    return kernel.bytes_read + kernel.bytes_written
+
+
+@settings(deadline=None, max_examples=40)
+@given(plays())
+def test_verbs_are_those_of_drawn_ids_and_what_cannot_vary_has_their_sizes(drawn: Drawn) -> None:
+    (real, _), (expected, _) = play_drawn(drawn, 0), play_expected(drawn)
+    for rank in drawn.ranks:
+        ours, theirs = expected.log.get(rank, []), real.log.get(rank, [])
+        assert [(call.op, call.label) for call in ours] == [(call.op, call.label) for call in theirs]
+        for own, other in zip(ours, theirs, strict=True):
+            if own.label.endswith((".splits", ".lengths")):
+                assert (own.bytes_in, own.bytes_out, own.bytes_sent) == (
+                    other.bytes_in,
+                    other.bytes_out,
+                    other.bytes_sent,
+                )
+                assert own.expected_send == pytest.approx(other.send_bytes)
+        labels = [(label, kernel.kind, kernel.launches) for label, kernel in expected.kernels.get(rank, [])]
+        assert labels == [(label, kernel.kind, kernel.launches) for label, kernel in real.kernels.get(rank, [])]
+
+
+@settings(deadline=None, max_examples=12, derandomize=True)
+@given(plays())
+def test_sizes_are_those_of_drawn_ids_on_average(drawn: Drawn) -> None:
+    played = [play_drawn(drawn, step) for step in range(STEPS)]
+    expected, ids = play_expected(drawn)
+    for rank in drawn.ranks:
+        for group in range(len(ids[rank])):
+            drawn_ids = np.array([found[rank][group] for _, found in played], float).reshape(STEPS, -1)
+            near(drawn_ids, np.array(ids[rank][group]), unit=3)
+        for place, call in enumerate(expected.log.get(rank, [])):
+            sent = np.array([one.log[rank][place].send_bytes for one, _ in played], float)
+            near(sent, np.array(call.expected_send), unit=3 * 8)
+        for place, (_, kernel) in enumerate(expected.kernels.get(rank, [])):
+            moved = np.array([[bytes_of(one.kernels[rank][place][1])] for one, _ in played])
+            near(moved, np.array([bytes_of(kernel)]), unit=8 * 8)
+
+
+def near(found: Floats, mean: Floats, unit: float = 1.0) -> None:
+    """Whether `found` [steps, numbers] may have that mean; an id more or less is `unit` at most.
+
+    What never differed in all steps may be rare, but of ten that are expected one comes (but for 1 in 20,000).
+    """
+    deviation, off = found.std(axis=0), np.abs(found.mean(axis=0) - mean)
+    often = (found != np.median(found, axis=0)).sum(axis=0) >= STEPS // 4
+    assert (off[often] <= SIGMAS * deviation[often] / np.sqrt(STEPS) + unit / 2).all()
+    assert (off[deviation == 0] <= unit * (0.5 + 10 / STEPS)).all()

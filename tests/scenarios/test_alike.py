@@ -1,0 +1,60 @@
+"""Which hosts count as alike: none that differ while there are few, and near ones where there are many."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from scenarios.alike import MOST_RANKS, Alike, alike_of
+
+ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 60), st.integers(1, 6)), elements=st.floats(0, 1e9))
+
+
+@given(ROWS, st.sampled_from([1, 8, 64, 200]), st.sets(st.integers(0, 59)))
+def test_every_host_is_played_by_one_that_is_near(loads: np.ndarray, gpus: int, apart: set[int]) -> None:
+    apart = {host for host in apart if host < len(loads)}
+    alike = Alike.of(loads, gpus, apart)
+    assert sum(alike.counts) == len(loads)
+    assert list(alike.hosts) == sorted(set(alike.hosts))
+    assert np.bincount(alike.kinds, minlength=len(alike.hosts)).tolist() == list(alike.counts)
+    assert [alike.kinds[host] for host in alike.hosts] == list(range(len(alike.hosts)))
+    assert all(alike.counts[alike.hosts.index(host)] == 1 for host in apart)
+    largest = np.maximum(loads.max(axis=0), 1e-300)
+    played = loads[np.array(alike.hosts)[alike.kinds]]
+    assert (np.abs(played - loads) <= (alike.spread + 1e-8) * largest).all()
+    assert len(alike.hosts) <= max(1, MOST_RANKS // gpus) + len(apart)
+
+
+@given(ROWS)
+def test_few_kinds_are_exact(loads: np.ndarray) -> None:
+    alike = Alike.of(np.round(loads % 3), gpus=1)
+    assert alike.is_exact
+    assert len(alike.hosts) == len(np.unique(np.round(loads % 3), axis=0))
+
+
+def test_rounding_makes_no_kinds() -> None:
+    one = np.array([[0.1 + 0.2, 1.0], [0.3, 1.0], [0.3, 2.0]])
+    assert Alike.of(one, 8).counts == (2, 1)
+
+
+def test_what_stands_out_is_by_itself_where_kinds_are_too_many() -> None:
+    loads = np.linspace(100, 101, 500)[:, None]
+    loads[77] = 400
+    alike = Alike.of(loads, gpus=MOST_RANKS // 4)
+    assert len(alike.hosts) == 4
+    assert alike.counts[alike.hosts.index(77)] == 1
+    assert 0 < alike.spread <= 1 / 400 / 2
+    assert not alike.is_exact
+
+
+def test_ranks_and_leafs() -> None:
+    alike = Alike.of(np.array([[0.0], [1.0], [0.0], [0.0], [1.0]]), gpus=2)
+    assert (alike.hosts, alike.counts) == ((0, 1), (3, 2))
+    assert (alike.ranks, alike.rank_counts) == ((0, 1, 2, 3), (3, 3, 2, 2))
+    assert alike.per_leaf(2).tolist() == [[1, 1], [2, 0], [0, 1]]
+
+
+def test_a_program_that_does_not_say_is_played_whole() -> None:
+    assert alike_of(object()) is None

@@ -1,0 +1,254 @@
+"""One host played for all that are alike, against all hosts played, each transfer for itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenarios.alike import Alike
+from scenarios.errors import CollectiveError
+from scenarios.hardware import Cluster, Inside, Link, Network, Nics, Slow
+from scenarios.load import load
+from scenarios.programs.dlrm import DlrmProgram
+from scenarios.programs.powersgd import PowerSGDProgram
+from scenarios.rank import Rank
+from scenarios.scenario import Gradients, Ids, Interaction, Model, Scenario, ShardingType, Table
+from scenarios.trace import Recording
+from sim.run import simulate
+from tests.small import GPU, Play, cluster, scenario
+
+MIB = 1 << 20
+Side = Literal["sent", "received"]
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Hosts of some kinds, on some cluster; `weights` [kinds, gpus]: what each of them sends or receives."""
+
+    cluster: Cluster
+    kinds: tuple[int, ...]
+    weights: tuple[tuple[int, ...], ...]
+
+    def alike(self) -> Alike:
+        loads = np.array([[kind] for kind in self.kinds], float)
+        return Alike.of(loads, self.cluster.host.gpus, self.cluster.slow_hosts)
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        return self.cluster.network.oversubscription > 1
+
+    def weight(self, rank: int) -> int:
+        host, gpu = divmod(rank, self.cluster.host.gpus)
+        return self.weights[self.kinds[host]][gpu]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    gpus = draw(st.sampled_from([1, 2, 4]))
+    hosts = draw(st.integers(2, 16 // gpus))
+    kind = draw(st.sampled_from(["nvlink", "pcie"]))
+    inside = Inside(kind=kind, link=Link(bytes_per_s=1e11, latency_ns=1000), bridge_bytes_per_s=4e10)
+    link = Link(bytes_per_s=draw(st.sampled_from([1.25e9, 2.5e10])), latency_ns=2000)
+    nics = draw(st.sampled_from([Nics(per="gpu", count=gpus, link=link), Nics(per="host", count=1, link=link)]))
+    per_leaf = draw(st.integers(1, hosts))
+    leafs = Network(kind="leaf_spine", hosts_per_leaf=per_leaf, oversubscription=draw(st.sampled_from([1.0, 4.0])))
+    network = draw(st.sampled_from([Network(kind="non_blocking"), leafs]))
+    kinds = tuple(draw(st.lists(st.integers(0, 2), min_size=hosts, max_size=hosts)))
+    rows = st.lists(st.integers(0, 8), min_size=gpus, max_size=gpus)
+    weights = tuple(tuple(draw(rows)) for _ in range(3))
+    made = cluster(hosts, gpus, inside=inside, nics=nics, network=network)
+    return World(made, kinds, weights)
+
+
+@dataclasses.dataclass
+class Folded(Play):
+    """A program with its hosts."""
+
+    alike: Alike | None = None
+
+
+def play(world: World, function: Callable[[Rank], Awaitable[None]], *, folded: bool) -> Recording:
+    fidelity: Any = "links" if folded else "flows"
+    made = scenario(world.cluster, library="nccl", payload="sizes", fidelity=fidelity)
+    return simulate(made, Folded(function, alike=world.alike() if folded else None))
+
+
+def end_ns(recording: Recording) -> int:
+    return max(span.end_ns for span in recording.spans)
+
+
+def exchange(world: World, side: Side, elements: int) -> Callable[[Rank], Awaitable[None]]:
+    """What a rank sends to each depends on itself alone, or on the other alone."""
+
+    async def program(rank: Rank) -> None:
+        group, own = rank.world, elements * world.weight(rank.rank)
+        others = [elements * world.weight(member) for member in group.ranks]
+        sends, receives = ([own] * len(others), others) if side == "sent" else (others, [own] * len(others))
+        given = torch.empty(group.total(sends), device="meta")
+        await rank.all_to_all_single(torch.empty(group.total(receives), device="meta"), given, receives, sends)
+
+    return program
+
+
+@given(worlds(), st.sampled_from(["sent", "received"]), st.sampled_from([600, 40_000, 300_000]))
+@settings(max_examples=60, deadline=None)
+def test_an_exchange_takes_what_the_flows_of_all_hosts_take(world: World, side: Side, elements: int) -> None:
+    program = exchange(world, side, elements)
+    every, folded = play(world, program, folded=False), play(world, program, folded=True)
+    if world.is_oversubscribed:  # hosts of one kind are held up more in one leaf than in another: that is not seen
+        assert 0.9 * end_ns(every) <= end_ns(folded) <= 1.002 * end_ns(every)
+    else:
+        assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.002)
+    assert sum(span.rank_count for span in folded.spans) == world.cluster.world_size
+    sent = [sum(span.bytes_in * span.rank_count for span in one.spans) for one in (every, folded)]
+    assert sent[0] == sent[1]
+
+
+@given(worlds(), st.sampled_from(["all_reduce", "reduce_scatter", "all_gather", "barrier"]), st.integers(1, 4 * MIB))
+@settings(max_examples=60, deadline=None)
+def test_a_reduction_takes_what_that_of_all_hosts_takes(world: World, op: str, share: int) -> None:
+    whole = world.cluster.world_size * share
+
+    async def program(rank: Rank) -> None:
+        small, large = torch.empty(share, device="meta"), torch.empty(whole, device="meta")
+        if op == "all_reduce":
+            await rank.all_reduce(large)
+        elif op == "reduce_scatter":
+            await rank.reduce_scatter_tensor(small, large)
+        elif op == "all_gather":
+            await rank.all_gather_into_tensor(large, small)
+        else:
+            await rank.barrier()
+
+    every, folded = play(world, program, folded=False), play(world, program, folded=True)
+    assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
+
+
+@given(worlds(), st.integers(1, 50_000))
+@settings(max_examples=30, deadline=None)
+def test_links_carry_what_those_of_each_host_carry(world: World, elements: int) -> None:
+    program = exchange(world, "received", elements)
+    every, folded = play(world, program, folded=False), play(world, program, folded=True)
+    carried = {link.link: link.bytes_carried for link in every.links}
+    for link in folded.links:
+        assert link.bytes_carried == pytest.approx(carried[link.link], rel=1e-9, abs=1)
+    for sort in {link.link_class for link in every.links}:
+        together = [
+            sum(link.bytes_carried * link.link_count for link in one.links if link.link_class == sort)
+            for one in (every, folded)
+        ]
+        assert together[1] == pytest.approx(together[0], rel=1e-9, abs=1)
+
+
+def training(types: tuple[ShardingType, ...], on: Cluster, **changes: Any) -> Scenario:
+    """Ids are spread evenly, and are so many that what is drawn is near what is expected."""
+    tables = tuple(
+        Table(name=f"t{number}", rows=64 * on.world_size, dim=32, ids_per_sample=ids, ids=Ids(), sharding=(kind,))
+        for number, (ids, kind) in enumerate(zip((4, 1, 2, 3, 2), types * 5, strict=False))
+    )
+    model = Model(dense_features=8, bottom=(64, 32), interaction=Interaction(kind="cat"), top=(32, 1), tables=tables)
+    whole = scenario(on, model=model, batch_size=512, library="nccl", payload="sizes", ranks="each")
+    return dataclasses.replace(whole, **changes)
+
+
+BIG = dataclasses.replace(GPU, memory_bytes=1 << 40, multiprocessors=100, launch_ns=4000)
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("table_row_wise",),
+        ("table_wise",),
+        ("row_wise",),
+        ("data_parallel", "table_row_wise"),
+        ("table_row_wise", "row_wise"),
+    ],
+)
+@pytest.mark.parametrize(
+    "network", [Network(kind="non_blocking"), Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=4.0)]
+)
+def test_a_step_takes_what_that_of_all_hosts_takes(types: tuple[ShardingType, ...], network: Network) -> None:
+    made = training(types, cluster(8, 4, gpu=BIG, network=network), fidelity="flows")
+    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    program = DlrmProgram(folded)
+    assert program.alike is not None
+    assert len(program.alike.hosts) < 8
+    steps = [
+        max(s.end_ns - s.start_ns for s in one.spans if s.kind == "step")
+        for one in (simulate(made, DlrmProgram(made)), simulate(folded, program))
+    ]
+    assert steps[1] == pytest.approx(steps[0], rel=0.03)
+
+
+def test_gradients_of_many_hosts_are_compressed_by_one() -> None:
+    gradients = Gradients(shapes=((256, 512), (512,), (64, 512)), forward_flops=1e9, backward_flops=2e9)
+    on = cluster(8, 4, gpu=BIG)
+    made = scenario(on, program="powersgd", gradients=gradients, library="nccl", payload="sizes", steps=2)
+    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    program = PowerSGDProgram(folded)
+    assert program.alike is not None
+    assert program.alike.counts == (8,)
+    every = simulate(made, PowerSGDProgram(made))
+    assert end_ns(simulate(folded, program)) == pytest.approx(end_ns(every), rel=0.01)
+
+
+def test_what_is_slow_is_played_by_itself_and_slows_all() -> None:
+    on = cluster(16, 2, gpu=BIG)
+    slow = Slow(gpus={11: 0.25}, nics={(9, 0): 0.125})
+    ends = []
+    for each in (Slow(), slow):
+        made = training(("table_row_wise",), dataclasses.replace(on, slow=each), fidelity="links", ranks="alike")
+        program = DlrmProgram(made)
+        assert program.alike is not None
+        assert set(made.cluster.slow_hosts) <= set(program.alike.hosts)
+        recording = simulate(made, program)
+        ends.append(end_ns(recording))
+        unfolded = dataclasses.replace(made, fidelity="flows", ranks="each")
+        assert ends[-1] == pytest.approx(end_ns(simulate(unfolded, DlrmProgram(unfolded))), rel=0.03)
+    assert ends[1] > 1.5 * ends[0]
+
+
+def test_a_ready_scenario_of_131072_gpus_is_played_by_few_hosts() -> None:
+    ready = load("scenarios/library/twrw_2048x8.toml")
+    made = dataclasses.replace(ready, cluster=dataclasses.replace(ready.cluster, hosts=16_384))
+    program = DlrmProgram(made)
+    assert made.cluster.world_size == 131_072
+    assert program.alike is not None
+    assert sum(program.alike.counts) == 16_384
+    recording = simulate(made, program)
+    steps = [span for span in recording.spans if span.kind == "step"]
+    assert sum(span.rank_count for span in steps) == 131_072 * made.steps
+
+
+def test_calls_that_do_not_fit_are_one_sentence() -> None:
+    world = World(cluster(4, 2), (0, 0, 1, 1), ((1, 1), (1, 1)))
+
+    async def program(rank: Rank) -> None:
+        rows = torch.empty(16 if rank.rank else 24, device="meta")
+        splits = [rows.numel() / 8] * len(rank.world.ranks)
+        await rank.all_to_all_single(rows, torch.empty_like(rows), splits, splits)
+
+    with pytest.raises(
+        CollectiveError, match=r"group world: all_to_all_single: rank 0 sends 12 bytes to rank 1, which expects 8"
+    ):
+        play(world, program, folded=True)
+
+
+def test_splits_must_add_up_over_all_that_members_stand_for() -> None:
+    world = World(cluster(4, 2), (0, 0, 1, 1), ((1, 1), (1, 1)))
+
+    async def program(rank: Rank) -> None:
+        rows = torch.empty(16, device="meta")
+        await rank.all_to_all_single(rows, torch.empty_like(rows), [2.0] * 4, [3.0] * 4)
+
+    with pytest.raises(
+        CollectiveError, match=r"rank 0: all_to_all_single: input has 4 split sizes, together 24, expected"
+    ):
+        play(world, program, folded=True)
