@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 BENCH := .venv-benchmarks
 BENCH_STAMP := $(BENCH)/.installed
 
-.PHONY: run test check benchmarks mutations format clean
+.PHONY: run test check benchmarks scale mutations format clean
 
 run: $(STAMP)
 	$(BIN)/python -m sim scenarios/library/criteo_dlrm_2x4.toml
@@ -28,6 +28,9 @@ benchmarks: $(BENCH_STAMP)
 	$(BENCH)/bin/python -m benchmarks.bucketize
 	$(BENCH)/bin/python -m benchmarks.powersgd
 	$(BENCH)/bin/python -m benchmarks.baselines.simgrid_flows --check
+
+scale: $(BENCH_STAMP)
+	$(BENCH)/bin/python -m benchmarks.scale --out scale
 
 mutations: $(STAMP)
 	$(BIN)/python -m tests.mutations
@@ -53,5 +56,6 @@ $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt
 		torchmetrics tqdm pyre-extensions iopath tensordict
 	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt setuptools wheel pybind11
 	$(BENCH)/bin/python -m pip install --quiet --no-build-isolation --constraint benchmarks/constraints.txt simgrid
+	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt matplotlib
 	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from scenarios.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -98,6 +100,19 @@ def alike_of(program: object) -> Alike | None:
     """The hosts that a program is to be played on; None: on all."""
     found: Any = getattr(program, "alike", None)
     return found if isinstance(found, Alike) else None
+
+
+def all_alike(scenario: Scenario) -> Alike | None:
+    """Where every rank does the same: one host for all that are no slower than others; None where each is played."""
+    cluster = scenario.cluster
+    if scenario.ranks == "each":
+        return None
+    return Alike.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.slow_hosts)
+
+
+def played(scenario: Scenario, alike: Alike | None) -> Sequence[int]:
+    """The ranks that are."""
+    return range(scenario.cluster.world_size) if alike is None else alike.ranks
 
 
 def _rounded(loads: Floats) -> Floats:

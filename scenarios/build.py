@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from scenarios.bags import read_bags
-from scenarios.checks import FOLDED
+from scenarios.checks import why_each
 from scenarios.compute_times import ComputeTimes, read_compute_times
 from scenarios.document import (
     ClusterSection,
@@ -72,7 +72,6 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
     run = document.run or RunSection()
     cluster = build_cluster(have(document.cluster))
     buckets = document.buckets
-    library: Literal["gloo", "nccl"] = run.library or ("nccl" if cluster.host.gpu.kind == "cuda" else "gloo")
     return Scenario(
         name=document.name or path.stem,
         path=path,
@@ -83,8 +82,8 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
         seed=run.seed or 0,
         payload=run.payload or "sizes",
         fidelity=run.fidelity or "flows",
-        library=library,
-        ranks=run.ranks or _ranks(document, cluster, library),
+        library=run.library or ("nccl" if cluster.host.gpu.kind == "cuda" else "gloo"),
+        ranks=run.ranks or ("alike" if cluster.world_size > MOST_EACH and not why_each(document) else "each"),
         timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
         model=_model(document.model, document.sharding, mistakes) if document.model else None,
         planner=Planner(**_given(document.sharding, "sort_by", "balance_modules", "reserved_share")),
@@ -95,13 +94,6 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
         gradients=_gradients(document.gradients) if document.gradients else None,
         compute_times=_compute_times(run.compute_times, mistakes) if run.compute_times else None,
     )
-
-
-def _ranks(document: Document, cluster: Cluster, library: str) -> Literal["each", "alike"]:
-    """Unless the file says it: large worlds are played by hosts that are alike, where that can be."""
-    run = document.run or RunSection()
-    can_be = run.fidelity == "links" and run.payload != "values" and library == "nccl" and document.program in FOLDED
-    return "alike" if can_be and cluster.world_size > MOST_EACH else "each"
 
 
 def _compute_times(name: str, mistakes: Mistakes) -> ComputeTimes:

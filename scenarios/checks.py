@@ -34,8 +34,6 @@ from scenarios.tree import KeyPath
 from scenarios.values import BYTES_BELOW, MOST_GPUS
 
 NEEDED = {"dlrm": "model", "all_to_all": "exchange", "collective": "collective", "powersgd": "gradients"}
-# What can be played on one host for all that are alike.
-FOLDED = ("dlrm", "powersgd")
 OPTIONAL = {
     "dlrm": ("sharding", "buckets", "compression"),
     "all_to_all": (),
@@ -117,12 +115,13 @@ def _check_run(run: RunSection, document: Document, look: Look) -> None:
     gpu = document.cluster.gpu if document.cluster else None
     if run.library == "nccl" and gpu is not None and gpu.kind == "cpu":
         look.mistakes.add(("run", "library"), "'gloo', because cluster.gpu.kind = 'cpu'")
-    if run.ranks == "alike" and (reason := _why_each(run, document)):
+    if run.ranks == "alike" and (reason := why_each(document)):
         look.mistakes.add(("run", "ranks"), f"'each', because {reason}")
 
 
-def _why_each(run: RunSection, document: Document) -> str:
-    """Why every rank must be played; empty if one may stand for others."""
+def why_each(document: Document) -> str:
+    """Why every rank must be played; empty if one host may stand for others."""
+    run, collective, exchange = document.run or RunSection(), document.collective, document.exchange
     gpu = document.cluster.gpu if document.cluster else None
     if run.fidelity != "links":
         return f"run.fidelity = '{run.fidelity or 'flows'}'"
@@ -130,7 +129,12 @@ def _why_each(run: RunSection, document: Document) -> str:
         return "run.payload = 'values'"
     if run.library == "gloo" or (gpu is not None and gpu.kind == "cpu"):
         return "the library is gloo"
-    return "" if document.program in (None, *FOLDED) else f"program = '{document.program}'"
+    if collective is not None and collective.op == "broadcast":
+        return "one rank differs from all others where collective.op = 'broadcast'"
+    for name, section in (("collective", collective), ("exchange", exchange)):
+        if section is not None and section.splits == "random":
+            return f"{name}.splits = 'random'"
+    return ""
 
 
 def _check_compute_times(name: str, mistakes: Mistakes) -> None:

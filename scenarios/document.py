@@ -95,8 +95,8 @@ class RunSection(Section):
     )
     ranks: Literal["each", "alike"] | None = about(
         "'each' plays every rank; 'alike' plays one host for all that are expected to have the same to do, with"
-        " expected numbers of ids in place of drawn ones. Wants fidelity 'links', payload 'sizes', library 'nccl' and"
-        " program 'dlrm' or 'powersgd'. Default 'alike' above 256 GPUs where that is given, else 'each'."
+        " expected numbers of ids in place of drawn ones. Wants fidelity 'links', payload 'sizes', library 'nccl', and"
+        " splits that are not random. Default 'alike' above 256 GPUs where that is given, else 'each'."
     )
     library: Literal["gloo", "nccl"] | None = about(
         "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."

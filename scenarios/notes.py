@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from scenarios.alike import Alike
 from scenarios.compute_times import Calls
 from scenarios.mistakes import toml_text
 from scenarios.scenario import Scenario
@@ -14,8 +15,8 @@ from scenarios.trace import Span
 _MOST_NAMES = 8  # in a sentence
 
 
-def notes(scenario: Scenario) -> Iterator[str]:
-    """One sentence each, with file, key and value."""
+def notes(scenario: Scenario, alike: Alike | None = None) -> Iterator[str]:
+    """One sentence each, with file, key and value; `alike`: the hosts that are played, if not all."""
     compression, gpu = scenario.compression, scenario.cluster.host.gpu
     if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
         yield (
@@ -26,6 +27,11 @@ def notes(scenario: Scenario) -> Iterator[str]:
         yield (
             f"{scenario.path}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
             " the prediction is a lower bound"
+        )
+    if alike is not None and not alike.is_exact:
+        yield (
+            f"{scenario.path}: run.ranks = 'alike': expected loads are of more than {len(alike.hosts)} kinds; hosts"
+            f" that one is played for differ by up to {100 * alike.spread:.2g} % of the most that any host has"
         )
 
 
@@ -75,9 +81,9 @@ class NotesAfter:
             yield f"{begin}: not in this program's steps: {_listed(map(str, self._unused))}"
 
 
-def print_notes(scenario: Scenario) -> None:
+def print_notes(scenario: Scenario, alike: Alike | None = None) -> None:
     """To stderr, each behind "note: "."""
-    _print(notes(scenario))
+    _print(notes(scenario, alike))
 
 
 def print_notes_of_measuring(scenario: Scenario) -> None:

@@ -78,6 +78,7 @@ def _predict(options: argparse.Namespace) -> int:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load(options.scenario, given)
         # Only now, so that a bad file is reported at once: these load torch.
+        from scenarios.alike import alike_of
         from scenarios.programs import build
         from sim.progress import Bar
 
@@ -88,7 +89,7 @@ def _predict(options: argparse.Namespace) -> int:
 
     folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
     store.check_free(folder)  # now, not when all is done
-    print_notes(scenario)
+    print_notes(scenario, alike_of(program))
     with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
         asked = _Asked(scenario, program, keeping, options.draws, folder, bar)
         digest = _record(asked)

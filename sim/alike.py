@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -44,8 +44,8 @@ _EXCHANGES = ("all_to_all_single",)
 class Carried:
     """What one collective loads on links, once it has begun after `latency_ns`.
 
-    `flows`: transfers on each link. `touched`: bytes that each member sends, receives or passes on. `largest`: source
-    and target, as group ranks, and bytes of the largest transfer.
+    `flows`: transfers on each link. `touched`: bytes that each member sends, receives or passes on. `largest`: from
+    which global rank to which one of another host the largest transfer is, and its bytes; None if there is none.
     """
 
     latency_ns: int = 0
@@ -53,7 +53,7 @@ class Carried:
     uses: dict[Capacity, float] = field(default_factory=dict)
     flows: dict[Capacity, float] = field(default_factory=dict)
     touched: list[float] = field(default_factory=list)
-    largest: tuple[int, int, float] = (0, 0, 0.0)
+    largest: tuple[int, int, float] | None = None
 
     def add(self, links: Sequence[Capacity], size_bytes: float, flows: float) -> None:
         """So many transfers with so many bytes together cross these."""
@@ -247,10 +247,8 @@ class AlikeNccl:
         is_sent = sends > 0
         if not ((to + inside) * is_sent).any():
             return Carried()
-        largest = np.where(to + inside > 0, sends, 0.0)
-        source, target = np.unravel_index(int(largest.argmax()), sends.shape)
         most = max(((to + inside) * is_sent).sum(1).max(), ((come + inside) * is_sent).sum(0).max())
-        largest_bytes, crosses = float(largest[source, target]), bool((to * is_sent).any())
+        largest_bytes, crosses = float(sends[to + inside > 0].max()), bool((to * is_sent).any())
         rows = _Rows(self._fabric, members, self._alike.gpus)
         on_links = nccl.p2p_link_bytes(sends)
         across = on_links * overhead(False, costs)
@@ -259,12 +257,28 @@ class AlikeNccl:
         carried = Carried(
             latency_ns=round(p2p_latency_ns(math.ceil(largest_bytes), int(most), crosses, members.shape, costs)),
             touched=rows.touched.tolist(),
-            largest=(int(source), int(target), largest_bytes),
+            largest=self._largest(members, np.where(to > 0, across, 0.0)),
         )
         rows.load(carried)
         carried.hold(rows.seconds())
         self._leafs.exchange(carried, self._fabric, members.hosts, across)
         return carried
+
+    def _largest(self, members: _Members, across: Array) -> tuple[int, int, float] | None:
+        """Of transfers between hosts, [members, members]."""
+        source, target = np.unravel_index(int(across.argmax()), across.shape)
+        size_bytes = float(across[source, target])
+        if not size_bytes:
+            return None
+        return int(members.ranks[source]), self._elsewhere(members, int(source), int(target)), size_bytes
+
+    def _elsewhere(self, members: _Members, source: int, target: int) -> int:
+        """A rank that the second member stands for, not on the first one's host."""
+        rank = int(members.ranks[target])
+        if members.hosts[source] != members.hosts[target]:
+            return rank
+        others = np.flatnonzero(self._alike.kinds == members.hosts[target])
+        return int(others[others != rank // self._alike.gpus][0]) * self._alike.gpus + int(members.gpus[target])
 
     def _pipeline(self, members: _Members, call: Call) -> Carried:
         """A ring or tree, drawn on a few hosts: each host is loaded as the busiest of them.
@@ -275,6 +289,7 @@ class AlikeNccl:
         gpus, shape = [int(members.gpus[place]) for place in local], members.shape
         drawn = min(_DRAWN_HOSTS, shape.hosts)
         placed = [list(range(host * len(local), (host + 1) * len(local))) for host in range(drawn)]
+        call = replace(call, root=min(call.root, 0))  # the first of those that are drawn, wherever it is
         plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
         for phase in plan.phases:  # one
@@ -283,6 +298,9 @@ class AlikeNccl:
             for by_host in members.by_host:
                 self._load_host(carried, members, by_host, loads)
             self._leafs.pipeline(carried, self._fabric, plan.algorithm, loads.of_host, len(gpus))
+            if shape.hosts > 1:
+                far = int(np.flatnonzero(members.hosts != members.hosts[0])[:1].sum())
+                carried.largest = int(members.ranks[0]), self._elsewhere(members, 0, far), _largest_across(phase, local)
         return carried
 
     def _load_host(self, carried: Carried, members: _Members, by_host: Sequence[int], loads: _Drawn) -> None:
@@ -297,6 +315,12 @@ class AlikeNccl:
             for gpu, load in beyond.items():
                 carried.add(links(ranks[gpu]), *load)
                 carried.touched[places[gpu]] += load.size_bytes
+
+
+def _largest_across(phase: nccl.Phase, local: Sequence[int]) -> float:
+    """Of transfers between hosts of so many ranks each."""
+    across = (size for source, target, size in phase.transfers if source // len(local) != target // len(local))
+    return max(across, default=0.0)
 
 
 def uplink_counts(fabric: Fabric, alike: Alike) -> dict[str, int]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+# More flows than these stand in arrays: an object for each takes more, as its time grows with their number squared.
+MOST_SINGLE = 256
 # Flows of a bundle that would end within this share of what its busiest capacity needs for its bytes end together.
 MERGED_SHARE = 1e-3
 # Arrays are made anew without the flows that are over when no more than this share is left.

@@ -15,9 +15,6 @@ from sim.routes import Routes, routes
 
 Array = npt.NDArray[Any]
 
-# More transfers than these stand in arrays: an object for each takes more, as its time grows with their number squared.
-MOST_SINGLE = 256
-
 
 @dataclass(frozen=True, slots=True)
 class Many:

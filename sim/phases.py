@@ -17,7 +17,7 @@ from scenarios.alike import Alike
 from scenarios.hardware import Cluster, Inside
 from scenarios.rank import Group
 from sim.alike import AlikeNccl
-from sim.bundle import MERGED_SHARE, Array, Bundle
+from sim.bundle import MERGED_SHARE, MOST_SINGLE, Array, Bundle
 from sim.cluster import Path
 from sim.collectives import gloo, nccl
 from sim.collectives.nccl_mesh import Mesh
@@ -25,7 +25,7 @@ from sim.collectives.nccl_tuning import NcclCosts
 from sim.collectives.schedule import HEADER_BYTES, Totals
 from sim.cores import Thread
 from sim.machine import Machine
-from sim.many import MOST_SINGLE, Many
+from sim.many import Many
 from sim.meeting import Meeting
 from sim.process import Signal, all_of
 from sim.sharing import Capacity
@@ -132,9 +132,13 @@ class _SlowStarts:
         if not across:
             return 0
         source, target, size_bytes = max(across, key=lambda one: one[2])
+        return self.lost_between_ns(group, ranks[source], ranks[target], size_bytes)
+
+    def lost_between_ns(self, group: Group, source: int, target: int, size_bytes: float) -> int:
+        """The same of one transfer between global ranks."""
         key = group.name, source, target
         if key not in self._found:
-            self._found[key] = fabric.slow_start(ranks[source], ranks[target], self._sockets)
+            self._found[key] = self._machine.fabric.slow_start(source, target, self._sockets)
         slow_start = self._found[key]
         return 0 if slow_start is None else slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
 
@@ -238,7 +242,7 @@ class NcclPhases:
         assert self._alike is not None, "only then members stand for others"
         carried = self._alike.carried(meeting.in_order)
         meeting.formula_ns = carried.formula_ns
-        lost_ns = self._slow_starts.lost_ns(meeting.group, [carried.largest] if carried.largest[2] else ())
+        lost_ns = self._slow_starts.lost_between_ns(meeting.group, *carried.largest) if carried.largest else 0
 
         def begin() -> None:
             over = self._machine.begin(carried.uses, weight=carried.weight)

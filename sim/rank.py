@@ -16,6 +16,7 @@ from scenarios import calls
 from scenarios.arguments import check_label
 from scenarios.asked import Asked, check_asked, checked
 from scenarios.calls import Call
+from scenarios.errors import ProgramError
 from scenarios.rank import Group, Kernel, Work
 from scenarios.setups import new_group_set_up, stream_set_up
 from sim.draft import Draft
@@ -96,7 +97,13 @@ class SimRank:
         return self._cross
 
     def new_group(self, ranks: Sequence[int]) -> Group:
-        """See `Rank.new_group`; simulated groups need no setting up."""
+        """See `Rank.new_group`; simulated groups need no setting up.
+
+        Raises:
+            ProgramError: ranks of the group may not be there, as one host is played for all that are alike.
+        """
+        if self._world.alike is not None:
+            raise ProgramError(f"rank {self._rank}: new_group: expected run.ranks = 'each', which plays all its ranks")
         self._made_groups += 1
         name = f"{self._prefix}group{self._made_groups}"
         founding = self._world.founding(self._rank)

@@ -12,9 +12,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 
-from sim.bundle import Bundle, Part, Pool
+import numpy as np
+
+from sim.bundle import Array, Bundle, Part, Pool
 
 # Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
 _FULL = 1e-12
@@ -146,11 +148,17 @@ class Sharing:
 
     def start_all(self, bundle: Bundle, now_ns: int) -> None:
         """Begin all flows of a bundle."""
-        bundle.number = next(self._numbers)
-        pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
         for capacity, amount in zip(bundle.capacities, bundle.loads.tolist(), strict=True):
             capacity.join_pool(amount, now_ns)
-        self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+        self._pool(bundle, now_ns)
+
+    def gather(self, activities: Sequence[Activity], now_ns: int) -> None:
+        """Make a bundle of these, which have just begun, each with a weight of 1 and its amount on what it uses."""
+        for activity in activities:
+            activity.version = -1
+            for capacity in activity.uses:
+                del capacity.active[activity]
+        self._pool(_bundle(activities), now_ns)
 
     def lend(self, capacity: Capacity, per_s: float) -> None:
         """Its activities go on with the rest."""
@@ -205,6 +213,12 @@ class Sharing:
             self._changed_pools[pool] = None
         return told
 
+    def _pool(self, bundle: Bundle, now_ns: int) -> None:
+        """With what shares capacities with it."""
+        bundle.number = next(self._numbers)
+        pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
+        self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+
     def _put_together(self, parts: Sequence[Part], pools: Iterable[Pool], now_ns: int) -> Pool:
         """One pool in place of these, which their parts come from."""
         for old in pools:
@@ -239,6 +253,23 @@ class Sharing:
                     seen.update(dict.fromkeys(fresh))
                     reach += fresh
         return sorted(found, key=lambda activity: activity.number), sorted(pools, key=lambda pool: pool.number)
+
+
+def _bundle(activities: Sequence[Activity]) -> Bundle:
+    """That calls `done` of each."""
+    numbers = {
+        capacity: number
+        for number, capacity in enumerate(dict.fromkeys(chain.from_iterable(one.uses for one in activities)))
+    }
+    crossed = np.full((len(activities), max(len(one.uses) for one in activities)), -1, np.int32)
+    for row, activity in zip(crossed, activities, strict=True):
+        row[: len(activity.uses)] = [numbers[capacity] for capacity in activity.uses]
+
+    def ended(rows: Array) -> None:
+        for row in rows.tolist():
+            activities[row].done()
+
+    return Bundle(list(numbers), crossed, np.array([activity.amount for activity in activities], np.float64), ended)
 
 
 def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:

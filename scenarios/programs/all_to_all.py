@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from scenarios.alike import all_alike, played
 from scenarios.rank import Kernel, Rank
 from scenarios.scenario import Exchange, Scenario
 from scenarios.trace import MemoryRow, PlanRow
@@ -32,6 +34,7 @@ class AllToAllProgram:
         assert scenario.exchange is not None
         self._scenario = scenario
         self._splits = Splits(scenario.exchange, scenario.cluster.world_size, scenario.seed)
+        self.alike = all_alike(scenario)
         self.memory: tuple[MemoryRow, ...] = self._memory()
 
     async def __call__(self, rank: Rank) -> None:
@@ -39,9 +42,9 @@ class AllToAllProgram:
         values = draw_values(self._scenario.seed, rank.rank, elements, dtype, rank.device)
         received = torch.empty(self._capacity(rank.rank), dtype=dtype, device=rank.device)
         for step in range(self._scenario.steps):
-            sends, receives = self._splits.of_rank(step, rank.rank)
+            sends, receives, count = splits_of(self._splits, step, rank)
             start = step * _STEP_STRIDE % _SLACK
-            given, output = values[start : start + elements], received[: sum(receives)]
+            given, output = values[start : start + elements], received[:count]
             await rank.barrier(label="start")
             with rank.step(step):
                 await rank.all_to_all_single(output, given, receives, sends, label="exchange")
@@ -50,17 +53,29 @@ class AllToAllProgram:
 
     def _capacity(self, rank: int) -> int:
         """The most elements that a rank receives in a step."""
+        if self.alike is not None:
+            return self._splits.elements
         return max((self._splits.received(step)[rank] for step in range(self._scenario.steps)), default=0)
 
     def _memory(self) -> tuple[MemoryRow, ...]:
-        world_size, steps = self._scenario.cluster.world_size, self._scenario.steps
-        most = np.max([self._splits.received(step) for step in range(steps)], axis=0, initial=0)
         size, capacity_bytes = self._splits.dtype.itemsize, self._scenario.cluster.host.gpu.memory_bytes
         return tuple(
             MemoryRow(rank=rank, part=part, size_bytes=size * int(elements), capacity_bytes=capacity_bytes)
-            for rank in range(world_size)
-            for part, elements in (("send buffer", self._splits.elements + _SLACK), ("receive buffer", most[rank]))
+            for rank in played(self._scenario, self.alike)
+            for part, elements in (
+                ("send buffer", self._splits.elements + _SLACK),
+                ("receive buffer", self._capacity(rank)),
+            )
         )
+
+
+def splits_of(splits: Splits, step: int, rank: Rank) -> tuple[Sequence[float], Sequence[float], int]:
+    """Elements that a rank sends to, and receives from, each member of the world's group; and from all ranks."""
+    if rank.world.counts:  # even ones
+        each = [splits.elements / rank.world.size] * len(rank.world.ranks)
+        return each, each, splits.elements
+    sends, receives = splits.of_rank(step, rank.rank)
+    return sends, receives, sum(receives)
 
 
 class Splits:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from scenarios.alike import all_alike, played
 from scenarios.errors import ScenarioError
-from scenarios.programs.all_to_all import Splits, checksum, checksum_cost, draw_values
+from scenarios.programs.all_to_all import Splits, checksum, checksum_cost, draw_values, splits_of
 from scenarios.rank import Rank, Work
 from scenarios.scenario import Exchange, Scenario
 from scenarios.trace import MemoryRow, PlanRow
@@ -30,6 +31,7 @@ class CollectiveProgram:
         assert scenario.collective is not None
         self._scenario, self._collective = scenario, scenario.collective
         _check_shares(scenario)
+        self.alike = all_alike(scenario)
         self._splits = _splits(scenario)
         self.memory: tuple[MemoryRow, ...] = self._memory()
 
@@ -38,7 +40,7 @@ class CollectiveProgram:
         call = _CALLS[self._collective.op]
         for step in range(self._scenario.steps):
             if self._splits is not None:
-                buffers.lay_out(*self._splits.of_rank(step, rank.rank))
+                buffers.lay_out(*splits_of(self._splits, step, rank))
             await rank.barrier(label="start")
             with rank.step(step):
                 await call(rank, buffers)
@@ -63,6 +65,8 @@ class CollectiveProgram:
                 return share, elements
             case "all_to_all":
                 assert self._splits is not None
+                if self.alike is not None:
+                    return elements, elements
                 steps = range(self._scenario.steps)
                 return elements, max(int(self._splits.received(step)[rank]) for step in steps)
             case _:
@@ -73,7 +77,7 @@ class CollectiveProgram:
         capacity_bytes = self._scenario.cluster.host.gpu.memory_bytes
         return tuple(
             MemoryRow(rank=rank, part=part, size_bytes=elements * itemsize, capacity_bytes=capacity_bytes)
-            for rank in range(self._scenario.cluster.world_size)
+            for rank in played(self._scenario, self.alike)
             for part, elements in zip(("input", "output"), self._elements(rank), strict=True)
         )
 
@@ -84,14 +88,14 @@ class _Buffers:
 
     given: Tensor
     output: Tensor
-    sends: list[int] | None = None
-    receives: list[int] | None = None
+    sends: Sequence[float] | None = None
+    receives: Sequence[float] | None = None
     received: Tensor | None = None
 
-    def lay_out(self, sends: list[int], receives: list[int]) -> None:
-        """For an all-to-all of these elements to and from each rank."""
+    def lay_out(self, sends: Sequence[float], receives: Sequence[float], received: int) -> None:
+        """For an all-to-all of these elements to and from each member; `received` from all ranks."""
         self.sends, self.receives = sends, receives
-        self.received = self.output[: sum(receives)]
+        self.received = self.output[:received]
 
 
 def _check_shares(scenario: Scenario) -> None:

@@ -108,7 +108,7 @@ class Zipf:
         bounds = _bounds(self.rows, blocks)
         first = np.arange(self.head)
         where = first * coprime_step(self.rows) % self.rows if self.shuffled else first
-        weights = np.bincount(where // block_size(self.rows, blocks), (first + 1.0) ** -self.exponent, blocks)
+        weights = np.bincount(where // block_size(self.rows, blocks), _powers(self.head, self.exponent), blocks)
         if self.shuffled:
             tail = self._tail(np.array([self.head, self.rows])) * (np.diff(bounds) / self.rows)
         else:
@@ -138,7 +138,7 @@ class Zipf:
         return float(error / self._total())
 
     def _total(self) -> float:
-        head = (np.arange(1.0, self.head + 1) ** -self.exponent).sum()
+        head = _powers(self.head, self.exponent).sum()
         return float(head + self._tail(np.array([self.head, self.rows])).sum())
 
     def _tail(self, bounds: Ints) -> Floats:
@@ -159,6 +159,12 @@ def _zipf(table: Table, blocks: int) -> Zipf | None:
         return None
     head = min(table.rows, max(_HEAD, _HEAD_PER_BLOCK * blocks))
     return Zipf(table.rows, table.ids.exponent, table.ids.order == "shuffled", head)
+
+
+@lru_cache(maxsize=_CACHED)
+def _powers(count: int, exponent: float) -> Floats:
+    """Of 1 to `count`, to the minus `exponent`."""
+    return _kept(np.arange(1.0, count + 1) ** -exponent)
 
 
 @lru_cache(maxsize=_CACHED)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenarios.alike import Alike
+from scenarios.alike import all_alike, played
 from scenarios.compression.costs import cost
 from scenarios.programs.buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 from scenarios.rank import Kernel, Rank
@@ -40,10 +40,7 @@ class PowerSGDProgram:
         self._forward_work = Products(self._gradients.shapes, self._gradients.forward_flops)
         self._backward_work = Products(self._gradients.shapes, self._gradients.backward_flops)
         self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
-        cluster = scenario.cluster
-        self.alike: Alike | None = None
-        if scenario.ranks == "alike":
-            self.alike = Alike.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.slow_hosts)
+        self.alike = all_alike(scenario)
         self.memory: tuple[MemoryRow, ...] = self._memory()
         check_compression(scenario, scenario.gradients.shapes, self._dtype)
 
@@ -99,7 +96,7 @@ class PowerSGDProgram:
         capacity_bytes = scenario.cluster.host.gpu.memory_bytes
         return tuple(
             MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes)
-            for rank in range(scenario.cluster.world_size)
+            for rank in played(scenario, self.alike)
             for part, size_bytes in parts.items()
         )
 

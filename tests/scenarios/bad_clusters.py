@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.scenarios.bad_pieces import (
     A2A_INLINE,
     CLUSTER,
+    COLLECTIVE,
     DLRM,
     EXCHANGE,
     INLINE,
@@ -318,9 +319,17 @@ FILES: Cases = {
         EXCHANGE + "[run]\nranks = 'alike'\nfidelity = 'links'\npayload = 'values'\n",
         ["bad.toml: run.ranks = 'alike': expected 'each', because run.payload = 'values'"],
     ),
-    "alike in a program of uneven ranks": (
-        edited(EXCHANGE, "cpu_local", "dgx_h100") + "[run]\nranks = 'alike'\nfidelity = 'links'\n",
-        ["bad.toml: run.ranks = 'alike': expected 'each', because program = 'all_to_all'"],
+    "alike with one rank that differs": (
+        edited(COLLECTIVE, "cpu_local", "dgx_h100").replace("all_reduce", "broadcast")
+        + "[run]\nranks = 'alike'\nfidelity = 'links'\n",
+        [
+            "bad.toml: run.ranks = 'alike': expected 'each', because one rank differs from all others where"
+            " collective.op = 'broadcast'"
+        ],
+    ),
+    "alike with random splits": (
+        edited(EXCHANGE, "cpu_local", "dgx_h100") + "splits = 'random'\n[run]\nranks = 'alike'\nfidelity = 'links'\n",
+        ["bad.toml: run.ranks = 'alike': expected 'each', because exchange.splits = 'random'"],
     ),
     "missing include": (
         "include = 'nope.toml'\n" + edited(EXCHANGE, "hosts = 2", ""),

@@ -13,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.alike import Alike
-from scenarios.errors import CollectiveError
+from scenarios.errors import CollectiveError, ProgramError
 from scenarios.hardware import Cluster, Inside, Link, Network, Nics, Slow
 from scenarios.load import load
+from scenarios.programs.all_to_all import AllToAllProgram
+from scenarios.programs.collective import CollectiveProgram
 from scenarios.programs.dlrm import DlrmProgram
 from scenarios.programs.powersgd import PowerSGDProgram
 from scenarios.rank import Rank
-from scenarios.scenario import Gradients, Ids, Interaction, Model, Scenario, ShardingType, Table
+from scenarios.scenario import Collective, Exchange, Gradients, Ids, Interaction, Model, Scenario, ShardingType, Table
 from scenarios.trace import Recording
 from sim.run import simulate
 from tests.small import GPU, Play, cluster, scenario
@@ -252,3 +254,59 @@ def test_splits_must_add_up_over_all_that_members_stand_for() -> None:
         CollectiveError, match=r"rank 0: all_to_all_single: input has 4 split sizes, together 24, expected"
     ):
         play(world, program, folded=True)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
+def test_one_collective_of_all_hosts(op: Any) -> None:
+    on = cluster(8, 4, gpu=BIG)
+    made = scenario(
+        on,
+        program="collective",
+        collective=Collective(op=op, size_bytes=32 * MIB),
+        library="nccl",
+        payload="sizes",
+        steps=2,
+    )
+    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    program = CollectiveProgram(folded)
+    assert {row.rank for row in program.memory} == {0, 1, 2, 3}
+    assert end_ns(simulate(folded, program)) == pytest.approx(end_ns(simulate(made, CollectiveProgram(made))), rel=0.01)
+
+
+def test_an_exchange_program_of_all_hosts() -> None:
+    made = scenario(
+        cluster(8, 4, gpu=BIG),
+        program="all_to_all",
+        exchange=Exchange(size_bytes=8 * MIB),
+        library="nccl",
+        payload="sizes",
+    )
+    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    ends = [end_ns(simulate(one, AllToAllProgram(one))) for one in (made, folded)]
+    assert ends[1] == pytest.approx(ends[0], rel=0.01)
+
+
+def test_a_group_of_ranks_that_are_not_there_is_refused() -> None:
+    async def program(rank: Rank) -> None:
+        rank.new_group([0, 1])
+
+    world = World(cluster(4, 2), (0, 0, 1, 1), ((1, 1), (1, 1)))
+    with pytest.raises(
+        ProgramError, match=r"rank 0: new_group: expected run.ranks = 'each', which plays all its ranks"
+    ):
+        play(world, program, folded=True)
+
+
+@pytest.mark.parametrize("kinds", [(0, 0, 0, 0), (0, 1, 0, 1)])
+@pytest.mark.parametrize("op", ["all_to_all", "all_reduce"])
+def test_connections_begin_slowly(kinds: tuple[int, ...], op: str) -> None:
+    link = Link(bytes_per_s=1.25e9, latency_ns=50_000)
+    nics = Nics(per="gpu", count=2, link=link, initial_window_bytes=14_480)
+    world = World(cluster(4, 2, nics=nics), kinds, ((4, 4), (4, 4)))
+
+    async def reduced(rank: Rank) -> None:
+        await rank.all_reduce(torch.empty(1 * MIB, device="meta"))
+
+    program = reduced if op == "all_reduce" else exchange(world, "sent", 20_000)
+    every, folded = play(world, program, folded=False), play(world, program, folded=True)
+    assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
