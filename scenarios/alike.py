@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from scenarios.scenario import Scenario
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Ranks that are played at most, as hosts of whole ranks: what they take, a few ms each a step, is all that it takes.
+# Ranks that are played at most, in whole hosts, beside those of hosts that are like no other: some ms each a step.
 MOST_RANKS = 256
 # Loads that differ by less differ by rounding.
 _DIGITS = 9
@@ -46,9 +46,9 @@ class Alike:
         keys = ((row.tobytes(), host if host in alone else -1) for host, row in enumerate(rows))
         kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
         most, spread = max(1, MOST_RANKS // gpus), 0.0
-        if len(numbers) > most:
+        own = np.array([place for _, place in numbers]) >= 0
+        if len(numbers) - own.sum() > most:
             firsts = np.unique(kinds, return_index=True)[1]
-            own = np.array([place for _, place in numbers]) >= 0
             sets, spread = _near(rows[firsts], own, most)
             kinds = sets[kinds]
         return Alike._played(rows, kinds, gpus, spread)
@@ -88,6 +88,16 @@ class Alike:
         """Whether hosts of one kind are alike."""
         return self.spread == 0
 
+    def most(self, values: Floats) -> tuple[int, ...]:
+        """For each rank that is played, the one that has most of those that it stands for; `values` [all ranks]."""
+        by_host = values.reshape(len(self.kinds), self.gpus)
+        found = np.zeros((len(self.hosts), self.gpus), np.int64)
+        for gpu in range(self.gpus):
+            order = np.lexsort((-by_host[:, gpu], self.kinds))
+            hosts = order[np.searchsorted(self.kinds[order], np.arange(len(self.hosts)))]
+            found[:, gpu] = hosts * self.gpus + gpu
+        return tuple(found.ravel().tolist())
+
     def per_leaf(self, hosts_per_leaf: int) -> Ints:
         """How many hosts of each kind each leaf switch has, [leafs, kinds]."""
         leafs = np.arange(len(self.kinds)) // hosts_per_leaf
@@ -110,9 +120,11 @@ def all_alike(scenario: Scenario) -> Alike | None:
     return Alike.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.slow_hosts)
 
 
-def played(scenario: Scenario, alike: Alike | None) -> Sequence[int]:
-    """The ranks that are."""
-    return range(scenario.cluster.world_size) if alike is None else alike.ranks
+def played(scenario: Scenario, alike: Alike | None) -> Iterable[tuple[int, int]]:
+    """The ranks that are, and how many each stands for."""
+    if alike is None:
+        return ((rank, 1) for rank in range(scenario.cluster.world_size))
+    return zip(alike.ranks, alike.rank_counts, strict=True)
 
 
 def _rounded(loads: Floats) -> Floats:
@@ -134,7 +146,7 @@ def _near(rows: Floats, own: npt.NDArray[np.bool_], most: int) -> tuple[Ints, fl
     scaled = rows / _largest(rows)
     sets = [np.flatnonzero(~own)]
     widths = [np.ptp(scaled[sets[0]], axis=0)]
-    while len(sets) < most - int(own.sum()):
+    while len(sets) < most:
         widest = max(range(len(sets)), key=lambda place: widths[place].max())
         members, column = sets[widest], int(widths[widest].argmax())
         values = scaled[members, column]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reports.plays import Plays
     from reports.run import Run
+    from scenarios.alike import Alike
     from scenarios.rank import Program
     from scenarios.scenario import Scenario
     from scenarios.trace import Span
@@ -84,12 +85,14 @@ def _predict(options: argparse.Namespace) -> int:
 
         keeping = _keeping(options, scenario)
         program = build(scenario)
+        if (alike := alike_of(program)) is not None:
+            keeping = _keeping_played(keeping, options.keep_ranks, alike)
     from reports import store
     from reports.present import output, present
 
     folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
     store.check_free(folder)  # now, not when all is done
-    print_notes(scenario, alike_of(program))
+    print_notes(scenario, alike)
     with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
         asked = _Asked(scenario, program, keeping, options.draws, folder, bar)
         digest = _record(asked)
@@ -124,6 +127,20 @@ def _keeping(options: argparse.Namespace, scenario: Scenario) -> Keeping:
         except ValueError as error:
             raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
     return Keeping(*found)
+
+
+def _keeping_played(keeping: Keeping, words: str, alike: Alike) -> Keeping:
+    """Of the chosen ranks those that are played."""
+    from scenarios.errors import ScenarioError
+
+    kept = keeping.among(alike.ranks)
+    if keeping.has_ranks and not kept.has_ranks:
+        shown = ", ".join(map(str, alike.ranks[:8]))
+        raise ScenarioError(
+            f"--keep-ranks = {words!r}: expected some of the {len(alike.ranks)} ranks that are played with"
+            f" run.ranks = 'alike', such as {shown}"
+        )
+    return kept
 
 
 def _record(asked: _Asked) -> Digest:

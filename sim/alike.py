@@ -7,9 +7,10 @@ sent is left to `collectives`, which hosts are alike to `scenarios.alike`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from hashlib import blake2b
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -37,7 +38,9 @@ def alone() -> ModuleType:
 
 # Hosts on which rings and trees are drawn in place of all: from eight on trees have hosts with both children.
 _DRAWN_HOSTS = 8
-_EXCHANGES = ("all_to_all_single",)
+_TREES = ("tree", "nvls_tree")
+# What counts as no later, and how many levels are looked at before that is left to compiled code.
+_NO_LATER, _MOST_LEVELS = 1e-4, 100
 
 
 @dataclass(slots=True)
@@ -77,12 +80,16 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """Of a group, by member: global rank, which host of those played, which GPU of it, how many ranks it stands for."""
+    """Of a group, by member: global rank, which host of those played, which GPU of it, how many ranks it stands for.
+
+    `by_host`: the members of each host that is played; `shape` is that of the whole group.
+    """
 
     ranks: Array
     hosts: Array
     gpus: Array
     counts: Array
+    by_host: Sequence[Sequence[int]]
     shape: Shape
 
     @property
@@ -93,11 +100,6 @@ class _Members:
     def of_host(self, member: int) -> list[int]:
         """The members of one's host."""
         return np.flatnonzero(self.hosts == self.hosts[member]).tolist()
-
-    @property
-    def by_host(self) -> list[list[int]]:
-        """The members of each host."""
-        return [np.flatnonzero(self.hosts == host).tolist() for host in np.unique(self.hosts)]
 
 
 class _Rows:
@@ -167,6 +169,13 @@ class _Rows:
             for each in (self._crossed, self._counts)
         )
         sizes, per_s = np.concatenate(self._sizes), np.array([link.per_s for link in self._numbers])
+        is_link = crossed >= 0
+        needed_s = np.bincount(crossed[is_link], (counts * sizes[:, None])[is_link], per_s.size) / per_s
+        # At the rates at which all begin, the last may be through when the busiest link has carried all: then none is
+        # ever held up. Only else are they ended one by one.
+        rates = _first_rates(crossed, counts, per_s)
+        if rates is not None and (sizes / rates).max() <= needed_s.max() * (1 + _NO_LATER):
+            return 0.0
         return float(alone().seconds(crossed, counts.astype(np.float64), sizes, per_s))
 
     def _ways_out(self, costs: NcclCosts) -> tuple[Array, Array]:
@@ -200,12 +209,32 @@ class _Rows:
         self._sizes.append(sizes)
 
 
+def _first_rates(crossed: Array, counts: Array, per_s: Array) -> Array | None:
+    """Max-min fair ones while all are under way, [rows]; None where capacities are full at too many levels."""
+    is_link, rates = crossed >= 0, np.zeros(len(crossed))
+    left, is_growing = per_s.astype(np.float64), np.ones(len(crossed), np.bool_)
+    for _ in range(_MOST_LEVELS):
+        under_way = is_link & is_growing[:, None]
+        growth = np.bincount(crossed[under_way], counts[under_way], per_s.size)
+        levels = np.divide(left, growth, out=np.full(per_s.size, np.inf), where=growth > 0)
+        level = levels.min()
+        stops = is_growing & (under_way & (levels <= level * (1 + 1e-9))[crossed]).any(axis=1)
+        rates[stops] = level
+        is_growing &= ~stops
+        if not is_growing.any():
+            return rates
+        taken = is_link & stops[:, None]
+        left = np.maximum(left - level * np.bincount(crossed[taken], counts[taken], per_s.size), 0.0)
+    return None
+
+
 class AlikeNccl:
     """Of one cluster."""
 
     def __init__(self, fabric: Fabric, costs: NcclCosts, alike: Alike) -> None:
         self._fabric, self._costs, self._alike = fabric, costs, alike
         self._found: dict[str, _Members] = {}
+        self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
         self._leafs = _Leafs.of(fabric, alike)
 
     def channels(self, group: Group) -> int:
@@ -214,10 +243,16 @@ class AlikeNccl:
 
     def carried(self, calls: Sequence[Call]) -> Carried:
         """By calls of all members, in group order, which fit each other."""
-        members = self._members(calls[0].group)
-        if calls[0].op in _EXCHANGES:
-            return self._exchange(members, np.array([call.expected_send for call in calls]))
-        return self._pipeline(members, calls[0])
+        first, members = calls[0], self._members(calls[0].group)
+        if members.shape.ranks == 1:
+            return Carried()
+        if not first.expected_send:
+            return self._pipeline(members, first)
+        sends = np.array([call.expected_send for call in calls])
+        key = first.group.name, first.element_size, blake2b(sends.tobytes()).digest()
+        if key not in self._exchanges:  # a program calls the same again each step
+            self._exchanges[key] = self._exchange(members, sends, first.element_size)
+        return self._exchanges[key]
 
     def _members(self, group: Group) -> _Members:
         found = self._found.get(group.name)
@@ -229,16 +264,12 @@ class AlikeNccl:
         costs, ranks = self._costs, np.array(group.ranks)
         hosts = np.searchsorted(self._alike.hosts, ranks // self._alike.gpus)
         gpus, counts = ranks % self._alike.gpus, np.array(group.counts)
-        layout = hosts.tolist()
-        by_host = nccl_paths.members_by_host(layout)
-        played = nccl_paths.shape_of(by_host, costs, gpus.tolist())
+        by_host = nccl_paths.members_by_host(hosts.tolist())
         every = sum(int(counts[members[0]]) for members in by_host)
-        nics = costs.nics_per_host or costs.ranks_per_host
-        rails = min(nics, *map(len, by_host), costs.ranks_per_host) if every > 1 else 1
-        shape = Shape(ranks=group.size, hosts=every, rails=rails, gpus=played.gpus)
-        return _Members(ranks, hosts, gpus, counts, shape)
+        shape = nccl_paths.shape_of(by_host, costs, gpus.tolist(), every)
+        return _Members(ranks, hosts, gpus, counts, by_host, replace(shape, ranks=group.size))
 
-    def _exchange(self, members: _Members, sends: Array) -> Carried:
+    def _exchange(self, members: _Members, sends: Array, element_size: int) -> Carried:
         """`sends` [members, members]: bytes from each rank to each that the other member stands for."""
         costs, same = self._costs, members.is_one_host
         inside = same & ~np.eye(len(sends), dtype=bool)
@@ -247,7 +278,9 @@ class AlikeNccl:
         is_sent = sends > 0
         if not ((to + inside) * is_sent).any():
             return Carried()
-        most = max(((to + inside) * is_sent).sum(1).max(), ((come + inside) * is_sent).sum(0).max())
+        # Of less than an element on average, most messages are empty, and NCCL sends none of these.
+        likely = np.minimum(sends / element_size, 1.0)
+        most = math.ceil(max(((to + inside) * likely).sum(1).max(), ((come + inside) * likely).sum(0).max()))
         largest_bytes, crosses = float(sends[to + inside > 0].max()), bool((to * is_sent).any())
         rows = _Rows(self._fabric, members, self._alike.gpus)
         on_links = nccl.p2p_link_bytes(sends)
@@ -255,7 +288,7 @@ class AlikeNccl:
         rows.cross(to, come, across, costs)
         rows.stay(inside * is_sent, on_links * overhead(True, costs), costs)
         carried = Carried(
-            latency_ns=round(p2p_latency_ns(math.ceil(largest_bytes), int(most), crosses, members.shape, costs)),
+            latency_ns=round(p2p_latency_ns(math.ceil(largest_bytes), most, crosses, members.shape, costs)),
             touched=rows.touched.tolist(),
             largest=self._largest(members, np.where(to > 0, across, 0.0)),
         )
@@ -281,9 +314,9 @@ class AlikeNccl:
         return int(others[others != rank // self._alike.gpus][0]) * self._alike.gpus + int(members.gpus[target])
 
     def _pipeline(self, members: _Members, call: Call) -> Carried:
-        """A ring or tree, drawn on a few hosts: each host is loaded as the busiest of them.
+        """A ring or tree, drawn on a few hosts: each host is loaded as the busiest of them, but for its part in trees.
 
-        All hosts of a pipeline wait for the slowest, so that the others' links lie idle in between.
+        All hosts wait for the slowest, so that by itself it takes what the busiest host takes.
         """
         local = members.by_host[0]
         gpus, shape = [int(members.gpus[place]) for place in local], members.shape
@@ -292,18 +325,30 @@ class AlikeNccl:
         call = replace(call, root=min(call.root, 0))  # the first of those that are drawn, wherever it is
         plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
-        for phase in plan.phases:  # one
+        for phase in plan.phases:
             carried.latency_ns += phase.latency_ns
             loads = _Drawn.of(phase, gpus)
+            parts = self._parts(plan.algorithm, shape.hosts)
             for by_host in members.by_host:
-                self._load_host(carried, members, by_host, loads)
+                self._load_host(carried, members, by_host, loads, float(parts[members.hosts[by_host[0]]]))
             self._leafs.pipeline(carried, self._fabric, plan.algorithm, loads.of_host, len(gpus))
+            drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
+            carried.hold(nccl_paths.idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
             if shape.hosts > 1:
                 far = int(np.flatnonzero(members.hosts != members.hosts[0])[:1].sum())
                 carried.largest = int(members.ranks[0]), self._elsewhere(members, 0, far), _largest_across(phase, local)
         return carried
 
-    def _load_host(self, carried: Carried, members: _Members, by_host: Sequence[int], loads: _Drawn) -> None:
+    def _parts(self, algorithm: str, hosts: int) -> Array:
+        """What hosts of each kind send to others on average, in what the busiest host does."""
+        if algorithm not in _TREES or hosts == 1:
+            return np.ones(len(self._alike.hosts))
+        degrees = _degrees(hosts)
+        return np.asarray(np.bincount(self._alike.kinds, degrees / degrees.max()) / self._alike.counts)
+
+    def _load_host(
+        self, carried: Carried, members: _Members, by_host: Sequence[int], loads: _Drawn, part: float
+    ) -> None:
         ranks = {int(members.gpus[place]): int(members.ranks[place]) for place in by_host}
         places = {int(members.gpus[place]): place for place in by_host}
         for (source, target, via), load in loads.inside.items():
@@ -313,8 +358,8 @@ class AlikeNccl:
                 carried.touched[places[gpu]] += load.size_bytes
         for beyond, links in ((loads.leaving, self._fabric.leaving), (loads.arriving, self._fabric.arriving)):
             for gpu, load in beyond.items():
-                carried.add(links(ranks[gpu]), *load)
-                carried.touched[places[gpu]] += load.size_bytes
+                carried.add(links(ranks[gpu]), part * load.size_bytes, part * load.transfers)
+                carried.touched[places[gpu]] += part * load.size_bytes
 
 
 def _largest_across(phase: nccl.Phase, local: Sequence[int]) -> float:
@@ -381,13 +426,15 @@ _KINDS = ("inside", "leaving", "arriving")
 class _Leafs:
     """Leaf switches by sort, of which each has as many hosts of each kind, `kinds` [sorts, kinds], and is as quick.
 
-    `first` and `counts` are of each sort, `sorts` [leafs] says which is which. None where the network has no leafs.
+    `first` and `counts` are of each sort, `sorts` [leafs] says which is which, `totals` [kinds] how many hosts
+    are of each. None where the network has no leafs.
     """
 
     first: Array
     counts: Array
     kinds: Array
     sorts: Array
+    totals: Array
     hosts_per_leaf: int
     gpus: int
 
@@ -397,13 +444,14 @@ class _Leafs:
         cluster, per_leaf = fabric.cluster, fabric.cluster.network.hosts_per_leaf
         if cluster.network.kind != "leaf_spine" or per_leaf is None:
             none = np.zeros(0, np.int64)
-            return _Leafs(none, none, np.zeros((0, len(alike.hosts))), none, 1, alike.gpus)
+            return _Leafs(none, none, np.zeros((0, len(alike.hosts))), none, none, 1, alike.gpus)
         kinds = alike.per_leaf(per_leaf)
         speeds = np.array([[cluster.leaf_speed(leaf)] for leaf in range(len(kinds))])
         _, first, sorts, counts = np.unique(
             np.hstack([speeds, kinds]), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
-        return _Leafs(first, counts, kinds[first].astype(np.float64), sorts.reshape(-1), per_leaf, alike.gpus)
+        of_each = kinds[first].astype(np.float64)
+        return _Leafs(first, counts, of_each, sorts.reshape(-1), np.array(alike.counts, float), per_leaf, alike.gpus)
 
     def link_counts(self, fabric: Fabric) -> dict[str, int]:
         """By the names of uplinks."""
@@ -415,7 +463,7 @@ class _Leafs:
         if not len(self.first):
             return
         of_leaf = self.kinds[:, hosts]
-        totals = self.kinds[self.sorts].sum(axis=0)[hosts]
+        totals = self.totals[hosts]
         for size_bytes, is_out in ((across, True), (across.T, False)):
             inside = ((of_leaf @ size_bytes) * of_leaf).sum(axis=1)
             passing = of_leaf @ (size_bytes @ totals) - inside
@@ -450,17 +498,30 @@ def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Ar
     sizes = np.minimum(hosts - hosts_per_leaf * np.arange(leafs), hosts_per_leaf)
     if algorithm == "pat":
         return _stepping(local * sizes, hosts * local) / _stepping(np.array([local]), hosts * local)
-    if algorithm not in ("tree", "nvls_tree"):  # round a ring the last host of a leaf sends to the first of the next
+    if algorithm not in _TREES:  # round a ring the last host of a leaf sends to the first of the next
         return (sizes < hosts).astype(np.float64)
-    crossing, degrees = np.zeros(leafs), np.zeros(hosts)
-    for parents in map(np.array, nccl_paths.trees(hosts)):
-        child = np.flatnonzero(parents >= 0)
-        parent = parents[child]
-        np.add.at(degrees, np.concatenate([child, parent]), 1)
+    crossing = np.zeros(leafs)
+    for child, parent in _edges(hosts):
         ends = child // hosts_per_leaf, parent // hosts_per_leaf
         is_across = ends[0] != ends[1]
         np.add.at(crossing, np.concatenate([ends[0][is_across], ends[1][is_across]]), 1)
-    return np.asarray(crossing / degrees.max())
+    return np.asarray(crossing / _degrees(hosts).max())
+
+
+@lru_cache(maxsize=64)
+def _degrees(hosts: int) -> Array:
+    """How many edges of both trees each host has."""
+    degrees = np.zeros(hosts)
+    for edges in _edges(hosts):
+        np.add.at(degrees, np.concatenate(edges), 1)
+    return degrees
+
+
+def _edges(hosts: int) -> Iterator[tuple[Array, Array]]:
+    """Children and their parents, of each tree."""
+    for parents in map(np.array, nccl_paths.trees(hosts)):
+        child = np.flatnonzero(parents >= 0)
+        yield child, parents[child]
 
 
 def _stepping(sizes: Array, ranks: int) -> Array:

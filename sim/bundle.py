@@ -59,6 +59,22 @@ class Bundle:
         self._ended = ended
         self._over: Array = np.empty(0, np.int64)
 
+    @staticmethod
+    def of(flows: Sequence[Activity], merged_share: float = MERGED_SHARE) -> Bundle:
+        """What is left of flows that were an activity each; it tells each of its end."""
+        every = dict.fromkeys(chain.from_iterable(flow.uses for flow in flows))
+        numbers = {capacity: number for number, capacity in enumerate(every)}
+        crossed = np.full((len(flows), max(len(flow.uses) for flow in flows)), -1, np.int32)
+        for row, flow in zip(crossed, flows, strict=True):
+            row[: len(flow.uses)] = [numbers[capacity] for capacity in flow.uses]
+
+        def ended(rows: Array) -> None:
+            for row in rows.tolist():
+                flows[row].done()
+
+        remaining = np.array([flow.remaining for flow in flows], np.float64)
+        return Bundle(list(every), crossed, remaining, ended, merged_share)
+
     def end(self, rows: Array) -> None:
         """These are over; `done` tells."""
         self._over = rows

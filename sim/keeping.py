@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from scenarios.trace import Span, Thinned
@@ -48,6 +48,15 @@ class Keeping:
         self._left_out = 0
         self._alike: dict[frozenset[tuple[str, str, str]], int] = {}
         self._used: dict[int, int] = {}  # step -> which of the sets in `_alike`
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether any rank is chosen."""
+        return self._ranks is None or bool(self._ranks)
+
+    def among(self, ranks: Collection[int]) -> Keeping:
+        """The same choice where there are these ranks only; what was counted is not carried over."""
+        return self if self._ranks is None else Keeping(self._ranks.intersection(ranks), self._steps)
 
     def of(self, spans: Sequence[Span]) -> Sequence[Span]:
         """Those of them that are kept; the spans of one step come together."""

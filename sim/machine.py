@@ -40,12 +40,7 @@ class Machine:
     def begin(self, uses: Mapping[Capacity, float], amount: float = 1.0, weight: float = 1.0) -> Signal[None]:
         """Start an activity that uses each capacity by so much per unit of `amount`; the signal is its end."""
         signal: Signal[None] = Signal()
-        activity = Activity(uses, amount, signal.fire, weight)
-        if not activity.uses or amount <= 0:
-            signal.fire()
-            return signal
-        self._sharing.start(activity, self.clock.now_ns)
-        self._resolve_soon()
+        self._begin(Activity(uses, amount, signal.fire, weight))
         return signal
 
     def begin_all(self, bundle: Bundle) -> None:
@@ -118,13 +113,23 @@ class Machine:
     def carry(self, path: Path, size_bytes: float) -> Signal[None]:
         """Move bytes along a path; the signal is when the last one has left the sender (the latency is still to come).
 
-        What fits into a packet takes its time on the wire but no share from others.
+        What fits into a packet takes its time on the wire but no share from others. More than `MOST_SINGLE` messages
+        that share links go on in arrays, where ends that are close to each other are one (`bundle`).
         """
         if size_bytes > PACKET_BYTES:
-            return self.begin(dict.fromkeys(path.links, 1.0), size_bytes, weight=1.0)
+            signal: Signal[None] = Signal()
+            self._begin(Activity(dict.fromkeys(path.links, 1.0), size_bytes, signal.fire, is_flow=True))
+            return signal
         for link in path.links:
             link.pass_by(size_bytes, self.clock.now_ns)
         return self.sleep(round(size_bytes / path.bytes_per_ns))
+
+    def _begin(self, activity: Activity) -> None:
+        if not activity.uses or activity.amount <= 0:
+            activity.done()
+            return
+        self._sharing.start(activity, self.clock.now_ns)
+        self._resolve_soon()
 
     def _after(self, delay_ns: int, uses: Mapping[Capacity, float], amount: float) -> Signal[None]:
         if delay_ns <= 0:

@@ -212,6 +212,8 @@ class SimRank:
     ) -> Work[list[Tensor]]:
         """See `Rank.all_to_all`; uneven and complex tensors are welcome."""
         asked = self._asked("all_to_all", group, label)
+        if asked.group.counts:
+            raise ProgramError(f"rank {self._rank}: all_to_all: expected run.ranks = 'each', which plays all its ranks")
         return self._collective(
             asked,
             lambda: calls.all_to_all_call(self._rank, output_tensor_list, input_tensor_list, asked.group, label),

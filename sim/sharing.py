@@ -12,11 +12,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, count
+from itertools import count
 
-import numpy as np
-
-from sim.bundle import Array, Bundle, Part, Pool
+from sim.bundle import MOST_SINGLE, Bundle, Part, Pool
 
 # Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
 _FULL = 1e-12
@@ -105,17 +103,27 @@ class Capacity:
 
 
 class Activity:
-    """Work under way; `done` is called when it ends."""
+    """Work under way; `done` is called when it ends.
 
-    __slots__ = ("amount", "done", "number", "rate", "remaining", "settled_ns", "uses", "version", "weight")
+    `is_flow`: each of its capacities takes a byte for each of its own, with a weight of 1, so it may go on in arrays.
+    """
+
+    __slots__ = ("amount", "done", "is_flow", "number", "rate", "remaining", "settled_ns", "uses", "version", "weight")
 
     def __init__(
-        self, uses: Mapping[Capacity, float], amount: float, done: Callable[[], None], weight: float = 1.0
+        self,
+        uses: Mapping[Capacity, float],
+        amount: float,
+        done: Callable[[], None],
+        weight: float = 1.0,
+        *,
+        is_flow: bool = False,
     ) -> None:
         self.uses = {capacity: per_unit for capacity, per_unit in uses.items() if per_unit > 0}
         self.amount = self.remaining = amount
         self.weight = weight
         self.done = done
+        self.is_flow = is_flow
         self.rate = 0.0
         self.settled_ns = 0
         self.version = 0
@@ -148,17 +156,11 @@ class Sharing:
 
     def start_all(self, bundle: Bundle, now_ns: int) -> None:
         """Begin all flows of a bundle."""
+        bundle.number = next(self._numbers)
+        pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
         for capacity, amount in zip(bundle.capacities, bundle.loads.tolist(), strict=True):
             capacity.join_pool(amount, now_ns)
-        self._pool(bundle, now_ns)
-
-    def gather(self, activities: Sequence[Activity], now_ns: int) -> None:
-        """Make a bundle of these, which have just begun, each with a weight of 1 and its amount on what it uses."""
-        for activity in activities:
-            activity.version = -1
-            for capacity in activity.uses:
-                del capacity.active[activity]
-        self._pool(_bundle(activities), now_ns)
+        self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
 
     def lend(self, capacity: Capacity, per_s: float) -> None:
         """Its activities go on with the rest."""
@@ -170,7 +172,11 @@ class Sharing:
     def resolve(self, now_ns: int) -> None:
         """Share anew whatever is joined, through activities, to a capacity that changed."""
         activities, pools = self._joined()
-        if len(pools) > 1:
+        flows = [one for one in activities if one.is_flow] if len(activities) > MOST_SINGLE else []
+        if len(flows) > MOST_SINGLE:
+            activities = [one for one in activities if not one.is_flow]
+            pools = [self._gather(flows, pools, now_ns)]
+        elif len(pools) > 1:
             pools = [self._put_together([pool.rest(now_ns) for pool in pools], pools, now_ns)]
         self._changed.clear()
         self._changed_pools.clear()
@@ -213,11 +219,16 @@ class Sharing:
             self._changed_pools[pool] = None
         return told
 
-    def _pool(self, bundle: Bundle, now_ns: int) -> None:
-        """With what shares capacities with it."""
+    def _gather(self, flows: Sequence[Activity], pools: Sequence[Pool], now_ns: int) -> Pool:
+        """What is left of the flows goes on as a bundle, in a pool with those that share with it."""
+        for flow in flows:
+            flow.settle(now_ns)
+            flow.version = -1
+            for capacity in flow.uses:
+                del capacity.active[flow]
+        bundle = Bundle.of(flows)
         bundle.number = next(self._numbers)
-        pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
-        self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+        return self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
 
     def _put_together(self, parts: Sequence[Part], pools: Iterable[Pool], now_ns: int) -> Pool:
         """One pool in place of these, which their parts come from."""
@@ -253,23 +264,6 @@ class Sharing:
                     seen.update(dict.fromkeys(fresh))
                     reach += fresh
         return sorted(found, key=lambda activity: activity.number), sorted(pools, key=lambda pool: pool.number)
-
-
-def _bundle(activities: Sequence[Activity]) -> Bundle:
-    """That calls `done` of each."""
-    numbers = {
-        capacity: number
-        for number, capacity in enumerate(dict.fromkeys(chain.from_iterable(one.uses for one in activities)))
-    }
-    crossed = np.full((len(activities), max(len(one.uses) for one in activities)), -1, np.int32)
-    for row, activity in zip(crossed, activities, strict=True):
-        row[: len(activity.uses)] = [numbers[capacity] for capacity in activity.uses]
-
-    def ended(rows: Array) -> None:
-        for row in rows.tolist():
-            activities[row].done()
-
-    return Bundle(list(numbers), crossed, np.array([activity.amount for activity in activities], np.float64), ended)
 
 
 def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:

@@ -14,8 +14,8 @@ from sim.wire import GlooFlows
 _WORKERS = {"gloo": 2, "nccl": 1}
 
 # "links" plays each message of gloo's collectives in groups of up to so many ranks. A ring of n ranks is 12 n * n
-# messages and notices: a training step of 16 ranks takes three times as long as with loads on links, of 64 nine times.
-MOST_GLOO_RANKS = 16
+# messages and notices: a training step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/scale.md).
+MOST_GLOO_RANKS = 64
 
 
 def lane_width(scenario: Scenario) -> int:

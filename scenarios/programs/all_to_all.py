@@ -60,8 +60,10 @@ class AllToAllProgram:
     def _memory(self) -> tuple[MemoryRow, ...]:
         size, capacity_bytes = self._splits.dtype.itemsize, self._scenario.cluster.host.gpu.memory_bytes
         return tuple(
-            MemoryRow(rank=rank, part=part, size_bytes=size * int(elements), capacity_bytes=capacity_bytes)
-            for rank in played(self._scenario, self.alike)
+            MemoryRow(
+                rank=rank, part=part, size_bytes=size * int(elements), capacity_bytes=capacity_bytes, rank_count=count
+            )
+            for rank, count in played(self._scenario, self.alike)
             for part, elements in (
                 ("send buffer", self._splits.elements + _SLACK),
                 ("receive buffer", self._capacity(rank)),

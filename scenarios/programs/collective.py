@@ -76,8 +76,10 @@ class CollectiveProgram:
         itemsize = getattr(torch, self._collective.dtype).itemsize
         capacity_bytes = self._scenario.cluster.host.gpu.memory_bytes
         return tuple(
-            MemoryRow(rank=rank, part=part, size_bytes=elements * itemsize, capacity_bytes=capacity_bytes)
-            for rank in played(self._scenario, self.alike)
+            MemoryRow(
+                rank=rank, part=part, size_bytes=elements * itemsize, capacity_bytes=capacity_bytes, rank_count=count
+            )
+            for rank, count in played(self._scenario, self.alike)
             for part, elements in zip(("input", "output"), self._elements(rank), strict=True)
         )
 

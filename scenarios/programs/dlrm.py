@@ -22,15 +22,16 @@ from torch.nn import functional
 from scenarios.alike import Alike
 from scenarios.meta import cat
 from scenarios.planner.plan import plan_tables
+from scenarios.planner.planned import Plan
 from scenarios.programs.buckets import GradientReducer, check_compression, unflatten
 from scenarios.programs.data import Bags, Dense, draw_bags, draw_dense
 from scenarios.programs.dense import Block, Layers, Tape, build_layers, load_autograd
-from scenarios.programs.dlrm_loads import expected_features, expected_inputs, host_loads
+from scenarios.programs.dlrm_loads import expected_features, expected_inputs, held_bytes, host_loads, rank_loads
 from scenarios.programs.dlrm_memory import memory_rows
 from scenarios.programs.embedding import Features, Piece, Rows
 from scenarios.programs.embedding_places import ADAGRAD_EPSILON
 from scenarios.rank import Kernel, Rank, Work
-from scenarios.scenario import Optimizer, Scenario
+from scenarios.scenario import ELEMENT_BYTES, Optimizer, Scenario
 from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
@@ -55,19 +56,30 @@ class DlrmProgram:
         cluster, plan = scenario.cluster, plan_tables(scenario)
         tables = tables_of_plan(plan.row_runs)
         self.groups = build_groups(tables, cluster.world_size, cluster.host.gpus, label="{sharding_type}.")
+        layers = build_layers(self.model)
         self.features: ExpectedJagged | None = None  # of every rank, where they are not drawn
         self.expected: tuple[ExpectedInput, ...] = ()
         self.alike: Alike | None = None
+        self.plan: tuple[PlanRow, ...]
+        self.memory: tuple[MemoryRow, ...]
         if scenario.ranks == "alike":
-            self.features = expected_features(self.model, scenario.batch_size)
-            self.expected = expected_inputs(self.groups, self.model, scenario.batch_size)
-            loads = host_loads(self.groups, self.expected, cluster)
-            self.alike = Alike.of(loads, cluster.host.gpus, cluster.slow_hosts)
-        ranks = None if self.alike is None else self.alike.ranks
-        self.plan: tuple[PlanRow, ...] = plan.rows if ranks is None else plan.rows_for(ranks)
-        layers = build_layers(self.model)
-        self.memory: tuple[MemoryRow, ...] = memory_rows(scenario, self.plan, layers, ranks)
+            self._expect(plan, layers)
+        else:
+            self.plan = plan.rows
+            self.memory = memory_rows(scenario, self.plan, layers)
         check_compression(scenario, layers.shapes, getattr(torch, self.model.dtype))
+
+    def _expect(self, plan: Plan, layers: Layers) -> None:
+        """Of hosts that are alike one is played. Memory is that of the fullest rank of those that one stands for."""
+        scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
+        self.features = expected_features(self.model, batch_size)
+        self.expected = expected_inputs(self.groups, self.model, batch_size)
+        loads = rank_loads(self.groups, self.expected, cluster.world_size)
+        self.alike = Alike.of(host_loads(loads, cluster.host.gpus), cluster.host.gpus, cluster.slow_hosts)
+        self.plan = plan.rows_for(self.alike.ranks)
+        held = held_bytes(loads, plan, batch_size, ELEMENT_BYTES[self.model.dtype])
+        fullest = self.alike.most(held)
+        self.memory = memory_rows(scenario, plan.rows_for(fullest), layers, fullest, self.alike.rank_counts)
 
     async def __call__(self, rank: Rank) -> None:
         replica = _Replica(self, rank)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from scenarios.alike import Floats
-from scenarios.hardware import Cluster
+from scenarios.planner.planned import Plan
 from scenarios.programs.distribution import draws_of
+from scenarios.programs.embedding import ID_BYTES, LENGTH_BYTES
 from scenarios.scenario import Model
 from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup
@@ -30,19 +31,30 @@ def expected_inputs(groups: Sequence[ShardedGroup], model: Model, batch_size: in
     return tuple(ExpectedInput(group.layout, draws, group.label) for group in groups)
 
 
-def host_loads(groups: Sequence[ShardedGroup], inputs: Sequence[ExpectedInput], cluster: Cluster) -> Floats:
-    """Of each rank's part of each group: ids for it, elements of their rows, keys and columns; [hosts, numbers]."""
-    gpus = cluster.host.gpus
-    loads = [np.zeros((cluster.hosts, 0))]
-    for group, exchange in zip(groups, inputs, strict=True):
+def rank_loads(groups: Sequence[ShardedGroup], inputs: Sequence[ExpectedInput], world_size: int) -> Floats:
+    """Of each rank's part of each group: ids for it from one rank, elements of their rows, keys and columns;
+    [groups, ranks, 4]. Tables that every rank has a copy of are left out.
+    """
+    loads = np.zeros((len(groups), world_size, 4))
+    for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
         layout = group.layout
-        if layout.kind == "replicated":
-            continue  # the same on every rank
-        of_rank = np.zeros((cluster.world_size, 4))
-        for owner, pieces in enumerate(layout.pieces):
+        for owner, pieces in enumerate(layout.pieces) if layout.kind != "replicated" else ():
             for rank in range(owner * layout.span, (owner + 1) * layout.span) if pieces else ():
                 ids, columns = exchange.ids_for(rank), [piece.columns for piece in pieces]
                 elements = sum(count * width for count, width in zip(ids, columns, strict=True))
                 of_rank[rank] = sum(ids), elements, len(ids), sum(columns)
-        loads.append(of_rank.reshape(cluster.hosts, 4 * gpus))
-    return np.hstack(loads)
+    return loads
+
+
+def host_loads(loads: Floats, gpus: int) -> Floats:
+    """The same by host, [hosts, numbers]."""
+    groups, ranks, kinds = loads.shape
+    return loads.transpose(1, 0, 2).reshape(ranks // gpus, gpus * groups * kinds)
+
+
+def held_bytes(loads: Floats, plan: Plan, batch_size: int, element_bytes: int) -> Floats:
+    """What rows, their optimizer and the buffers of `dlrm_memory` take, [ranks], but for what all ranks have alike."""
+    ids, _, keys, columns = np.moveaxis(loads.sum(axis=0), -1, 0)
+    samples = batch_size * plan.world_size
+    buffers = 2 * (ID_BYTES * plan.world_size * ids + LENGTH_BYTES * samples * keys + samples * columns * element_bytes)
+    return np.asarray(np.array(plan.weight_bytes) + np.array(plan.optimizer_bytes) + buffers)

@@ -16,9 +16,13 @@ _ADAGRAD_BYTES = 4  # a float32 for each element of a dense parameter, or for ea
 
 
 def memory_rows(
-    scenario: Scenario, plan: Iterable[PlanRow], layers: Layers, ranks: Sequence[int] | None = None
+    scenario: Scenario,
+    plan: Iterable[PlanRow],
+    layers: Layers,
+    ranks: Sequence[int] | None = None,
+    counts: Sequence[int] | None = None,
 ) -> tuple[MemoryRow, ...]:
-    """Every part on every rank, or on these, whose shards must all be in `plan`."""
+    """Every part on every rank, or on these, each for so many; their shards must all be in `plan`."""
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     dense = _dense_parts(scenario, layers)
     asked = range(scenario.cluster.world_size) if ranks is None else ranks
@@ -27,8 +31,8 @@ def memory_rows(
         if row.rank in shards:
             shards[row.rank].append(row)
     return tuple(
-        MemoryRow(rank=rank, part=part, size_bytes=round(size_bytes), capacity_bytes=capacity_bytes)
-        for rank in asked
+        MemoryRow(rank=rank, part=part, size_bytes=round(size_bytes), capacity_bytes=capacity_bytes, rank_count=count)
+        for rank, count in zip(asked, counts or (1,) * len(asked), strict=True)
         for part, size_bytes in {**_embedding_parts(scenario, shards[rank]), **dense}.items()
     )
 

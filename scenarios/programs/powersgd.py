@@ -95,8 +95,8 @@ class PowerSGDProgram:
         }
         capacity_bytes = scenario.cluster.host.gpu.memory_bytes
         return tuple(
-            MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes)
-            for rank in played(scenario, self.alike)
+            MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes, rank_count=count)
+            for rank, count in played(scenario, self.alike)
             for part, size_bytes in parts.items()
         )
 

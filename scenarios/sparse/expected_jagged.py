@@ -117,7 +117,8 @@ class ExpectedInput:
         await rank.all_to_all_single(torch.empty_like(told), told, group=world, label=f"{self._label}.splits")
 
         def issue(name: str, of_each: Sequence[float], own: float) -> Work[Tensor]:
-            given, taken, each = _shape(world.total(of_each)), _shape(world.size * own), [own] * len(world.ranks)
+            each = [own] * len(world.ranks)
+            given, taken = _shape(world.total(of_each)), _shape(world.total(each))
             return rank.all_to_all_single(taken, given, each, of_each, world, label=f"{self._label}.{name}")
 
         loads = self._loads_of(world)

@@ -51,7 +51,7 @@ class TwRwPooledEmbeddingDist:
         chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL
         summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label)
-        return await rows_home(rank, rank.cross, summed, mine, self._dims(rank), label)
+        return await rows_home(rank, rank.cross, summed, mine, self._dims(rank), sum(self.dim_sum_per_node), label)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
@@ -91,7 +91,8 @@ class TwPooledEmbeddingDist:
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         _check_batches(rank, batch_per_rank)
-        return await rows_home(rank, rank.world, pooled, batch_per_rank, self._dims(rank), self.label + LABEL)
+        width, label = sum(self.dim_sum_per_rank), self.label + LABEL
+        return await rows_home(rank, rank.world, pooled, batch_per_rank, self._dims(rank), width, label)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
@@ -174,9 +175,12 @@ async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[i
 
 
 async def rows_home(
-    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], dims: Sequence[int], label: str
+    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], dims: Sequence[int], width: int, label: str
 ) -> Tensor:
-    """Rows [sum of counts, dims[me]] go to the members whose samples they are: [counts[me], sum of dims]."""
+    """Rows [sum of counts, dims[me]] go to the members whose samples they are: [counts[me], width].
+
+    `width` is that of all ranks, the sum of `dims` but where one member stands for some that are only like it.
+    """
     if group.size == 1:
         return rows
     me = group.index(rank.rank)
@@ -187,7 +191,7 @@ async def rows_home(
         flat = rows.contiguous().view(-1)
         await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
     return await rank.compute(
-        permute_kernel(arrived), _side_by_side, arrived, counts[me], group.total(dims), dims, label=f"{label}.columns"
+        permute_kernel(arrived), _side_by_side, arrived, counts[me], width, dims, label=f"{label}.columns"
     )
 
 
@@ -198,12 +202,12 @@ async def rows_back(
     if group.size == 1:
         return grad
     me = group.index(rank.rank)
-    samples = group.total(counts)
+    samples, sends = group.total(counts), [counts[me] * width for width in dims]
     kernel = permute_kernel(grad, launches=group.total([width > 0 for width in dims]))
-    flat = await rank.compute(kernel, _one_after_the_other, grad, dims, label=f"{label}.columns")
+    flat = await rank.compute(kernel, _one_after_the_other, grad, group.total(sends), dims, label=f"{label}.columns")
     arrived = grad.new_empty(samples * dims[me])
     if samples * group.total(dims):
-        receives, sends = [count * dims[me] for count in counts], [counts[me] * width for width in dims]
+        receives = [count * dims[me] for count in counts]
         await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
     return arrived.view(samples, dims[me])
 
@@ -223,8 +227,8 @@ def _side_by_side(flat: Tensor, rows: int, width: int, dims: Sequence[int]) -> T
     return cat([part.view(rows, each) for part, each in zip(parts, dims, strict=True)], dim=1)
 
 
-def _one_after_the_other(grad: Tensor, dims: Sequence[int]) -> Tensor:
-    flat = grad.new_empty(grad.numel())
+def _one_after_the_other(grad: Tensor, numel: int, dims: Sequence[int]) -> Tensor:
+    flat = grad.new_empty(numel)
     if not grad.is_meta:
         parts = torch.split_with_sizes(flat, [len(grad) * width for width in dims])
         for part, columns in zip(parts, torch.split_with_sizes(grad, dims, dim=1), strict=True):

@@ -30,15 +30,20 @@ def gpus_in_order(members: Sequence[Sequence[int]]) -> list[int]:
     return [gpus[rank] for rank in range(len(gpus))]
 
 
-def shape_of(members: Sequence[Sequence[int]], costs: NcclCosts, gpus: Sequence[int] | None = None) -> Shape:
-    """The group's size on this cluster; as many rails as its emptiest host can feed. `gpus`: of its host, by rank."""
-    nics = costs.nics_per_host or costs.ranks_per_host
-    rails = min(nics, *map(len, members), costs.ranks_per_host) if len(members) > 1 else 1
+def shape_of(
+    members: Sequence[Sequence[int]], costs: NcclCosts, gpus: Sequence[int] | None = None, hosts: int | None = None
+) -> Shape:
+    """The group's size on this cluster; as many rails as its emptiest host can feed.
+
+    `gpus`: of its host, by rank. `hosts`: how many there are, if more of the kinds of `members`.
+    """
+    nics, hosts = costs.nics_per_host or costs.ranks_per_host, hosts or len(members)
+    rails = min(nics, *map(len, members), costs.ranks_per_host) if hosts > 1 else 1
     parts: tuple[tuple[int, ...], ...] = ()
     if costs.mesh is not None:
         gpu = gpus_in_order(members) if gpus is None else gpus
         parts = tuple(dict.fromkeys(tuple(sorted(gpu[rank] for rank in host)) for host in members))
-    return Shape(ranks=sum(map(len, members)), hosts=len(members), rails=rails, gpus=parts)
+    return Shape(ranks=sum(map(len, members)), hosts=hosts, rails=rails, gpus=parts)
 
 
 def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> Chains:

@@ -310,3 +310,80 @@ def test_connections_begin_slowly(kinds: tuple[int, ...], op: str) -> None:
     program = reduced if op == "all_reduce" else exchange(world, "sent", 20_000)
     every, folded = play(world, program, folded=False), play(world, program, folded=True)
     assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 6])
+@pytest.mark.parametrize("size_bytes", [64 << 10, 64 << 20])
+def test_a_slow_nic_slows_a_tree_by_what_its_host_has_of_it(slow: int, size_bytes: int) -> None:
+    on = dataclasses.replace(cluster(7, 2, gpu=BIG), slow=Slow(nics={(slow, 0): 0.3}))
+    made = scenario(
+        on,
+        program="collective",
+        collective=Collective(op="all_reduce", size_bytes=size_bytes),
+        library="nccl",
+        payload="sizes",
+    )
+    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    ends = [end_ns(simulate(one, CollectiveProgram(one))) for one in (made, folded)]
+    assert ends[1] == pytest.approx(ends[0], rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["table_row_wise", "table_wise"])
+def test_hosts_that_are_only_near_each_other_add_up(kind: ShardingType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scenarios.alike.MOST_RANKS", 8)
+    on = cluster(8, 4, gpu=BIG)
+    made = training((kind,), on)
+    assert made.model is not None
+    tables = tuple(
+        dataclasses.replace(made.model.tables[0], name=f"t{number}", dim=8 + 4 * number, ids_per_sample=1 + number)
+        for number in range(12)
+    )
+    model = dataclasses.replace(made.model, tables=tables)
+    folded = dataclasses.replace(made, model=model, fidelity="links", ranks="alike")
+    program = DlrmProgram(folded)
+    assert program.alike is not None
+    assert not program.alike.is_exact
+    every = dataclasses.replace(made, model=model, fidelity="flows")
+    ends = [end_ns(simulate(every, DlrmProgram(every))), end_ns(simulate(folded, program))]
+    assert ends[1] == pytest.approx(ends[0], rel=0.25)
+
+
+def test_memory_is_that_of_the_fullest_of_those_that_one_stands_for() -> None:
+    on = cluster(8, 4, gpu=BIG)
+    made = training(("table_row_wise",), on)
+    assert made.model is not None
+    tables = tuple(dataclasses.replace(made.model.tables[0], name=f"t{rows}", rows=rows) for rows in (400, 80_000, 800))
+    every = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    folded = DlrmProgram(dataclasses.replace(every, fidelity="links", ranks="alike"))
+    assert folded.alike is not None
+    assert sorted(folded.alike.counts) == [3, 5]
+    fullest = [
+        max(row.size_bytes for row in one.memory if row.part == "embedding weights")
+        for one in (DlrmProgram(every), folded)
+    ]
+    assert fullest[0] == fullest[1]
+    assert sum(row.rank_count for row in folded.memory if row.part == "activations") == 32
+
+
+def test_all_hosts_may_be_slow() -> None:
+    on = dataclasses.replace(cluster(6, 1, gpu=BIG), slow=Slow(gpus=dict.fromkeys(range(6), 0.5)))
+    made = training(("table_row_wise",), on, fidelity="links", ranks="alike")
+    program = DlrmProgram(made)
+    assert program.alike is not None
+    assert program.alike.counts == (1,) * 6
+
+
+def test_one_rank_has_nobody_to_exchange_with() -> None:
+    made = training(("table_wise",), cluster(1, 1, gpu=BIG), fidelity="links", ranks="alike")
+    every = dataclasses.replace(made, fidelity="flows", ranks="each")
+    ends = [end_ns(simulate(one, DlrmProgram(one))) for one in (every, made)]
+    assert ends[1] == pytest.approx(ends[0], rel=0.03)
+
+
+def test_what_is_expected_is_rounded_once() -> None:
+    on = cluster(3, 6, gpu=BIG)
+    made = training(("table_row_wise",), on, batch_size=1, fidelity="links", ranks="alike")
+    assert made.model is not None
+    tables = (dataclasses.replace(made.model.tables[0], rows=24, ids_per_sample=1),)
+    made = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    assert end_ns(simulate(made, DlrmProgram(made))) > 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim import bundle as bundles
+from sim import sharing
 from sim.bundle import Array, Bundle
 from sim.sharing import Activity, Capacity, Sharing
 
@@ -44,10 +47,11 @@ class Played:
 
     case: Case
     merged_share: float | None
+    is_flow: bool = False
     ends: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """`merged_share` None: each flow is an activity."""
+        """`merged_share` None: each flow is an activity, which may go on in arrays if `is_flow`."""
         self.capacities = [Capacity(f"c{index}", rate) for index, rate in enumerate(self.case.rates)]
         self.sharing, self.now_ns = Sharing(), 0
         waiting = sorted(enumerate(self.case.begun), key=lambda one: one[1].at_ns)
@@ -70,7 +74,8 @@ class Played:
         elif self.merged_share is None:
             for row, (crossed, amount) in enumerate(one.flows):
                 uses = {self.capacities[index]: 1.0 for index in crossed}
-                self.sharing.start(Activity(uses, amount, self._end(place, row)), self.now_ns)
+                flow = Activity(uses, amount, self._end(place, row), is_flow=self.is_flow)
+                self.sharing.start(flow, self.now_ns)
         else:
             self.sharing.start_all(made(self.capacities, one.flows, self._tell(place), self.merged_share), self.now_ns)
 
@@ -130,6 +135,41 @@ def test_links_carry_the_same_and_are_busy_as_long(case: Case) -> None:
         assert other.busy_ns == pytest.approx(one.busy_ns, abs=10)
         assert not other.active
         assert other.pool is None
+
+
+@contextmanager
+def gathering(most_single: int, merged_share: float) -> Iterator[None]:
+    """As if so many flows were the most that stay an activity each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "MOST_SINGLE", most_single)
+        patch.setattr(Bundle, "of", staticmethod(partial(Bundle.of, merged_share=merged_share)))
+        yield
+
+
+@PATIENT
+@given(cases(), st.integers(0, 20))
+def test_flows_put_into_arrays_on_their_way_end_when_they_would_have(case: Case, most_single: int) -> None:
+    """Also where some are in arrays already, and links count them once."""
+    single = Played(case, None)
+    with gathering(most_single, 0.0):
+        gathered = Played(case, None, is_flow=True)
+    assert gathered.ends.keys() == single.ends.keys()
+    for key, end_ns in single.ends.items():
+        assert gathered.ends[key] == pytest.approx(end_ns, abs=3)
+    for one, other in zip(single.capacities, gathered.capacities, strict=True):
+        assert other.used == one.used
+        assert other.busy_ns == pytest.approx(one.busy_ns, abs=10)
+        assert not other.active
+        assert other.pool is None
+
+
+def test_few_flows_stay_as_they_are() -> None:
+    """To the ns and whatever the merging; one more than these are merged."""
+    flows = [((0,), 1e5 + number / 8) for number in range(bundles.MOST_SINGLE + 1)]
+    for count, ends in ((len(flows) - 1, len(flows) - 1), (len(flows), 1)):
+        case = Case([1e6], [Begun(0, flows[:count])])
+        assert len(set(Played(case, None).ends.values())) == count
+        assert len(set(Played(case, None, is_flow=True).ends.values())) == ends
 
 
 @PATIENT

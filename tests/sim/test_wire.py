@@ -8,6 +8,7 @@ import torch
 from scenarios.hardware import Link, Nics
 from scenarios.rank import Kernel, Rank
 from scenarios.trace import LinkRow, Span
+from sim import sharing
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 
@@ -44,6 +45,16 @@ def test_an_exchange_of_two_hosts_takes_the_wires_time_or_twice_that(
     behind that data, and the two directions run one after the other.
     """
     assert exchange_ms(2, size_bytes, late_s) == pytest.approx(measured_ms, rel=0.03)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1e-3, 1e-2])
+def test_messages_in_arrays_take_as_long_as_with_an_activity_each(
+    monkeypatch: pytest.MonkeyPatch, late_s: float
+) -> None:
+    """56 messages of eight hosts, as if more than 20 that share links went on in arrays."""
+    single_ms = exchange_ms(8, 2 * MIB, late_s)
+    monkeypatch.setattr(sharing, "MOST_SINGLE", 20)
+    assert exchange_ms(8, 2 * MIB, late_s) == pytest.approx(single_ms, rel=1e-3)
 
 
 def test_four_hosts_lose_less_to_waiting_notices() -> None:
