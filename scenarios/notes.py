@@ -13,6 +13,7 @@ from scenarios.scenario import Scenario
 from scenarios.trace import Span
 
 _MOST_NAMES = 8  # in a sentence
+_MANY_RANKS = 2048
 
 
 def notes(scenario: Scenario, alike: Alike | None = None) -> Iterator[str]:
@@ -27,6 +28,11 @@ def notes(scenario: Scenario, alike: Alike | None = None) -> Iterator[str]:
         yield (
             f"{scenario.path}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
             " the prediction is a lower bound"
+        )
+    if alike is None and scenario.cluster.world_size > _MANY_RANKS:
+        yield (
+            f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks are played one by one, for"
+            " minutes or hours; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library 'nccl'"
         )
     if alike is not None and not alike.is_exact:
         yield (

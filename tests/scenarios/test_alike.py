@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from scenarios.alike import MOST_RANKS, Alike, alike_of
+from scenarios.notes import notes
+from tests.small import cluster, scenario
 
 ROWS = arrays.arrays(np.float64, st.tuples(st.integers(1, 60), st.integers(1, 6)), elements=st.floats(0, 1e9))
 
@@ -58,3 +62,30 @@ def test_ranks_and_leafs() -> None:
 
 def test_a_program_that_does_not_say_is_played_whole() -> None:
     assert alike_of(object()) is None
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_the_fullest_of_each_kind(kinds: list[int], gpus: int, random: Random) -> None:
+    alike = Alike.of(np.array(kinds, float)[:, None], gpus)
+    values = np.array([random.randrange(5) for _ in range(len(kinds) * gpus)], float)
+    for rank, most in zip(alike.ranks, alike.most(values), strict=True):
+        like = [host * gpus + rank % gpus for host, kind in enumerate(kinds) if kind == kinds[rank // gpus]]
+        assert most in like
+        assert values[most] == values[like].max()
+
+
+def test_what_kinds_are_not_exact_is_said() -> None:
+    made = scenario(ranks="alike", library="nccl")
+    near = Alike.of(np.linspace(1, 2, 300)[:, None], gpus=MOST_RANKS // 2)
+    assert list(notes(made, near)) == [
+        "test.toml: run.ranks = 'alike': expected loads are of more than 2 kinds; hosts that one is played for differ"
+        " by up to 25 % of the most that any host has"
+    ]
+    assert not list(notes(made, Alike.of(np.zeros((300, 1)), gpus=8)))
+
+
+def test_many_ranks_one_by_one_are_said() -> None:
+    assert list(notes(scenario(cluster(4096, 8), library="nccl"))) == [
+        "test.toml: run.ranks = 'each': 32,768 ranks are played one by one, for minutes or hours; 'alike' takes"
+        " seconds, with fidelity 'links', payload 'sizes' and library 'nccl'"
+    ]

@@ -276,3 +276,23 @@ def test_a_choice_of_what_is_not_there_is_refused(
     with pytest.raises(SystemExit, match="2"):
         main([str(FILE), option, "0,99", "--out", str(tmp_path / "run")])
     assert capsys.readouterr().err.startswith(f"{option} = '0,99': expected numbers from 0 to ")
+
+
+def test_of_hosts_that_are_alike_only_those_that_are_played_can_be_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "large.toml"
+    file.write_text(
+        "program = 'collective'\n[run]\nfidelity = 'links'\nranks = 'alike'\n"
+        "[cluster]\nprofile = 'dgx_h100'\nhosts = 9\n[collective]\nop = 'all_reduce'\nsize = '1 MiB'\n"
+    )
+    assert main([str(file), "--out", str(tmp_path / "one"), "--keep-ranks", "0,70"]) == 0
+    assert set(store.load(tmp_path / "one").spans.query("kind != 'step'")["rank"]) == {0}
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        main([str(file), "--out", str(tmp_path / "two"), "--keep-ranks", "70"])
+    assert capsys.readouterr().err == (
+        "--keep-ranks = '70': expected some of the 8 ranks that are played with run.ranks = 'alike', such as"
+        " 0, 1, 2, 3, 4, 5, 6, 7\n"
+    )
+    assert not (tmp_path / "two").exists()
