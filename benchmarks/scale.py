@@ -69,6 +69,8 @@ rows = {rows}
 ids_per_sample = {ids}
 ids = {{zipf = {exponent}, order = "shuffled"}}
 """
+TITLES = {"seconds": "python -m sim, seconds", "mib": "its memory, MiB"}
+TICKS = {"seconds": (2, 5, 10, 20, 60), "mib": (256, 512, 1024, 2048, 4096, 8192)}
 COLUMNS = ("case", "gpus", "seconds", "mib", "step_ms", "hosts_played", "all_seconds")
 
 
@@ -166,9 +168,12 @@ def plot(lines: Sequence[dict[str, object]], path: Path) -> None:
             marker = "o-" if len(found) > 1 else "x"
             axes.plot([line["gpus"] for line in found], [line[unit] for line in found], marker, label=case)
         axes.plot((FAULTY_GPUS, GPUS[-1]), bars, "_", markersize=24, color="black", label="what it may take")
-        axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel={"seconds": "s", "mib": "MiB"}[unit])
+        axes.set(xscale="log", yscale="log", xlabel="GPUs", title=TITLES[unit])
+        axes.set_xticks(GPUS, [f"{gpus:,}" for gpus in GPUS], rotation=20)
+        axes.set_yticks(TICKS[unit], [f"{tick:,}" for tick in TICKS[unit]])
+        axes.minorticks_off()
         axes.grid(visible=True, alpha=0.3)
-    figure.axes[0].legend(fontsize="small")
+    figure.axes[0].legend(fontsize="small", loc="upper left")
     figure.savefig(path)
 
 

@@ -110,6 +110,9 @@ def _check(check: Check) -> RenderableType:
         worst = f"; greatest difference {check.worst:.2g} of the value" if check.worst else ""
         return text.paragraph(f"Same {check.name}: all {check.compared:,} compared{worst}.")
     count = len(check.differences)
+    if check.reason:
+        these = f"{check.name[0].upper()}{check.name[1:]}: {count:,} of {check.compared:,} compared"
+        return text.paragraph(f"{these} differ, by {text.percent(check.worst)} at most, as {check.reason}.")
     lines = [f"DIFFERENT {check.name}: {count:,} of {check.compared:,} compared, first:"]
     lines += [f"  {_difference(row)}" for row in records(check.differences.head(_DIFFERENCES))]
     return text.paragraph("\n".join(lines))

@@ -97,8 +97,10 @@ class Run:
             run_steps=len(self.steps),
             step_ns=float(self.steps.loc[of_steps if len(steps) else ~of_steps, "step_ns"].median()),
             own=self.outline.own,
+            hosts=_whole_number(self.info.scenario, "cluster", "hosts"),
+            hosts_per_leaf=_whole_number(self.info.scenario, "cluster", "network", "hosts_per_leaf"),
         )
-        return culprits.culprits(self.parts(culprits.COLUMNS, steps, beside=False), self.links, about)
+        return culprits.culprits(lambda: self.parts(culprits.COLUMNS, steps, beside=False), self.links, about)
 
     def waited_for_of(self, step: int) -> pd.DataFrame:
         """As `waited_for`, of this step alone."""
@@ -195,3 +197,10 @@ class Run:
         names += ["link_classes", "culprits", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"]
         names += ["critical_path", "waited_for"]
         return {name: getattr(self, name) for name in names}
+
+
+def _whole_number(scenario: object, *keys: str) -> int:
+    """What a scenario says there, which may be of another release or of none; else 0."""
+    for key in keys:
+        scenario = scenario.get(key) if isinstance(scenario, dict) else None
+    return scenario if isinstance(scenario, int) else 0

@@ -23,11 +23,14 @@ _CULPRITS_SHOWN = 3
 # From here on NCCL's own formula is shown beside the link model.
 DIFFERS = 0.05
 _WORLDS = {"sim": "predicted", "real": "measured"}
-_MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
-    "ids_per_step": ("ids a step", text.number),
-    "perf_ms": ("planner's time", lambda ms: text.duration(ms * 1e6)),
-    "storage_bytes": ("storage", text.size),
+# In words, and in one where room is short.
+_MEASURES: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "ids_per_step": ("ids a step", "ids", text.number),
+    "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
+    "storage_bytes": ("storage", "storage", text.size),
 }
+# Where tables that load a rank are listed, so much of their names is to be seen, and of the ways they are sharded.
+_NAMES_KEPT = [24, 14, 7]
 
 
 def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
@@ -374,18 +377,18 @@ def _imbalance(run: Run) -> RenderableType:
         return text.paragraph("Plan: no tables.")
     rows, reasons = [], []
     for row in records(run.imbalance):
-        title, form = _MEASURES[row["measure"]]
+        title, word, form = _MEASURES[row["measure"]]
         rank = str(row["worst_rank"])
         rows.append([title, form(row["worst"]), rank, form(row["mean"]), f"{row['max_over_mean']:.2f}"])
         own = run.imbalance_causes[run.imbalance_causes["measure"] == row["measure"]]
         for cause in records(own[own["excess"] > 0].head(3)) if row["max_over_mean"] > 1.001 else []:
             here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
-            reasons.append([cause["table"], cause["sharding_type"], title, here, mean, f"+{form(cause['excess'])}"])
+            reasons.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
     columns = ["load by the plan", "most", "on rank", "mean", "most/mean"]
     parts = [text.table("Balance of the tables", columns, rows)]
     if reasons:
         columns = ["table", "sharding", "load", "on that rank", "mean", "excess"]
-        parts.append(text.table("Tables that cause it", columns, reasons, left=3))
+        parts.append(text.table("Tables that cause it", columns, reasons, left=3, kept=_NAMES_KEPT))
     return Group(*parts)
 
 

@@ -109,6 +109,7 @@ class _Fitted:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: int
+    kept: Sequence[int] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = self._widths(options.max_width)
@@ -124,19 +125,25 @@ class _Fitted:
     def _widths(self, room: int) -> list[int]:
         contents = [max((cell_len(row[at]) for row in self.rows), default=1) for at in range(len(self.columns))]
         widths = [max(pair) for pair in zip(map(cell_len, self.columns), contents, strict=True)]
-        least = [_TEXT_LEAST] * self.left + contents[self.left :]
-        for first in (0, self.left):  # text gives way before the headers of numbers
+        shortest, numbers = [_TEXT_LEAST] * self.left, widths[self.left :]
+        # text gives way before the headers of numbers
+        for least in ([*(self.kept or shortest), *numbers], [*shortest, *numbers], [*shortest, *contents[self.left :]]):
             while sum(widths) + _GAP * (len(widths) - 1) > room:
-                spare = [at for at in range(len(widths)) if widths[at] > least[at] and (at < self.left or first)]
+                spare = [at for at in range(len(widths)) if widths[at] > least[at]]
                 if not spare:
                     break
                 widths[max(spare, key=lambda at: widths[at])] -= 1
         return widths
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> RenderableType:
-    """A table under its title; the first `left` columns are text, the others numbers on the right, never cut."""
-    return Group(Text(title, style="bold"), _Fitted(columns, rows, left), Text(""))
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, kept: Sequence[int] = ()
+) -> RenderableType:
+    """A table under its title; the first `left` columns are text, the others numbers on the right, never cut.
+
+    Of text, what is wider than its column's width in `kept` is cut first.
+    """
+    return Group(Text(title, style="bold"), _Fitted(columns, rows, left, kept), Text(""))
 
 
 def paragraph(text: str, style: str = "") -> RenderableType:

@@ -91,7 +91,8 @@ class RunSection(Section):
         "'values' moves and computes true tensors, 'sizes' only their shapes. Default 'sizes'."
     )
     fidelity: Literal["flows", "links"] | None = about(
-        "'flows' simulates each transfer of a collective, 'links' its load on every link. Default 'flows'."
+        "'flows' simulates each transfer of a collective; 'links' does so in groups of up to 64 ranks, and of larger"
+        " ones more coarsely. Default 'flows'."
     )
     ranks: Literal["each", "alike"] | None = about(
         "'each' plays every rank; 'alike' plays one host for all that are expected to have the same to do, with"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reports import compare_tables, text
 from reports.compare import METRIC_TOLERANCE, compare, typical_and_worst
 from reports.errors import ReportError
 from reports.run import Run
@@ -182,6 +183,64 @@ def test_runs_whose_scenarios_look_alike_differ_by_their_digests():
     assert refusal(by_hand(), real(digest="d2")) == (
         "runs of different scenarios, 'by_hand' and 'by_hand'; their digests differ"
     )
+
+
+def test_slow_parts_are_not_among_what_makes_scenarios_differ():
+    """The digest leaves them out."""
+    slow, other = copy.deepcopy(SCENARIO), copy.deepcopy(SCENARIO)
+    slow["cluster"]["slow"] = {"gpus": {"3": 0.5}, "nics": {}, "leafs": {}}
+    other["name"] = "other"
+    assert refusal(by_hand(scenario=slow), real(digest="d2", name="other", scenario=other)) == (
+        "runs of different scenarios, 'by_hand' and 'other'; they differ in name (by_hand and other)"
+    )
+
+
+def of_ids(bytes_sent: int, dtype: str = "int64") -> list[Span]:
+    """Those of `by_hand`, in which rank 1 has so many bytes of ids to give in step 0."""
+    return [
+        dataclasses.replace(one, bytes_sent=bytes_sent, dtype=dtype)
+        if (one.kind, one.rank, one.step) == ("all_reduce", 1, 0)
+        else one
+        for one in by_hand().spans
+    ]
+
+
+EXPECTED = {"scenario": {**SCENARIO, "ranks": "alike"}}
+
+
+def test_expected_numbers_of_ids_are_said_to_be_why_bytes_differ():
+    drawn, expected = with_spans(by_hand(), *of_ids(800)), with_spans(by_hand(**EXPECTED), *of_ids(1000))
+    comparison = compare(Run.of(expected), Run.of(drawn), any_worlds=True)
+    printed = " ".join(text.as_text(compare_tables.summarize(comparison)).split())
+    assert (
+        "Bytes per operation and rank: 1 of 18 compared differ, by 20.0 % at most, as expected numbers of ids stand in"
+        " place of drawn ones in the predicted run. Same order"
+    ) in printed
+    found = comparison.checks[0]
+    assert (found.agrees, len(found.differences), found.worst) == (False, 1, pytest.approx(0.2))
+    turned = compare(Run.of(drawn), Run.of(expected), any_worlds=True).checks[0]
+    assert turned.reason == "expected numbers of ids stand in place of drawn ones in the measured run"
+    against_real = check(expected, with_spans(real(**EXPECTED), *of_ids(800)), 0)
+    assert against_real.reason, "a real run draws them, whatever a prediction of it would"
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured", "scenarios"),
+    [
+        (of_ids(1000), of_ids(800), ({}, {})),
+        (of_ids(1000), of_ids(800), (EXPECTED, EXPECTED)),
+        (of_ids(1000), of_ids(800), ({"scenario": {**EXPECTED["scenario"], "model": None}}, {})),
+        (of_ids(1000, "float32"), of_ids(800, "float32"), (EXPECTED, {})),
+        (of_ids(1000), of_ids(800, "float32"), (EXPECTED, {})),
+        (of_ids(1000), [one for one in of_ids(800) if one.label != "update"], (EXPECTED, {})),
+    ],
+    ids=["both drawn", "both expected", "no tables", "no ids", "ids on one side", "an operation that one side lacks"],
+)
+def test_where_more_than_numbers_of_ids_differs_it_is_shouted(predicted, measured, scenarios):
+    sides = [with_spans(by_hand(**one), *spans) for one, spans in zip(scenarios, (predicted, measured), strict=True)]
+    comparison = compare(*map(Run.of, sides), any_worlds=True)
+    assert comparison.checks[0].reason == ""
+    assert "DIFFERENT bytes per operation and rank: " in text.as_text(compare_tables.summarize(comparison))
 
 
 def test_two_runs_of_the_same_world_are_refused_unless_asked_for():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -17,7 +18,7 @@ from scenarios.rank import Kernel, Rank
 from scenarios.trace import LinkRow, Recording, Span
 from sim.run import simulate
 from tests import small
-from tests.reports.recordings import PATIENT, info, recordings, span
+from tests.reports.recordings import PATIENT, SCENARIO, info, recordings, span
 
 RANKS, STEPS, MS = 4, 3, 1_000_000
 
@@ -127,6 +128,60 @@ def test_a_slow_gpu_comes_before_a_rank_with_more_to_do_that_costs_more():
     assert run.culprits["rank"].tolist() == [2, 3]
 
 
+def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> list[Span]:
+    """As `computed`, and then an update of its own, all of it so many times as slow."""
+    at = 20 * MS * np.arange(STEPS) + 15 * MS
+    update = {"host": rank // 2, "label": "update", "kernel": "update", "bytes_read": mega_bytes * 1e6}
+    spans = [
+        *computed(rank, [4] * STEPS),
+        *(span(rank, "compute", start, start + round(took_ms * MS), step=n, **update) for n, start in enumerate(at)),
+    ]
+    return [
+        one
+        if one.kind == "step"
+        else dataclasses.replace(one, end_ns=one.start_ns + (one.end_ns - one.start_ns) * slower)
+        for one in spans
+    ]
+
+
+def test_what_a_slow_gpu_computes_alone_is_taken_at_the_speed_of_others():
+    others = [updated(rank, 1, 10 + rank) for rank in range(RANKS - 1)]
+    run = recorded(*others, updated(3, 2.5, 30, slower=2))
+    assert sentences(run) == [
+        "GPU 1 of host 1 (rank 3): its computations take 2.0 times as long as the same ones elsewhere; "
+        "5.00 ms of a step's 20.0 ms",
+        "GPU 1 of host 1 (rank 3): update touches 2.7 times as many bytes as on the median rank; "
+        "it computes 1.50 ms longer than the median rank, of a step's 20.0 ms",
+    ]
+
+
+def test_a_slow_gpu_has_no_more_to_do_for_being_slow():
+    others = [updated(rank, 2, 10 + rank) for rank in range(RANKS - 1)]
+    assert recorded(*others, updated(3, 2, 30, slower=2)).culprits["cause"].tolist() == ["slower"]
+
+
+def test_two_slow_gpus_do_not_tell_each_other_what_is_usual():
+    others = [updated(rank, 1, 10 + rank) for rank in range(RANKS)]
+    run = recorded(*others, *(updated(rank, 2, 30, slower=4) for rank in (4, 5)), world_size=6)
+    assert run.culprits["cause"].tolist() == ["slower", "slower", "more to do"]
+    assert run.culprits["cost_ns"].tolist() == [15e6, 15e6, 1e6]
+
+
+def test_what_it_takes_of_a_step_is_no_more_than_the_step():
+    """Computations at the same time on two streams; a link that carried much in a step that was longer."""
+
+    def twice(rank: int, took_ms: float) -> list[Span]:
+        spans = computed(rank, [took_ms] * STEPS)
+        return [*spans, *(dataclasses.replace(one, stream="side") for one in spans if one.label == "forward")]
+
+    run = recorded(*(twice(rank, 4) for rank in range(3)), twice(3, 18))
+    assert run.culprits["cost_ns"].tolist() == [20e6]
+    assert sentences(run)[0].endswith("; 20.0 ms of a step's 20.0 ms")
+    busy = recorded(links=tuple(nic(f"host{host}.nic0.out", 100 if host else 3000) for host in range(4)))
+    assert busy.culprits["cost_ns"].tolist() == [20e6]
+    assert "needs 20.0 ms of a step's 20.0 ms" in sentences(busy)[0]
+
+
 def test_a_nic_of_a_lower_rate_is_named_once():
     links = [
         nic(f"host{host}.nic0.{way}", 100, 12.5 if host == 2 else 50) for host in range(4) for way in ("in", "out")
@@ -162,6 +217,30 @@ def test_an_oversubscribed_leaf():
     assert sentences(recorded(links=(*nics, *uplinks))) == [
         "leaf1.uplinks.out: 20.0 GB/s where the median leaf has 100 GB/s; "
         "needs 10.0 ms of a step's 20.0 ms, the median leaf 2.00 ms"
+    ]
+
+
+def leafs(*gb_per_s: float, carried: tuple[float, ...] = (100, 100, 50), per_leaf: int | None = 4) -> Run:
+    """Of 4, 4 and 2 hosts."""
+    network = {"kind": "leaf_spine", "hosts_per_leaf": per_leaf}
+    uplinks = [
+        nic(f"leaf{leaf}.uplinks.out", each, rate, link_class="uplink", host=4 * leaf)
+        for leaf, (rate, each) in enumerate(zip(gb_per_s, carried, strict=True))
+    ]
+    scenario = {**SCENARIO, "cluster": {"hosts": 10, "network": network}}
+    return recorded(links=tuple(uplinks), scenario=scenario)
+
+
+def test_uplinks_of_a_smaller_leaf_are_not_slow_for_being_fewer():
+    assert sentences(leafs(20, 20, 10)) == []
+    assert leafs(20, 20, 10, carried=(100, 100, 100), per_leaf=None).culprits["cause"].tolist() == ["slower"]
+    assert sentences(leafs(20, 20, 10, carried=(100, 100, 100))) == [
+        "leaf2.uplinks.out: carries 47.7 MiB a step for each host, the median leaf 23.8 MiB; "
+        "needs 10.0 ms of a step's 20.0 ms, the median leaf 5.00 ms"
+    ]
+    assert sentences(leafs(20, 20, 5)) == [
+        "leaf2.uplinks.out: 2.50 GB/s for each host where the median leaf has 5.00 GB/s; "
+        "needs 10.0 ms of a step's 20.0 ms, the median leaf 5.00 ms"
     ]
 
 

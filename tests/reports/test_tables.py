@@ -113,7 +113,25 @@ def test_formulas_that_differ_most_come_first_and_the_others_are_counted():
 def test_tables_that_load_the_worst_rank_are_named():
     summary = printed(by_hand())
     assert section(summary, "Balance of the tables")[0] == ["ids", "a", "step", "300", "1", "200", "1.50"]
-    assert section(summary, "Tables that cause it")[0] == ["t1", "table_wise", "ids", "a", "step", "300", "150", "+150"]
+    assert section(summary, "Tables that cause it")[0] == ["t1", "table_wise", "ids", "300", "150", "+150"]
+
+
+def test_tables_that_load_a_rank_are_told_apart_by_their_names():
+    recording = by_hand()
+    recording.plan = [
+        dataclasses.replace(row, table=table, sharding_type=sharding, ids_per_step=ids)
+        for row in recording.plan
+        for table, sharding, ids in (
+            ("user_clicks_of_seven_days", "table_column_wise", 2e5 * row.rank),
+            ("user_clicks_of_thirty_days", "table_row_wise", 1e5 * row.rank),
+        )
+    ]
+    summary = printed(recording)
+    assert max(map(len, summary.splitlines())) <= 80
+    assert [row[:2] for row in section(summary, "Tables that cause it")[:2]] == [
+        ["user_click…even_days", "table_c…n_wise"],
+        ["user_click…irty_days", "table_row_wise"],
+    ]
 
 
 def test_memory_is_that_of_the_fullest_rank():

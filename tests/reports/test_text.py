@@ -69,6 +69,15 @@ def test_no_line_is_wider_than_a_terminal_and_no_number_is_cut(rows):
     assert [line.rstrip().endswith(row[2]) for line, row in zip(lines[3:], rows, strict=False)] == [True] * len(rows)
 
 
+def test_text_is_cut_first_where_it_is_wider_than_what_is_kept_of_it():
+    row = ["n" * 50, "s" * 20, "1" * 30]
+    line = text.as_text(text.table("Title", ["name", "sort", "a number"], [row], left=2, kept=(30, 12))).splitlines()[3]
+    assert [len(words) for words in line.split()] == [30, 16, 30]
+    tight = text.as_text(text.table("Title", ["name", "sort", "a number"], [row], left=2, kept=(60, 12))).splitlines()
+    assert max(map(cell_len, tight)) <= text.WIDTH
+    assert tight[3].split()[-1] == row[-1]
+
+
 def test_labels_are_never_taken_for_markup():
     printed = text.as_text(text.table("Title", ["operation"], [["[red]all[/red] :smile:"]]))
     assert "[red]all[/red] :smile:" in printed
