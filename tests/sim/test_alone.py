@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.alone import seconds
+from sim.alike.alone import seconds
 from sim.sharing import Activity, Capacity, max_min_rates
 
 Array = npt.NDArray[np.float64]
