@@ -82,7 +82,7 @@ def all_to_all_single_call(
     check_alike(op, rank, [output, input])
     if group.counts:
         sides = ("input", input, input_split_sizes), ("output", output, output_split_sizes)
-        return _expected_exchange(rank, group, label, input, *(_expected_bytes(rank, *side, group) for side in sides))
+        return _exchange(op, rank, group, label, input, *(_expected_bytes(rank, *side, group) for side in sides))
     sends = check_splits(op, rank, "input", input, input_split_sizes, group.size)
     recvs = check_splits(op, rank, "output", output, output_split_sizes, group.size)
     return _exchange(op, rank, group, label, input, _times(sends, input), _times(recvs, output))
@@ -248,31 +248,12 @@ def _describe(call: Call) -> str:
 
 
 def _exchange(
-    op: str, rank: int, group: Group, label: str, example: Tensor, sends: list[int], recvs: list[int]
+    op: str, rank: int, group: Group, label: str, example: Tensor, sends: Sequence[float], recvs: Sequence[float]
 ) -> Call:
-    me = group.index(rank)
-    return Call(
-        op=op,
-        group=group,
-        rank=rank,
-        label=label,
-        dtype=dtype_name(example),
-        device=example.device.type,
-        element_size=example.element_size(),
-        bytes_in=sum(sends),
-        bytes_out=sum(recvs),
-        bytes_sent=sum(sends) - sends[me],
-        send_bytes=tuple(sends),
-        recv_bytes=tuple(recvs),
-    )
-
-
-def _expected_exchange(
-    rank: int, group: Group, label: str, example: Tensor, sends: Sequence[float], recvs: Sequence[float]
-) -> Call:
+    """`sends` and `recvs` in bytes, by member; expected ones where members stand for several ranks."""
     given = group.total(sends)
-    return Call(
-        op="all_to_all_single",
+    call = Call(
+        op=op,
         group=group,
         rank=rank,
         label=label,
@@ -282,9 +263,10 @@ def _expected_exchange(
         bytes_in=round(given),
         bytes_out=round(group.total(recvs)),
         bytes_sent=round(given - sends[group.index(rank)]),
-        expected_send=tuple(sends),
-        expected_recv=tuple(recvs),
     )
+    if group.counts:
+        return replace(call, expected_send=tuple(sends), expected_recv=tuple(recvs))
+    return replace(call, send_bytes=tuple(map(int, sends)), recv_bytes=tuple(map(int, recvs)))
 
 
 def _expected_bytes(rank: int, name: str, tensor: Tensor, splits: Sequence[float] | None, group: Group) -> list[float]:
