@@ -71,7 +71,7 @@ class NotesAfter:
                 self._took_ns[found is not None] += duration_ns
                 if found is not None:
                     self._unused.pop(found, None)
-                elif duration_ns:
+                elif duration_ns and (span.flops or span.bytes_read or span.bytes_written):
                     self._others[span.label] += duration_ns
 
     def sentences(self) -> Iterator[str]:

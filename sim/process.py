@@ -83,9 +83,9 @@ class Clock:
         """A bare SimPy event, for `Signal` alone."""
         return self._environment.event()
 
-    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine as a process from this instant on. What it raises ends `run`."""
-        self._environment.process(_recording_by_itself(coroutine))
+    def start(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Run a coroutine as a process from this instant on; it is made when it begins. What it raises ends `run`."""
+        self._environment.process(_recording_by_itself(begin))
 
     def call_in(self, delay_ns: int, function: Callable[[], None]) -> None:
         """Call `function` after a delay; calls of one instant keep their order."""
@@ -113,10 +113,10 @@ class Clock:
             look()
 
 
-def _recording_by_itself(coroutine: Coroutine[Any, Any, Any]) -> Generator[simpy.Event, Any, None]:
-    """The coroutine, with a grad mode of its own, at first on as in a real rank's process: torch's is the thread's."""
+def _recording_by_itself(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Generator[simpy.Event, Any, None]:
+    """A coroutine, with a grad mode of its own, at first on as in a real rank's process: torch's is the thread's."""
     is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
-    own = True
+    own, coroutine = True, begin()
     while True:
         others = is_grad_enabled()
         set_grad_enabled(own)

@@ -139,7 +139,7 @@ class SimRank:
             if self._spawned:
                 self._spawned[0]()
 
-        self._spawned.append(lambda: self._world.start(self._rank, play()))
+        self._spawned.append(lambda: self._world.start(self._rank, play))
         if len(self._spawned) == 1:
             self._begin_spawned()
         return work

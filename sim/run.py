@@ -174,7 +174,7 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
             raise _StoppedError
 
     for rank in world.ranks:
-        world.start(rank, play(SimRank(world, rank)))
+        world.start(rank, partial(play, SimRank(world, rank)))
     try:
         world.machine.clock.run(look)
     finally:

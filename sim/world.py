@@ -139,9 +139,9 @@ class World:
         for founding in self._foundings:
             founding.check_at_end(has_ended=has_ended)
 
-    def start(self, rank: int, coroutine: Coroutine[Any, Any, None]) -> None:
+    def start(self, rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine of a rank; what it raises ends the run, and names the rank."""
-        self.machine.clock.start(_named(rank, coroutine))
+        self.machine.clock.start(partial(_named, rank, begin))
 
     def next_call(self, group: str, rank: int) -> int:
         """How many calls this rank has issued on this group before."""
@@ -170,9 +170,9 @@ class World:
         self.metrics.append(Metric(rank=rank, step=step, name=name, value=value))
 
 
-async def _named(rank: int, coroutine: Coroutine[Any, Any, None]) -> None:
+async def _named(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
-        await coroutine
+        await begin()
     except ProgramError:
         raise
     except Exception as error:

@@ -208,3 +208,12 @@ def test_long_lists_in_notes_are_cut() -> None:
 def test_without_a_file_there_is_nothing_to_say(folder: Path) -> None:
     (folder / "plain.toml").write_text(EXCHANGE)
     assert notes_after(load("plain.toml"), computed(("a", 1))) == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_has_nothing_to_do_but_its_launches_is_not_said_to_lack_a_time() -> None:
+    scenario = read("label,call,time_us\na,1,1\n")
+    idle = [span(1, "compute", 0, 10, label="a", sequence=0)]
+    assert notes_after(scenario, computed(("a", 30)) + idle) == [
+        "s.toml: run.compute_times = 'times.csv': 75.0 % of the time that steps compute is measured"
+    ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -296,3 +298,15 @@ def test_of_hosts_that_are_alike_only_those_that_are_played_can_be_kept(
         " 0, 1, 2, 3, 4, 5, 6, 7\n"
     )
     assert not (tmp_path / "two").exists()
+
+
+def test_ranks_that_have_not_begun_when_a_run_is_stopped_leave_no_warning() -> None:
+    async def body(rank: Rank) -> None:
+        await rank.barrier()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recording = play(scenario(cluster(40, 8)), Play(body), lambda _: None, stop=lambda _: True)
+        gc.collect()
+    assert not recording.info.complete
+    assert [str(warning.message) for warning in caught] == []
