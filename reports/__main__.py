@@ -1,5 +1,5 @@
-"""The reading room's hallway: show one run, compare two, export one, hold predictions against published measurements,
-make a profile of one's own, and a run of a profiler's traces, say what computations took.
+"""The reading room's hallway: reports of runs, comparisons, exports, predictions against published measurements,
+profiles of one's own, runs of a profiler's traces, what computations took.
 
 What they say is left to the other modules. They are imported inside the commands, so that help is quick and Ctrl-C is
 quiet while pandas loads, too. Only `published` and `calibrate` cross into the simulator, which predicts a row.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reports.nccl_fit import Figures
     from reports.published import Measurements, Prediction, PublishedRow
 
-_COMMANDS = ("show", "compare", "export", "published", "calibrate", "kineto", "times")
+_COMMANDS = ("report", "show", "compare", "export", "published", "calibrate", "kineto", "times")
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
 
@@ -30,15 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 130: interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in (*_COMMANDS, "-h", "--help"):
-        words.insert(0, "show")
+        words.insert(0, "report")
     options = _parser().parse_args(words, argparse.Namespace(words=words))
     try:
         from reports.present import output
 
         with output():
             commands = {
-                "show": _show, "compare": _compare, "export": _export, "published": _published, "kineto": _kineto,
-                "calibrate": _calibrate, "times": _times,
+                "report": _report, "show": _show, "compare": _compare, "export": _export, "published": _published,
+                "kineto": _kineto, "calibrate": _calibrate, "times": _times,
             }  # fmt: skip
             commands[options.command](options)
     except ReportError as error:
@@ -52,15 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reports", description="Read the runs of sim and real.")
     commands = parser.add_subparsers(dest="command", required=True)
-    show = commands.add_parser("show", help="the summary of one run (also without the word show)")
+    report = commands.add_parser("report", help="tables and a page of runs (also without the word report)")
+    report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder; the first is the base")
+    _add_asked(report)
+    _add_out(report)
+    show = commands.add_parser("show", help="the summary of one run, and nothing is written")
     show.add_argument("run", type=Path, help="a run folder")
-    show.add_argument("--step", type=int, help="the step whose critical path is shown (default: a typical one)")
-    show.add_argument("--json", action="store_true", help="all tables as JSON")
-    both = commands.add_parser("compare", help="a predicted against a measured run of the same scenario")
-    both.add_argument("sim", type=Path, help="the folder of a simulated run")
-    both.add_argument("real", type=Path, help="the folder of a real run")
+    _add_asked(show)
+    both = commands.add_parser("compare", help="a predicted against a measured run, or all of a validation")
+    both.add_argument("sim", type=Path, help="the folder of a simulated run; alone, that of a validation")
+    both.add_argument("real", type=Path, nargs="?", help="the folder of a real run of the same scenario")
     both.add_argument("--any", action="store_true", help="also two runs of the same world")
-    both.add_argument("--json", action="store_true", help="all tables as JSON")
+    both.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
+    _add_out(both)
     export = commands.add_parser("export", help="every frame of a run as CSV")
     export.add_argument("run", type=Path, help="a run folder")
     export.add_argument("--csv", type=Path, required=True, metavar="DIR", help="a new folder for the files")
@@ -81,6 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     times.add_argument("--any", action="store_true", help="also predictions, and runs of several scenarios")
     return parser
+
+
+def _add_asked(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--step", type=int, help="the step whose critical path is shown (default: a typical one)")
+    parser.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
+
+
+def _add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, metavar="DIR", help="for all that is written (default: inside the runs)")
 
 
 def _add_published(parser: argparse.ArgumentParser) -> None:
@@ -111,6 +124,37 @@ def _count_or_zero(word: str) -> int:
     return _count(word, 0)
 
 
+def _report(options: argparse.Namespace) -> None:
+    from reports import present, progress, report, store, tables, text
+
+    if len(options.runs) > 1:
+        _beside(options)
+        return
+    run = store.load(options.runs[0])
+    if options.json:
+        present.print_json(tables.as_json(run))
+        return
+    with progress.line() as tell:
+        page = report.write(run, report.folder_of(options.runs[0], options.out), step=options.step, tell=tell)
+    text.show(tables.summarize(run, options.step), sys.stdout)
+    print(f"report: {page}")
+
+
+def _beside(options: argparse.Namespace) -> None:
+    from reports import beside, beside_tables, present, progress, report, store, text
+
+    if options.step is not None:
+        raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
+    found = beside.beside(list(zip(beside.names_of(options.runs), map(store.load, options.runs), strict=True)))
+    if options.json:
+        present.print_json(beside_tables.as_json(found))
+        return
+    with progress.line() as tell:
+        page = report.write_beside(found, options.runs, options.out, tell)
+    text.show(beside_tables.summarize(found), sys.stdout)
+    print(f"report: {page}")
+
+
 def _show(options: argparse.Namespace) -> None:
     from reports import present, store, tables, text
 
@@ -122,13 +166,37 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from reports import compare, compare_tables, present, store, text
+    from reports import compare, compare_tables, present, progress, report, store, text
 
-    comparison = compare.compare(store.load(options.sim), store.load(options.real), any_worlds=options.any)
+    if options.real is None:
+        _validation(options)
+        return
+    first, second = store.load(options.sim), store.load(options.real)
+    comparison = compare.compare(first, second, any_worlds=options.any)
     if options.json:
         present.print_json(compare_tables.as_json(comparison))
-    else:
-        text.show(compare_tables.summarize(comparison), sys.stdout)
+        return
+    folders = [options.sim, options.real] if comparison.predicted is first else [options.real, options.sim]
+    with progress.line() as tell:
+        page = report.write_comparison(comparison, folders, options.out, tell)
+    text.show(compare_tables.summarize(comparison), sys.stdout)
+    print(f"report: {page}")
+
+
+def _validation(options: argparse.Namespace) -> None:
+    from reports import present, progress, report, tables, text, validation_folder, validation_tables
+
+    if options.out is not None:
+        raise ReportError(f"--out {options.out}: expected with runs; a validation's page lies beside its runs")
+    found = validation_folder.load(options.sim)
+    if options.json:
+        frames = {"scenarios": found.scenarios, "operations": found.operations}
+        present.print_json(text.plain({name: tables.records(frame) for name, frame in frames.items()}))
+        return
+    with progress.line() as tell:
+        page = report.write_validation(found, tell)
+    text.show(validation_tables.of_scenarios(found.scenarios), sys.stdout)
+    print(f"report: {page}")
 
 
 def _export(options: argparse.Namespace) -> None:

@@ -11,11 +11,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Span
+from scenarios.trace import LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
 
-TABLES: dict[str, type] = {"spans": Span, "metrics": Metric, "plan": PlanRow, "memory": MemoryRow, "links": LinkRow}
+TABLES: dict[str, type] = {
+    "spans": Span,
+    "metrics": Metric,
+    "plan": PlanRow,
+    "memory": MemoryRow,
+    "links": LinkRow,
+    "loads": LoadRow,
+    "traffic": TrafficRow,
+}
 
-# Columns that earlier releases did not write.
+# Tables and columns that earlier releases did not write.
+LATER_TABLES = frozenset({"loads", "traffic"})
 _LATER = {Span: {"formula_ns"}, MemoryRow: {"rank_count"}, LinkRow: {"link_count"}}
 
 # pandas 3 reads text as `str`; pandas 2.2 has the same dtype under this name.

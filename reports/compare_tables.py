@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
 
 from reports import text
-from reports.compare import Check, Comparison, typical_and_worst
-from reports.tables import folded, records, thinned
+from reports.about import folded, thinned
+from reports.checks import WORLDS, Check
+from reports.compare import Comparison, typical_and_worst
+from reports.errors_by_size import errors_by_size
+from reports.names import operation_name
+from reports.tables import records
 
 _ROWS = 20
 _DIFFERENCES = 3
-_WORLDS = {"sim": "simulated", "real": "real"}
+_WORST = 8
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def summarize(comparison: Comparison) -> RenderableType:
-    """Errors by step and operation, then the checks; 80 columns wide."""
-    return Group(_headline(comparison), _steps(comparison), _operations(comparison), *map(_check, comparison.checks))
+    """Errors by step, operation and size, the worst cases, then the checks; 80 columns wide."""
+    errors = (_steps(comparison), _operations(comparison), _sizes(comparison), _worst(comparison))
+    return Group(_headline(comparison), *errors, *map(_check, comparison.checks))
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -30,6 +37,9 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "digest": comparison.measured.info.digest,
             "steps": {**_errors(comparison.steps), "rows": records(comparison.steps)},
             "operations": {**_errors(comparison.operations), "rows": records(comparison.operations)},
+            "calls": {**_errors(comparison.calls), "rows": records(comparison.calls)},
+            "errors_by_size": records(comparison.errors_by_size),
+            "worst": records(comparison.worst),
             "checks": [
                 {
                     "name": check.name,
@@ -53,17 +63,22 @@ def _errors(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def _headline(comparison: Comparison) -> RenderableType:
+    return text.paragraph("\n".join(about(comparison)), style="bold")
+
+
+def about(comparison: Comparison) -> list[str]:
+    """Which runs they are, in a few lines."""
     sides = (("predicted", comparison.predicted), ("measured", comparison.measured))
     lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
     for role, run in sides:
-        world = _WORLDS.get(run.info.world, run.info.world)
+        world = WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
         early += "".join(f"; {words}" for words in (folded(run.info), thinned(run.info)) if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
     residual_ns = comparison.measured.info.clock_residual_ns
     if residual_ns:
         lines.append(f"clocks of the measured hosts agree within {text.duration(residual_ns)}")
-    return text.paragraph("\n".join(lines), style="bold")
+    return lines
 
 
 def _about(frame: pd.DataFrame) -> str:
@@ -88,14 +103,76 @@ def _operations(comparison: Comparison) -> RenderableType:
         return text.paragraph("Operations: none in either run.")
     kept = frame.head(_ROWS)
     more = "" if len(kept) == len(frame) else f"; the longest {_ROWS} of {len(frame)}"
-    rows = [[_name(row), str(row["kind"]) if row["label"] else "", *_times(row)] for row in records(kept)]
+    rows = [[operation_name(row), str(row["kind"]) if row["label"] else "", *_times(row)] for row in records(kept)]
     title = f"Operations, one rank in one step: {_about(frame)}{more}"
     return text.table(title, ["operation", "kind", "predicted", "measured", "error"], rows, left=2)
 
 
-def _name(row: dict[str, Any]) -> str:
-    name = str(row["label"] or row["kind"])
-    return name if row["stream"] == "main" else f"{name} @{row['stream']}"
+def _sizes(comparison: Comparison) -> RenderableType:
+    frame = errors_by_size(classes(comparison.calls), by="part")
+    if not len(frame):
+        return text.paragraph("By size: no operation is in both runs.")
+    rows = [
+        [
+            "computation" if row["part"] == "compute" else str(row["part"]),
+            size_range(row["size_from_bytes"], row["size_until_bytes"]),
+            f"{row['rows']:,}",
+            text.signed_percent(row["signed_median"]),
+            text.percent(row["median"]),
+            text.signed_percent(row["worst"]),
+        ]
+        for row in records(frame)
+    ]
+    columns = ["part", "size of a call", "rows", "signed median", "median", "worst"]
+    return text.table("Errors by size: what one call sends, one computation reads and writes", columns, rows, left=2)
+
+
+def classes(calls: pd.DataFrame) -> pd.DataFrame:
+    """`call_errors` with sizes in classes a factor of 16 wide; 0 bytes stay by themselves."""
+    start = calls["size_from_bytes"].to_numpy(float)
+    exponent = (np.log2(np.maximum(start, 1)) // 4 * 4).astype(np.int64)
+    none = start == 0
+    return calls.assign(
+        size_from_bytes=np.where(none, 0, 1 << exponent), size_until_bytes=np.where(none, 1, 1 << (exponent + 4))
+    )
+
+
+def size_range(from_bytes: int, until_bytes: int) -> str:
+    """ "4-64 KiB", "256 B-4 KiB", "0 B"; the upper end is not in it."""
+    if not from_bytes:
+        return "0 B"
+    (first, unit), (last, last_unit) = (_power_of_two(value) for value in (from_bytes, until_bytes))
+    return f"{first}-{last} {unit}" if unit == last_unit else f"{first} {unit}-{last} {last_unit}"
+
+
+def size_of_power(size_bytes: int) -> str:
+    """ "4 KiB" for 4,096, a power of two."""
+    return " ".join(map(str, _power_of_two(size_bytes)))
+
+
+def _power_of_two(size_bytes: int) -> tuple[int, str]:
+    place = min((size_bytes.bit_length() - 1) // 10, len(_UNITS) - 1)
+    return size_bytes >> (10 * place), _UNITS[place]
+
+
+def _worst(comparison: Comparison) -> RenderableType:
+    frame = comparison.worst
+    if not len(frame):
+        return text.paragraph("Worst cases: no operation of a rank and step is in both runs.")
+    kept = frame.head(_WORST)
+    rows = [
+        [
+            operation_name(row),
+            str(row["rank"]),
+            str(row["step"]),
+            *_times(row),
+            text.signed_percent(row["error_of_step"]),
+        ]
+        for row in records(kept)
+    ]
+    more = f"; the first {_WORST} of {len(frame)}" if len(kept) < len(frame) else ""
+    columns = ["operation", "rank", "step", "predicted", "measured", "error", "of the step"]
+    return text.table(f"Single operations that are furthest apart{more}", columns, rows)
 
 
 def _times(row: dict[str, Any]) -> list[str]:
@@ -114,11 +191,12 @@ def _check(check: Check) -> RenderableType:
         these = f"{check.name[0].upper()}{check.name[1:]}: {count:,} of {check.compared:,} compared"
         return text.paragraph(f"{these} differ, by {text.percent(check.worst)} at most, as {check.reason}.")
     lines = [f"DIFFERENT {check.name}: {count:,} of {check.compared:,} compared, first:"]
-    lines += [f"  {_difference(row)}" for row in records(check.differences.head(_DIFFERENCES))]
+    lines += [f"  {difference(row)}" for row in records(check.differences.head(_DIFFERENCES))]
     return text.paragraph("\n".join(lines))
 
 
-def _difference(row: dict[str, Any]) -> str:
+def difference(row: dict[str, Any]) -> str:
+    """One place where the runs do not agree, in a line."""
     where = [f"rank {row['rank']}"] + ([f"step {row['step']}"] if "step" in row else [])
     if "position" in row:
         return (
@@ -131,4 +209,4 @@ def _difference(row: dict[str, Any]) -> str:
         for column in ("bytes_in", "bytes_out", "bytes_sent")
         if row[f"predicted_{column}"] != row[f"measured_{column}"]
     ]
-    return f"{', '.join([*where, _name(row)])}: {', '.join(unlike)}"
+    return f"{', '.join([*where, operation_name(row)])}: {', '.join(unlike)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ CULPRITS = {
 _NOUNS = {"nic": "NIC", "uplink": "leaf", "nvlink": "NVLink", "pcie": "PCIe link", "memory": "path through memory"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class About:
     """What is known of the run beside its spans and links.
 
@@ -59,6 +60,14 @@ class About:
     own: pd.DataFrame
     hosts: int = 0
     hosts_per_leaf: int = 0
+
+    @cached_property
+    def places(self) -> dict[int, tuple[int, int, int]]:
+        """Of each rank: its host, how many ranks are like it, and which GPU of its host it is."""
+        ranks = self.own.drop_duplicates("rank")
+        gpus = ranks["rank"] - ranks.groupby("host")["rank"].transform("min")
+        places = zip(ranks["host"].tolist(), ranks["rank_count"].tolist(), gpus.tolist(), strict=True)
+        return dict(zip(ranks["rank"].tolist(), places, strict=True))
 
 
 def culprits(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, about: About) -> pd.DataFrame:
@@ -173,23 +182,28 @@ def _loaded_rank(by_label: pd.DataFrame, slow: pd.DataFrame, about: About) -> It
 
 def _most_more(by_label: pd.DataFrame, rank_count: pd.Series, rank: int) -> tuple[str, float, float]:
     """The label that takes most above the median rank's time, with the bytes that it touches here and there."""
-    found, most = ("", 0.0, 0.0), 0.0
-    for label in by_label.loc[(by_label["rank"] == rank).to_numpy(bool), "label"]:
-        by_rank = by_label[(by_label["label"] == label).to_numpy(bool)].set_index("rank").reindex(rank_count.index)
-        (time, time_there), (touched, there) = (
-            (float(values[rank]), _usual_of(values.to_numpy(float), rank_count.to_numpy(np.int64)))
-            for values in (by_rank["usual_ns"].fillna(0.0), by_rank["bytes"].fillna(0.0))
-        )
-        if time - time_there > most:
-            found, most = (str(label), touched, there), time - time_there
-    return found
+    names = pd.Index(by_label.loc[(by_label["rank"] == rank).to_numpy(bool), "label"])
+    here = by_label[by_label["label"].isin(names).to_numpy(bool)]
+    count = len(rank_count)
+    labels, ranks = (
+        known.get_indexer(pd.Index(here[name])) for known, name in ((names, "label"), (rank_count.index, "rank"))
+    )
+    rows, weights = np.repeat(np.arange(len(names)), count), np.tile(rank_count.to_numpy(np.int64), len(names))
+    own, usual = [], []
+    for name in ("usual_ns", "bytes"):
+        values = np.zeros((len(names), count))
+        values[labels, ranks] = here[name]
+        own.append(values[:, rank_count.index.get_loc(rank)])
+        usual.append(_usual(rows, values.ravel(), weights))
+    more = own[0] - usual[0]
+    if not (more > 0).any():
+        return "", 0.0, 0.0
+    most = int(more.argmax())
+    return str(names[most]), float(own[1][most]), float(usual[1][most])
 
 
 def _gpu(about: About, rank: int, cause: str, times: tuple[float, float], words: str) -> dict[str, Any]:
-    own = about.own
-    here = own[(own["rank"] == rank).to_numpy(bool)].iloc[0]
-    host, count = int(here["host"]), int(here["rank_count"])
-    gpu = rank - int(own.loc[(own["host"] == host).to_numpy(bool), "rank"].min())
+    host, count, gpu = about.places[rank]
     name = f"GPU {gpu} of host {host} ({text.alike(f'rank {rank}', count)})"
     return {
         **{"kind": "gpu", "name": name, "cause": cause, "host": host, "rank": rank, "count": count},

@@ -120,7 +120,7 @@ def outline(parts: Iterable[Part]) -> Outline:
     """Of `OUTLINE_COLUMNS` of all spans."""
     owns, uses, hosts, bounds, is_folded = [], [], set[int](), [], False
     for part in parts:
-        spans = part.spans[part.own]
+        spans = part.owned()
         kind = spans["kind"]
         owns.append(spans[((kind == STEP) & (spans["step"] >= 0)).to_numpy(bool)])
         in_steps = ((kind != STEP) & (spans["step"] >= 0)).to_numpy(bool)
@@ -154,18 +154,21 @@ class _Calls:
 
     @classmethod
     def of(cls, part: Part) -> _Calls:
-        each = _per_rank_and_step(_in_steps(part))
-        groups, names = _numbered(each, KEYS)
-        weight, count = ints(each, "rank_count"), len(names)
+        of_steps = _in_steps(part)
+        numbers, names = _numbered(of_steps, KEYS)
+        each = _per_rank_and_step(of_steps.assign(operation=numbers))
+        groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
         added = ["calls", "duration_ns", "hidden_ns", *_BYTES]
         sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
-        steps = each.groupby(groups)["step"].nunique().to_numpy()  # no other part has these steps
+        steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
+        ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
+        of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)
         return cls(
             groups=groups,
             time_ns=each["duration_ns"].to_numpy(float),
             weight=weight,
             sums=names.assign(**sums, steps=steps, rows=np.bincount(groups, weight, count)),
-            ranks=each[[*KEYS, "rank", "rank_count"]].drop_duplicates([*KEYS, "rank"]),
+            ranks=of_ranks.assign(rank=ranks["rank"], rank_count=ranks["rank_count"]),
         )
 
 
@@ -418,7 +421,7 @@ def _in_steps(part: Part) -> pd.DataFrame:
 
 def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
     sums = dict.fromkeys(["calls", "duration_ns", "hidden_ns", *_BYTES], "sum")
-    grouped = of_steps.groupby([*KEYS, "step", "rank"], sort=True)
+    grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
     return grouped.agg({**sums, "rank_count": "first"}).reset_index()
 
 

@@ -37,9 +37,17 @@ class Part:
     spans: pd.DataFrame
     own: Bools
 
+    def owned(self) -> pd.DataFrame:
+        """The own rows alone."""
+        return self.spans if self.own.all() else self.spans[self.own]
+
 
 class Spans(Protocol):
     """Where a run's spans are."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
 
     def whole(self) -> pd.DataFrame:
         """All of them."""
@@ -60,6 +68,9 @@ class Held:
 
     def __init__(self, spans: pd.DataFrame) -> None:
         self._spans = spans
+
+    def __len__(self) -> int:
+        return len(self._spans)
 
     def whole(self) -> pd.DataFrame:
         """See `Spans.whole`."""
@@ -95,6 +106,10 @@ class Stored:
     def __init__(self, path: Path, part_rows: int = PART_ROWS) -> None:
         self._path = path
         self._part_rows = part_rows
+
+    def __len__(self) -> int:
+        with self._open() as file:
+            return int(file.metadata.num_rows)
 
     def whole(self) -> pd.DataFrame:
         """See `Spans.whole`."""
@@ -144,7 +159,7 @@ class Stored:
                 own = np.isin(step, numbers)
                 near = (end > from_ns) & (start < until_ns)
                 kept = own | (near if beside is None else near & np.isin(step, beside))
-                tables.append(table.filter(pa.array(kept)))
+                tables.append(table if kept.all() else table.filter(pa.array(kept)))
                 owns.append(own[kept])
             return Part(self._frame(pa.concat_tables(tables), names), np.concatenate(owns))
 

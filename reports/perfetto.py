@@ -1,4 +1,6 @@
-"""A run as a Chrome/Perfetto JSON trace: hosts as processes, ranks and streams as threads; streamed to a file.
+"""A run as a Chrome/Perfetto JSON trace: hosts as processes, ranks and streams as threads, links as counters.
+
+It is streamed to a file.
 
 The viewer wants the slices of a thread to nest, so what overlaps on one stream goes to threads of its own: steps,
 computation, communication and, where several are under way at once, further lanes of it.
@@ -15,6 +17,7 @@ from typing import TextIO
 import numpy as np
 import pandas as pd
 
+from reports.counters import Counter, Counters
 from reports.frames import COMPUTE, STEP, ints, is_collective
 from reports.parts import Spans
 from reports.text import alike
@@ -30,18 +33,20 @@ _SLICE += ["sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sen
 _COLUMNS = [*_SLICE, "rank"]
 
 
-def write(spans: Spans, info: RunInfo, stream: TextIO) -> None:
+def write(spans: Spans, info: RunInfo, stream: TextIO, counters: Counters | None = None) -> None:
     """Writes the whole trace; `ts` and `dur` are microseconds from the run's first span, exact to the ns."""
-    about = {"name": info.name, "world": info.world, "digest": info.digest, "complete": info.complete}
+    counters = counters or Counters.none()
+    about: dict[str, object] = {name: getattr(info, name) for name in ("name", "world", "digest", "complete")}
+    about["links_without_counter"] = counters.left_out
     stream.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')
     separator = ""
-    for event in _events(spans, info):
+    for event in _events(spans, info, counters):
         stream.write(separator + event)
         separator = ",\n"
     stream.write("\n]}\n")
 
 
-def _events(spans: Spans, info: RunInfo) -> Iterator[str]:
+def _events(spans: Spans, info: RunInfo, counters: Counters) -> Iterator[str]:
     """Of one part of the run after the other; names come last, when all are known."""
     starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
     origin, threads, hosts, arrows = min(starts, default=0), _Threads(), dict[int, int](), count(1)
@@ -52,6 +57,7 @@ def _events(spans: Spans, info: RunInfo) -> Iterator[str]:
         thread_of = np.fromiter(_assigned(own, threads), np.int64, len(own))
         yield from _slices(own, thread_of, origin)
         yield from _arrows(own, thread_of, origin, arrows)
+    yield from _counters(counters, max([len(info.hosts) - 1, *hosts]) + 1, origin)
     yield from _process_names(hosts, info)
     yield from threads.named()
 
@@ -152,6 +158,23 @@ def _arrow(phase: str, number: int, host: int, thread: int, at_ns: int) -> str:
         f'{{"ph":"{phase}","name":"exchange","cat":"exchange","id":{number},"pid":{host},"tid":{thread},'
         f'"ts":{_us(int(at_ns))}{binding}}}'
     )
+
+
+def _counters(counters: Counters, network: int, origin_ns: int) -> Iterator[str]:
+    """Of the links of hosts in their processes; of those between leaf switches in one of their own, of this number."""
+    has_network = False
+    for counter in counters.events():
+        has_network = has_network or counter.host < 0
+        yield _counter(counter, network if counter.host < 0 else counter.host, origin_ns)
+    if has_network:
+        yield _metadata("process_name", network, 0, {"name": "network"})
+        yield _metadata("process_sort_index", network, 0, {"sort_index": network})
+
+
+def _counter(counter: Counter, process: int, origin_ns: int) -> str:
+    name = json.dumps(alike(counter.link, counter.link_count))
+    at_us = _us(counter.at_ns - origin_ns)
+    return f'{{"ph":"C","name":{name},"pid":{process},"ts":{at_us},"args":{{"%":{counter.percent:.3f}}}}}'
 
 
 def _metadata(name: str, host: int, thread: int, args: dict[str, object]) -> str:

@@ -12,8 +12,8 @@ import pandas as pd
 from reports import statistics
 from reports.frames import KEYS, STEP, ints
 from reports.run import Run
+from reports.spent import steady_steps
 from reports.statistics import LEAST_COUNT, Sample
-from reports.tables import steady_steps
 
 # The first steps of a phase allocate, open their connections' windows and fill caches.
 WARM_UP = 3

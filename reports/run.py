@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,9 +16,16 @@ from reports.intervals import Ints
 from reports.parts import Bools, Held, Part, Spans
 from scenarios.trace import Recording, RunInfo
 
+# All that `Run` has by name.
+FRAMES = (
+    *("spans", "metrics", "plan", "memory", "links", "loads", "traffic", "operations", "formulas", "steps", "ranks"),
+    *("link_classes", "culprits", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"),
+    *("critical_path", "waited_for"),
+)
+
 
 class Run:
-    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `memory`; all others follow from them.
+    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `memory`, `loads`, `traffic`; others follow.
 
     `docs/reports.md` lists every column with its unit. Dtypes are int64, float64, bool and text, fixed also when a
     frame is empty, so that frames of several runs concatenate.
@@ -29,7 +37,10 @@ class Run:
         self.metrics = stored["metrics"]
         self.plan = stored["plan"]
         self.memory = stored["memory"]
+        self.loads = stored["loads"]
+        self.traffic = stored["traffic"]
         self._link_rows = stored["links"]
+        self._found: dict[tuple[str, tuple[int, ...]], pd.DataFrame] = {}
 
     @classmethod
     def of(cls, recording: Recording) -> Run:
@@ -48,6 +59,11 @@ class Run:
     def spans(self) -> pd.DataFrame:
         """All spans, in memory; nothing else here needs them whole."""
         return self._spans.whole()
+
+    @property
+    def span_count(self) -> int:
+        """How many spans there are, without reading them."""
+        return len(self._spans)
 
     @cached_property
     def outline(self) -> frames.Outline:
@@ -79,15 +95,19 @@ class Run:
 
     def operations_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """As `operations`, of these steps alone."""
-        return frames.operations(self.parts(frames.OPERATION_COLUMNS, steps, beside=False))
+        return self._once(
+            "operations", steps, lambda: frames.operations(self.parts(frames.OPERATION_COLUMNS, steps, beside=False))
+        )
 
     def formulas_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """As `formulas`, of these steps alone."""
-        return frames.formulas(self.parts(frames.FORMULA_COLUMNS, steps, beside=False))
+        return self._once(
+            "formulas", steps, lambda: frames.formulas(self.parts(frames.FORMULA_COLUMNS, steps, beside=False))
+        )
 
     def ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """As `ranks`, of these steps alone."""
-        return frames.ranks(self.parts(frames.RANK_COLUMNS, steps, beside=False))
+        return self._once("ranks", steps, lambda: frames.ranks(self.parts(frames.RANK_COLUMNS, steps, beside=False)))
 
     def culprits_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """As `culprits`, with the spans of these steps alone; links do not tell steps apart."""
@@ -100,11 +120,23 @@ class Run:
             hosts=_whole_number(self.info.scenario, "cluster", "hosts"),
             hosts_per_leaf=_whole_number(self.info.scenario, "cluster", "network", "hosts_per_leaf"),
         )
-        return culprits.culprits(lambda: self.parts(culprits.COLUMNS, steps, beside=False), self.links, about)
+        parts = functools.partial(self.parts, culprits.COLUMNS, steps, beside=False)
+        return self._once("culprits", steps, lambda: culprits.culprits(parts, self.links, about))
+
+    def _once(self, name: str, steps: Sequence[int], find: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """A page asks for the same several times."""
+        key = name, tuple(steps)
+        if key not in self._found:
+            self._found[key] = find()
+        return self._found[key]
+
+    def critical_path_of(self, step: int) -> pd.DataFrame:
+        """As `critical_path`, of this step alone."""
+        return self._once("path", [step], lambda: self._paths(step))
 
     def waited_for_of(self, step: int) -> pd.DataFrame:
         """As `waited_for`, of this step alone."""
-        return critical_path.waited_for(self._paths(step))
+        return critical_path.waited_for(self.critical_path_of(step))
 
     @cached_property
     def operations(self) -> pd.DataFrame:
@@ -193,10 +225,7 @@ class Run:
 
     def derived(self) -> dict[str, pd.DataFrame]:
         """Every frame by name, as `export` writes them."""
-        names = ["spans", "metrics", "plan", "memory", "links", "operations", "formulas", "steps", "ranks"]
-        names += ["link_classes", "culprits", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"]
-        names += ["critical_path", "waited_for"]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in FRAMES}
 
 
 def _whole_number(scenario: object, *keys: str) -> int:

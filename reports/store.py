@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports import perfetto
-from reports.columns import TABLES, completed, is_later, schema_of, to_arrow, to_frame
+from reports.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
+from reports.counters import Counters
 from reports.errors import ReportError
 from reports.intervals import Ints
 from reports.parts import PART_ROWS, Held, Spans, Stored, unreadable
@@ -110,13 +111,13 @@ class Writing:
         """All else of the run, once its last span is there; those in the recording count for nothing."""
         self._write(is_last=True)
         self.close()
-        for name, row_type in TABLES.items():
-            if name != "spans":
-                table = to_arrow(getattr(recording, name), row_type)
-                pq.write_table(table, self._partial / f"{name}.parquet", **_PARQUET)
+        others = {name: to_arrow(getattr(recording, name), kind) for name, kind in TABLES.items() if name != "spans"}
+        for name, table in others.items():
+            pq.write_table(table, self._partial / f"{name}.parquet", **_PARQUET)
+        counters = Counters.of(*(to_frame(others[name], TABLES[name]) for name in ("links", "loads")))
         spans = _spans(self._partial / SPANS_FILE, _TRACE_ROWS)
         with (self._partial / TRACE_FILE).open("w", encoding="utf-8") as stream:
-            perfetto.write(spans, recording.info, stream)
+            perfetto.write(spans, recording.info, stream, counters)
         text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)
         (self._partial / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -302,6 +303,8 @@ def _fits(name: str, value: object) -> bool:
 
 
 def _load_table(path: Path, row_type: type) -> pd.DataFrame:
+    if path.stem in LATER_TABLES and not path.exists():
+        return to_frame(schema_of(row_type).empty_table(), row_type)
     _check_columns(path, row_type)
     try:
         table = pq.read_table(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reports import text
-from reports.errors import ReportError
+from reports.about import headline, only
+from reports.names import operation_name, operation_names
 from reports.run import Run
-from scenarios.trace import EMULATED_HOSTS, RunInfo
+from reports.spent import PARTS, parts_of_step, steady_kept, steady_steps
+from reports.typical import step_shown
 
 _ROWS = 16
 _STEPS_SHOWN = 12
@@ -22,9 +24,8 @@ _FORMULAS_SHOWN = 10
 _CULPRITS_SHOWN = 3
 # From here on NCCL's own formula is shown beside the link model.
 DIFFERS = 0.05
-_WORLDS = {"sim": "predicted", "real": "measured"}
 # In words, and in one where room is short.
-_MEASURES: dict[str, tuple[str, str, Callable[[float], str]]] = {
+MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
     "ids_per_step": ("ids a step", "ids", text.number),
     "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
     "storage_bytes": ("storage", "storage", text.size),
@@ -42,11 +43,11 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
     Raises:
         ReportError: the run has no such step.
     """
-    shown = _step_shown(run, step)
-    sections = [_headline(run, spread), _steps(run)]
+    shown = step_shown(run, step)
+    sections = [text.paragraph("\n".join(headline(run, spread)), style="bold"), _steps(run)]
     if shown is not None:
         sections.append(_waited_for(run, shown))
-    kept = _steady_kept(run)
+    kept = steady_kept(run)
     sections += _culprits(run, kept)
     if kept:
         sections += [_operations(run, kept), *_formulas(run, kept), _ranks(run, kept)]
@@ -86,98 +87,6 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
 
 
-def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The complete steps of the last phase, where the run has become what it stays; all steps if none is complete."""
-    complete = steps[steps["complete"]]
-    complete = complete if len(complete) else steps
-    last = (complete["phase"] == complete["phase"].max()).to_numpy(bool)
-    kept: pd.DataFrame = complete.loc[last]
-    return kept
-
-
-def _step_shown(run: Run, asked: int | None) -> int | None:
-    numbers, kept = run.steps["step"].tolist(), run.kept_steps["step"].tolist()
-    if asked is not None and asked not in numbers:
-        known = f"steps {numbers[0]} to {numbers[-1]}" if numbers else "no steps"
-        raise ReportError(f"--step {asked}: the run has {known}")
-    if asked is not None and asked not in kept:
-        raise ReportError(f"--step {asked}: its spans were left out; expected {text.steps(kept)}")
-    if asked is not None or not kept:
-        return asked
-    steady = steady_steps(run.steps)
-    steady = steady[steady["step"].isin(kept)].sort_values(["step_ns", "step"])
-    return int(steady["step"].iloc[(len(steady) - 1) // 2]) if len(steady) else None
-
-
-def _headline(run: Run, spread: str) -> RenderableType:
-    info, steady = run.info, steady_steps(run.steps)
-    hosts = info.hosts if info.world == "real" else ()
-    hosts_known = run.outline.hosts if not hosts else len(hosts)
-    host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
-    where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, host)}"
-    if info.host_counts:
-        where = f"{text.counted(info.world_size, 'rank')} on {text.counted(_hosts(info), host)}"
-    elif run.outline.is_folded:
-        where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"
-    keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
-    playing = [f"{key} {info.scenario[key]}" for key in keys if key in info.scenario]
-    lines = [", ".join([f"{info.name}: {_WORLDS.get(info.world, info.world)}", where, *playing])]
-    if info.world == "sim" and (times := info.scenario.get("compute_times")):
-        lines.append(f"computations take the measured times in {text.printable(times['path'])}, where it has them")
-    if info.host_counts:
-        lines.append(folded(info))
-    if not info.complete:
-        lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
-    if info.thinned is not None:
-        lines.append(thinned(info))
-    if len(steady):
-        lines.append(_step_time(steady, run))
-    if spread:
-        lines.append(spread)
-    return text.paragraph("\n".join(lines), style="bold")
-
-
-def folded(info: RunInfo) -> str:
-    """How a run was played in which hosts stand for others, in one line; "" if none does."""
-    if not info.host_counts:
-        return ""
-    kinds = f"each of {len(info.host_counts):,} kinds of host" if len(info.host_counts) > 1 else "all, which are alike"
-    return f"{text.counted(info.world_size, 'rank')}: one host played for {kinds}"
-
-
-def _hosts(info: RunInfo) -> int:
-    return sum(count for _, count in info.host_counts)
-
-
-def thinned(info: RunInfo) -> str:
-    """Which spans of a run were left out, in one line; "" if none."""
-    kept = info.thinned
-    if kept is None:
-        return ""
-    ranks = "all ranks" if kept.ranks is None else _of_ranks(kept.ranks, info)
-    steps = "" if kept.steps is None else f" in {text.counted(len(kept.steps), 'step')}"
-    return f"spans kept of {ranks}{steps}; {text.counted(kept.left_out, 'other')} left out"
-
-
-def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
-    """Where hosts stand for others, of those that were played, with the ranks that they stand for."""
-    count = len(ranks)
-    if info.host_counts:
-        ranks_of_host, count_of = info.world_size // _hosts(info), dict(info.host_counts)
-        count = sum(count_of.get(rank // ranks_of_host, 0) for rank in ranks)
-    return f"{count:,} of {info.world_size:,} ranks"
-
-
-def _step_time(steady: pd.DataFrame, run: Run) -> str:
-    numbers = steady["step"].tolist()
-    of = text.steps(numbers) if len(numbers) == 1 else f"the median of {text.steps(numbers)}"
-    line = f"step time {text.duration(float(steady['step_ns'].median()))}, {of}"
-    rate = float(steady["samples_per_s"].median())
-    if run.batch_size is None or np.isnan(rate):
-        return line
-    return f"{line}\n{text.number(rate)} samples/s at a batch of {run.batch_size:,} a rank"
-
-
 def _steps(run: Run) -> RenderableType:
     steps = run.steps
     if not len(steps):
@@ -211,12 +120,6 @@ def _phase_notes(steps: pd.DataFrame, by: str) -> Iterator[str]:
         previous = phase
 
 
-def _name(row: dict[str, Any]) -> str:
-    """An operation as a person knows it: its label, else its kind; with its stream unless that is the main one."""
-    name = str(row["label"] or row["kind"])
-    return name if row["stream"] in ("main", "") else f"{name} @{row['stream']}"
-
-
 def _kind(row: dict[str, Any]) -> str:
     return str(row["kind"]) if row["label"] else ""
 
@@ -225,7 +128,8 @@ def _waited_for(run: Run, step: int) -> RenderableType:
     own = run.waited_for_of(step)
     kept = own.sort_values("duration_ns", ascending=False, kind="stable").head(_ROWS).sort_values("order")
     rows = [
-        [_name(row), _kind(row), text.duration(row["duration_ns"]), text.percent(row["share"])] for row in records(kept)
+        [operation_name(row), _kind(row), text.duration(row["duration_ns"]), text.percent(row["share"])]
+        for row in records(kept)
     ]
     rest = own.drop(kept.index)
     if len(rest):
@@ -234,7 +138,7 @@ def _waited_for(run: Run, step: int) -> RenderableType:
     took = float(own["duration_ns"].sum())
     rows.append(["(the step)", "", text.duration(took), text.percent(float(own["share"].sum()))])
     return text.table(
-        f"What step {step} waited for, in order{_only(run)}", ["critical path", "kind", "time", "share"], rows, left=2
+        f"What step {step} waited for, in order{only(run)}", ["critical path", "kind", "time", "share"], rows, left=2
     )
 
 
@@ -243,27 +147,13 @@ def _culprits(run: Run, steps: list[int]) -> Iterator[RenderableType]:
     if not len(frame):
         return
     more = f"; {len(frame) - _CULPRITS_SHOWN} more left out" if len(frame) > _CULPRITS_SHOWN else ""
-    title = f"What stands out, and what it takes of a step{_only(run)}{more}"
+    title = f"What stands out, and what it takes of a step{only(run)}{more}"
     lines = [f"{at}. {sentence}." for at, sentence in enumerate(frame["sentence"].head(_CULPRITS_SHOWN), 1)]
     yield Group(Text(title, style="bold"), text.paragraph("\n".join(lines)))
 
 
-def _steady_kept(run: Run) -> list[int]:
-    """The headline's steps, of which there are spans: steps that do other things are not mixed in."""
-    steady, kept = steady_steps(run.steps)["step"].tolist(), set(run.kept_steps["step"].tolist())
-    return [step for step in steady if step in kept]
-
-
-def _only(run: Run) -> str:
-    """Where a number of all ranks would be another."""
-    thinned = run.info.thinned
-    if thinned is None or thinned.ranks is None:
-        return ""
-    return f", seen on {_of_ranks(thinned.ranks, run.info)}"
-
-
 def _operations(run: Run, steps: list[int]) -> RenderableType:
-    which = text.steps(steps) + _only(run)
+    which = text.steps(steps) + only(run)
     frame = run.operations_of(steps).sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     rows = [
         [
@@ -274,26 +164,15 @@ def _operations(run: Run, steps: list[int]) -> RenderableType:
             text.size(row["bytes_sent"]) if row["part"] == "communication" else "",
             text.percent(row["hidden_share"]) if row["part"] == "communication" else "",
         ]
-        for row in records(_named(frame).head(_ROWS))
+        for row in records(frame.assign(name=operation_names(frame)).head(_ROWS))
     ]
     columns = ["operation", "calls", "median", "longest", "payload", "hidden"]
     more = f"; {len(frame) - _ROWS} shorter ones left out" if len(frame) > _ROWS else ""
     return text.table(f"Operations, one rank in one step, of {which}{more}", columns, rows)
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """With a `name` for each operation, which has its kind where label and stream are not enough."""
-    labelled = frame[frame["label"] != ""]
-    twice = labelled.duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
-    names = [
-        f"{_name(row)} ({row['kind']})" if again else _name(row)
-        for row, again in zip(records(frame), twice, strict=True)
-    ]
-    return frame.assign(name=names)
-
-
 def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:
-    which, frame = text.steps(steps) + _only(run), run.formulas_of(steps)
+    which, frame = text.steps(steps) + only(run), run.formulas_of(steps)
     frame = frame[frame["difference"].abs() > DIFFERS]
     frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
     if not len(frame):
@@ -306,42 +185,31 @@ def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:
             text.duration(row["formula_ns"]),
             text.signed_percent(row["difference"]),
         ]
-        for row in records(_named(frame).head(_FORMULAS_SHOWN))
+        for row in records(frame.assign(name=operation_names(frame)).head(_FORMULAS_SHOWN))
     ]
     columns = ["operation", "calls", "link model", "formula", "difference"]
     more = f"; {len(frame) - _FORMULAS_SHOWN} more left out" if len(frame) > _FORMULAS_SHOWN else ""
     yield text.table(f"NCCL's own formula where it differs by over 5 %, of {which}{more}", columns, rows)
 
 
-_PARTS = {
-    "compute_ns": "compute",
-    "communication_ns": "communication",
-    "hidden_ns": "hidden communication",
-    "idle_ns": "idle",
-    "outside_ns": "outside its own",
-}
-
-
 def _ranks(run: Run, kept: list[int]) -> RenderableType:
     """Shares of the whole step: what a rank waits because others begin it earlier or end it later is a part, too."""
-    which, ranks = text.steps(kept) + _only(run), run.ranks_of(kept)
-    whole = run.steps.loc[run.steps["step"].isin(kept).to_numpy(bool), "step_ns"]
-    if not len(ranks):
+    parts = parts_of_step(run, kept)
+    if not len(parts):
         return text.paragraph("Ranks: none ended a step.")
-    steps, weight = ranks["steps"].clip(lower=1), ranks["rank_count"]
-    ranks = ranks.assign(outside_ns=(whole.mean() - ranks["step_ns"] / steps).clip(lower=0) * steps)
-    rows = []
-    for column, name in _PARTS.items():
-        each = ranks[column] / steps
-        mean = float(np.average(each, weights=weight))
-        worst = int(each.to_numpy().argmax())
-        ratio = f"{float(each.iloc[worst]) / mean:.2f}" if mean else "-"
-        share = mean / float(whole.mean()) if whole.any() else 0.0
-        most = text.duration(float(each.iloc[worst]))
-        rank = text.alike(ranks["rank"].iloc[worst], int(weight.iloc[worst]))
-        rows.append([name, text.duration(mean), text.percent(share), most, rank, ratio])
+    rows = [
+        [
+            row["part"],
+            text.duration(row["mean_ns"]),
+            text.percent(row["share"]),
+            text.duration(row["most_ns"]),
+            text.alike(row["rank"], row["rank_count"]),
+            "-" if np.isnan(row["most_over_mean"]) else f"{row['most_over_mean']:.2f}",
+        ]
+        for row in records(parts[parts["part"] != PARTS["exposed_ns"]])
+    ]
     columns = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
-    return text.table(f"How the ranks spent a step, of {which}", columns, rows)
+    return text.table(f"How the ranks spent a step, of {text.steps(kept) + only(run)}", columns, rows)
 
 
 def _links(run: Run) -> RenderableType:
@@ -377,7 +245,7 @@ def _imbalance(run: Run) -> RenderableType:
         return text.paragraph("Plan: no tables.")
     rows, reasons = [], []
     for row in records(run.imbalance):
-        title, word, form = _MEASURES[row["measure"]]
+        title, word, form = MEASURE_WORDS[row["measure"]]
         rank = str(row["worst_rank"])
         rows.append([title, form(row["worst"]), rank, form(row["mean"]), f"{row['max_over_mean']:.2f}"])
         own = run.imbalance_causes[run.imbalance_causes["measure"] == row["measure"]]

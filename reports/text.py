@@ -19,7 +19,7 @@ _GAP = 2  # between columns
 _TEXT_LEAST = 8
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
-_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 
 def duration(ns: float) -> str:
@@ -34,14 +34,16 @@ def size(size_bytes: float) -> str:
     """ "1.50 GiB" for 1,610,612,736; a dash for nan."""
     if math.isnan(size_bytes):
         return "-"
-    for factor, unit in _SIZES:
+    for factor, unit in SIZES:
         if abs(size_bytes) >= factor:
             return f"{_three_digits(size_bytes / factor)} {unit}"
     return f"{size_bytes:.0f} B"
 
 
 def rate(bytes_per_s: float) -> str:
-    """ "12.5 GB/s" for 1.25e10: decimal, as datasheets have it."""
+    """ "12.5 GB/s" for 1.25e10: decimal, as datasheets have it; a dash for nan."""
+    if math.isnan(bytes_per_s):
+        return "-"
     factor, unit = next(((size, name) for size, name in _RATES if bytes_per_s >= size), _RATES[-1])
     return f"{_three_digits(bytes_per_s / factor)} {unit}"
 
@@ -141,14 +143,15 @@ def table(
 ) -> RenderableType:
     """A table under its title; the first `left` columns are text, the others numbers on the right, never cut.
 
-    Of text, what is wider than its column's width in `kept` is cut first.
+    Of text, what is wider than its column's width in `kept` is cut first. Labels may hold what would move the cursor.
     """
-    return Group(Text(title, style="bold"), _Fitted(columns, rows, left, kept), Text(""))
+    cells = [[printable(cell) for cell in row] for row in rows]
+    return Group(Text(printable(title), style="bold"), _Fitted(list(map(printable, columns)), cells, left, kept), Text(""))
 
 
 def paragraph(text: str, style: str = "") -> RenderableType:
-    """A sentence or two; folded at the width."""
-    return Group(Text(text, style=style), Text(""))
+    """A line or more, each folded at the width."""
+    return Group(Text("\n".join(map(printable, text.split("\n"))), style=style), Text(""))
 
 
 class _Console(Console):
@@ -190,5 +193,5 @@ def plain(value: Any) -> Any:
 
 
 def _three_digits(value: float) -> str:
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 2
+    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value and math.isfinite(value) else 2
     return f"{value:.{digits}f}"

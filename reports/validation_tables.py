@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from rich.console import Group, RenderableType
 
-from reports import text
+from reports import statistics, text
 from reports.plays import Plays
 from reports.tables import records
 from reports.validation import Validation, errors_of
@@ -18,6 +18,8 @@ from reports.validation import Validation, errors_of
 # Of that many scenarios, those with the greatest errors, it is shown where the error comes from.
 _EXPLAINED = 3
 _OPERATIONS = 6
+_TITLE = "Step times, and where 80 % of the steps lie"
+_COLUMNS = ["scenario", "predicted", "80 % of it", "measured", "80 % of it", "error", "inside"]
 
 
 def summarize(validations: Sequence[Validation], precision: float, max_error: float | None) -> RenderableType:
@@ -32,8 +34,7 @@ def summarize(validations: Sequence[Validation], precision: float, max_error: fl
         ]
         for one in validations
     ]
-    columns = ["scenario", "predicted", "80 % of it", "measured", "80 % of it", "error", "inside"]
-    parts = [text.table("Step times, and where 80 % of the steps lie", columns, rows)]
+    parts = [text.table(_TITLE, _COLUMNS, rows)]
     notes = [note for one in validations for note in _notes(one, precision)]
     single = [one for one in validations if one.predicted is not None and len(one.predicted.each) == 1]
     if single:
@@ -47,6 +48,30 @@ def summarize(validations: Sequence[Validation], precision: float, max_error: fl
     parts += [_explained(one) for one in sorted(known, key=lambda one: -abs(one.error))[:_EXPLAINED]]
     parts.append(text.paragraph("\n".join(_verdict(known, len(validations), max_error)), style="bold"))
     return Group(*parts)
+
+
+def of_scenarios(scenarios: pd.DataFrame) -> RenderableType:
+    """The same table of what `validation_folder` has read, and all errors in short."""
+    rows = [
+        [
+            row["scenario"],
+            *(
+                words
+                for side in ("predicted", "measured")
+                for words in _time_and_interval(*(row[f"{side}_{name}_ns"] for name in ("median", "low", "high")))
+            ),
+            text.signed_percent(row["error"]),
+            "-" if math.isnan(row["error"]) else "yes" if row["inside"] else "no",
+        ]
+        for row in records(scenarios)
+    ]
+    found = statistics.errors(scenarios["error"].dropna().tolist())
+    short = f"Median error {text.percent(found.median)}, worst {text.signed_percent(found.worst)}."
+    return Group(text.table(_TITLE, _COLUMNS, rows), text.paragraph(short, style="bold"))
+
+
+def _time_and_interval(median: float, low: float, high: float) -> list[str]:
+    return ["-", "-"] if math.isnan(median) else [text.duration(median), between(low, high)]
 
 
 def as_json(validations: Sequence[Validation]) -> dict[str, Any]:

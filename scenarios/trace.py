@@ -124,6 +124,38 @@ class LinkRow:
     link_count: int = 1
 
 
+@dataclass(slots=True)  # not frozen: there are very many, and this makes each in a third of the time
+class LoadRow:
+    """What one link, as LinkRow names it, carried in one period of a run, in which it mostly did not pause.
+
+    A link's periods are in order, do not overlap, and add up to what it carried. Pauses are between them; of a link
+    with very many, neighbours are put together, pauses and all. `link_count` as in LinkRow.
+    """
+
+    link: str
+    direction: str
+    from_ns: int
+    until_ns: int
+    bytes_carried: float
+    link_count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficRow:
+    """What one host's GPUs gave to those of another host over the run, as links count bytes.
+
+    `bytes_carried` is what one host like `from_host` gave to all other hosts like `to_host` together, over however many
+    links and relays; `bytes_inside`, of a host to itself alone, what went from GPU to GPU inside it. `host_count` hosts
+    were like `from_host`, itself included.
+    """
+
+    from_host: int
+    to_host: int
+    bytes_carried: float
+    bytes_inside: float
+    host_count: int = 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
     """Which spans a prediction kept beside every step's own, of kind "step": those of `ranks` in `steps`.
@@ -177,3 +209,5 @@ class Recording:
     plan: list[PlanRow] = field(default_factory=list)
     memory: list[MemoryRow] = field(default_factory=list)
     links: list[LinkRow] = field(default_factory=list)
+    loads: list[LoadRow] = field(default_factory=list)
+    traffic: list[TrafficRow] = field(default_factory=list)

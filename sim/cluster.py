@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scenarios.hardware import Cluster, Nics
-from scenarios.trace import LinkRow
+from scenarios.trace import LinkRow, LoadRow
+from sim.loads import Loads
 from sim.sharing import Capacity
 from sim.slow_start import SlowStart
 
@@ -59,6 +60,7 @@ class Fabric:
         self.cluster = cluster
         self._hosts = range(cluster.hosts) if hosts is None else hosts
         self._links: dict[str, _Link] = {}
+        self._loads = Loads()
         self._paths: dict[tuple[int, int, int | None], Path] = {}
         self._connections: dict[tuple[int, int], Path] = {}
         memory_per_s = cluster.host.gpu.memory_bytes_per_s
@@ -107,6 +109,19 @@ class Fabric:
             for link in self._links.values()
             if link.host in hosts or link.link_class == "uplink"
         ]
+
+    def loads(self, counts: Mapping[str, int], now_ns: int) -> list[LoadRow]:
+        """When links carried what they have carried so far, for which `counts` has how many are like each, by name.
+
+        `now_ns` is the end of the run.
+        """
+        rows = []
+        for name, count in counts.items():
+            link = self._links[name]
+            link.capacity.end_period(now_ns)
+            periods = link.capacity.loads.periods if link.capacity.loads is not None else []
+            rows += [LoadRow(name, link.direction, *period, count) for period in periods]
+        return rows
 
     def _make_all(self) -> None:
         """Links come into being when something crosses them; a mean over links wants the others as well."""
@@ -251,6 +266,7 @@ class Fabric:
         name = f"{owner}.{direction}"
         if name not in self._links:
             capacity = Capacity(name, per_s, has_queue=link_class in ("nic", "uplink"), burst=burst)
+            capacity.loads = self._loads.of_link()
             self._links[name] = _Link(capacity, link_class, direction, host)
         return self._links[name].capacity
 

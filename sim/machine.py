@@ -13,6 +13,7 @@ from sim.cores import Thread
 from sim.hosts import Hosts
 from sim.process import Clock, Signal, all_of
 from sim.sharing import Activity, Capacity, Sharing
+from sim.traffic import Traffic
 from sim.varying import Varying
 
 # One Ethernet frame's TCP payload (shared by spec and tc measurements: 1448 of 1514 bytes). What fits into one packet
@@ -31,6 +32,7 @@ class Machine:
         """`hosts`: those that are played; None: all."""
         self.clock = Clock()
         self.fabric = Fabric(cluster, hosts)
+        self.traffic = Traffic(cluster.host.gpus, hosts or ())
         self.hosts = None if cluster.tcp is None else Hosts(self.clock, cluster, cluster.tcp, draw)
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()

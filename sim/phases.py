@@ -162,6 +162,7 @@ class GlooLinks:
             return
         totals = gloo.totals(meeting.in_order)
         pairs = [(source, target, float(count)) for (source, target), count in totals.pair_bytes.items()]
+        self._machine.traffic.add_all(meeting.group.ranks, pairs)
         carried = load(meeting.group.ranks, pairs, self._machine.fabric.connection)
         lost_ns = self._slow_starts.lost_ns(meeting.group, pairs)
         latency_ns = max(totals.latency_steps, default=0) * carried.latency_ns
@@ -193,8 +194,9 @@ class GlooLinks:
             self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
 
         for child in children:
-            to = meeting.group.ranks[(child + root) % size]
-            path = self._machine.fabric.connection(meeting.group.ranks[member], to)
+            ends = meeting.group.ranks[member], meeting.group.ranks[(child + root) % size]
+            self._machine.traffic.add(*ends, size_bytes)
+            path = self._machine.fabric.connection(*ends)
             lost_ns = self._slow_starts.lost_ns(meeting.group, [(member, (child + root) % size, size_bytes)])
             self._machine.sleep(lost_ns).then(partial(carry, child, path))
         if not children:
@@ -243,6 +245,7 @@ class NcclPhases:
         carried = self._alike.carried(meeting.in_order)
         meeting.formula_ns = carried.formula_ns
         lost_ns = self._slow_starts.lost_between_ns(meeting.group, *carried.largest) if carried.largest else 0
+        self._machine.traffic.add_alike(carried.between, carried.inside)
 
         def begin() -> None:
             over = self._machine.begin(carried.uses, weight=carried.weight)
@@ -328,12 +331,20 @@ class NcclPhases:
             return None
         return Many.of(self._machine.fabric, ranks, phase)
 
+    def _count(self, ranks: tuple[int, ...], phase: nccl.Phase, many: Many | None) -> None:
+        """What goes from host to host."""
+        if many is None:
+            self._machine.traffic.add_all(ranks, phase.transfers)
+        else:
+            self._machine.traffic.add_many(ranks, many.sources, many.targets, many.sizes)
+
     def _load(self, ranks: tuple[int, ...], phase: nccl.Phase, many: Many | None) -> Load:
         return load(ranks, phase.transfers, self._way(ranks, phase)) if many is None else load_of_many(many)
 
     def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
         ranks = meeting.group.ranks
         many = self._many(ranks, phase)
+        self._count(ranks, phase, many)
         carried = self._load(ranks, phase, many)
         over = self._machine.begin(carried.uses, weight=carried.weight)
         if self._multiprocessors is not None:
@@ -343,6 +354,7 @@ class NcclPhases:
     def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase], merged_share: float) -> None:
         ranks, size = meeting.group.ranks, meeting.group.size
         many = self._many(ranks, phase)
+        self._count(ranks, phase, many)
         left = np.array(_flows_of_members(phase, size)) if many is None else many.of_members(size)
         give_back = _nothing
         open_members = sum(1 for count in left if count)

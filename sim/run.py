@@ -17,7 +17,7 @@ from scenarios.calls import never_awaited
 from scenarios.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
-from scenarios.trace import LinkRow, Recording, RunInfo, Span
+from scenarios.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
 from scenarios.versions import versions
 from sim.alike import uplink_counts
 from sim.draft import Draft
@@ -115,7 +115,9 @@ def play(
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
         memory=list(program.memory),
-        links=_links(machine, alike),
+        links=(links := _links(machine, alike)),
+        loads=_loads(machine, links),
+        traffic=_traffic(machine, alike),
     )
 
 
@@ -128,6 +130,19 @@ def _links(machine: Machine, alike: Alike | None) -> list[LinkRow]:
     uplinks = uplink_counts(machine.fabric, alike)
     played = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
     return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in played]
+
+
+def _loads(machine: Machine, links: list[LinkRow]) -> list[LoadRow]:
+    with _rare_collections():
+        return machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
+
+
+def _traffic(machine: Machine, alike: Alike | None) -> list[TrafficRow]:
+    rows = machine.traffic.rows()
+    if alike is None:
+        return rows
+    counts = dict(zip(alike.hosts, alike.counts, strict=True))
+    return [replace(row, host_count=counts[row.from_host]) for row in rows]
 
 
 def _position(world: World) -> Position:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 
 from sim.bundle import MOST_SINGLE, Bundle, Part, Pool
+from sim.loads import LinkLoads
 
 # Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
 _FULL = 1e-12
@@ -29,11 +30,14 @@ class Capacity:
     __slots__ = (
         "_busy_since_ns",
         "_busy_until_ns",
+        "_period_ns",
+        "_used_before",
         "active",
         "burst",
         "busy_ns",
         "has_queue",
         "lent",
+        "loads",
         "name",
         "per_ns",
         "per_s",
@@ -55,13 +59,16 @@ class Capacity:
         self.pool: Pool | None = None  # of bundles whose flows use it
         self.used = 0.0
         self.busy_ns = 0.0
+        self.loads: LinkLoads | None = None  # where periods are kept
         self._busy_since_ns = 0.0
         self._busy_until_ns = 0.0
+        self._period_ns = 0
+        self._used_before = 0.0  # the period that began then
 
     def join(self, activity: Activity, per_unit: float, now_ns: int) -> None:
         """An activity begins to use this, `per_unit` of its amount."""
         if not self.active and self.pool is None:
-            self._busy_since_ns = max(now_ns, self._busy_until_ns)
+            self._busy_since_ns = self._begin(now_ns)
         self.active[activity] = per_unit
         self.used += per_unit * activity.amount
 
@@ -74,7 +81,7 @@ class Capacity:
     def join_pool(self, amount: float, now_ns: int) -> None:
         """Flows of a bundle begin to use this, for so much together; the pool that has them is told of it."""
         if not self.active and self.pool is None:
-            self._busy_since_ns = max(now_ns, self._busy_until_ns)
+            self._busy_since_ns = self._begin(now_ns)
         self.used += amount
 
     def leave_pool(self, now_ns: int) -> None:
@@ -91,11 +98,32 @@ class Capacity:
 
     def pass_by(self, amount: float, now_ns: int) -> None:
         """Something that takes no share from others: it is served at once, at the full rate."""
-        self.used += amount
         if not self.active and self.pool is None:
-            begin_ns = max(now_ns, self._busy_until_ns)
+            begin_ns = self._begin(now_ns)
             self._busy_until_ns = begin_ns + amount / self.per_ns
             self.busy_ns += self._busy_until_ns - begin_ns
+        self.used += amount
+
+    def end_period(self, now_ns: int) -> None:
+        """What was carried without a pause up to now is a period; what is still under way counts whole, as in `used`.
+
+        A period ends in the ns in which the last byte has passed, and the next begins in a later one or the same.
+        """
+        if self.loads is not None and self.used > self._used_before:
+            begin_ns, until_ns = self._period_ns, now_ns
+            if not self.active and self.pool is None:
+                until_ns = math.ceil(self._busy_until_ns)
+            if until_ns <= begin_ns:
+                until_ns = begin_ns + 1
+            self.loads.add((begin_ns, until_ns, self.used - self._used_before))
+        self._period_ns, self._used_before = now_ns, self.used
+
+    def _begin(self, now_ns: int) -> float:
+        """When something begins that has come now: after a pause, or when what has passed by has passed."""
+        if now_ns > self._busy_until_ns:
+            self.end_period(now_ns)
+            return now_ns
+        return self._busy_until_ns
 
     def _idle_from(self, now_ns: int) -> None:
         self.busy_ns += max(0.0, now_ns - self._busy_since_ns)

@@ -119,16 +119,27 @@ class GlooFlows:
         if len(meeting.through) == meeting.group.size and all(signal.done for signal in meeting.through.values()):
             self._slots.pop(meeting, None)
 
-    def connection(self, meeting: Meeting, source: int, target: int) -> Connection:
-        """From one member to another."""
-        machine = self._machine
-        key = (meeting.group.name, source, target)
+    def put(
+        self,
+        meeting: Meeting,
+        ends: tuple[int, int],
+        size_bytes: int,
+        by: Thread | None,
+        sent: Callable[[], None] | None,
+        arrived: Callable[[], None],
+    ) -> None:
+        """A message from one member to another, on their connection, as `Connection.put`."""
+        ranks = meeting.group.ranks[ends[0]], meeting.group.ranks[ends[1]]
+        self._machine.traffic.add(*ranks, size_bytes)
+        self._connection(meeting.group.name, ranks).put(size_bytes, by, sent, arrived)
+
+    def _connection(self, group: str, ranks: tuple[int, int]) -> Connection:
+        machine, key = self._machine, (group, *ranks)
         if key not in self._connections:
-            ends = meeting.group.ranks[source], meeting.group.ranks[target]
             self._connections[key] = (
-                Flow(machine, machine.fabric.connection(*ends), machine.fabric.slow_start(*ends))
+                Flow(machine, machine.fabric.connection(*ranks), machine.fabric.slow_start(*ranks))
                 if machine.hosts is None
-                else TcpConnection(machine, machine.hosts, self._ports, meeting.group.name, ends)
+                else TcpConnection(machine, machine.hosts, self._ports, group, ranks)
             )
         return self._connections[key]
 
@@ -220,7 +231,7 @@ class _Player:
         slot = self._slot(self._member, send.peer, send.tag)
         is_ready = slot.ready
         slot.posted_bytes = send.size_bytes
-        self._wire.connection(self._meeting, self._member, send.peer).put(NOTICE_BYTES, self._thread, None, _nothing)
+        self._wire.put(self._meeting, (self._member, send.peer), NOTICE_BYTES, self._thread, None, _nothing)
         if is_ready:
             self._put_data(slot, self._member, send.peer, self._thread)
 
@@ -235,11 +246,11 @@ class _Player:
             if slot.posted_bytes >= 0:
                 self._put_data(slot, source, self._member, sender)
 
-        self._wire.connection(self._meeting, self._member, source).put(NOTICE_BYTES, self._thread, None, ready)
+        self._wire.put(self._meeting, (self._member, source), NOTICE_BYTES, self._thread, None, ready)
 
     def _put_data(self, slot: Slot, source: int, target: int, by: Thread | None) -> None:
-        connection = self._wire.connection(self._meeting, source, target)
-        connection.put(HEADER_BYTES + slot.posted_bytes, by, slot.sent.fire, slot.received.fire)
+        size_bytes = HEADER_BYTES + slot.posted_bytes
+        self._wire.put(self._meeting, (source, target), size_bytes, by, slot.sent.fire, slot.received.fire)
 
     def _local(self, kernel: Kernel) -> Signal[None]:
         return local(self._machine, self._rank, kernel, self._thread)

@@ -21,6 +21,8 @@ class Carried:
 
     `flows`: transfers on each link. `touched`: bytes that each member sends, receives or passes on. `largest`: from
     which global rank to which one of another host the largest transfer is, and its bytes; None if there is none.
+    `between` [hosts, hosts], of those that are played: what one of the first gives to all others like the second;
+    `inside` [hosts]: what goes from GPU to GPU inside each; of nothing they are 0.
     """
 
     latency_ns: int = 0
@@ -29,6 +31,8 @@ class Carried:
     flows: dict[Capacity, float] = field(default_factory=dict)
     touched: list[float] = field(default_factory=list)
     largest: tuple[int, int, float] | None = None
+    between: Array = field(default_factory=lambda: np.zeros(()))
+    inside: Array = field(default_factory=lambda: np.zeros(()))
 
     def add(self, links: Sequence[Capacity], size_bytes: float, flows: float) -> None:
         """So many transfers with so many bytes together cross these."""

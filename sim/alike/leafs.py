@@ -102,7 +102,7 @@ def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Ar
     if algorithm not in TREES:  # round a ring the last host of a leaf sends to the first of the next
         return (sizes < hosts).astype(np.float64)
     crossing = np.zeros(leafs)
-    for child, parent in _edges(hosts):
+    for child, parent in edges(hosts):
         ends = child // hosts_per_leaf, parent // hosts_per_leaf
         is_across = ends[0] != ends[1]
         np.add.at(crossing, np.concatenate([ends[0][is_across], ends[1][is_across]]), 1)
@@ -113,12 +113,12 @@ def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Ar
 def degrees_of(hosts: int) -> Array:
     """How many edges of both trees each host has."""
     degrees = np.zeros(hosts)
-    for edges in _edges(hosts):
-        np.add.at(degrees, np.concatenate(edges), 1)
+    for ends in edges(hosts):
+        np.add.at(degrees, np.concatenate(ends), 1)
     return degrees
 
 
-def _edges(hosts: int) -> Iterator[tuple[Array, Array]]:
+def edges(hosts: int) -> Iterator[tuple[Array, Array]]:
     """Children and their parents, of each tree."""
     for parents in map(np.array, nccl_paths.trees(hosts)):
         child = np.flatnonzero(parents >= 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -12,6 +12,7 @@ import numpy as np
 from scenarios.alike import Alike
 from scenarios.calls import Call
 from scenarios.rank import Group
+from sim.alike.between import shares
 from sim.alike.carried import Array, Carried, Members
 from sim.alike.leafs import TREES, Leafs, degrees_of
 from sim.alike.pipelines import Drawn, largest_across
@@ -31,6 +32,7 @@ class AlikeNccl:
         self._fabric, self._costs, self._alike = fabric, costs, alike
         self._found: dict[str, Members] = {}
         self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
+        self._shares: dict[tuple[Hashable, ...], Array] = {}
         self._leafs = Leafs.of(fabric, alike)
 
     def channels(self, group: Group) -> int:
@@ -89,9 +91,16 @@ class AlikeNccl:
             largest=self._largest(members, np.where(to > 0, across, 0.0)),
         )
         rows.load(carried)
+        self._exchanged(carried, members.hosts, to * across, inside * on_links * overhead(True, costs))
         carried.hold(rows.seconds())
         self._leafs.exchange(carried, self._fabric, members.hosts, across)
         return carried
+
+    def _exchanged(self, carried: Carried, hosts: Array, across: Array, inside: Array) -> None:
+        """By hosts, of members: what one rank of the first gives to those that the second stands for, or to it."""
+        count = len(self._alike.hosts)
+        carried.between, carried.inside = np.zeros((count, count)), np.bincount(hosts, inside.sum(axis=1), count)
+        np.add.at(carried.between, (hosts[:, None], hosts), across)
 
     def _largest(self, members: Members, across: Array) -> tuple[int, int, float] | None:
         """Of transfers between hosts, [members, members]."""
@@ -121,12 +130,16 @@ class AlikeNccl:
         call = replace(call, root=min(call.root, 0))  # the first of those that are drawn, wherever it is
         plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
+        count = len(self._alike.hosts)
+        carried.between, carried.inside = np.zeros((count, count)), np.zeros(count)
+        given = self._given(members, plan.algorithm, towards_owner=call.op == "reduce_scatter_tensor")
         for phase in plan.phases:
             carried.latency_ns += phase.latency_ns
             loads = Drawn.of(phase, gpus)
             parts = self._parts(plan.algorithm, shape.hosts)
             for by_host in members.by_host:
                 self._load_host(carried, members, by_host, loads, float(parts[members.hosts[by_host[0]]]))
+            carried.between += given * loads.of_host.size_bytes
             self._leafs.pipeline(carried, self._fabric, plan.algorithm, loads.of_host, len(gpus))
             drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
             carried.hold(nccl_paths.idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
@@ -134,6 +147,15 @@ class AlikeNccl:
                 far = int(np.flatnonzero(members.hosts != members.hosts[0])[:1].sum())
                 carried.largest = int(members.ranks[0]), self._elsewhere(members, 0, far), largest_across(phase, local)
         return carried
+
+    def _given(self, members: Members, algorithm: str, *, towards_owner: bool) -> Array:
+        """What goes from hosts to others, in what the busiest host gives; nothing from those without a member."""
+        key = (*members.hosts.tolist(), algorithm, towards_owner)
+        if key not in self._shares:
+            kinds = self._alike.kinds[np.isin(self._alike.kinds, members.hosts)]
+            counts = np.array(self._alike.counts)
+            self._shares[key] = shares(algorithm, kinds, counts, towards_owner=towards_owner)
+        return self._shares[key]
 
     def _parts(self, algorithm: str, hosts: int) -> Array:
         """What hosts of each kind send to others on average, in what the busiest host does."""
@@ -145,7 +167,9 @@ class AlikeNccl:
     def _load_host(self, carried: Carried, members: Members, by_host: Sequence[int], loads: Drawn, part: float) -> None:
         ranks = {int(members.gpus[place]): int(members.ranks[place]) for place in by_host}
         places = {int(members.gpus[place]): place for place in by_host}
+        host = members.hosts[by_host[0]]
         for (source, target, via), load in loads.inside.items():
+            carried.inside[host] += load.size_bytes
             path = self._fabric.path(ranks[source], ranks[target], None if via is None else ranks[via])
             carried.add(path.links, *load)
             for gpu in (source, target) if via is None else (source, via, via, target):

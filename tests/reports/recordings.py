@@ -8,7 +8,18 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from scenarios.trace import LinkRow, MemoryRow, Metric, PlanRow, Recording, RunInfo, Span, Thinned
+from scenarios.trace import (
+    LinkRow,
+    LoadRow,
+    MemoryRow,
+    Metric,
+    PlanRow,
+    Recording,
+    RunInfo,
+    Span,
+    Thinned,
+    TrafficRow,
+)
 
 # pandas takes its time on a machine that is busy
 PATIENT = settings(deadline=None, max_examples=25)
@@ -138,6 +149,27 @@ def link(name: str, link_class: str, direction: str, carried: float, busy_ns: in
         busy_ns=busy_ns,
         bytes_per_s=1e9,
     )
+
+
+def with_loads(recording: Recording) -> Recording:
+    """When its links carried what they carried, and between which hosts."""
+
+    def load(name: str, direction: str, from_ns: int, until_ns: int, carried: float) -> LoadRow:
+        return LoadRow(name, direction, from_ns, until_ns, carried)
+
+    loads = [
+        load("nic0", "out", 10, 60, 25.0),
+        load("nic0", "out", 60, 160, 50.0),
+        load("nic1", "out", 0, 100, 90.0),
+        load("nic1", "out", 120, 200, 60.0),
+        load("hbm0", "in", 5, 45, 30.0),
+    ]
+    traffic = [
+        TrafficRow(from_host=0, to_host=0, bytes_carried=0.0, bytes_inside=30.0),
+        TrafficRow(from_host=0, to_host=1, bytes_carried=75.0, bytes_inside=0.0),
+        TrafficRow(from_host=1, to_host=0, bytes_carried=150.0, bytes_inside=0.0),
+    ]
+    return dataclasses.replace(recording, loads=loads, traffic=traffic)
 
 
 def on_nccl(recording: Recording, formula_ns: int) -> Recording:

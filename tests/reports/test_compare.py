@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from reports import compare_tables, text
-from reports.compare import METRIC_TOLERANCE, compare, typical_and_worst
+from reports.checks import METRIC_TOLERANCE
+from reports.compare import compare, typical_and_worst
 from reports.errors import ReportError
 from reports.run import Run
 from scenarios.trace import Recording, Span
@@ -249,3 +252,12 @@ def test_two_runs_of_the_same_world_are_refused_unless_asked_for():
         " --any compares them all the same"
     )
     assert compare(Run.of(by_hand()), Run.of(by_hand()), any_worlds=True).steps["error"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_every_column_of_a_comparison_is_documented():
+    document = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+    section = document.split("## Comparing")[1].split("\n## ")[0]
+    common = {"predicted_ns", "measured_ns", "error"}
+    for name, frame in compare(Run.of(by_hand()), Run.of(real())).frames().items():
+        paragraph = section.split(f"- **`{name}`**")[1].split("\n- **")[0].split("\n\n")[0]
+        assert {*re.findall(r"`(\w+)`", paragraph), *common} >= set(frame.columns)

@@ -25,11 +25,32 @@ def folders(tmp_path_factory) -> tuple[str, str]:
 
 
 def test_a_run_alone_is_shown(folders, capsys):
-    assert main([folders[0]]) == 0
-    alone = capsys.readouterr().out
     assert main(["show", folders[0]]) == 0
-    assert capsys.readouterr().out == alone
-    assert alone.startswith("by_hand: predicted")
+    shown = capsys.readouterr().out
+    assert shown.startswith("by_hand: predicted")
+    assert not (Path(folders[0]) / "reports").exists()
+    assert main([folders[0]]) == 0
+    page = Path(folders[0]) / "reports" / "report.html"
+    assert capsys.readouterr().out == f"{shown}report: {page}\n"
+    assert page.is_file()
+
+
+def test_what_is_printed_for_scripts_is_all_that_happens(folders, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main([folders[0], "--json", "--out", str(out)]) == 0
+    assert main([*folders, "--json", "--out", str(out)]) == 0
+    assert main(["compare", *folders, "--json", "--out", str(out)]) == 0
+    assert not out.exists()
+
+
+def test_several_runs_are_held_against_the_first(folders, tmp_path, capsys):
+    assert main([*folders, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("2 runs side by side")
+    assert printed.endswith(f"report: {tmp_path / 'side_by_side.html'}\n")
+    assert max(map(len, printed.splitlines()[:-1])) <= 80
+    assert main([*folders, "--step", "1"]) == 2
+    assert capsys.readouterr().err == "--step 1: expected with one run; several may not have that step\n"
 
 
 def test_json_is_json(folders, capsys):
@@ -58,6 +79,17 @@ def test_two_of_a_world_need_any(folders, capsys):
     assert main(["compare", folders[0], folders[0], "--any"]) == 0
 
 
+def test_one_folder_to_compare_is_a_validation(folders, tmp_path, capsys):
+    assert main(["compare", folders[0]]) == 2
+    assert capsys.readouterr().err == (
+        f"{folders[0]}: expected two run folders, or that of a validation, which has validation.json\n"
+    )
+    assert main(["compare", folders[0], "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"--out {tmp_path}: expected with runs; a validation's page lies beside its runs\n"
+    )
+
+
 def test_every_frame_is_exported(folders, tmp_path, capsys):
     assert main(["export", folders[0], "--csv", str(tmp_path / "csv")]) == 0
     names = {path.stem for path in (tmp_path / "csv").iterdir()}
@@ -76,7 +108,7 @@ def test_a_mistake_is_one_sentence(tmp_path, folders, capsys):
     assert capsys.readouterr() == ("", "--step 7: the run has steps 0 to 2\n")
 
 
-@pytest.mark.parametrize("words", [[], ["compare", "one"], ["show", "x", "--frobnicate"], ["export", "x"]])
+@pytest.mark.parametrize("words", [[], ["compare"], ["show", "x", "--frobnicate"], ["export", "x"]])
 def test_a_wrong_command_line_ends_with_2(words, capsys):
     with pytest.raises(SystemExit) as caught:
         main(words)

@@ -17,8 +17,8 @@ from hypothesis import given
 from reports import perfetto, store
 from reports.errors import ReportError
 from reports.run import Run
-from scenarios.trace import Recording, Span
-from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_spans
+from scenarios.trace import LoadRow, Recording, Span, TrafficRow
+from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_loads, with_spans
 
 
 @pytest.fixture
@@ -37,8 +37,9 @@ def as_spans(run: Run) -> list[Span]:
 
 
 def test_a_folder_holds_what_its_document_lists(folder):
-    names = ["links.parquet", "memory.parquet", "metrics.parquet", "plan.parquet", "run.json", "spans.parquet"]
-    assert sorted(path.name for path in folder.iterdir()) == [*names, "trace.json"]
+    tables = ["links", "loads", "memory", "metrics", "plan", "spans", "traffic"]
+    names = {"run.json", "trace.json", *(f"{table}.parquet" for table in tables)}
+    assert {path.name for path in folder.iterdir()} == names
     assert os.listdir(folder.parent) == ["run"]
 
 
@@ -49,6 +50,22 @@ def test_what_was_written_is_loaded(folder):
     direct = Run.of(recording)
     for name in ("metrics", "plan", "memory", "links"):
         pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
+
+
+def test_loads_and_traffic_are_loaded_as_they_were_recorded(tmp_path):
+    recording = with_loads(by_hand())
+    run = store.load(store.write(recording, tmp_path / "run"))
+    assert [LoadRow(**row) for row in run.loads.to_dict("records")] == recording.loads
+    assert [TrafficRow(**row) for row in run.traffic.to_dict("records")] == recording.traffic
+
+
+def test_a_folder_of_a_release_without_them_has_empty_ones(folder):
+    for name in ("loads", "traffic"):
+        (folder / f"{name}.parquet").unlink()
+    run, direct = store.load(folder), Run.of(by_hand())
+    for name in ("loads", "traffic"):
+        pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
+        assert len(getattr(run, name)) == 0
 
 
 @PATIENT

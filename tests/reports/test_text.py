@@ -42,9 +42,19 @@ def test_one_that_stands_for_others_has_them_in_its_name():
 
 
 def test_what_is_unknown_is_a_dash():
-    assert [form(NAN) for form in (text.duration, text.size, text.number, text.percent, text.signed_percent)] == [
-        "-"
-    ] * 5
+    forms = (text.duration, text.size, text.rate, text.number, text.percent, text.signed_percent)
+    assert [form(NAN) for form in forms] == ["-"] * 6
+
+
+def test_what_is_without_end_is_said_so():
+    assert [form(float("inf")) for form in (text.duration, text.size, text.rate)] == ["inf s", "inf TiB", "inf GB/s"]
+
+
+def test_labels_cannot_command_a_terminal():
+    wicked = "\x1b[31mred\x1b[0m\r\ud800"
+    shown = text.as_text(text.table(wicked, [wicked], [[wicked]])) + text.as_text(text.paragraph(f"a\n{wicked}"))
+    assert [line.strip() for line in shown.splitlines()].count(repr(wicked)) == 4
+    assert all(one.isprintable() for one in shown.splitlines())
 
 
 def test_shares_say_their_sign_where_it_matters():

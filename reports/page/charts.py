@@ -1,0 +1,293 @@
+"""Figures in the page's style, and the few kinds of charts that sections share; what they show is left to these.
+
+The page's script redraws a figure for the dark: it knows axes, grids, legends and titles by their type, and all else by
+tags: "ink:PROPERTY", "muted:PROPERTY" and "surface:PROPERTY" for a colour, "sequential" for a mapper's palette.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from bokeh.models import (
+    BasicTicker,
+    ColorBar,
+    ColumnDataSource,
+    CustomJSTickFormatter,
+    FactorRange,
+    HoverTool,
+    LinearColorMapper,
+    NumeralTickFormatter,
+    PanTool,
+    PrintfTickFormatter,
+    Range1d,
+    ResetTool,
+    SaveTool,
+    Span,
+)
+from bokeh.models.tools import BoxZoomTool, WheelZoomTool
+from bokeh.plotting import figure as bokeh_figure
+
+from reports.page import theme
+
+_NS_PER_MS = 1e6
+# Whole where they are, and never as powers of ten.
+_NUMBERS = "0,0.[0000]"
+# Beside a bar so many times as high another one cannot be seen.
+_SKEWED = 60
+# A phone is so many letters wide, of which a legend's mark with its gaps takes some.
+_LEGEND_LETTERS, _MARK_LETTERS = 54, 4
+_LEGEND_LINE = 20  # px
+_ROW = 24  # px of a bar with its gap
+_FRAME = 76  # px of axis and toolbar
+# A name beside a bar is cut in its middle to so many letters; on a phone to fewer, so that there is room for the bar.
+_NAME, _NAME_ON_PHONE = 44, 20
+_CUT = f"""
+    const most = innerWidth < 600 ? {_NAME_ON_PHONE} : {_NAME}
+    const tail = Math.floor((most - 1) / 2)
+    return tick.length <= most ? tick : tick.slice(0, most - 1 - tail) + "\u2026" + tick.slice(tick.length - tail)
+"""
+
+
+def ms(ns: Any) -> Any:
+    """What charts show times in; numbers on axes are small then."""
+    return np.asarray(ns, float) / _NS_PER_MS
+
+
+def figure(
+    *,
+    height: int,
+    x: str = "",
+    y: str = "",
+    zooms: str = "",
+    tooltips: Sequence[tuple[str, str]] = (),
+    **options: Any,
+) -> Any:
+    """An empty figure as wide as the page; `zooms` along "width", "height" or "both", or not at all.
+
+    A drag zooms, the wheel does so with shift, so that the page still scrolls.
+    """
+    tools: list[Any] = []
+    if zooms:
+        zoom = BoxZoomTool(dimensions=zooms)
+        tools = [zoom, PanTool(dimensions=zooms), WheelZoomTool(dimensions=zooms, modifiers="shift")]
+        tools += [ResetTool(), SaveTool()]
+    drawn = bokeh_figure(
+        height=height,
+        sizing_mode="stretch_width",
+        min_width=260,
+        tools=tools,
+        toolbar_location="right" if zooms else None,
+        x_axis_label=x or None,
+        y_axis_label=y or None,
+        **options,
+    )
+    if zooms:
+        drawn.toolbar.active_drag = tools[0]
+        drawn.toolbar.active_scroll = tools[2]
+        drawn.toolbar.logo = None
+        drawn.toolbar.autohide = True
+    if tooltips:
+        drawn.add_tools(HoverTool(tooltips=list(tooltips)))
+    _dress(drawn)
+    return drawn
+
+
+def _dress(drawn: Any) -> None:
+    light = theme.LIGHT
+    drawn.background_fill_color = drawn.border_fill_color = None
+    drawn.outline_line_color = None
+    for axis in drawn.axis:
+        axis.axis_line_color = light.grid
+        axis.major_tick_line_color = axis.minor_tick_line_color = None
+        axis.major_label_text_color = axis.axis_label_text_color = light.muted
+        axis.major_label_text_font = axis.axis_label_text_font = theme.FONT
+        axis.major_label_text_font_size = axis.axis_label_text_font_size = "12px"
+        axis.axis_label_text_font_style = "normal"
+    for grid in drawn.grid:
+        grid.grid_line_color = light.grid
+    drawn.min_border_right = 16
+
+
+def legend(drawn: Any, place: str = "above") -> None:
+    """Dress the legend that its glyphs have made, beside the frame: it covers nothing, and fits a phone."""
+    made = drawn.legend[0]
+    drawn.add_layout(made, place)
+    made.orientation = "horizontal"
+    made.ncols, lines = _columns([item.label.value for item in made.items])
+    drawn.height += _LEGEND_LINE * (lines - 1)  # which takes nothing from the drawing
+    made.background_fill_color = made.border_line_color = None
+    made.label_text_color = theme.LIGHT.muted
+    made.label_text_font, made.label_text_font_size = theme.FONT, "12px"
+    made.glyph_height = made.glyph_width = 12
+    made.padding = made.margin = 2
+    made.spacing = 10
+    made.click_policy = "hide"
+
+
+def _columns(labels: Sequence[str]) -> tuple[int, int]:
+    """Into how many columns labels go, each as wide as its longest, and how many lines that makes."""
+    for columns in range(len(labels), 1, -1):
+        widths = [max(map(len, labels[at::columns])) + _MARK_LETTERS for at in range(columns)]
+        if sum(widths) <= _LEGEND_LETTERS:
+            return columns, -(-len(labels) // columns)
+    return 1, len(labels)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Names of which none is there twice, as a chart tells its rows by them."""
+    found: dict[str, None] = {}
+    for name in names:
+        candidate, number = name, 2
+        while candidate in found:
+            candidate, number = f"{name} {number}", number + 1
+        found[candidate] = None
+    return list(found)
+
+
+def cut_names(axis: Any) -> None:
+    """Long names on an axis of names give way to the drawing."""
+    axis.formatter = CustomJSTickFormatter(code=_CUT)
+
+
+def stacked_bars(
+    names: Sequence[str],
+    layers: Mapping[str, tuple[Sequence[float], str]],
+    *,
+    x: str,
+    tooltips: Sequence[tuple[str, str]] = (),
+    columns: Mapping[str, Sequence[Any]] | None = None,
+) -> Any:
+    """A bar for each name, the first on top, of `layers`: by title, the lengths and the colour of each.
+
+    Tooltips may ask for `@name` (whole), `@{TITLE}` and further `columns`.
+    """
+    short = distinct(names)
+    data: dict[str, Any] = {"row": short, "name": list(names), **(columns or {})}
+    left = np.zeros(len(names))
+    drawn = figure(
+        height=_ROW * max(len(names), 1) + _FRAME,
+        x=x,
+        y_range=FactorRange(factors=short[::-1]),
+        tooltips=tooltips or [("", "@name"), *((title, f"@{{{title}}}{{0.000}}") for title in layers)],
+    )
+    for title, (lengths, _) in layers.items():
+        data[title] = np.asarray(lengths, float)
+        data[f"{title} from"] = left
+        left = left + data[title]
+        data[f"{title} until"] = left
+    source = ColumnDataSource(data)
+    for title, (_, color) in layers.items():
+        drawn.hbar(
+            y="row", left=f"{title} from", right=f"{title} until", height=0.72, source=source,
+            fill_color=color, line_color=None, legend_label=title,
+        )  # fmt: skip
+    drawn.x_range = Range1d(min(0.0, float(left.min(initial=0.0))), float(left.max(initial=0.0)) * 1.04 or 1.0)
+    drawn.ygrid.grid_line_color = None
+    cut_names(drawn.yaxis[0])
+    drawn.xaxis[0].formatter = NumeralTickFormatter(format=_NUMBERS)
+    if len(layers) > 1:
+        legend(drawn)
+    else:
+        drawn.legend[0].visible = False
+    return drawn
+
+
+def line(drawn: Any, source: ColumnDataSource, *, x: str, y: str, color: str, title: str) -> None:
+    """A line with a dot at each of its points."""
+    drawn.line(x=x, y=y, source=source, line_color=color, line_width=2, legend_label=title)
+    drawn.scatter(x=x, y=y, source=source, size=5, fill_color=color, line_color=None, legend_label=title)
+
+
+def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: int = 40) -> Any:
+    """How often values lie where, each as often as its weight; on powers of ten where they are skewed."""
+    values = np.asarray(values, float)
+    low, high = float(values.min()), float(values.max())
+    if high <= low:
+        low, high = (low - 0.5, high + 0.5) if not low else (low * 0.95, low * 1.05)
+    counts, edges = np.histogram(values, bins=bins, range=(low, high), weights=np.asarray(weights, float))
+    filled = counts > 0
+    data = {"count": counts[filled], "left": edges[:-1][filled], "right": edges[1:][filled]}
+    is_skewed = counts.max() > _SKEWED * counts[filled].min()
+    source = ColumnDataSource(data)
+    tooltips = [("", "@left{0.000} to @right{0.000}"), (y, "@count{0,0}")]
+    drawn = figure(height=220, x=x, y=y, tooltips=tooltips, y_axis_type="log" if is_skewed else "auto")
+    bars = drawn.quad(
+        left="left", right="right", top="count", bottom=0.5 if is_skewed else 0, source=source, fill_color=color,
+        line_color=theme.LIGHT.surface,
+    )  # fmt: skip
+    bars.glyph.tags = ["surface:line_color"]
+    drawn.y_range.start = 0.5 if is_skewed else 0
+    for axis in drawn.axis:
+        axis.formatter = NumeralTickFormatter(format=_NUMBERS)
+    return drawn
+
+
+def heat_map(values: Any, rows: Sequence[str], columns: Sequence[str], words: Any, *, x: str, y: str, unit: str) -> Any:
+    """A square for each pair, [rows, columns]; `words` say each value to a reader, nan is left out."""
+    row, column = np.nonzero(~np.isnan(np.asarray(values, float)))
+    source = ColumnDataSource(
+        {
+            "x": column + 0.5,
+            "y": row + 0.5,
+            "value": np.asarray(values, float)[row, column],
+            "words": [str(words[at][to]) for at, to in zip(row.tolist(), column.tolist(), strict=True)],
+            "from": [rows[at] for at in row.tolist()],
+            "to": [columns[at] for at in column.tolist()],
+        }
+    )
+    most = float(np.nanmax(values)) if len(row) else 0.0
+    mapper = LinearColorMapper(palette=list(theme.LIGHT.sequential), low=0.0, high=most or 1.0, tags=["sequential"])
+    drawn = figure(
+        height=min(max(14 * len(rows), 180), 560) + 90,
+        x=x,
+        y=y,
+        x_range=Range1d(0, len(columns)),
+        y_range=Range1d(len(rows), 0),
+        tooltips=[(y, "@from"), (x, "@to"), (unit, "@words")],
+    )
+    squares = drawn.rect(
+        x="x", y="y", width=1, height=1, source=source, fill_color={"field": "value", "transform": mapper},
+        line_color=theme.LIGHT.surface, line_width=1 if max(len(rows), len(columns)) <= 32 else 0,
+    )  # fmt: skip
+    squares.glyph.tags = ["surface:line_color"]
+    for axis, names in ((drawn.xaxis[0], columns), (drawn.yaxis[0], rows)):
+        _name_places(axis, names)
+    drawn.xaxis[0].major_label_orientation = 0.8 if any(len(name) > 4 for name in columns) else "horizontal"
+    drawn.grid.visible = False
+    bar = ColorBar(
+        color_mapper=mapper, ticker=BasicTicker(desired_num_ticks=5), width=10, bar_line_color=None, title=unit,
+        background_fill_color=None, major_label_text_color=theme.LIGHT.muted, title_text_color=theme.LIGHT.muted,
+        major_label_text_font=theme.FONT, title_text_font=theme.FONT, title_text_font_style="normal",
+        major_tick_line_color=None, tags=["muted:major_label_text_color", "muted:title_text_color"],
+    )  # fmt: skip
+    drawn.add_layout(bar, "right")
+    return drawn
+
+
+def _name_places(axis: Any, names: Sequence[str]) -> None:
+    """Some twelve of them at most, each at the middle of its square."""
+    every = max(1, -(-len(names) // 12))
+    shown = range(0, len(names), every)
+    axis.ticker = [at + 0.5 for at in shown]
+    axis.major_label_overrides = {at + 0.5: names[at] for at in shown}
+
+
+def rule(drawn: Any, at: float, *, across: str = "height", dashed: bool = False) -> None:
+    """A straight line at a value: along the "height" at an x, along the "width" at a y."""
+    dash = "dashed" if dashed else "solid"
+    color, tags = theme.LIGHT.ink, ["ink:line_color"]
+    drawn.add_layout(Span(location=at, dimension=across, line_color=color, line_width=1, line_dash=dash, tags=tags))
+
+
+def percent_axis(axis: Any, *, signed: bool = False) -> None:
+    """Shares as percentages."""
+    sign = "(tick > 0 ? '+' : '') + " if signed else ""
+    axis.formatter = CustomJSTickFormatter(code=f"return {sign}(100 * tick).toFixed(0) + ' %'")
+
+
+def step_axis(axis: Any) -> None:
+    """Whole numbers, as steps are counted."""
+    axis.ticker = BasicTicker(min_interval=1)
+    axis.formatter = PrintfTickFormatter(format="%d")

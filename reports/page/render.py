@@ -1,0 +1,74 @@
+"""A page's blocks as one HTML file, which opens from disk and loads nothing; what they say is left to sections."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from bokeh import __version__ as bokeh_version
+from bokeh.embed import json_item
+from bokeh.resources import Resources
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reports.page import theme
+from reports.page.blocks import Chart, Link, Page, Timeline
+from reports.replaced import replaced
+
+
+def write(page: Page, path: Path) -> None:
+    """Writes the page, in place of an older one.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    words = html(page)
+    with replaced(path) as draft:
+        draft.write_text(words, encoding="utf-8", errors="backslashreplace")  # labels may hold half a surrogate pair
+
+
+def html(page: Page) -> str:
+    """The whole document."""
+    return _environment().get_template("page.html").render(page=page, bokeh_version=bokeh_version)
+
+
+@cache
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("reports.page", ""), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=StrictUndefined, extensions=["jinja2.ext.do"],
+    )  # fmt: skip
+    found.globals |= {
+        "style": Markup(_text("style.css")),
+        "script": Markup(_text("page.js")),
+        "bokeh": Markup(_bokeh()),
+        "schemes": theme.schemes(),
+        "light": theme.LIGHT,
+        "dark": theme.DARK,
+    }
+    found.filters |= {"item": _item, "embedded": _embedded}
+    found.tests["link"] = lambda cell: isinstance(cell, Link)
+    return found
+
+
+def _text(name: str) -> str:
+    return files("reports.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _bokeh() -> str:
+    """Bokeh's own script, without its widgets: controls are the page's."""
+    return "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
+
+
+def _item(chart: Chart | Timeline) -> Markup:
+    """A chart as Bokeh's script reads it."""
+    return _embedded(json_item(chart.model, target=None))
+
+
+def _embedded(value: Any) -> Markup:
+    """JSON inside a script element, which nothing in it can end."""
+    words = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(words.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

@@ -1,0 +1,340 @@
+"""The timeline of a page: spans of some ranks and steps as bars, and how the page is opened at one of them.
+
+A page cannot hold all spans of a long run: those of typical and of slow steps and ranks are shown, and it says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import numpy as np
+import pandas as pd
+from bokeh.models import (
+    CDSView,
+    ColumnDataSource,
+    CustomJSHover,
+    HoverTool,
+    IndexFilter,
+    LinearColorMapper,
+    Range1d,
+)
+
+from reports import text
+from reports.frames import COMPUTE, KEYS, STEP, ints
+from reports.intervals import Ints
+from reports.names import operation_names
+from reports.page import charts, theme
+from reports.page.blocks import Operation, Place, Timeline
+from reports.run import Run
+
+# 35 bytes of the page each; a browser draws as many in some 50 ms.
+MOST_SPANS = 30_000
+MOST_LANES = 72
+_LANE = 15  # px
+_STEPS_NAMED = 12
+_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", "bytes_sent"]
+NAME = "timeline"
+
+
+def address(page: str, operation: str, from_ns: int, until_ns: int, run: Run) -> str:
+    """Where a page opens with one span in the middle of its timeline, and its operation marked."""
+    margin = max(until_ns - from_ns, 1000) * 2
+    origin = run.outline.first_ns
+    place = {
+        "from": f"{(from_ns - margin - origin) / 1e6:.6f}",
+        "until": f"{(until_ns + margin - origin) / 1e6:.6f}",
+        "operation": operation,
+    }
+    return f"{quote(page)}#{NAME}?{urlencode(place, quote_via=quote)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The spans that are on the page, and of which ranks and steps they are; `left_out` counts those that are not."""
+
+    spans: pd.DataFrame
+    steps: Sequence[int]
+    ranks: Sequence[int]
+    left_out: int
+
+
+def choose(run: Run, typical: int | None, also: Sequence[tuple[int, int]] = ()) -> Shown:
+    """What a page shows of a run: a typical step first, the slowest and the first, then as many more as there is room.
+
+    `also` are steps and ranks that a reader will be sent to. Where a step has too many ranks, those are shown that its
+    critical path visits, the slowest, the quickest and those between.
+    """
+    order = _steps_in_order(run, typical, [step for step, _ in also])
+    ranks = _ranks(run, order, [rank for _, rank in also])
+    found: list[pd.DataFrame] = []
+    kept: list[int] = []
+    room, seen = MOST_SPANS, 0
+    for step in order:
+        spans = _of_step(run, step)
+        seen += len(spans)
+        spans = spans[spans["rank"].isin(ranks).to_numpy(bool)]
+        if len(spans) > room and kept:
+            break
+        found.append(spans.iloc[:room])
+        kept.append(step)
+        room -= min(len(spans), room)
+    spans = pd.concat(found, ignore_index=True) if found else run.spans.iloc[:0][_COLUMNS]
+    operations = run.span_count - len(run.outline.own)
+    return Shown(spans, sorted(kept), sorted(set(spans["rank"].tolist())), operations - len(spans))
+
+
+def _of_step(run: Run, step: int) -> pd.DataFrame:
+    parts = [part.spans.loc[part.own, _COLUMNS] for part in run.parts(_COLUMNS, [step], beside=False)]
+    spans = pd.concat(parts, ignore_index=True)
+    return spans[(spans["kind"] != STEP).to_numpy(bool)].sort_values(["start_ns", "rank"], ignore_index=True)
+
+
+def _steps_in_order(run: Run, typical: int | None, asked: Sequence[int]) -> list[int]:
+    """The steps by how much a reader wants to see them."""
+    kept = run.kept_steps
+    if not len(kept):
+        return []
+    by_time = kept.sort_values(["step_ns", "step"], ascending=[False, True])["step"].tolist()
+    first = [] if typical is None else [typical]
+    known = set(kept["step"].tolist())
+    wanted = [*first, *(step for step in asked if step in known), by_time[0], kept["step"].iloc[0]]
+    return list(dict.fromkeys(map(int, [*wanted, *kept["step"].tolist()])))
+
+
+def _ranks(run: Run, order: Sequence[int], asked: Sequence[int]) -> list[int]:
+    """As many as there is room for, by how much a reader wants to see them."""
+    if not order:
+        return []
+    spans, everybody = _of_step(run, order[0]), sorted(set(run.outline.own["rank"].tolist()))
+    keys = ["rank", "stream", "is_compute"]
+    lanes = spans.assign(is_compute=spans["kind"] == COMPUTE).drop_duplicates(keys).groupby("rank").size()
+    every = lanes.index.tolist()
+    if not every:
+        return everybody
+    most = max(1, min(MOST_LANES // max(int(lanes.median()), 1), MOST_SPANS * len(every) // max(len(spans), 1)))
+    if len(everybody) <= most:
+        return everybody
+    own = run.outline.own
+    own = own[(own["step"] == order[0]).to_numpy(bool) & own["rank"].isin(every).to_numpy(bool)]
+    by_time = own.assign(took=own["end_ns"] - own["start_ns"]).sort_values(["took", "rank"])["rank"].tolist()
+    path = run.critical_path_of(order[0])["rank"].drop_duplicates().tolist()
+    between = [by_time[at] for at in np.linspace(0, len(by_time) - 1, most).round().astype(int)]
+    wanted = [*asked, *by_time[-2:], by_time[0], *path[: most // 2], *between]
+    known = set(every)
+    return [rank for rank in dict.fromkeys(wanted) if rank in known][:most]
+
+
+def timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]] = ()) -> Timeline | None:
+    """The block, with the critical path of that step; None where a run has no spans of operations."""
+    shown = choose(run, step, also)
+    spans = shown.spans
+    if not len(spans):
+        return None
+    operations, numbers = _operations(run, spans)
+    lanes = _Lanes.of(spans)
+    origin = run.outline.first_ns
+    names, colors = [one.name for one in operations], [one.color for one in operations]
+    source = ColumnDataSource(
+        {
+            "left": charts.ms(ints(spans, "start_ns") - origin),
+            "right": charts.ms(ints(spans, "end_ns") - origin),
+            "lane": lanes.of_span.astype(np.float32),
+            "operation": numbers.astype(np.uint16),
+            "step": ints(spans, "step").astype(np.int32),
+            "bytes": spans["bytes_sent"].to_numpy(np.float32),
+        },
+        name="spans",
+    )
+    drawn = _frame(source, lanes)
+    mapper = LinearColorMapper(palette=colors, low=-0.5, high=len(colors) - 0.5)
+    bars = drawn.hbar(
+        y="lane", left="left", right="right", height=0.8, source=source, line_color=None,
+        fill_color={"field": "operation", "transform": mapper},
+        nonselection_fill_alpha=0.25,
+        view=CDSView(filter=IndexFilter(name="shown", indices=[])),
+    )  # fmt: skip
+    drawn.add_tools(_hover(bars, source, names, lanes.names))
+    places = _places(run, step, shown)
+    _draw_path(drawn, run, step, shown, lanes)
+    begun = run.steps.loc[run.steps["step"].isin([place.step for place in places]).to_numpy(bool), "start_ns"]
+    for begin in charts.ms(begun - origin):
+        charts.rule(drawn, float(begin), dashed=True)
+    return Timeline(
+        name=NAME,
+        title=f"{text.steps(shown.steps)}, {text.counted(len(shown.ranks), 'rank')}".capitalize(),
+        model=drawn,
+        operations=operations,
+        places=places,
+        note=_note(run, shown),
+    )
+
+
+def _note(run: Run, shown: Shown) -> str:
+    words = "Drag over a stretch to zoom, shift and wheel zoom too; hover for numbers. The thin line is the"
+    words += " critical path of the first step named. Communication has its own rows under each stream's computation."
+    is_all = len(shown.ranks) == len(run.outline.own["rank"].unique())
+    if is_all and len(shown.steps) == len(run.kept_steps):
+        return words + (f" What was outside of steps is not shown: {shown.left_out:,} spans." if shown.left_out else "")
+    of = "all ranks" if is_all else f"ranks {text.ranges(shown.ranks)}"
+    words += f" Of {shown.left_out + len(shown.spans):,} spans {len(shown.spans):,} are shown, those of {of} in"
+    words += f" {text.steps(shown.steps)}: typical, slow and quick ones; all of them are in spans.parquet."
+    return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The rows of the chart, from the top: one for what a rank computes on a stream, one or more for communication."""
+
+    names: Sequence[str]
+    of_span: Ints
+    firsts: dict[tuple[int, str, bool], int]
+
+    @classmethod
+    def of(cls, spans: pd.DataFrame) -> _Lanes:
+        """What overlaps on one stream gets further rows."""
+        is_compute = (spans["kind"] == COMPUTE).to_numpy(bool)
+        columns = (spans["rank"].tolist(), spans["stream"].tolist(), (~is_compute).tolist())
+        keys = list(zip(*columns, strict=True))
+        free: dict[tuple[int, str, bool], list[int]] = {}
+        sub = np.zeros(len(spans), np.int64)
+        starts, finishes = ints(spans, "start_ns"), ints(spans, "end_ns")
+        for row in np.argsort(starts, kind="stable").tolist():
+            start, end = int(starts[row]), int(finishes[row])
+            ends = free.setdefault(keys[row], [])
+            place = next((at for at, until in enumerate(ends) if until <= start), len(ends))
+            if place == len(ends):
+                ends.append(end)
+            ends[place] = end
+            sub[row] = place
+        counts = dict(zip(spans["rank"].tolist(), spans["rank_count"].tolist(), strict=True))
+        names: list[str] = []
+        firsts: dict[tuple[int, str, bool], int] = {}
+        for key in sorted(free, key=lambda key: (key[0], key[1] != "main", key[1], key[2])):
+            firsts[key] = len(names)
+            rank, stream, is_communication = key
+            name = f"{text.alike(rank, counts[rank])} {stream}{' comm.' if is_communication else ''}"
+            names += [name, *("" for _ in free[key][1:])]
+        return cls(names, np.array([firsts[key] for key in keys], np.int64) + sub, firsts)
+
+
+def _frame(source: ColumnDataSource, lanes: _Lanes) -> Any:
+    left, right = float(np.min(source.data["left"])), float(np.max(source.data["right"]))
+    margin = (right - left) * 0.005 or 0.001
+    drawn = charts.figure(
+        height=_LANE * len(lanes.names) + 70,
+        x="ms from the beginning of the run",
+        y="rank and stream",
+        zooms="width",
+        x_range=Range1d(left - margin, right + margin),
+        y_range=Range1d(len(lanes.names) - 0.5, -0.5),
+    )
+    drawn.x_range.min_interval = 1e-6
+    named = [at for at, name in enumerate(lanes.names) if name]
+    every = max(1, len(named) // 48)
+    drawn.yaxis[0].ticker = named[::every]
+    drawn.yaxis[0].major_label_overrides = {at: text.shortened(lanes.names[at], 24) for at in named[::every]}
+    drawn.yaxis[0].major_label_text_font_size = "11px"
+    drawn.ygrid.grid_line_color = None
+    return drawn
+
+
+def _hover(bars: Any, source: ColumnDataSource, names: Sequence[str], lanes: Sequence[str]) -> HoverTool:
+    """Sub-rows have no names of their own: theirs is the last name above."""
+    above: list[str] = []
+    for name in lanes:
+        above.append(name or above[-1])
+    look_up = "return names[value]"
+    took = """
+        const ns = 1e6 * (source.data.right[special_vars.index] - source.data.left[special_vars.index])
+        for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
+            if (ns >= size) return (ns / size).toPrecision(3) + " " + unit
+        }
+        return ns.toFixed(0) + " ns"
+    """
+    sent = """
+        for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+            if (value >= size) return (value / size).toPrecision(3) + " " + unit
+        }
+        return value.toFixed(0) + " B"
+    """
+    return HoverTool(
+        renderers=[bars],
+        tooltips=[
+            ("", "@operation{custom}"),
+            ("rank", "@lane{custom}"),
+            ("step", "@step"),
+            ("took", "@right{custom}"),
+            ("from", "@left{0,0.0000} ms"),
+            ("sent", "@bytes{custom}"),
+        ],
+        formatters={
+            "@operation": CustomJSHover(args={"names": list(names)}, code=look_up),
+            "@lane": CustomJSHover(args={"names": above}, code=look_up),
+            "@right": CustomJSHover(args={"source": source}, code=took),
+            "@bytes": CustomJSHover(code=sent),
+        },
+        point_policy="follow_mouse",
+    )
+
+
+def _operations(run: Run, spans: pd.DataFrame) -> tuple[list[Operation], Ints]:
+    """Those that are shown, computations first, the longest together first; and the number of each span's.
+
+    Each has the name that it has among all operations of the run, as addresses name it.
+    """
+    known = run.outline.used[KEYS].drop_duplicates().sort_values(KEYS, ignore_index=True)
+    name_of = dict(zip(known.itertuples(index=False, name=None), operation_names(known), strict=True))
+    grouped = spans.assign(took=spans["end_ns"] - spans["start_ns"]).groupby(KEYS, sort=True)
+    summed = grouped["took"].agg(["sum", "size"]).reset_index()
+    summed = summed.assign(
+        part=np.where(summed["kind"] == COMPUTE, "compute", "communication"), at=np.arange(len(summed))
+    )
+    ordered = summed.sort_values(["part", "sum"], ascending=[False, False], ignore_index=True)
+    names = [name_of[key] for key in ordered[KEYS].itertuples(index=False, name=None)]
+    parts = ordered["part"].tolist()
+    found = [
+        Operation(name, part, color, int(count), text.duration(float(took)))
+        for name, part, color, count, took in zip(
+            names, parts, theme.colors(parts), ordered["size"], ordered["sum"], strict=True
+        )
+    ]
+    place = np.empty(len(ordered), np.int64)
+    place[ordered["at"].to_numpy(np.int64)] = np.arange(len(ordered))
+    return found, place[np.asarray(grouped.ngroup(), np.int64)]
+
+
+def _places(run: Run, typical: int | None, shown: Shown) -> list[Place]:
+    """The steps that are shown, the typical one first."""
+    origin = run.outline.first_ns
+    steps = run.steps[run.steps["step"].isin(shown.steps).to_numpy(bool)]
+    slowest = int(ints(steps, "step")[ints(steps, "step_ns").argmax()]) if len(steps) else -1
+    found = []
+    for row in steps.to_dict("records"):
+        step = int(row["step"])
+        word = " (typical)" if step == typical else " (slowest)" if step == slowest and len(steps) > 1 else ""
+        from_ms, until_ms = ((row[name] - origin) / 1e6 for name in ("start_ns", "end_ns"))
+        margin = 0.01 * (until_ms - from_ms)
+        found.append(Place(f"step {step}{word}", from_ms - margin, until_ms + margin, step))
+    found.sort(key=lambda place: (place.step != typical, "slowest" not in place.name, place.step))
+    return found[:_STEPS_NAMED]
+
+
+def _draw_path(drawn: Any, run: Run, typical: int | None, shown: Shown, lanes: _Lanes) -> None:
+    """What the typical step waited for, from lane to lane."""
+    if typical is None or typical not in shown.steps:
+        return
+    path, origin = run.critical_path_of(typical), run.outline.first_ns
+    keys = zip(path["rank"].tolist(), path["stream"].tolist(), (path["part"] == "communication").tolist(), strict=True)
+    at = np.array([lanes.firsts.get(key, -1) for key in keys], np.int64)
+    known = path[at >= 0].assign(lane=at[at >= 0])
+    if not len(known):
+        return
+    left, right = (charts.ms(ints(known, name) - origin) for name in ("from_ns", "to_ns"))
+    lane = known["lane"].to_numpy(float) + 0.44
+    x = np.stack([left, right], 1).ravel()
+    y = np.repeat(lane, 2)
+    drawn.line(x=x, y=y, line_color=theme.LIGHT.ink, line_width=1.5, name="critical path", tags=["path"])
+    drawn.renderers[-1].glyph.tags = ["ink:line_color"]

@@ -1,0 +1,165 @@
+"""What is written of runs for people: frames as CSV and Parquet, and pages; what these say is left to `run` and `page`.
+
+A run's report is its folder `reports/`. Whatever is there already of the same name is replaced, as it follows from the
+run; other files stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from reports.beside import Beside
+from reports.compare import Comparison
+from reports.progress import Told, untold
+from reports.replaced import replaced
+from reports.run import FRAMES, Run
+from reports.spent import parts_of_step, steady_kept
+from reports.store import folder_name, load
+from reports.validation_folder import Validated
+
+FOLDER = "reports"
+PAGE_FILE = "report.html"
+TABLES = "tables"
+BESIDE = "side_by_side"
+
+Frames = Mapping[str, Callable[[], pd.DataFrame]]
+
+
+def folder_of(run: Path, out: Path | None = None) -> Path:
+    """Where the report of a run folder lies: inside it, or as a folder of its name in `out`."""
+    return run / FOLDER if out is None else out / run.resolve().name
+
+
+def folders_of(runs: Sequence[Path], out: Path | None = None) -> list[Path]:
+    """As `folder_of` of each; in `out`, further runs of the same name have a number behind it."""
+    found: list[Path] = []
+    for run in runs:
+        folder = first = folder_of(run, out)
+        number = 2
+        while out is not None and folder in found:
+            folder, number = first.with_name(f"{first.name}_{number}"), number + 1
+        found.append(folder)
+    return found
+
+
+def write(
+    run: Run, folder: Path, *, step: int | None = None, also: Sequence[tuple[int, int]] = (), tell: Told = untold
+) -> Path:
+    """Writes all tables and the page of a run, and returns the page's path; `step` and `also` as for `run_page.page`.
+
+    Spans are not among the tables: they lie in the run folder as they are.
+
+    Raises:
+        ReportError: the disk refuses; the run has no such step.
+    """
+    from reports.page import render, run_page  # noqa: PLC0415 - Bokeh takes half a second
+
+    frames = _frames_of(run)
+    tell(f"page of {run.info.name}", 1, len(frames) + 1)
+    render.write(run_page.page(run, step, also, f"{TABLES}/"), folder / PAGE_FILE)
+    write_tables(frames, folder / TABLES, lambda words, at, of: tell(f"{words} of {run.info.name}", at + 1, of + 1))
+    return folder / PAGE_FILE
+
+
+def _frames_of(run: Run) -> Frames:
+    """All but the spans; those of the steady steps alone are what the page shows."""
+    steady = steady_kept(run)
+    named: dict[str, Callable[[], pd.DataFrame]] = {name: _getter(run, name) for name in FRAMES if name != "spans"}
+    shown = {
+        "steady_operations": lambda: run.operations_of(steady),
+        "steady_ranks": lambda: run.ranks_of(steady),
+        "parts_of_step": lambda: parts_of_step(run, steady),
+    }
+    return {**named, **shown}
+
+
+def _getter(run: Run, name: str) -> Callable[[], pd.DataFrame]:
+    return lambda: getattr(run, name)
+
+
+def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path | None, tell: Told = untold) -> Path:
+    """The page of a comparison, its tables, and the two runs' own pages, which show the worst cases.
+
+    `folders` are those of the predicted and the measured run. It lies in the measured run's `reports/`, or in `out`.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    from reports.page import comparison as page  # noqa: PLC0415
+    from reports.page import render  # noqa: PLC0415
+
+    also = page.places(comparison)
+    runs = (comparison.predicted, comparison.measured)
+    own = folders_of(folders, out)
+    pages = [write(run, folder, also=also, tell=tell) for run, folder in zip(runs, own, strict=True)]
+    name = f"compared_with_{folder_name(folders[0].resolve().name)}"
+    path = (folder_of(folders[1]) if out is None else out) / f"{name}.html"
+    render.write(page.page(comparison, *_from(path, pages)), path)
+    write_tables(_held(comparison.frames()), path.parent / name, tell)
+    return path
+
+
+def write_beside(beside: Beside, folders: Sequence[Path], out: Path | None, tell: Told = untold) -> Path:
+    """The page of several runs, its tables, and each run's own page; in the first run's `reports/`, or in `out`.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    from reports.page import beside as page  # noqa: PLC0415
+    from reports.page import render  # noqa: PLC0415
+
+    own = folders_of(folders, out)
+    pages = [write(run, folder, tell=tell) for (_, run), folder in zip(beside.runs, own, strict=True)]
+    path = (folder_of(folders[0]) if out is None else out) / f"{BESIDE}.html"
+    hrefs = [quote(other) for other in _from(path, pages)]
+    render.write(page.page(beside, hrefs, f"{BESIDE}/"), path)
+    write_tables(_held(beside.frames()), path.parent / BESIDE, tell)
+    return path
+
+
+def write_validation(found: Validated, tell: Told = untold) -> Path:
+    """The page of a validation in its folder, and the pages of its runs where they have none yet.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    from reports.page import render, validation  # noqa: PLC0415
+
+    for folder in found.runs():
+        if not (folder_of(folder) / PAGE_FILE).exists():
+            write(load(folder), folder_of(folder), tell=tell)
+    path = found.folder / PAGE_FILE
+    render.write(validation.page(found), path)
+    return path
+
+
+def _from(page: Path, others: Sequence[Path]) -> list[str]:
+    """Other pages as seen from one."""
+    return [Path(os.path.relpath(other, page.parent)).as_posix() for other in others]
+
+
+def _held(frames: Mapping[str, pd.DataFrame]) -> Frames:
+    return {name: (lambda frame=frame: frame) for name, frame in frames.items()}  # type: ignore[misc]
+
+
+def write_tables(frames: Frames, folder: Path, tell: Told = untold) -> None:
+    """Each as NAME.csv and NAME.parquet, one after the other.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    for at, (name, frame) in enumerate(frames.items(), 1):
+        tell(name, at, len(frames))
+        table = pa.Table.from_pandas(frame(), preserve_index=False).replace_schema_metadata()
+        with replaced(folder / f"{name}.csv") as draft:
+            pyarrow.csv.write_csv(table, draft, pyarrow.csv.WriteOptions(quoting_style="needed"))
+        with replaced(folder / f"{name}.parquet") as draft:
+            pq.write_table(table, draft, compression="zstd")

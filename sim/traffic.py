@@ -1,0 +1,69 @@
+"""What goes from host to host over a run: counted where it is sent; over which links it goes is left to `cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from scenarios.trace import TrafficRow
+
+Array = npt.NDArray[Any]
+
+
+class Traffic:
+    """Bytes by the hosts of those who send and of those who receive; only pairs that are used take room."""
+
+    def __init__(self, gpus: int, hosts: Sequence[int] = ()) -> None:
+        """`gpus` of each host; `hosts`: those that are played, if not all."""
+        self._gpus, self._hosts = gpus, hosts
+        self._moved: dict[tuple[int, int], float] = {}
+        self._between, self._inside = np.zeros((len(hosts), len(hosts))), np.zeros(len(hosts))
+
+    def add(self, source: int, target: int, size_bytes: float) -> None:
+        """One transfer from one global rank to another."""
+        hosts = source // self._gpus, target // self._gpus
+        self._moved[hosts] = self._moved.get(hosts, 0.0) + size_bytes
+
+    def add_all(self, ranks: Sequence[int], transfers: Iterable[tuple[int, int, float]]) -> None:
+        """Transfers (source, target, bytes) between members of a group, which has these global ranks."""
+        hosts, moved = [rank // self._gpus for rank in ranks], self._moved
+        for source, target, size_bytes in transfers:
+            pair = hosts[source], hosts[target]
+            moved[pair] = moved.get(pair, 0.0) + size_bytes
+
+    def add_many(self, ranks: Sequence[int], sources: Array, targets: Array, sizes: Array) -> None:
+        """The same in arrays."""
+        hosts, places = np.unique(np.array(ranks) // self._gpus, return_inverse=True)
+        count = len(hosts)
+        sums = np.bincount(places[sources] * count + places[targets], sizes, count * count)
+        used = np.flatnonzero(sums)
+        pairs = zip(hosts[used // count].tolist(), hosts[used % count].tolist(), strict=True)
+        for pair, size_bytes in zip(pairs, sums[used].tolist(), strict=True):
+            self._moved[pair] = self._moved.get(pair, 0.0) + size_bytes
+
+    def add_alike(self, between: Array, inside: Array) -> None:
+        """What one of each host that is played gives: [hosts, hosts] to all other hosts like each, [hosts] inside."""
+        self._between += between
+        self._inside += inside
+
+    def rows(self) -> list[TrafficRow]:
+        """All that has been sent so far, by hosts."""
+        between = {pair: size_bytes for pair, size_bytes in self._moved.items() if pair[0] != pair[1]}
+        inside = {host: size_bytes for (host, other), size_bytes in self._moved.items() if host == other}
+        for here, there in np.argwhere(self._between).tolist():
+            between[self._hosts[here], self._hosts[there]] = float(self._between[here, there])
+        for here in np.flatnonzero(self._inside).tolist():
+            host = self._hosts[here]
+            inside[host] = inside.get(host, 0.0) + float(self._inside[here])
+        return [
+            TrafficRow(
+                from_host=here,
+                to_host=there,
+                bytes_carried=between.get((here, there), 0.0),
+                bytes_inside=inside.get(here, 0.0) if here == there else 0.0,
+            )
+            for here, there in sorted({*between, *((host, host) for host in inside)})
+        ]
