@@ -125,12 +125,13 @@ def _count_or_zero(word: str) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from reports import present, progress, report, store, tables, text
+    from reports import present, progress, report, store, tables, text, typical
 
     if len(options.runs) > 1:
         _beside(options)
         return
     run = store.load(options.runs[0])
+    typical.step_shown(run, options.step)
     if options.json:
         present.print_json(tables.as_json(run))
         return
@@ -156,9 +157,10 @@ def _beside(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from reports import present, store, tables, text
+    from reports import present, store, tables, text, typical
 
     run = store.load(options.run)
+    typical.step_shown(run, options.step)
     if options.json:
         present.print_json(tables.as_json(run))
     else:

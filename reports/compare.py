@@ -19,6 +19,7 @@ from reports.errors_by_size import call_errors, errors_by_size, signed_error
 from reports.frames import KEYS, ints
 from reports.quantiles import weighted_quantiles
 from reports.run import Run
+from reports.spent import steady_steps
 from reports.worst_cases import worst_cases
 from scenarios.trace import PLAYING
 
@@ -77,7 +78,7 @@ def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Compari
     return Comparison(
         predicted=predicted,
         measured=measured,
-        operations=_spread_errors(both, float(steps["measured_ns"].median())),
+        operations=_spread_errors(both, float(steady_steps(measured.steps)["step_ns"].median())),
         steps=steps,
         calls=calls,
         errors_by_size=errors_by_size(calls),

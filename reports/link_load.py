@@ -49,8 +49,8 @@ def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:
 class HostMatrix:
     """Bytes from the hosts of each group to those of each other, [groups, groups]; nan where nothing is to be said.
 
-    `firsts` and `lasts` are each group's hosts, `counts` how many are like them, themselves included. A group is one host
-    where they are few: then it is what one such host gives to one other. Of more in a group it is all that all give.
+    `firsts` and `lasts` are each group's hosts, `counts` how many are like them, themselves included. A group is one
+    host where they are few: then it is what one such host gives to one other. Of larger ones it is all that all give.
     """
 
     bytes_carried: Floats

@@ -266,6 +266,8 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     for name, kind in fields.items():
         if name in content and not isinstance(content[name], _JSON_TYPES[kind]):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
+    if not all(isinstance(one, str) for one in content["hosts"]):
+        raise ReportError(f"{path}: hosts = {content['hosts']!r}: expected names")
     if content["world_size"] < 1:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields if name in content}
@@ -308,10 +310,10 @@ def _load_table(path: Path, row_type: type) -> pd.DataFrame:
     _check_columns(path, row_type)
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
+        names = schema_of(row_type).names
+        return to_frame(completed(table, row_type, names).select(names), row_type)
+    except (OSError, pa.ArrowException, ValueError) as error:  # of cells without a value, too
         raise unreadable(path, error) from error
-    names = schema_of(row_type).names
-    return to_frame(completed(table, row_type, names).select(names), row_type)
 
 
 def _spans(path: Path, part_rows: int) -> Spans:

@@ -30,6 +30,11 @@ MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
     "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
     "storage_bytes": ("storage", "storage", text.size),
 }
+# Up to here over the mean, loads are called even.
+_EVEN = 1.001
+PART_COLUMNS = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
+BALANCE_COLUMNS = ["load by the plan", "most", "on rank", "mean", "most/mean"]
+CAUSE_COLUMNS = ["table", "sharding", "load", "on that rank", "mean", "excess"]
 # Where tables that load a rank are listed, so much of their names is to be seen, and of the ways they are sharded.
 _NAMES_KEPT = [24, 14, 7]
 
@@ -197,7 +202,13 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
     parts = parts_of_step(run, kept)
     if not len(parts):
         return text.paragraph("Ranks: none ended a step.")
-    rows = [
+    rows = part_rows(parts[parts["part"] != PARTS["exposed_ns"]])
+    return text.table(f"How the ranks spent a step, of {text.steps(kept) + only(run)}", PART_COLUMNS, rows)
+
+
+def part_rows(parts: pd.DataFrame) -> list[list[str]]:
+    """Of `parts_of_step`, under `PART_COLUMNS`."""
+    return [
         [
             row["part"],
             text.duration(row["mean_ns"]),
@@ -206,10 +217,8 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
             text.alike(row["rank"], row["rank_count"]),
             "-" if np.isnan(row["most_over_mean"]) else f"{row['most_over_mean']:.2f}",
         ]
-        for row in records(parts[parts["part"] != PARTS["exposed_ns"]])
+        for row in records(parts)
     ]
-    columns = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
-    return text.table(f"How the ranks spent a step, of {text.steps(kept) + only(run)}", columns, rows)
 
 
 def _links(run: Run) -> RenderableType:
@@ -243,21 +252,26 @@ def _links(run: Run) -> RenderableType:
 def _imbalance(run: Run) -> RenderableType:
     if not len(run.plan):
         return text.paragraph("Plan: no tables.")
-    rows, reasons = [], []
+    rows, causes = balance_rows(run, 3)
+    parts = [text.table("Balance of the tables", BALANCE_COLUMNS, rows)]
+    if causes:
+        parts.append(text.table("Tables that cause it", CAUSE_COLUMNS, causes, left=3, kept=_NAMES_KEPT))
+    return Group(*parts)
+
+
+def balance_rows(run: Run, most_causes: int) -> tuple[list[list[str]], list[list[str]]]:
+    """The plan's loads under `BALANCE_COLUMNS`, and under `CAUSE_COLUMNS` so many tables that make each uneven."""
+    rows, causes = [], []
     for row in records(run.imbalance):
         title, word, form = MEASURE_WORDS[row["measure"]]
-        rank = str(row["worst_rank"])
-        rows.append([title, form(row["worst"]), rank, form(row["mean"]), f"{row['max_over_mean']:.2f}"])
-        own = run.imbalance_causes[run.imbalance_causes["measure"] == row["measure"]]
-        for cause in records(own[own["excess"] > 0].head(3)) if row["max_over_mean"] > 1.001 else []:
+        numbers = [form(row["worst"]), str(row["worst_rank"]), form(row["mean"]), f"{row['max_over_mean']:.2f}"]
+        rows.append([title, *numbers])
+        own = run.imbalance_causes[(run.imbalance_causes["measure"] == row["measure"]).to_numpy(bool)]
+        most = most_causes if row["max_over_mean"] > _EVEN else 0
+        for cause in records(own[(own["excess"] > 0).to_numpy(bool)].head(most)):
             here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
-            reasons.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
-    columns = ["load by the plan", "most", "on rank", "mean", "most/mean"]
-    parts = [text.table("Balance of the tables", columns, rows)]
-    if reasons:
-        columns = ["table", "sharding", "load", "on that rank", "mean", "excess"]
-        parts.append(text.table("Tables that cause it", columns, reasons, left=3, kept=_NAMES_KEPT))
-    return Group(*parts)
+            causes.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
+    return rows, causes
 
 
 def _memory(run: Run) -> RenderableType:

@@ -19,7 +19,7 @@ _GAP = 2  # between columns
 _TEXT_LEAST = 8
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
-SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
 
 
 def duration(ns: float) -> str:
@@ -30,11 +30,16 @@ def duration(ns: float) -> str:
     return f"{ns:.0f} ns" if unit == "ns" else f"{_three_digits(ns / factor)} {unit}"
 
 
+def size_unit(size_bytes: float) -> tuple[str, float]:
+    """The unit in which a size is written, and its bytes, for axes that have one unit: ("MiB", 1,048,576.0)."""
+    return next(((unit, factor) for factor, unit in _SIZES if size_bytes >= factor), ("B", 1.0))
+
+
 def size(size_bytes: float) -> str:
     """ "1.50 GiB" for 1,610,612,736; a dash for nan."""
     if math.isnan(size_bytes):
         return "-"
-    for factor, unit in SIZES:
+    for factor, unit in _SIZES:
         if abs(size_bytes) >= factor:
             return f"{_three_digits(size_bytes / factor)} {unit}"
     return f"{size_bytes:.0f} B"
@@ -145,8 +150,8 @@ def table(
 
     Of text, what is wider than its column's width in `kept` is cut first. Labels may hold what would move the cursor.
     """
-    cells = [[printable(cell) for cell in row] for row in rows]
-    return Group(Text(printable(title), style="bold"), _Fitted(list(map(printable, columns)), cells, left, kept), Text(""))
+    head, *cells = [[printable(cell) for cell in row] for row in (columns, *rows)]
+    return Group(Text(printable(title), style="bold"), _Fitted(head, cells, left, kept), Text(""))
 
 
 def paragraph(text: str, style: str = "") -> RenderableType:

@@ -54,7 +54,8 @@ class Traffic:
         between = {pair: size_bytes for pair, size_bytes in self._moved.items() if pair[0] != pair[1]}
         inside = {host: size_bytes for (host, other), size_bytes in self._moved.items() if host == other}
         for here, there in np.argwhere(self._between).tolist():
-            between[self._hosts[here], self._hosts[there]] = float(self._between[here, there])
+            pair = self._hosts[here], self._hosts[there]
+            between[pair] = between.get(pair, 0.0) + float(self._between[here, there])
         for here in np.flatnonzero(self._inside).tolist():
             host = self._hosts[here]
             inside[host] = inside.get(host, 0.0) + float(self._inside[here])

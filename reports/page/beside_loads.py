@@ -16,7 +16,6 @@ from reports.tables import MEASURE_WORDS, records
 
 _ROWS = 200
 _LAYERS = 9
-_SIZES = [(2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "bytes")]
 
 
 def memory(beside: Beside) -> Section:
@@ -29,7 +28,7 @@ def memory(beside: Beside) -> Section:
     held = [name for name in beside.names if name in table.columns]
     table = table.loc[table.max(axis=1) > 0, held]
     table = table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index]
-    factor, unit = next(one for one in _SIZES if float(table.sum().max()) >= one[0] or one[0] == 1)
+    unit, factor = text.size_unit(float(table.sum().max()))
     layers = {str(part): (row / factor).tolist() for part, row in table.head(_LAYERS).iterrows()}
     if len(table) > _LAYERS:
         layers["all else"] = (table.iloc[_LAYERS:].sum() / factor).tolist()

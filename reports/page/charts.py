@@ -112,6 +112,8 @@ def _dress(drawn: Any) -> None:
 
 def legend(drawn: Any, place: str = "above") -> None:
     """Dress the legend that its glyphs have made, beside the frame: it covers nothing, and fits a phone."""
+    if not drawn.legend:
+        return
     made = drawn.legend[0]
     drawn.add_layout(made, place)
     made.orientation = "horizontal"

@@ -77,11 +77,13 @@ def _foot(role: str, run: Run) -> str:
 
 def _summary(comparison: Comparison) -> Section:
     facts = []
-    steps, medians = comparison.steps, comparison.steps[["predicted_ns", "measured_ns"]].median()
-    if steps["error"].notna().any():
-        predicted, measured = float(medians["predicted_ns"]), float(medians["measured_ns"])
-        facts.append(Fact("predicted step", text.duration(predicted), "median of all steps", predicted))
-        facts.append(Fact("measured step", text.duration(measured), "median of all steps", measured))
+    steps = comparison.steps
+    both = steps[steps["error"].notna().to_numpy(bool)]
+    if len(both):
+        for side in ("predicted", "measured"):
+            median_ns = float(both[f"{side}_ns"].median())
+            note = f"median of {text.steps(both['step'].tolist())}"
+            facts.append(Fact(f"{side} step", text.duration(median_ns), note, median_ns))
     for name, frame in (("steps", steps), ("operations", comparison.operations), ("single calls", comparison.calls)):
         typical, worst = typical_and_worst(frame)
         if not np.isnan(typical):

@@ -34,7 +34,7 @@ def _hosts(run: Run) -> Block:
         return Words(f"Load from host to host: {why}.")
     names = _names(matrix)
     words = [[text.size(value) for value in row] for row in np.nan_to_num(matrix.bytes_carried).tolist()]
-    unit, factor = _unit(float(np.nanmax(matrix.bytes_carried)))
+    unit, factor = text.size_unit(float(np.nanmax(matrix.bytes_carried)))
     carried = matrix.bytes_carried / factor
     drawn = charts.heat_map(carried, names, names, words, x="to host", y="from host", unit=unit)
     note = "Bytes on the wire over the whole run; what stays inside a host is left out."
@@ -45,10 +45,6 @@ def _hosts(run: Run) -> Block:
     elif run.info.host_counts:
         note += " Each square is what one host like the row's gives to one like the column's."
     return Chart("hosts", "Load from host to host", drawn, note)
-
-
-def _unit(most: float) -> tuple[str, float]:
-    return next(((unit, factor) for factor, unit in text.SIZES if most >= factor), ("B", 1.0))
 
 
 def _names(matrix: HostMatrix) -> list[str]:

@@ -136,7 +136,7 @@
 
   function follow(timelines) {
     const [name, rest] = location.hash.slice(1).split("?");
-    const section = document.getElementById(decodeURIComponent(name));
+    const section = document.getElementById(name);
     if (!section || rest === undefined) return;
     timelines.forEach((timeline) => timeline.follow(new URLSearchParams(rest)));
     section.scrollIntoView();

@@ -5,7 +5,6 @@ Few ranks have a bar each; of many the distribution is shown, and the worst of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from reports.page.blocks import Block, Chart, Section, Table
 from reports.page.time_sections import LEFT_OUT
 from reports.run import Run
 from reports.spent import steady_kept
-from reports.tables import MEASURE_WORDS, records
+from reports.tables import BALANCE_COLUMNS, CAUSE_COLUMNS, MEASURE_WORDS, balance_rows, records
 
 _RANKS = 48
 _WORST = 16
@@ -44,9 +43,7 @@ def ranks(run: Run) -> Section:
     frame = run.ranks_of(kept) if kept else run.ranks.iloc[:0]
     if not len(frame):
         return Section("ranks", "Balance of ranks", absent=LEFT_OUT if len(run.steps) else "No rank ended a step.")
-    each = frame[["compute_ns", "exposed_ns", "hidden_ns", "idle_ns", "step_ns"]].div(
-        frame["steps"].clip(lower=1), axis=0
-    )
+    each = frame[_SPENT].div(frame["steps"].clip(lower=1), axis=0)
     each = each.assign(rank=frame["rank"], rank_count=frame["rank_count"], over=frame["compute_over_mean"])
     of = f"{text.steps(kept)}{about.only(run)}"
     blocks: list[Block] = []
@@ -118,42 +115,31 @@ def tables(run: Run) -> Section:
             drawn = charts.histogram(values, weights, x=unit, y="ranks", color=theme.COMPUTE)
             note = f"The most is {form(float(load[measure].max()))}."
             blocks.append(Chart(f"tables-{measure}", heading, drawn, note))
-    rows, reasons = _imbalance(run)
-    columns = ["load by the plan", "most", "on rank", "mean", "most/mean"]
+    rows, causes = balance_rows(run, 5)
     raw = {str(row["measure"]): float(row["max_over_mean"]) for row in records(run.imbalance)}
-    blocks.append(Table("Balance", columns, rows, raw=raw))
-    if reasons:
-        columns = ["table", "sharding", "load", "on that rank", "mean", "excess"]
-        blocks.append(Table("Tables that cause it", columns, reasons, left=3))
+    blocks.append(Table("Balance", BALANCE_COLUMNS, rows, raw=raw))
+    if causes:
+        blocks.append(Table("Tables that cause it", CAUSE_COLUMNS, causes, left=3))
     return Section("tables", "Balance of tables", blocks)
-
-
-def _imbalance(run: Run) -> tuple[list[list[str]], list[list[str]]]:
-    rows, reasons = [], []
-    for row in records(run.imbalance):
-        title, word, form = MEASURE_WORDS[row["measure"]]
-        numbers = [form(row["worst"]), str(row["worst_rank"]), form(row["mean"]), f"{row['max_over_mean']:.2f}"]
-        rows.append([title, *numbers])
-        own = run.imbalance_causes[(run.imbalance_causes["measure"] == row["measure"]).to_numpy(bool)]
-        causes = own[(own["excess"] > 0).to_numpy(bool)].head(5) if row["max_over_mean"] > 1.001 else own.iloc[:0]
-        for cause in records(causes):
-            here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
-            reasons.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
-    return rows, reasons
 
 
 def _table_bars(plan: pd.DataFrame, measure: str, world_size: int) -> Any:
     """A bar for each rank, of the tables that load it most and all others."""
     loads = plan.pivot_table(index="rank", columns="table", values=measure, aggfunc="sum", fill_value=0)
     loads = loads.reindex(range(world_size), fill_value=0)
+    factor, unit = _UNITS[measure]
+    layers = _layers(loads / factor)
+    return charts.stacked_bars([f"rank {rank}" for rank in range(world_size)], layers, x=unit)
+
+
+def _layers(loads: pd.DataFrame) -> dict[str, tuple[Any, str]]:
+    """The columns that are most in all, and the others together."""
     order = loads.sum().sort_values(ascending=False, kind="stable").index.tolist()
     shown, rest = order[:_LAYERS], order[_LAYERS:]
     layers = {str(name): (loads[name].to_numpy(float), color) for name, color in zip(shown, theme.EVERY, strict=False)}
     if rest:
         layers[f"{len(rest)} others"] = (loads[rest].sum(axis=1).to_numpy(float), theme.IDLE)
-    factor, unit = _UNITS[measure]
-    layers = {name: (values / factor, color) for name, (values, color) in layers.items()}
-    return charts.stacked_bars([f"rank {rank}" for rank in range(world_size)], layers, x=unit)
+    return layers
 
 
 def memory(run: Run) -> Section:
@@ -188,11 +174,7 @@ def _memory_bars(run: Run) -> Any:
     frame = run.rank_memory.sort_values("rank")
     parts = run.memory.pivot_table(index="rank", columns="part", values="size_bytes", aggfunc="sum", fill_value=0)
     parts = parts.reindex(frame["rank"])
-    order: Sequence[Any] = parts.sum().sort_values(ascending=False, kind="stable").index.tolist()
-    layers = {
-        str(name): (parts[name].to_numpy(float) / 2**30, color)
-        for name, color in zip(order, [*theme.EVERY, *theme.COOL], strict=False)
-    }
+    layers = _layers(parts / 2**30)
     drawn = charts.stacked_bars(_rank_names(frame), layers, x="GiB")
     capacity = float(frame["capacity_bytes"].max()) / 2**30
     if capacity:

@@ -52,7 +52,7 @@ def _glance(run: Run) -> Section:
     blocks: list[Block] = [Facts(facts)]
     found = run.culprits_of(steady_kept(run)) if steady_kept(run) else run.culprits.iloc[:0]
     sentences = [f"{sentence}." for sentence in found["sentence"].head(_CULPRITS_SHOWN)]
-    more = f"; {len(found) - _CULPRITS_SHOWN} more are in culprits.csv" if len(found) > _CULPRITS_SHOWN else ""
+    more = f"; {len(found) - _CULPRITS_SHOWN} more are in steady_culprits.csv" if len(found) > _CULPRITS_SHOWN else ""
     nothing = "No GPU and no link stands out by being slower than its like, or by having more to do."
     blocks.append(Words(f"What stands out, and what it takes of a step{more}:" if sentences else nothing, sentences))
     return Section("glance", "At a glance", blocks)
@@ -76,19 +76,20 @@ def _facts(run: Run) -> list[Fact]:
                 facts.append(Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean))
     if len(run.rank_memory):
         fullest = run.rank_memory.iloc[0]
-        share = float(fullest["used_share"])
-        facts.append(Fact("fullest memory", text.percent(share), f"rank {int(fullest['rank'])}", share))
+        share, rank = float(fullest["used_share"]), text.alike(int(fullest["rank"]), int(fullest["rank_count"]))
+        facts.append(Fact("fullest memory", text.percent(share), f"rank {rank}", share))
     if len(run.links):
         hottest = run.links.iloc[0]
-        load = float(hottest["utilisation"])
-        facts.append(Fact("hottest link", text.percent(load), f"{hottest['link']}, over the run", load))
+        load, link = float(hottest["utilisation"]), text.alike(hottest["link"], int(hottest["link_count"]))
+        facts.append(Fact("hottest link", text.percent(load), f"{link}, over the run", load))
     return facts
 
 
 def _timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]]) -> Section:
     block = timeline(run, step, also)
     if block is None:
-        why = "Spans of operations were left out of this run." if run.info.thinned else "No operation has ended inside a step."
+        none = "No operation has ended inside a step."
+        why = "Spans of operations were left out of this run." if run.info.thinned else none
         return Section(NAME, "Timeline", absent=why)
     return Section(NAME, "Timeline", [block])
 

@@ -14,7 +14,7 @@ from reports.page import charts, theme
 from reports.page.blocks import Block, Chart, Section, Table
 from reports.run import Run
 from reports.spent import parts_of_step, steady_kept
-from reports.tables import records
+from reports.tables import PART_COLUMNS, part_rows, records
 
 _BARS = 24
 _ROWS = 200
@@ -87,24 +87,12 @@ def parts(run: Run) -> Section:
     blocks: list[Block] = [
         Chart("parts", f"A step, mean of {text.steps(kept)}{about.only(run)}", _parts_bars(run, kept))
     ]
-    rows = [
-        [
-            row["part"],
-            text.duration(row["mean_ns"]),
-            text.percent(row["share"]),
-            text.duration(row["most_ns"]),
-            text.alike(row["rank"], row["rank_count"]),
-            "-" if np.isnan(row["most_over_mean"]) else f"{row['most_over_mean']:.2f}",
-        ]
-        for row in records(spent)
-    ]
-    columns = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
     note = (
         "Compute, exposed communication, idle and outside add up to the step. Hidden communication runs beside"
         " compute; outside is what a rank waits because others begin the step earlier or end it later."
     )
     raw = dict(zip(("compute", "communication", "hidden", "exposed", "idle", "outside"), spent["mean_ns"], strict=True))
-    blocks.append(Table("How the ranks spent it", columns, rows, note=note, raw=raw))
+    blocks.append(Table("How the ranks spent it", PART_COLUMNS, part_rows(spent), note=note, raw=raw))
     return Section("parts", "Parts of a step", blocks)
 
 
@@ -257,12 +245,14 @@ def metrics(run: Run) -> Section:
             ]
         )
     columns = ["number", "steps", "first", "last", "least", "greatest"]
-    blocks.append(Table("Recorded numbers, mean over ranks", columns, rows[:_ROWS]))
+    more = f"{len(rows) - _ROWS} more are in metrics_by_step.csv." if len(rows) > _ROWS else ""
+    blocks.append(Table("Recorded numbers, mean over ranks", columns, rows[:_ROWS], note=more))
     return Section("numbers", "Recorded numbers", blocks)
 
 
 def _over_time(own: pd.DataFrame) -> Any:
-    own = own.iloc[:: -(-len(own) // _POINTS)]
+    group = np.arange(len(own)) // -(-len(own) // _POINTS)
+    own = own.groupby(group).agg({"step": "first", "mean": "median", "min": "min", "max": "max"})
     source = ColumnDataSource({name: own[name].to_numpy() for name in ("step", "mean", "min", "max")})
     tooltips = [("step", "@step"), ("mean", "@mean{0.000000}"), ("ranks", "@min{0.000000} to @max{0.000000}")]
     drawn = charts.figure(height=200, x="step", zooms="width", tooltips=tooltips)

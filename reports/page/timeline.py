@@ -23,19 +23,17 @@ from bokeh.models import (
 )
 
 from reports import text
-from reports.frames import COMPUTE, KEYS, STEP, ints
+from reports.frames import COMPUTE, KEYS, ints
 from reports.intervals import Ints
 from reports.names import operation_names
 from reports.page import charts, theme
 from reports.page.blocks import Operation, Place, Timeline
+from reports.page.shown import Shown, choose
 from reports.run import Run
 
-# 35 bytes of the page each; a browser draws as many in some 50 ms.
-MOST_SPANS = 30_000
-MOST_LANES = 72
-_LANE = 15  # px
+# px of a row; less where very many overlap.
+_LANE, _LEAST_LANE, _HEIGHT = 15, 3, 1800
 _STEPS_NAMED = 12
-_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", "bytes_sent"]
 NAME = "timeline"
 
 
@@ -49,82 +47,6 @@ def address(page: str, operation: str, from_ns: int, until_ns: int, run: Run) ->
         "operation": operation,
     }
     return f"{quote(page)}#{NAME}?{urlencode(place, quote_via=quote)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The spans that are on the page, and of which ranks and steps they are; `left_out` counts those that are not."""
-
-    spans: pd.DataFrame
-    steps: Sequence[int]
-    ranks: Sequence[int]
-    left_out: int
-
-
-def choose(run: Run, typical: int | None, also: Sequence[tuple[int, int]] = ()) -> Shown:
-    """What a page shows of a run: a typical step first, the slowest and the first, then as many more as there is room.
-
-    `also` are steps and ranks that a reader will be sent to. Where a step has too many ranks, those are shown that its
-    critical path visits, the slowest, the quickest and those between.
-    """
-    order = _steps_in_order(run, typical, [step for step, _ in also])
-    ranks = _ranks(run, order, [rank for _, rank in also])
-    found: list[pd.DataFrame] = []
-    kept: list[int] = []
-    room, seen = MOST_SPANS, 0
-    for step in order:
-        spans = _of_step(run, step)
-        seen += len(spans)
-        spans = spans[spans["rank"].isin(ranks).to_numpy(bool)]
-        if len(spans) > room and kept:
-            break
-        found.append(spans.iloc[:room])
-        kept.append(step)
-        room -= min(len(spans), room)
-    spans = pd.concat(found, ignore_index=True) if found else run.spans.iloc[:0][_COLUMNS]
-    operations = run.span_count - len(run.outline.own)
-    return Shown(spans, sorted(kept), sorted(set(spans["rank"].tolist())), operations - len(spans))
-
-
-def _of_step(run: Run, step: int) -> pd.DataFrame:
-    parts = [part.spans.loc[part.own, _COLUMNS] for part in run.parts(_COLUMNS, [step], beside=False)]
-    spans = pd.concat(parts, ignore_index=True)
-    return spans[(spans["kind"] != STEP).to_numpy(bool)].sort_values(["start_ns", "rank"], ignore_index=True)
-
-
-def _steps_in_order(run: Run, typical: int | None, asked: Sequence[int]) -> list[int]:
-    """The steps by how much a reader wants to see them."""
-    kept = run.kept_steps
-    if not len(kept):
-        return []
-    by_time = kept.sort_values(["step_ns", "step"], ascending=[False, True])["step"].tolist()
-    first = [] if typical is None else [typical]
-    known = set(kept["step"].tolist())
-    wanted = [*first, *(step for step in asked if step in known), by_time[0], kept["step"].iloc[0]]
-    return list(dict.fromkeys(map(int, [*wanted, *kept["step"].tolist()])))
-
-
-def _ranks(run: Run, order: Sequence[int], asked: Sequence[int]) -> list[int]:
-    """As many as there is room for, by how much a reader wants to see them."""
-    if not order:
-        return []
-    spans, everybody = _of_step(run, order[0]), sorted(set(run.outline.own["rank"].tolist()))
-    keys = ["rank", "stream", "is_compute"]
-    lanes = spans.assign(is_compute=spans["kind"] == COMPUTE).drop_duplicates(keys).groupby("rank").size()
-    every = lanes.index.tolist()
-    if not every:
-        return everybody
-    most = max(1, min(MOST_LANES // max(int(lanes.median()), 1), MOST_SPANS * len(every) // max(len(spans), 1)))
-    if len(everybody) <= most:
-        return everybody
-    own = run.outline.own
-    own = own[(own["step"] == order[0]).to_numpy(bool) & own["rank"].isin(every).to_numpy(bool)]
-    by_time = own.assign(took=own["end_ns"] - own["start_ns"]).sort_values(["took", "rank"])["rank"].tolist()
-    path = run.critical_path_of(order[0])["rank"].drop_duplicates().tolist()
-    between = [by_time[at] for at in np.linspace(0, len(by_time) - 1, most).round().astype(int)]
-    wanted = [*asked, *by_time[-2:], by_time[0], *path[: most // 2], *between]
-    known = set(every)
-    return [rank for rank in dict.fromkeys(wanted) if rank in known][:most]
 
 
 def timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]] = ()) -> Timeline | None:
@@ -181,6 +103,8 @@ def _note(run: Run, shown: Shown) -> str:
     of = "all ranks" if is_all else f"ranks {text.ranges(shown.ranks)}"
     words += f" Of {shown.left_out + len(shown.spans):,} spans {len(shown.spans):,} are shown, those of {of} in"
     words += f" {text.steps(shown.steps)}: typical, slow and quick ones; all of them are in spans.parquet."
+    if shown.in_part:
+        words += f" Of {text.steps(shown.in_part)} only those ranks are shown to which a comparison leads."
     return words
 
 
@@ -224,7 +148,7 @@ def _frame(source: ColumnDataSource, lanes: _Lanes) -> Any:
     left, right = float(np.min(source.data["left"])), float(np.max(source.data["right"]))
     margin = (right - left) * 0.005 or 0.001
     drawn = charts.figure(
-        height=_LANE * len(lanes.names) + 70,
+        height=min(_LANE, max(_LEAST_LANE, _HEIGHT // len(lanes.names))) * len(lanes.names) + 70,
         x="ms from the beginning of the run",
         y="rank and stream",
         zooms="width",

@@ -57,6 +57,19 @@ def test_each_section_shows_something_and_what_is_drawn_is_in_a_table_too(compar
     }
 
 
+def test_steps_that_one_run_alone_has_do_not_count():
+    """Else the medians would be of other steps on either side: the last two, quick ones are predicted alone."""
+    quick = [dataclasses.replace(one, start_ns=300, end_ns=310) if one.step > 0 else one for one in by_hand().spans]
+    recordings = with_spans(by_hand(), *quick), with_spans(measured(), *(one for one in quick if one.step < 1))
+    found = compare(*map(Run.of, recordings))
+    facts, _ = blocks(pages.sections(found, PAGES), "summary")
+    both = found.steps[found.steps["step"] < 1]
+    assert [(fact.raw, fact.note) for fact in facts.items[:2]] == [
+        (both[f"{side}_ns"].median(), "median of step 0") for side in ("predicted", "measured")
+    ]
+    assert both["predicted_ns"].median() != found.steps["predicted_ns"].median()
+
+
 def test_facts_are_those_of_the_frames(comparison: Comparison):
     facts, _ = blocks(pages.sections(comparison, PAGES), "summary")
     raw = {fact.name: fact.raw for fact in facts.items if fact.raw is not None}
@@ -67,6 +80,7 @@ def test_facts_are_those_of_the_frames(comparison: Comparison):
         "error of operations": typical_and_worst(comparison.operations)[0],
         "error of single calls": typical_and_worst(comparison.calls)[0],
     }
+    assert [fact.note for fact in facts.items[:2]] == ["median of steps 0-2"] * 2
     verdicts = {fact.name: (fact.value, fact.note) for fact in facts.items if fact.raw is None}
     assert verdicts == {
         "bytes": ("same", "18 compared"),

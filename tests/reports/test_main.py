@@ -49,6 +49,8 @@ def test_several_runs_are_held_against_the_first(folders, tmp_path, capsys):
     assert printed.startswith("2 runs side by side")
     assert printed.endswith(f"report: {tmp_path / 'side_by_side.html'}\n")
     assert max(map(len, printed.splitlines()[:-1])) <= 80
+    assert main([folders[0], "--step", "7", "--json"]) == 2
+    assert capsys.readouterr() == ("", "--step 7: the run has steps 0 to 2\n")
     assert main([*folders, "--step", "1"]) == 2
     assert capsys.readouterr().err == "--step 1: expected with one run; several may not have that step\n"
 

@@ -282,6 +282,12 @@ def test_a_timeline_zooms_by_buttons_and_by_a_drag_and_back(browser: Browser, ty
     assert span(browser.evaluate(TIMELINE)) == whole
 
 
+def test_an_address_that_is_none_stops_nothing(browser: Browser, reported: Reported) -> None:
+    browser.open(reported(TYPICAL)[1], "%E0%A4%A")
+    browser.wait_until(READY)
+    assert browser.console_errors() == []
+
+
 def test_an_address_leads_to_a_span_and_the_mouse_says_what_it_is(browser: Browser, reported: Reported) -> None:
     run, page = reported(TYPICAL)
     spans = run.spans[(run.spans["step"] == typical_step(run)) & (run.spans["rank"] == run.spans["rank"].min())]

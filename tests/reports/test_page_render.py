@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -9,7 +10,7 @@ from reports.errors import ReportError
 from reports.page import charts, render, run_page
 from reports.page.blocks import Chart, Fact, Facts, Link, Listing, Page, Section, Table, Words
 from reports.run import Run
-from tests.reports.recordings import by_hand, thinned, with_spans
+from tests.reports.recordings import by_hand, thinned, with_loads, with_spans
 
 WICKED = "</script><script>alert(1)</script>&amp;<b>"
 
@@ -39,6 +40,25 @@ def test_numbers_that_are_asked_for_by_name_are_there():
     words = render.html(page(Facts([Fact("step", "8 ms", "", 8e6)]), Table("t", ["a"], [["1"]], raw={"sum": 2.5})))
     assert 'data-fact="step" data-raw="8000000.0"' in words
     assert 'data-table="t" data-sum="2.5"' in words
+
+
+def absent(recording) -> dict[str, str]:
+    """Sections that show nothing, and why."""
+    sections = run_page.page(Run.of(recording)).sections
+    return {section.name: section.absent for section in sections if section.absent}
+
+
+def test_operations_outside_of_steps_are_not_said_to_be_missing():
+    outside = [dataclasses.replace(one, step=-1) for one in by_hand().spans if one.kind != "step"]
+    assert absent(with_spans(by_hand(), *outside))["timeline"] == "No operation has ended inside a step."
+
+
+def test_a_step_that_takes_no_time_has_nothing_to_wait_for_and_no_load_over_time():
+    spans = [dataclasses.replace(one, issued_ns=0, start_ns=0, end_ns=0, wait_until_ns=0) for one in by_hand().spans]
+    recording = with_spans(with_loads(by_hand()), *spans)
+    assert absent(recording) == {"critical-path": "Step 1 took no time."}
+    links = next(one for one in run_page.page(Run.of(recording)).sections if one.name == "links")
+    assert Words("Load over time: there was no time for any in step 1.") in links.blocks
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from reports.page import timeline as module
-from reports.page.timeline import address, choose, timeline
+from reports.page import shown as module
+from reports.page.shown import choose
+from reports.page.timeline import address, timeline
 from reports.run import Run
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
 
@@ -84,6 +85,41 @@ def test_where_there_is_no_room_for_all_ranks_those_are_shown_that_somebody_is_s
     block = timeline(run, 0, also=[(0, 17)])
     assert block is not None
     assert "Of 80 spans 8 are shown, those of ranks 0, 17, 38-39 in step 0" in block.note
+
+
+def test_wherever_somebody_is_sent_there_are_spans_however_little_room_there_is(monkeypatch):
+    spans = [
+        span(rank, kind, 100 * step, 100 * step + 50, sequence=at, step=step, label="work", host=0)
+        for step in range(20)
+        for rank in range(10)
+        for at, kind in enumerate(("step", "compute", "all_reduce"))
+    ]
+    run = Run.of(with_spans(by_hand(world_size=10), *spans))
+    monkeypatch.setattr(module, "MOST_SPANS", 60)
+    monkeypatch.setattr(module, "MOST_LANES", 8)
+    also = [(19 - step, step % 10) for step in range(12)]
+    shown = choose(run, 0, also)
+    places = set(zip(shown.spans["step"].tolist(), shown.spans["rank"].tolist(), strict=True))
+    assert [place for place in also if place not in places] == []
+    assert len(shown.spans) <= 60
+    assert shown.in_part == list(range(8, 20))
+    block = timeline(run, 0, also)
+    assert block is not None
+    assert block.note.endswith("Of steps 8-19 only those ranks are shown to which a comparison leads.")
+
+
+def test_many_small_steps_are_read_together(monkeypatch):
+    spans = [
+        span(0, kind, step * 100, step * 100 + 50, step=step, sequence=at)
+        for step in range(300)
+        for at, kind in enumerate(("step", "compute"))
+    ]
+    run, asked = Run.of(with_spans(by_hand(world_size=1), *spans)), []
+    parts = run.parts
+    monkeypatch.setattr(run, "parts", lambda *columns, **more: asked.append(columns) or parts(*columns, **more))
+    shown = choose(run, 150)
+    assert (len(shown.steps), len(shown.spans), shown.left_out) == (300, 300, 0)
+    assert len(asked) < 10
 
 
 def test_a_thinned_run_shows_what_was_kept():

@@ -247,6 +247,11 @@ def test_run_json_with_a_wrong_type_is_said(folder):
     assert sentence(folder) == f"{path}: world_size = 'two': expected int"
 
 
+def test_run_json_with_hosts_that_have_no_names_is_said(folder):
+    path = edited(folder, hosts=["host-a", 2])
+    assert sentence(folder) == f"{path}: hosts = ['host-a', 2]: expected names"
+
+
 def test_run_json_that_is_cut_off_is_said(folder):
     path = folder / "run.json"
     path.write_text('{"name": ')
