@@ -1,0 +1,19 @@
+"""Ready scenarios are predicted to the ns as they were; `python -m tests.fingerprints --write` accepts a change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.fingerprints import CASES, FILE, Case, differences, fingerprint
+
+
+def test_each_case_has_a_fingerprint() -> None:
+    assert sorted(json.loads(FILE.read_text())) == sorted(case.key for case in CASES)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.key)
+def test_a_prediction_is_as_it_was(case: Case) -> None:
+    kept = json.loads(FILE.read_text())[case.key]
+    assert differences(fingerprint(case.play()), kept) == []
