@@ -18,7 +18,7 @@ import pandas as pd
 from scenarios.hardware import Gpu
 from scenarios.load import load_profile
 from scenarios.rank import Kernel
-from sim.compute import cost
+from sim.engine.roofline import cost
 
 FILE = Path("tests/data/published/kernels.csv")
 PROFILES = {"A100": "dgx_a100", "V100": "v100_tcp_10g", "H100": "dgx_h100"}

@@ -32,9 +32,9 @@ from scenarios.load import load, load_profile
 from scenarios.programs import build
 from scenarios.programs.all_to_all import Splits
 from scenarios.scenario import Exchange, Scenario
-from sim.cluster import Fabric
-from sim.collectives import nccl
-from sim.phases import costs_of
+from sim.engine.fabric import Fabric
+from sim.nccl import plan as nccl
+from sim.nccl.transport import costs_of
 from sim.run import simulate
 
 ROOT = Path(__file__).parents[1]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from scenarios.scenario import Scenario
     from scenarios.trace import Span
     from sim.draws import Digest
-    from sim.keeping import Keeping
     from sim.progress import Bar
+    from sim.span_filter import Keeping
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,7 +117,7 @@ class _Asked:
 
 def _keeping(options: argparse.Namespace, scenario: Scenario) -> Keeping:
     from scenarios.errors import ScenarioError
-    from sim.keeping import Keeping, chosen
+    from sim.span_filter import Keeping, chosen
 
     found = []
     counts = {"--keep-ranks": scenario.cluster.world_size, "--keep-steps": scenario.steps}

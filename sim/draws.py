@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
 from scenarios.trace import Recording, Span
-from sim.keeping import Keeping
 from sim.run import Position, play, simulate
+from sim.span_filter import Keeping
 
 
 def draws(scenario: Scenario, program: Program, count: int) -> Iterator[Recording]:

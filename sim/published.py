@@ -18,11 +18,11 @@ from scenarios.rank import Rank, Work
 from scenarios.scenario import Scenario
 from scenarios.shelf import TEMPLATE, profile_names
 from scenarios.trace import MemoryRow, PlanRow, Recording
-from sim.collectives.nccl_paths import members_by_host, shape_of
-from sim.collectives.nccl_predictor import Choice
-from sim.collectives.nccl_topology import Function
-from sim.collectives.nccl_tuning import choose
-from sim.phases import costs_of
+from sim.nccl.model.predictor import Choice
+from sim.nccl.model.topology import Function
+from sim.nccl.rings_and_trees import members_by_host, shape_of
+from sim.nccl.transport import costs_of
+from sim.nccl.tuning import choose
 from sim.run import simulate
 
 # Larger worlds are played by their load on the links.

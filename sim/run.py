@@ -19,12 +19,12 @@ from scenarios.rank import Program
 from scenarios.scenario import Scenario
 from scenarios.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
 from scenarios.versions import versions
-from sim.alike import uplink_counts
-from sim.draft import Draft
-from sim.machine import Machine
-from sim.rank import SimRank
+from sim.engine.machine import Machine
+from sim.nccl.folded import uplink_counts
+from sim.rank.open_span import Draft
+from sim.rank.rank import SimRank
+from sim.rank.world import World, raised
 from sim.transport import lane_width, transport
-from sim.world import World, raised
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from scenarios.alike import Alike
 from scenarios.scenario import Scenario
-from sim.cores import Thread
-from sim.machine import Machine
-from sim.meeting import Meeting, Transport
-from sim.phases import GlooLinks, NcclPhases
-from sim.wire import GlooFlows
+from sim.engine.machine import Machine
+from sim.gloo.flows import GlooFlows
+from sim.hosts.cores import Thread
+from sim.nccl.transport import GlooLinks, NcclPhases
+from sim.rank.rendezvous import Meeting, Transport
 
 # torch's ProcessGroupGloo serves a group's collectives with two threads; NCCL puts them on one stream.
 _WORKERS = {"gloo": 2, "nccl": 1}

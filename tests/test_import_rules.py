@@ -27,7 +27,7 @@ CROSSINGS = {
     "real/__main__.py": {"reports", "sim.run"},
     "real/validate.py": {"reports", "sim.draws"},
     "reports/__main__.py": {"sim.published", "scenarios.errors", "scenarios.load", "scenarios.shelf"},
-    "sim/process.py": {"simpy"},
+    "sim/clock.py": {"simpy"},
 }
 
 

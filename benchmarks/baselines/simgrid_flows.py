@@ -36,9 +36,11 @@ from benchmarks.baselines.cases import calls as calls_of
 from scenarios.calls import Call
 from scenarios.hardware import Cluster
 from scenarios.load import load_profile
-from sim.cluster import Fabric
-from sim.collectives import gloo
-from sim.collectives.schedule import (
+from sim.engine.fabric import Fabric
+from sim.engine.roofline import cost
+from sim.gloo import algorithms as gloo
+from sim.gloo.flows import local_kernel
+from sim.gloo.script import (
     HEADER_BYTES,
     NOTICE_BYTES,
     Copy,
@@ -49,8 +51,6 @@ from sim.collectives.schedule import (
     WaitRecv,
     WaitSend,
 )
-from sim.compute import cost
-from sim.wire import local_kernel
 
 ROOT = Path(__file__).parents[2]
 _FACTORS_1 = ("network/latency-factor:1", "network/bandwidth-factor:1")
@@ -168,7 +168,7 @@ def _instruction(cluster: Cluster, instruction: Instruction) -> list[Any]:
 
 
 def _local_s(cluster: Cluster, reduced_bytes: int, copied_bytes: int) -> float:
-    """Known where the host is the device; elsewhere gloo's own loops are left out, as in `sim.wire`."""
+    """Known where the host is the device; elsewhere gloo's own loops are left out, as in `sim.gloo.flows`."""
     gpu = cluster.host.gpu
     return (
         cost(local_kernel(reduced_bytes, copied_bytes), gpu).memory_bytes / gpu.memory_bytes_per_s * (gpu.kind == "cpu")

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import published_kernels, published_steps
 from scenarios.load import load_profile
 from scenarios.rank import Kernel
-from sim.compute import cost
+from sim.engine.roofline import cost
 
 
 def test_kernels_that_set_nothing_are_predicted() -> None:

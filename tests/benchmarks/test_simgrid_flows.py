@@ -12,7 +12,7 @@ from benchmarks.baselines.alpha_beta import AlphaBeta
 from benchmarks.baselines.cases import calls
 from scenarios.hardware import Cluster
 from scenarios.load import load_profile
-from sim.cluster import Fabric
+from sim.engine.fabric import Fabric
 
 
 def cluster(hosts: int, ranks_per_host: int) -> Cluster:

@@ -242,7 +242,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "all_to_all: the simulator gives a member its own row",
-        "sim/payload.py",
+        "sim/rank/payload.py",
         "payloads[source].inputs[member]",
         "payloads[member].inputs[source]",
         EXCHANGE,

@@ -18,9 +18,9 @@ PROPERTY = "tests/properties/test_all_to_all.py"
 
 # Python imports this module by itself: in the simulator the first element that a rank receives is lost.
 FAULT = """
-import sim.meeting
+import sim.rank.rendezvous
 
-delivered = sim.meeting.deliver
+delivered = sim.rank.rendezvous.deliver
 
 
 def deliver(member, calls, payloads):
@@ -29,7 +29,7 @@ def deliver(member, calls, payloads):
         output.view(-1)[:1].zero_()
 
 
-sim.meeting.deliver = deliver
+sim.rank.rendezvous.deliver = deliver
 """
 
 

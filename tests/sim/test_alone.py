@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.alike.alone import seconds
-from sim.sharing import Activity, Capacity, max_min_rates
+from sim.engine.max_min import Activity, Capacity, max_min_rates
+from sim.nccl.folded.exchange_time import seconds
 
 Array = npt.NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from scenarios.load import load
 from scenarios.programs import build
 from scenarios.rank import Kernel, Rank
 from scenarios.trace import Span
-from sim.machine import Machine
+from sim.engine.machine import Machine
 from sim.run import simulate
-from tests.sim.test_machine import ends
+from tests.sim.engine.test_machine import ends
 from tests.small import CORE, GPU, TCP, Play, cluster, scenario
 
 ROOT = Path(__file__).parents[2]

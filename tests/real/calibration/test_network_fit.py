@@ -12,8 +12,8 @@ from real.calibration.network import NetworkProbes, Probe, bulk_bytes, calls_tim
 from real.calibration.network_fit import fit
 from real.calibration.sight import Seen, observe
 from scenarios.hardware import Cluster, Inside, Link, Nics
+from sim.hosts.tcp import SEGMENT_BYTES
 from sim.run import simulate
-from sim.tcp import SEGMENT_BYTES
 from tests.small import CORE, TCP, cluster, scenario
 
 INSIDE = Inside(kind="memory", link=Link(bytes_per_s=2e9, latency_ns=20_000), bridge_bytes_per_s=4e9)

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from scenarios.programs import embedding_host
 from scenarios.rank import Kernel, Work
 from scenarios.sparse import kernels_host
-from sim.rank import SimRank
+from sim.rank.rank import SimRank
 
 # Beside views and what gives no tensor (a number read, a dtype found): new names, or memory that nobody has filled.
 FREE = {

@@ -8,9 +8,9 @@ from typing import Any
 
 from scenarios.calls import Call
 from scenarios.compression.batched import square_side
-from sim.collectives import gloo
-from sim.collectives.schedule import wire_bytes
-from tests.sim.collectives import calls as make
+from sim.gloo import algorithms as gloo
+from sim.gloo.script import wire_bytes
+from tests.sim import collective_calls as make
 from tests.vectors.fields import COUNT, SIZE, TEXT, Each, Fields, Is, Maybe, VectorError
 from tests.vectors.files import Case, Check, File, Format
 

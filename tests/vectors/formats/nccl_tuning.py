@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from sim.collectives.nccl_topology import ALGORITHMS, FUNCTIONS, PROTOCOLS, Path
-from tests.sim.collectives.nccl_golden import CPUS, deviations
+from sim.nccl.model.topology import ALGORITHMS, FUNCTIONS, PROTOCOLS, Path
+from tests.sim.nccl.model.golden import CPUS, deviations
 from tests.vectors.fields import COUNT, NUMBER, SIZE, TEXT, Each, Fields, Is, VectorError, one_of
 from tests.vectors.files import Case, Check, File, Format
 

@@ -1,0 +1,163 @@
+"""Clock and sharing joined: activities that take simulated time; what they stand for is left to the callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from scenarios.hardware import Cluster
+from scenarios.rank import Kernel
+from sim.clock import Clock, Signal, all_of
+from sim.engine.fabric import Fabric, Path
+from sim.engine.flow_bundle import Bundle
+from sim.engine.host_traffic import Traffic
+from sim.engine.max_min import Activity, Capacity, Sharing
+from sim.engine.roofline import cost, stretch
+from sim.hosts.cores import Thread
+from sim.hosts.threads import Hosts
+from sim.jitter import Varying
+
+# One Ethernet frame's TCP payload (shared by spec and tc measurements: 1448 of 1514 bytes). What fits into one packet
+# is served between the packets of others and does not change their shares.
+PACKET_BYTES = 1448
+
+
+class Machine:
+    """A cluster in simulated time: `begin` an activity, run a `kernel`, `carry` bytes along a path, `sleep`.
+
+    `draw` seeds what varies from run to run (how late threads wake up, what a kernel takes); with None these times take
+    their mean.
+    """
+
+    def __init__(self, cluster: Cluster, draw: str | None = None, hosts: Sequence[int] | None = None) -> None:
+        """`hosts`: those that are played; None: all."""
+        self.clock = Clock()
+        self.fabric = Fabric(cluster, hosts)
+        self.traffic = Traffic(cluster.host.gpus, hosts or ())
+        self.hosts = None if cluster.tcp is None else Hosts(self.clock, cluster, cluster.tcp, draw)
+        self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
+        self._sharing = Sharing()
+        self._resolving = False
+        self._wake_ns = -1
+
+    def begin(self, uses: Mapping[Capacity, float], amount: float = 1.0, weight: float = 1.0) -> Signal[None]:
+        """Start an activity that uses each capacity by so much per unit of `amount`; the signal is its end."""
+        signal: Signal[None] = Signal()
+        self._begin(Activity(uses, amount, signal.fire, weight))
+        return signal
+
+    def begin_all(self, bundle: Bundle) -> None:
+        """Start all flows of a bundle, which tells by itself when they end."""
+        self._sharing.start_all(bundle, self.clock.now_ns)
+        self._resolve_soon()
+
+    def occupy(self, capacity: Capacity, per_s: float) -> Callable[[], None]:
+        """Take a part of a GPU from its kernels until what is returned is called."""
+
+        def lend(amount: float) -> None:
+            self._sharing.lend(capacity, amount)
+            self._resolve_soon()
+
+        lend(per_s)
+        return lambda: lend(-per_s)
+
+    def sleep(self, delay_ns: int) -> Signal[None]:
+        """A signal in `delay_ns`; at once if that is nothing."""
+        signal: Signal[None] = Signal()
+        if delay_ns <= 0:
+            signal.fire()
+        else:
+            self.clock.call_in(delay_ns, signal.fire)
+        return signal
+
+    def kernel(
+        self,
+        rank: int,
+        kernel: Kernel,
+        thread: Thread | None = None,
+        *,
+        measured_ns: int | None = None,
+        launched_ns: Callable[[int, int], tuple[int, int]] | None = None,
+    ) -> Signal[None]:
+        """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, in `thread`.
+
+        On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch; both longer by as much
+        as this GPU is slow. `launched_ns` says of so many launches of so many ns each when the first and the last are
+        through; without it, and on CPUs, they begin now and come first.
+        """
+        gpu = self.fabric.cluster.host.gpu
+        price = cost(kernel, gpu)
+        arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
+        # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
+        alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
+        if gpu.kind == "cpu" or not kernel.launches:
+            launched_ns = None
+        varied, is_ahead = self._kernels.next(), launched_ns is not None
+        times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead)
+        launch_ns = round(price.launch_ns * (varied if is_ahead else times))
+        times /= self.fabric.cluster.gpu_speed(rank)  # behind its launches, which are the host's
+        ramp_ns = round(price.ramp_ns * times)
+        if gpu.kind == "cpu" and thread is not None:
+            signal: Signal[None] = Signal()
+            thread.run(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
+            return signal
+        uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s} if alone_s else {}
+        if launched_ns is None:
+            return self._after(launch_ns + ramp_ns, uses, times * alone_s)
+        now_ns = self.clock.now_ns
+        first_ns, last_ns = launched_ns(kernel.launches, launch_ns // kernel.launches)
+        done = self._after(max(first_ns - now_ns, 0) + ramp_ns, uses, times * alone_s)
+        if last_ns <= now_ns + ramp_ns or measured_ns is not None:  # what was measured has its gaps in it
+            return done
+        both: Signal[None] = Signal()
+        all_of([done, self.sleep(last_ns - now_ns)], both.fire)
+        return both
+
+    def carry(self, path: Path, size_bytes: float) -> Signal[None]:
+        """Move bytes along a path; the signal is when the last one has left the sender (the latency is still to come).
+
+        What fits into a packet takes its time on the wire but no share from others. More than `MOST_SINGLE` messages
+        that share links go on in arrays, where ends that are close to each other are one (`bundle`).
+        """
+        if size_bytes > PACKET_BYTES:
+            signal: Signal[None] = Signal()
+            self._begin(Activity(dict.fromkeys(path.links, 1.0), size_bytes, signal.fire, is_flow=True))
+            return signal
+        for link in path.links:
+            link.pass_by(size_bytes, self.clock.now_ns)
+        return self.sleep(round(size_bytes / path.bytes_per_ns))
+
+    def _begin(self, activity: Activity) -> None:
+        if not activity.uses or activity.amount <= 0:
+            activity.done()
+            return
+        self._sharing.start(activity, self.clock.now_ns)
+        self._resolve_soon()
+
+    def _after(self, delay_ns: int, uses: Mapping[Capacity, float], amount: float) -> Signal[None]:
+        if delay_ns <= 0:
+            return self.begin(uses, amount)
+        signal: Signal[None] = Signal()
+        self.clock.call_in(delay_ns, lambda: self.begin(uses, amount).then(signal.fire))
+        return signal
+
+    def _resolve_soon(self) -> None:
+        if not self._resolving:
+            self._resolving = True
+            self.clock.call_last(self._resolve)
+
+    def _resolve(self) -> None:
+        self._resolving = False
+        now_ns = self.clock.now_ns
+        self._sharing.resolve(now_ns)
+        end_ns = self._sharing.next_end_ns()
+        if end_ns is not None and end_ns != self._wake_ns:
+            self._wake_ns = end_ns
+            self.clock.call_in(end_ns - now_ns, lambda: self._wake(end_ns))
+
+    def _wake(self, due_ns: int) -> None:
+        if due_ns != self._wake_ns:
+            return  # rates have changed since, and another wake-up was ordered
+        self._wake_ns = -1
+        for ended in self._sharing.finish_due(self.clock.now_ns):
+            ended.done()
+        self._resolve_soon()

@@ -1,0 +1,220 @@
+"""gloo's collectives as message schedules (torch 2.13, TCP); what it takes to play them is left to the engine.
+
+Bytes agree with the kernel's counters (tests/vectors/data/gloo_wire_bytes.json), the order of posts with a trace of
+gloo's system calls. As in gloo, a member's script follows from its own call alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sim.gloo import closed_forms as gloo_totals
+from sim.gloo.script import Copy, Reduce, Schedule, Script, Totals, WaitRecv, WaitSend, Writer
+from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
+
+if TYPE_CHECKING:
+    from scenarios.calls import Call
+
+
+def script(call: Call) -> Script:
+    """What the member of this call does.
+
+    Of a `gather` bytes_in is the member's contribution, of a `scatter` bytes_out its share, on the root as elsewhere;
+    of a `reduce` bytes_in is the buffer, on every member. All members' are equal, as torch demands.
+    """
+    writer = Writer()
+    _WRITERS[call.op](writer, call, call.group.index(call.rank))
+    return writer.script()
+
+
+def schedule(calls: Sequence[Call]) -> Schedule:
+    """Every member's script; `calls` in group-rank order, but of a send and its recv just these two, in any order."""
+    if calls[0].op not in ("send", "recv"):
+        return Schedule(scripts=tuple(script(call) for call in calls))
+    scripts: list[Script] = [()] * calls[0].group.size
+    for call in calls:
+        scripts[call.group.index(call.rank)] = script(call)
+    return Schedule(scripts=tuple(scripts))
+
+
+def totals(calls: Sequence[Call]) -> Totals:
+    """`schedule.totals(schedule(calls))` without the schedule, in a time that grows with the pairs that exchange.
+
+    `latency_steps` of the rings are an upper bound where the buffer leaves segments empty (fewer than 2p elements,
+    or a last chunk that rounding emptied).
+    """
+    return gloo_totals.totals(calls)
+
+
+def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
+    """Reduce-scatter, then all-gather of the reduced chunks, both to the left."""
+    ranks = call.group.size
+    if ranks == 1 or call.bytes_in == 0:
+        return
+    parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
+    steps = parts.count - parts.per_chunk
+    _ring_left(writer, parts, rank, rank + 1, steps, reduces=True)
+    _ring_left(writer, parts, rank, rank, steps, reduces=False)
+
+
+def _reduce_scatter(writer: Writer, call: Call, rank: int) -> None:
+    """An all_reduce of a copy of the input, of which one share is kept."""
+    writer.work(Copy(call.bytes_in))
+    _all_reduce(writer, call, rank)
+    writer.work(Copy(call.bytes_out))
+
+
+def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, steps: int, *, reduces: bool) -> None:
+    """Sends segments from `first_chunk` on to rank-1 and receives those a chunk further from rank+1.
+
+    Two of each are in flight; what is empty is skipped.
+    """
+    left, right = (rank - 1) % parts.ranks, (rank + 1) % parts.ranks
+    sizes, start = 3 * parts.sizes_bytes(), first_chunk * parts.per_chunk
+    sends = sizes[start : start + steps]
+    recvs = sizes[start + parts.per_chunk : start + parts.per_chunk + steps]
+    flying: list[tuple[int, WaitRecv | None, WaitSend | None]] = []
+    for send_bytes, recv_bytes in zip(sends, recvs, strict=True):
+        if len(flying) == 2:
+            _settle(writer, *flying.pop(0), reduces)
+        arrival = writer.recv(right, recv_bytes) if recv_bytes else None
+        departure = writer.send(left, send_bytes) if send_bytes else None
+        flying.append((recv_bytes, arrival, departure))
+    for step in flying:
+        _settle(writer, *step, reduces)
+
+
+def _settle(
+    writer: Writer, recv_bytes: int, arrival: WaitRecv | None, departure: WaitSend | None, reduces: bool
+) -> None:
+    if arrival:
+        writer.wait(arrival)
+        if reduces:
+            writer.work(Reduce(recv_bytes))
+    if departure:
+        writer.wait(departure)
+
+
+def _reduce(writer: Writer, call: Call, rank: int) -> None:
+    """A ring to the left until all but two segments have been sent, then every chunk to the root.
+
+    With more than two segments a chunk the ring runs longer than it needs to: gloo sends those bytes all the same.
+    """
+    ranks = call.group.size
+    if ranks == 1 or call.bytes_in == 0:
+        return
+    parts = reduce_segments(call.bytes_in, call.element_size, ranks)
+    _ring_left(writer, parts, rank, rank + 1, parts.count - 2, reduces=True)
+    if rank == call.root:
+        others = [(peer, parts.chunk_bytes(peer)) for peer in range(ranks) if peer != rank]
+        writer.wait(*[writer.recv(peer, size_bytes) for peer, size_bytes in others if size_bytes])
+    elif parts.chunk_bytes(rank):
+        writer.wait(writer.send(call.root, parts.chunk_bytes(rank)))
+
+
+def _all_gather(writer: Writer, call: Call, rank: int) -> None:
+    """A ring to the right in half chunks, two in flight, on a flat buffer that is copied to the output at the end."""
+    own_bytes, ranks = call.bytes_in, call.group.size
+    writer.work(Copy(own_bytes))
+    left, right = (rank - 1) % ranks, (rank + 1) % ranks
+    halves = (own_bytes // 2, own_bytes - own_bytes // 2)
+    flying: list[tuple[WaitSend, WaitRecv]] = []
+    for step in range(2 * (ranks - 1) if own_bytes else 0):
+        if len(flying) == 2:
+            writer.wait(*flying.pop(0))
+        flying.append((writer.send(right, halves[step % 2]), writer.recv(left, halves[step % 2])))
+    for waits in flying:
+        writer.wait(*waits)
+    writer.work(Copy(ranks * own_bytes))
+
+
+def _broadcast(writer: Writer, call: Call, rank: int) -> None:
+    """A binomial tree: who has the whole buffer in round i sends it 2**i ranks further, counted from the root."""
+    ranks, size_bytes = call.group.size, call.bytes_in + call.bytes_out
+    place = (rank - call.root) % ranks
+    if place:
+        parent = place - (1 << (place.bit_length() - 1))
+        writer.wait(writer.recv((parent + call.root) % ranks, size_bytes))
+    children = [(child + call.root) % ranks for child in broadcast_children(place, ranks)]
+    writer.wait(*[writer.send(child, size_bytes) for child in children])
+
+
+def broadcast_children(place: int, ranks: int) -> list[int]:
+    """To whom a rank passes a broadcast on; places are counted from the root."""
+    rounds = range(place.bit_length(), ranks.bit_length())
+    return [place + (1 << i) for i in rounds if place + (1 << i) < ranks]
+
+
+def _gather(writer: Writer, call: Call, rank: int) -> None:
+    """All to the root at once, into a flat buffer that is copied to the output at the end."""
+    ranks, share_bytes = call.group.size, call.bytes_in
+    if rank != call.root:
+        writer.wait(writer.send(call.root, share_bytes))
+        return
+    arrivals = [writer.recv(peer, share_bytes) for peer in range(ranks) if peer != rank]
+    writer.work(Copy(share_bytes))
+    writer.wait(*arrivals)
+    writer.work(Copy(ranks * share_bytes))
+
+
+def _scatter(writer: Writer, call: Call, rank: int) -> None:
+    """All from the root at once."""
+    if rank != call.root:
+        writer.wait(writer.recv(call.root, call.bytes_out))
+        return
+    departures = [writer.send(peer, call.bytes_out) for peer in range(call.group.size) if peer != rank]
+    writer.work(Copy(call.bytes_out))
+    writer.wait(*departures)
+
+
+def _all_to_all_single(writer: Writer, call: Call, rank: int) -> None:
+    """Everything posted at once, empty messages too: the send to rank+i, then the receive from rank-i."""
+    ranks = call.group.size
+    writer.work(Copy(call.send_bytes[rank]))
+    waits: list[WaitSend | WaitRecv] = []
+    for distance in range(1, ranks):
+        target, source = (rank + distance) % ranks, (rank - distance) % ranks
+        waits += (writer.send(target, call.send_bytes[target]), writer.recv(source, call.recv_bytes[source]))
+    writer.wait(*waits)
+
+
+def _all_to_all(writer: Writer, call: Call, rank: int) -> None:
+    """The list form packs its inputs into one buffer and unpacks its outputs from another."""
+    writer.work(Copy(call.bytes_in))
+    _all_to_all_single(writer, call, rank)
+    writer.work(Copy(call.bytes_out))
+
+
+def _barrier(writer: Writer, call: Call, rank: int) -> None:
+    """Dissemination: round i receives from 2**i ranks before and sends 2**i ranks further."""
+    ranks = call.group.size
+    for distance in (1 << i for i in range((ranks - 1).bit_length())):
+        arrival = writer.recv((rank - distance) % ranks, 0)
+        departure = writer.send((rank + distance) % ranks, 0)
+        writer.wait(arrival, departure)
+
+
+def _send(writer: Writer, call: Call, _: int) -> None:
+    writer.wait(writer.send(call.root, call.bytes_in))
+
+
+def _recv(writer: Writer, call: Call, _: int) -> None:
+    writer.wait(writer.recv(call.root, call.bytes_out))
+
+
+_WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
+    "all_reduce": _all_reduce,
+    "reduce_scatter_tensor": _reduce_scatter,
+    "all_gather_into_tensor": _all_gather,
+    "all_gather": _all_gather,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "gather": _gather,
+    "scatter": _scatter,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all_single,
+    "barrier": _barrier,
+    "send": _send,
+    "recv": _recv,
+}

@@ -1,0 +1,186 @@
+"""Closed forms of gloo's schedules: bytes by directed pair, latency steps and local work; the order is in `gloo`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from sim.gloo.script import HEADER_BYTES, NOTICE_BYTES, Totals
+from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
+
+if TYPE_CHECKING:
+    from scenarios.calls import Call
+
+Calls: TypeAlias = "Sequence[Call]"
+
+
+class _Sums:
+    """A `Totals` that grows."""
+
+    __slots__ = ("copies", "pairs", "reductions", "steps")
+
+    def __init__(self, ranks: int) -> None:
+        self.pairs: dict[tuple[int, int], int] = {}
+        self.steps = [0] * ranks
+        self.reductions = [0] * ranks
+        self.copies = [0] * ranks
+
+    def messages(self, source: int, target: int, count: int, size_bytes: int) -> None:
+        """`count` messages of `size_bytes` together, with the notices of both sides."""
+        if count:
+            there, back = (source, target), (target, source)
+            self.pairs[there] = self.pairs.get(there, 0) + count * (NOTICE_BYTES + HEADER_BYTES) + size_bytes
+            self.pairs[back] = self.pairs.get(back, 0) + count * NOTICE_BYTES
+
+    def message(self, source: int, target: int, size_bytes: int) -> None:
+        """One message that nothing came before: one latency for the notice, one for the data."""
+        self.messages(source, target, 1, size_bytes)
+        self.steps[source] = max(self.steps[source], 1)
+        self.steps[target] = 2
+
+    def totals(self) -> Totals:
+        """Frozen."""
+        return Totals(
+            pair_bytes=self.pairs,
+            latency_steps=tuple(self.steps),
+            reduce_bytes=tuple(self.reductions),
+            copy_bytes=tuple(self.copies),
+        )
+
+
+def totals(calls: Calls) -> Totals:
+    """See `gloo.totals`."""
+    first = calls[0]
+    sums = _Sums(first.group.size if first.op in ("send", "recv") else len(calls))
+    _ADDERS[first.op](sums, calls)
+    return sums.totals()
+
+
+def _all_reduce(sums: _Sums, calls: Calls) -> None:
+    """Rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
+    ranks, call = len(calls), calls[0]
+    if ranks == 1 or call.bytes_in == 0:
+        return
+    parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
+    for rank in range(ranks):
+        left = (rank - 1) % ranks
+        count = 2 * _filled(parts) - _filled_chunk(parts, rank) - _filled_chunk(parts, left)
+        size_bytes = 2 * parts.total_bytes - parts.chunk_bytes(rank) - parts.chunk_bytes(left)
+        sums.messages(rank, left, count, size_bytes)
+        sums.reductions[rank] = parts.total_bytes - parts.chunk_bytes(rank + 1)
+        sums.steps[rank] = 2 * _ring_steps(parts.count - parts.per_chunk)
+
+
+def _reduce_scatter(sums: _Sums, calls: Calls) -> None:
+    _all_reduce(sums, calls)
+    sums.copies = [call.bytes_in + call.bytes_out for call in calls]
+
+
+def _reduce(sums: _Sums, calls: Calls) -> None:
+    """Rank r sends all but the last two segments of chunk r round the ring, then chunk r to the root."""
+    ranks, call = len(calls), calls[0]
+    if ranks == 1 or call.bytes_in == 0:
+        return
+    parts = reduce_segments(call.bytes_in, call.element_size, ranks)
+    for rank in range(ranks):
+        kept = (rank + 1) * parts.per_chunk - 2
+        count, size_bytes = parts.filled(kept, 2), parts.span_bytes(kept, 2)
+        sums.messages(rank, (rank - 1) % ranks, _filled(parts) - count, parts.total_bytes - size_bytes)
+        sums.reductions[(rank - 1) % ranks] = parts.total_bytes - size_bytes
+        sums.steps[rank] = _ring_steps(parts.count - 2) + (2 if rank == call.root else 1)
+        if rank != call.root and parts.chunk_bytes(rank):
+            sums.messages(rank, call.root, 1, parts.chunk_bytes(rank))
+
+
+def _filled(parts: Segments) -> int:
+    return parts.filled(0, parts.count)
+
+
+def _filled_chunk(parts: Segments, chunk: int) -> int:
+    return parts.filled(chunk * parts.per_chunk, parts.per_chunk)
+
+
+def _ring_steps(messages: int) -> int:
+    """Two in flight; each pair of messages waits for a notice and for data."""
+    return 2 * -(-messages // 2)
+
+
+def _all_gather(sums: _Sums, calls: Calls) -> None:
+    ranks, own_bytes = len(calls), calls[0].bytes_in
+    sums.copies = [(ranks + 1) * own_bytes] * ranks
+    if ranks > 1 and own_bytes:
+        for rank in range(ranks):
+            sums.messages(rank, (rank + 1) % ranks, 2 * (ranks - 1), (ranks - 1) * own_bytes)
+        sums.steps = [_ring_steps(2 * (ranks - 1))] * ranks
+
+
+def _broadcast(sums: _Sums, calls: Calls) -> None:
+    """A rank's place, counted from the root, has as many hops behind it as it has bits set."""
+    ranks, root = len(calls), calls[0].root
+    size_bytes = calls[0].bytes_in + calls[0].bytes_out
+    for place in range(1, ranks):
+        parent, rank = place - (1 << (place.bit_length() - 1)), (place + root) % ranks
+        sums.messages((parent + root) % ranks, rank, 1, size_bytes)
+        sums.steps[rank] = 1 + place.bit_count()
+    sums.steps[root] = min(1, ranks - 1)
+
+
+def _gather(sums: _Sums, calls: Calls) -> None:
+    root = calls[0].root
+    sums.copies[root] = (len(calls) + 1) * calls[root].bytes_in
+    for rank, call in enumerate(calls):
+        if rank != root:
+            sums.message(rank, root, call.bytes_in)
+
+
+def _scatter(sums: _Sums, calls: Calls) -> None:
+    root = calls[0].root
+    sums.copies[root] = calls[root].bytes_out
+    for rank, call in enumerate(calls):
+        if rank != root:
+            sums.message(root, rank, call.bytes_out)
+
+
+def _all_to_all_single(sums: _Sums, calls: Calls) -> None:
+    for rank, call in enumerate(calls):
+        sums.copies[rank] = call.send_bytes[rank]
+        for target, size_bytes in enumerate(call.send_bytes):
+            if target != rank:
+                sums.message(rank, target, size_bytes)
+    sums.steps = [2 if len(calls) > 1 else 0] * len(calls)
+
+
+def _all_to_all(sums: _Sums, calls: Calls) -> None:
+    _all_to_all_single(sums, calls)
+    for rank, call in enumerate(calls):
+        sums.copies[rank] += call.bytes_in + call.bytes_out
+
+
+def _barrier(sums: _Sums, calls: Calls) -> None:
+    ranks, rounds = len(calls), (len(calls) - 1).bit_length()
+    for i in range(rounds):
+        for rank in range(ranks):
+            sums.messages(rank, (rank + (1 << i)) % ranks, 1, 0)
+    sums.steps = [2 * rounds] * ranks
+
+
+def _point_to_point(sums: _Sums, calls: Calls) -> None:
+    sender = next(call for call in calls if call.op == "send")
+    sums.message(sender.group.index(sender.rank), sender.root, sender.bytes_in)
+
+
+_ADDERS: dict[str, Callable[[_Sums, Calls], None]] = {
+    "all_reduce": _all_reduce,
+    "reduce_scatter_tensor": _reduce_scatter,
+    "all_gather_into_tensor": _all_gather,
+    "all_gather": _all_gather,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "gather": _gather,
+    "scatter": _scatter,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all_single,
+    "barrier": _barrier,
+    "send": _point_to_point,
+    "recv": _point_to_point,
+}

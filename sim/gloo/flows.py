@@ -1,0 +1,280 @@
+"""gloo's messages on its connections: plays scripts of sends and receives; which script, is left to `collectives.gloo`.
+
+One connection joins each pair of ranks of a group. Each direction has one first-in-first-out queue for data and notices
+alike, so a notice waits behind data that was queued before it. Data goes when the send is posted and the receiver's
+notice has come, whichever is later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from scenarios.rank import Kernel
+from sim.clock import Signal
+from sim.engine.fabric import Path
+from sim.engine.machine import Machine
+from sim.engine.slow_start import SlowStart
+from sim.gloo import algorithms as gloo
+from sim.gloo.script import (
+    HEADER_BYTES,
+    NOTICE_BYTES,
+    Copy,
+    Instruction,
+    Recv,
+    Reduce,
+    Send,
+    WaitRecv,
+    WaitSend,
+)
+from sim.hosts.cores import Thread
+from sim.hosts.tcp import Ports, TcpConnection
+from sim.rank.rendezvous import Meeting
+
+
+class Connection(Protocol):
+    """One direction between two ranks: what is put in first arrives first."""
+
+    def put(
+        self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
+    ) -> None:
+        """Queue a message; `sent` is called when the sender is rid of it, `arrived` when the receiver has it.
+
+        `by` is the thread that does so, where hosts are modelled.
+        """
+
+
+class Flow:
+    """A connection that gets its fair share of each link and costs the hosts nothing."""
+
+    __slots__ = ("_busy", "_machine", "_path", "_queue", "_slow_start")
+
+    def __init__(self, machine: Machine, path: Path, slow_start: SlowStart | None) -> None:
+        self._machine = machine
+        self._path = path
+        self._slow_start = slow_start
+        self._queue: deque[tuple[int, Callable[[], None] | None, Callable[[], None]]] = deque()
+        self._busy = False
+
+    def put(
+        self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
+    ) -> None:
+        """Queue a message; `sent` is called when its last byte has left, `arrived` a latency later."""
+        self._queue.append((size_bytes, sent, arrived))
+        if not self._busy:
+            self._next()
+
+    def _next(self) -> None:
+        self._busy = bool(self._queue)
+        if self._busy:
+            size_bytes, sent, arrived = self._queue.popleft()
+            if self._slow_start is None:
+                self._carry(size_bytes, sent, arrived)
+            else:
+                lost_ns = self._slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
+                self._machine.sleep(lost_ns).then(lambda: self._carry(size_bytes, sent, arrived))
+
+    def _carry(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        self._machine.carry(self._path, size_bytes).then(lambda: self._gone(sent, arrived))
+
+    def _gone(self, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        self._machine.sleep(self._path.latency_ns).then(arrived)
+        if sent is not None:
+            sent()
+        self._next()
+
+
+class Slot:
+    """One message: it goes when it was `posted` and the receiver is `ready`."""
+
+    __slots__ = ("posted_bytes", "ready", "received", "sent")
+
+    def __init__(self) -> None:
+        self.posted_bytes = -1
+        self.ready = False
+        self.sent: Signal[None] = Signal()
+        self.received: Signal[None] = Signal()
+
+
+Slots = dict[tuple[int, int, int], Slot]
+
+
+class GlooFlows:
+    """The transport that plays every message of every member."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._ports = Ports()
+        self._connections: dict[tuple[str, int, int], Connection] = {}
+        self._slots: dict[Meeting, Slots] = {}
+
+    def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
+        """A member has entered: it plays its script, and is through at its end."""
+        slots = self._slots.setdefault(meeting, {})
+        _Player(self, self._machine, meeting, member, thread, slots).begin()
+
+    def close(self, meeting: Meeting) -> None:
+        """Forget a meeting's messages when all members are through."""
+        if len(meeting.through) == meeting.group.size and all(signal.done for signal in meeting.through.values()):
+            self._slots.pop(meeting, None)
+
+    def put(
+        self,
+        meeting: Meeting,
+        ends: tuple[int, int],
+        size_bytes: int,
+        by: Thread | None,
+        sent: Callable[[], None] | None,
+        arrived: Callable[[], None],
+    ) -> None:
+        """A message from one member to another, on their connection, as `Connection.put`."""
+        ranks = meeting.group.ranks[ends[0]], meeting.group.ranks[ends[1]]
+        self._machine.traffic.add(*ranks, size_bytes)
+        self._connection(meeting.group.name, ranks).put(size_bytes, by, sent, arrived)
+
+    def _connection(self, group: str, ranks: tuple[int, int]) -> Connection:
+        machine, key = self._machine, (group, *ranks)
+        if key not in self._connections:
+            self._connections[key] = (
+                Flow(machine, machine.fabric.connection(*ranks), machine.fabric.slow_start(*ranks))
+                if machine.hosts is None
+                else TcpConnection(machine, machine.hosts, self._ports, group, ranks)
+            )
+        return self._connections[key]
+
+
+class _Player:
+    """One member on its way through its script.
+
+    It is played by one of the library's threads, sends and receives by the program's own. Where hosts are not modelled,
+    no thread takes any time.
+    """
+
+    __slots__ = ("_instructions", "_machine", "_meeting", "_member", "_rank", "_slots", "_thread", "_wire")
+
+    def __init__(
+        self, wire: GlooFlows, machine: Machine, meeting: Meeting, member: int, program: Thread | None, slots: Slots
+    ) -> None:
+        self._wire = wire
+        self._machine = machine
+        self._rank = meeting.group.ranks[member]
+        self._meeting = meeting
+        self._member = member
+        self._slots = slots
+        self._instructions: Iterator[Instruction] = iter(gloo.script(meeting.calls[member]))
+        hosts = machine.hosts
+        self._thread = program if hosts is None or self._is_message else hosts.worker(self._rank)
+
+    @property
+    def _is_message(self) -> bool:
+        return self._meeting.calls[self._member].op in ("send", "recv")
+
+    def begin(self) -> None:
+        """The program has issued it."""
+        if self._is_message:
+            self._go_on()
+        else:
+            self._wake()
+
+    def _go_on(self) -> None:
+        """Until something has to be waited for, or the end."""
+        for instruction in self._instructions:
+            signal = self._do(instruction)
+            if signal is not None and not signal.done:
+                signal.then(self._wake if isinstance(instruction, WaitSend | WaitRecv) else self._go_on)
+                return
+        self._meeting.finish(self._member)
+        self._wire.close(self._meeting)
+
+    def _wake(self) -> None:
+        """The thread, which slept, is told to go on; the program's own is woken by what it awaits."""
+        if self._thread is None or self._machine.hosts is None or self._is_message:
+            self._go_on()
+        else:
+            self._thread.wake(self._machine.hosts.tcp.message_ns, self._go_on)
+
+    def _do(self, instruction: Instruction) -> Signal[None] | None:
+        """Carry it out; what is returned must happen before the next one."""
+        match instruction:
+            case Send():
+                self._post_send(instruction)
+                return self._posted()
+            case Recv():
+                self._post_recv(instruction)
+                return self._posted()
+            case WaitSend():
+                return self._slot(self._member, instruction.peer, instruction.tag).sent
+            case WaitRecv():
+                return self._slot(instruction.peer, self._member, instruction.tag).received
+            case Reduce():
+                return self._local(local_kernel(instruction.size_bytes, 0))
+            case Copy():
+                return self._local(local_kernel(0, instruction.size_bytes))
+
+    def _posted(self) -> Signal[None] | None:
+        """When the thread has written what there was to write."""
+        if self._thread is None:
+            return None
+        signal: Signal[None] = Signal()
+        self._thread.run(0, signal.fire)
+        return signal
+
+    def _slot(self, source: int, target: int, tag: int) -> Slot:
+        key = (source, target, tag)
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = Slot()
+        return slot
+
+    def _post_send(self, send: Send) -> None:
+        slot = self._slot(self._member, send.peer, send.tag)
+        is_ready = slot.ready
+        slot.posted_bytes = send.size_bytes
+        self._wire.put(self._meeting, (self._member, send.peer), NOTICE_BYTES, self._thread, None, _nothing)
+        if is_ready:
+            self._put_data(slot, self._member, send.peer, self._thread)
+
+    def _post_recv(self, recv: Recv) -> None:
+        slot = self._slot(recv.peer, self._member, recv.tag)
+        group, source = self._meeting.group, recv.peer
+        hosts = self._machine.hosts
+        sender = None if hosts is None else hosts.loop(group.ranks[source], group.name)
+
+        def ready() -> None:
+            slot.ready = True
+            if slot.posted_bytes >= 0:
+                self._put_data(slot, source, self._member, sender)
+
+        self._wire.put(self._meeting, (self._member, source), NOTICE_BYTES, self._thread, None, ready)
+
+    def _put_data(self, slot: Slot, source: int, target: int, by: Thread | None) -> None:
+        size_bytes = HEADER_BYTES + slot.posted_bytes
+        self._wire.put(self._meeting, (source, target), size_bytes, by, slot.sent.fire, slot.received.fire)
+
+    def _local(self, kernel: Kernel) -> Signal[None]:
+        return local(self._machine, self._rank, kernel, self._thread)
+
+
+def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
+    """Adding received bytes to as many local ones, and copying; gloo's own loops, no operator is launched."""
+    return Kernel(
+        kind="elementwise",
+        bytes_read=2.0 * reduced_bytes + copied_bytes,
+        bytes_written=float(reduced_bytes + copied_bytes),
+        launches=0,
+    )
+
+
+def local(machine: Machine, rank: int, kernel: Kernel, thread: Thread | None = None) -> Signal[None]:
+    """gloo adds and copies on the host, which may be the device; of a GPU's host a core does it."""
+    cluster = machine.fabric.cluster
+    if cluster.host.gpu.kind == "cpu":
+        return machine.kernel(rank, kernel, thread)
+    if cluster.core_bytes_per_s is None:
+        return machine.sleep(0)
+    return machine.sleep(round((kernel.bytes_read + kernel.bytes_written) / cluster.core_bytes_per_s * 1e9))
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,246 @@
+"""Host cores in simulated time: threads that take turns on them, and how late a sleeping thread wakes up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from scenarios.hardware import Tcp
+from sim.clock import Clock
+from sim.jitter import Varying
+
+# Linux lets a thread run for a slice before one that wakes up may take its core (EEVDF: 0.7 ms, times two on two to
+# three cores), and if somebody woke up during the slice, looks only when its tick comes (CONFIG_HZ = 250).
+_SLICE_NS = 1_400_000
+_TICK_NS = 4_000_000
+
+# Before a run the cores have been idle for longer than any nap.
+_LONG_NS = 10**15
+
+# What a thread does next on its core: nothing, or so many ns of work.
+Next = Callable[[], float | None]
+
+
+class _Turn:
+    """One thread on a core, or in the queue for one."""
+
+    __slots__ = ("began_ns", "is_over", "left_ns", "then", "thread")
+
+    def __init__(self, thread: Thread, work_ns: float, then: Next) -> None:
+        self.thread = thread
+        self.left_ns = round(work_ns)
+        self.then = then
+        self.began_ns = 0
+        self.is_over = False
+
+
+class _Core:
+    """Who runs and who waits: those who woke up come before those who have had a slice."""
+
+    __slots__ = ("idle_since_ns", "interrupted", "running", "taken_ns", "woken")
+
+    def __init__(self) -> None:
+        self.running: _Turn | None = None
+        self.taken_ns = 0  # by the thread that runs
+        self.idle_since_ns = -_LONG_NS
+        self.woken: deque[_Turn] = deque()
+        self.interrupted: deque[_Turn] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for it."""
+        return len(self.woken) + len(self.interrupted)
+
+    def next_turn(self) -> _Turn:
+        """Whose turn it is; somebody waits."""
+        return (self.woken or self.interrupted).popleft()
+
+
+class Cores:
+    """Some cores, each with a queue of what wants to run; a thread stays with its core while that has nothing better.
+
+    A thread that would have to wait moves to a core that is idle, and an idle core takes over one that waits; of these
+    chances a share is missed, where the system keeps threads together.
+    """
+
+    __slots__ = ("_clock", "_cores", "_random", "_stay_share")
+
+    def __init__(self, clock: Clock, count: int, stay_share: float = 0.0, draw: str | None = None) -> None:
+        """`stay_share`: of the chances; `draw` seeds which."""
+        self._clock = clock
+        self._cores = [_Core() for _ in range(count)]
+        self._stay_share = stay_share
+        self._random = Random(draw)
+
+    def idle_ns(self, thread: Thread) -> int | None:
+        """For how long the core has had nothing to do on which the thread would run; None if all are at work.
+
+        It is the thread's own, or the one that was at work last.
+        """
+        core = thread.home
+        if core is None or core.running is not None:
+            core = self._last_at_work()
+        return None if core is None else self._clock.now_ns - core.idle_since_ns
+
+    def has_queue(self, thread: Thread) -> bool:
+        """Whether somebody waits for the thread's core."""
+        home = thread.home
+        return home is not None and home.waiting > 0
+
+    def run(self, thread: Thread, work_ns: float, then: Next) -> None:
+        """Work for so long on one core, then call `then`, and go on with what it returns."""
+        turn = _Turn(thread, work_ns, then)
+        core = self._core_for(thread)
+        running = core.running
+        if running is not None and not running.is_over and self._clock.now_ns - core.taken_ns >= _SLICE_NS:
+            self._interrupt(core, running)
+        if core.running is None:
+            self._begin(core, turn)
+        else:
+            core.woken.append(turn)
+
+    def _core_for(self, thread: Thread) -> _Core:
+        """Its own, or one that is idle."""
+        home = thread.home
+        if home is None:
+            home = min(self._cores, key=lambda core: (core.running is not None, core.waiting, core.idle_since_ns))
+        elif home.running is not None:
+            idle = self._last_at_work()
+            if idle is not None and self._takes_chance():
+                home = idle
+        thread.home = home
+        return home
+
+    def _last_at_work(self) -> _Core | None:
+        """Of the idle ones."""
+        idle = (core for core in self._cores if core.running is None)
+        return max(idle, key=lambda core: core.idle_since_ns, default=None)
+
+    def _takes_chance(self) -> bool:
+        return not self._stay_share or self._random.random() >= self._stay_share
+
+    def _interrupt(self, core: _Core, turn: _Turn) -> None:
+        """What is left of it waits; its core is free."""
+        rest = _Turn(turn.thread, turn.left_ns - (self._clock.now_ns - turn.began_ns), turn.then)
+        turn.is_over = True
+        core.running = None
+        core.interrupted.append(rest)
+
+    def _begin(self, core: _Core, turn: _Turn) -> None:
+        now_ns = self._clock.now_ns
+        core.running, turn.began_ns, core.taken_ns = turn, now_ns, now_ns
+        turn.thread.home = core
+        self._look_later(core, turn)
+
+    def _look_later(self, core: _Core, turn: _Turn) -> None:
+        """At its end, or when a tick comes by which it has had its slice."""
+        now_ns = self._clock.now_ns
+        end_ns = turn.began_ns + turn.left_ns
+        due_ns = max(core.taken_ns + _SLICE_NS, now_ns + 1)
+        tick_ns = -(-due_ns // _TICK_NS) * _TICK_NS
+        self._clock.call_in(min(end_ns, tick_ns) - now_ns, partial(self._look, core, turn))
+
+    def _look(self, core: _Core, turn: _Turn) -> None:
+        if turn.is_over:
+            return
+        if self._clock.now_ns < turn.began_ns + turn.left_ns:
+            if core.waiting:
+                self._interrupt(core, turn)
+                self._begin(core, core.next_turn())
+            else:
+                self._look_later(core, turn)
+            return
+        turn.is_over = True
+        next_ns = turn.then()  # it still has its core
+        if next_ns is not None:
+            more = _Turn(turn.thread, next_ns, turn.then)
+            core.running, more.began_ns = more, self._clock.now_ns
+            self._look_later(core, more)
+            return
+        core.running = None
+        core.idle_since_ns = self._clock.now_ns
+        if core.waiting:
+            self._begin(core, core.next_turn())
+        else:
+            self._take_over(core)
+
+    def _take_over(self, core: _Core) -> None:
+        """Somebody who waits for another core."""
+        fullest = max(self._cores, key=lambda other: other.waiting)
+        if fullest.waiting and self._takes_chance():
+            self._begin(core, fullest.next_turn())
+
+
+class Wakes:
+    """How long a sleeping thread takes to run once it is told.
+
+    What takes its time is that an idle core wakes up, the more so if it has been idle for more than a nap. Where all
+    cores are at work, the thread only takes its turn.
+    """
+
+    __slots__ = ("_clock", "_late_ns", "_nap_ns", "_soon_ns", "_varying")
+
+    def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
+        """`draw` seeds what varies; with None every wake-up takes the mean."""
+        self._clock = clock
+        self._nap_ns = tcp.nap_ns
+        self._soon_ns, self._late_ns = tcp.wake_soon_ns, tcp.wake_ns
+        self._varying = Varying(tcp.wake_spread, None if draw is None else f"wake {draw}")
+
+    def wake(self, thread: Thread, then: Callable[[], None]) -> None:
+        """Call `then` when a thread that was told to go on is ready to run on a core."""
+        idle_ns = thread.cores.idle_ns(thread)
+        if idle_ns is None:
+            then()
+        else:
+            mean_ns = self._soon_ns if idle_ns < self._nap_ns else self._late_ns
+            self._clock.call_in(round(mean_ns * self._varying.next()), then)
+
+
+class Thread:
+    """One thread: it does one thing after another. One that serves what comes in sleeps when there is nothing."""
+
+    __slots__ = ("_busy", "_queue", "_sleeps", "_wakes", "cores", "home")
+
+    def __init__(self, cores: Cores, wakes: Wakes, *, sleeps: bool) -> None:
+        """`sleeps`: it must wake up before it does something, unless it is at something else."""
+        self.cores = cores
+        self.home: _Core | None = None  # where it has run last, or is going to
+        self._wakes = wakes
+        self._sleeps = sleeps
+        self._queue: deque[tuple[float, Callable[[], None]]] = deque()
+        self._busy = False
+
+    def run(self, work_ns: float, then: Callable[[], None]) -> None:
+        """Work for so long after all that came before, and call `then`."""
+        if not (work_ns or self._busy or self._sleeps):
+            then()
+            return
+        self._queue.append((work_ns, then))
+        if self._busy:
+            return
+        self._busy = True
+        if self._sleeps:
+            self._wakes.wake(self, self._serve)
+        else:
+            self._serve()
+
+    def wake(self, work_ns: float, then: Callable[[], None]) -> None:
+        """The same for a thread that was told to go on after it had waited."""
+        self._wakes.wake(self, lambda: self.run(work_ns, then))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is at work, or about to be."""
+        return self._busy
+
+    def _serve(self) -> None:
+        self.cores.run(self, self._queue[0][0], self._served)
+
+    def _served(self) -> float | None:
+        _, then = self._queue.popleft()
+        then()
+        self._busy = bool(self._queue)
+        return self._queue[0][0] if self._queue else None

@@ -1,0 +1,229 @@
+"""TCP between hosts, segment by segment: queues in front of links, socket buffers, and the host's time for both.
+
+Fair shares (`sharing`) are what long transfers get of a link. What a short message waits for is the queue in front of
+it: of its own connection, and of others that leave by the same port or arrive at it. So here every link keeps one
+first-in-first-out queue, and every connection puts a limited number of bytes into it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from sim.engine.fabric import Path
+from sim.engine.machine import PACKET_BYTES, Machine
+from sim.engine.max_min import Capacity
+from sim.hosts.cores import Thread
+from sim.hosts.threads import Hosts
+
+# What is moved as one: Linux hands segments of this order to a device (tcp(7), segmentation offload).
+SEGMENT_BYTES = 16 * 1024
+# What a thread has written of a long message before the first of it leaves; large against a segment, to count fewer.
+_PIECE_BYTES = 4 * SEGMENT_BYTES
+
+
+class Port:
+    """The queue in front of one direction of a link, with a token bucket: so much may pass at once after a pause."""
+
+    __slots__ = ("_burst_ns", "_capacity", "_last_ns", "_owed_ns")
+
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
+        self._burst_ns = capacity.burst / capacity.per_ns
+        self._owed_ns = self._last_ns = 0.0
+
+    def pass_through(self, size_bytes: float, now_ns: int, whole_ns: int) -> tuple[int, int]:
+        """When the first packet and the last byte have left, behind all that came before them.
+
+        The first packet is here now, the last byte at `whole_ns`.
+        """
+        self._capacity.pass_by(size_bytes, now_ns)
+        begin_ns = max(now_ns, self._last_ns)
+        self.load(size_bytes, now_ns)
+        packet_ns = min(size_bytes, PACKET_BYTES) / self._capacity.per_ns
+        self._last_ns = max(begin_ns, whole_ns, self._owed_ns - self._burst_ns)
+        return round(min(begin_ns + packet_ns, self._last_ns)), round(self._last_ns)
+
+    def load(self, size_bytes: float, now_ns: int) -> None:
+        """Bytes that pass by and delay nobody but what comes after them: acknowledgements."""
+        self._owed_ns = max(self._owed_ns, now_ns) + size_bytes / self._capacity.per_ns
+
+
+@dataclass(slots=True)
+class _Message:
+    """What of a message its sender has still to write; `sent` is called then, `arrived` when the receiver has it.
+
+    `by` writes as much as the socket takes at once.
+    """
+
+    left_bytes: int
+    by: Thread
+    sent: Callable[[], None] | None
+    arrived: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Written:
+    """What a socket has still to hand to the network of one write; `arrived` if a message ends with it."""
+
+    left_bytes: int
+    arrived: Callable[[], None] | None
+
+
+class Ports:
+    """All ports of a cluster."""
+
+    def __init__(self) -> None:
+        self._ports: dict[Capacity, Port] = {}
+
+    def of(self, path: Path) -> list[Port]:
+        """Those that a path crosses."""
+        return [self._ports.setdefault(link, Port(link)) for link in path.links if link.has_queue]
+
+
+class TcpConnection:
+    """One direction between two ranks: what is put in first arrives first.
+
+    Whoever puts a message in writes it to the socket, as far as there is room; the rest is written by the thread that
+    serves the sockets when there is room again. The socket keeps the first port's queue filled.
+
+    gloo guards a connection with a lock, for which the serving thread does not wait: it asks again and again. Where
+    the lock's owner waits for a core meanwhile, because the serving thread has it, that lasts until the system takes
+    the core away.
+    """
+
+    __slots__ = (
+        "_back",
+        "_hosts",
+        "_inside",
+        "_is_writing",
+        "_latency_ns",
+        "_loop",
+        "_machine",
+        "_messages",
+        "_ports",
+        "_queued_bytes",
+        "_receiver",
+        "_socket",
+        "_tcp",
+        "_unacknowledged_bytes",
+    )
+
+    def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, group: str, ends: tuple[int, int]) -> None:
+        source, target = ends
+        path = machine.fabric.path(source, target)
+        self._machine, self._hosts, self._tcp = machine, hosts, hosts.tcp
+        self._loop, self._receiver = hosts.loop(source, group), hosts.loop(target, group)
+        self._ports, self._back = ports.of(path), ports.of(machine.fabric.path(target, source))
+        self._inside = [link for link in path.links if not link.has_queue]
+        self._latency_ns = path.latency_ns
+        self._messages: deque[_Message] = deque()
+        self._is_writing = False
+        self._socket: deque[_Written] = deque()
+        self._unacknowledged_bytes = 0  # all that the socket holds a copy of
+        self._queued_bytes = 0  # in front of the first port
+
+    def put(
+        self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
+    ) -> None:
+        """Queue a message; `sent` is called when the socket has taken it, `arrived` when the peer has read it.
+
+        `by` writes it, unless it must wait for others.
+        """
+        assert by is not None, "a thread writes to a socket"
+        spin_ns = 0.0 if by is self._loop else self._hosts.spin_ns(self._loop)
+        if spin_ns:
+            self._loop.run(spin_ns, partial(self._put, size_bytes, by, sent, arrived))
+        else:
+            self._put(size_bytes, by, sent, arrived)
+
+    def _put(self, size_bytes: int, by: Thread, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        waits = bool(self._messages) and not self._is_writing
+        self._messages.append(_Message(size_bytes, self._loop if waits else by, sent, arrived))
+        if len(self._messages) == 1:
+            self._write(first=True)
+
+    def _write(self, *, first: bool) -> None:
+        """A piece of the first message, as much as the socket takes."""
+        message, room_bytes = self._messages[0], self._tcp.send_buffer_bytes - self._unacknowledged_bytes
+        size_bytes = min(room_bytes, message.left_bytes, _PIECE_BYTES)
+        message.left_bytes -= size_bytes
+        self._unacknowledged_bytes += size_bytes
+        self._is_writing = True
+        work_ns = self._tcp.post_ns * first + size_bytes / self._tcp.send_bytes_per_ns
+        message.by.run(work_ns, partial(self._wrote, message, size_bytes))
+
+    def _wrote(self, message: _Message, size_bytes: int) -> None:
+        self._is_writing = False
+        ends = not message.left_bytes
+        if size_bytes:
+            self._socket.append(_Written(size_bytes, message.arrived if ends else None))
+            self._transmit()
+        if not ends:
+            if self._unacknowledged_bytes < self._tcp.send_buffer_bytes:
+                self._write(first=False)
+            else:
+                message.by = self._loop
+            return
+        self._messages.popleft()
+        if message.sent is not None:
+            message.sent()
+        if self._messages and not self._is_writing:
+            self._write(first=True)
+
+    def _go_on(self) -> None:
+        """With what did not fit into the socket, when a third of its buffer is free again."""
+        tcp = self._tcp
+        is_held = bool(self._messages) and not self._is_writing
+        if is_held and 3 * (tcp.send_buffer_bytes - self._unacknowledged_bytes) >= tcp.send_buffer_bytes:
+            self._write(first=False)
+
+    def _transmit(self) -> None:
+        """Segments go to the first port while its queue has room for this connection's."""
+        while self._socket and self._queued_bytes < self._tcp.queue_bytes:
+            written = self._socket[0]
+            segment_bytes = min(SEGMENT_BYTES, written.left_bytes)
+            written.left_bytes -= segment_bytes
+            self._queued_bytes += segment_bytes
+            arrived = None
+            if not written.left_bytes:
+                arrived = self._socket.popleft().arrived
+            self._cross(0, self._machine.clock.now_ns, segment_bytes, arrived)
+
+    def _cross(self, crossed: int, whole_ns: int, segment_bytes: int, arrived: Callable[[], None] | None) -> None:
+        """The segment's first packet is at the next port, or at the receiver; its last byte comes at `whole_ns`."""
+        machine = self._machine
+        now_ns = machine.clock.now_ns
+        if crossed == min(1, len(self._ports)):
+            self._queued_bytes -= segment_bytes
+            if crossed:
+                self._transmit()
+        if crossed == len(self._ports):
+            delay_ns = whole_ns - now_ns + self._latency_ns
+            machine.clock.call_in(delay_ns, partial(self._read, segment_bytes, arrived))
+            return
+        first_ns, last_ns = self._ports[crossed].pass_through(segment_bytes, now_ns, whole_ns)
+        machine.clock.call_in(first_ns - now_ns, partial(self._cross, crossed + 1, last_ns, segment_bytes, arrived))
+
+    def _read(self, segment_bytes: int, arrived: Callable[[], None] | None) -> None:
+        tcp, machine = self._tcp, self._machine
+        for link in self._inside:
+            link.pass_by(segment_bytes, machine.clock.now_ns)
+        for port in self._back:
+            port.load(segment_bytes * tcp.acknowledged_share, machine.clock.now_ns)
+        machine.sleep(self._latency_ns).then(partial(self._acknowledged, segment_bytes))
+        work_ns = segment_bytes / tcp.receive_bytes_per_ns
+        if arrived is None:
+            self._receiver.run(work_ns, _nothing)
+        else:
+            self._receiver.run(work_ns + tcp.message_ns, arrived)
+
+    def _acknowledged(self, segment_bytes: int) -> None:
+        self._unacknowledged_bytes -= segment_bytes
+        self._go_on()
+
+
+def _nothing() -> None:
+    pass

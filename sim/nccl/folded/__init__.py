@@ -1,0 +1,11 @@
+"""NCCL's collectives among members that stand for several ranks each, as loads on the links of those that are played.
+
+Links of a host that is played carry what those of each host carry that it stands for; uplinks carry the whole. What is
+sent is left to `collectives`, which hosts are alike to `scenarios.alike`.
+"""
+
+from sim.nccl.folded.collectives import AlikeNccl
+from sim.nccl.folded.leaf_uplinks import uplink_counts
+from sim.nccl.folded.link_load import Carried
+
+__all__ = ["AlikeNccl", "Carried", "uplink_counts"]

@@ -1,0 +1,181 @@
+"""NCCL's collectives among such members; how transfers, pipelines and leafs load links is left to those modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+
+import numpy as np
+
+from scenarios.alike import Alike
+from scenarios.calls import Call
+from scenarios.rank import Group
+from sim.engine.fabric import Fabric
+from sim.nccl import plan as nccl
+from sim.nccl import rings_and_trees as nccl_paths
+from sim.nccl.folded.exchange import Transfers
+from sim.nccl.folded.host_shares import shares
+from sim.nccl.folded.leaf_uplinks import TREES, Leafs, degrees_of
+from sim.nccl.folded.link_load import Array, Carried, Members
+from sim.nccl.folded.pipelines import Drawn, largest_across
+from sim.nccl.tuning import NcclCosts, overhead, p2p_latency_ns, topology
+
+# Hosts on which rings and trees are drawn in place of all: from eight on trees have hosts with both children.
+_DRAWN_HOSTS = 8
+
+
+class AlikeNccl:
+    """Of one cluster."""
+
+    def __init__(self, fabric: Fabric, costs: NcclCosts, alike: Alike) -> None:
+        self._fabric, self._costs, self._alike = fabric, costs, alike
+        self._found: dict[str, Members] = {}
+        self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
+        self._shares: dict[tuple[Hashable, ...], Array] = {}
+        self._leafs = Leafs.of(fabric, alike)
+
+    def channels(self, group: Group) -> int:
+        """How many thread blocks an operation of the group has on each GPU."""
+        return topology(self._members(group).shape, self._costs).channels
+
+    def carried(self, calls: Sequence[Call]) -> Carried:
+        """By calls of all members, in group order, which fit each other."""
+        first, members = calls[0], self._members(calls[0].group)
+        if members.shape.ranks == 1:
+            return Carried()
+        if not first.expected_send:
+            return self._pipeline(members, first)
+        sends = np.array([call.expected_send for call in calls])
+        key = first.group.name, first.element_size, blake2b(sends.tobytes()).digest()
+        if key not in self._exchanges:  # a program calls the same again each step
+            self._exchanges[key] = self._exchange(members, sends, first.element_size)
+        return self._exchanges[key]
+
+    def _members(self, group: Group) -> Members:
+        found = self._found.get(group.name)
+        if found is None:
+            found = self._found[group.name] = self._find(group)
+        return found
+
+    def _find(self, group: Group) -> Members:
+        costs, ranks = self._costs, np.array(group.ranks)
+        hosts = np.searchsorted(self._alike.hosts, ranks // self._alike.gpus)
+        gpus, counts = ranks % self._alike.gpus, np.array(group.counts)
+        by_host = nccl_paths.members_by_host(hosts.tolist())
+        every = sum(int(counts[members[0]]) for members in by_host)
+        shape = nccl_paths.shape_of(by_host, costs, gpus.tolist(), every)
+        return Members(ranks, hosts, gpus, counts, by_host, replace(shape, ranks=group.size))
+
+    def _exchange(self, members: Members, sends: Array, element_size: int) -> Carried:
+        """`sends` [members, members]: bytes from each rank to each that the other member stands for."""
+        costs, same = self._costs, members.is_one_host
+        inside = same & ~np.eye(len(sends), dtype=bool)
+        # Peers beyond its own host, of one rank of the first for the second, and the other way round.
+        to, come = members.counts - same, members.counts[:, None] - same
+        is_sent = sends > 0
+        if not ((to + inside) * is_sent).any():
+            return Carried()
+        # Of less than an element on average, most messages are empty, and NCCL sends none of these.
+        likely = np.minimum(sends / element_size, 1.0)
+        most = math.ceil(max(((to + inside) * likely).sum(1).max(), ((come + inside) * likely).sum(0).max()))
+        largest_bytes, crosses = float(sends[to + inside > 0].max()), bool((to * is_sent).any())
+        rows = Transfers(self._fabric, members, self._alike.gpus)
+        on_links = nccl.p2p_link_bytes(sends)
+        across = on_links * overhead(False, costs)
+        rows.cross(to, come, across, costs)
+        rows.stay(inside * is_sent, on_links * overhead(True, costs), costs)
+        carried = Carried(
+            latency_ns=round(p2p_latency_ns(math.ceil(largest_bytes), most, crosses, members.shape, costs)),
+            touched=rows.touched.tolist(),
+            largest=self._largest(members, np.where(to > 0, across, 0.0)),
+        )
+        rows.load(carried)
+        self._exchanged(carried, members.hosts, to * across, inside * on_links * overhead(True, costs))
+        carried.hold(rows.seconds())
+        self._leafs.exchange(carried, self._fabric, members.hosts, across)
+        return carried
+
+    def _exchanged(self, carried: Carried, hosts: Array, across: Array, inside: Array) -> None:
+        """By hosts, of members: what one rank of the first gives to those that the second stands for, or to it."""
+        count = len(self._alike.hosts)
+        carried.between, carried.inside = np.zeros((count, count)), np.bincount(hosts, inside.sum(axis=1), count)
+        np.add.at(carried.between, (hosts[:, None], hosts), across)
+
+    def _largest(self, members: Members, across: Array) -> tuple[int, int, float] | None:
+        """Of transfers between hosts, [members, members]."""
+        source, target = np.unravel_index(int(across.argmax()), across.shape)
+        size_bytes = float(across[source, target])
+        if not size_bytes:
+            return None
+        return int(members.ranks[source]), self._elsewhere(members, int(source), int(target)), size_bytes
+
+    def _elsewhere(self, members: Members, source: int, target: int) -> int:
+        """A rank that the second member stands for, not on the first one's host."""
+        rank = int(members.ranks[target])
+        if members.hosts[source] != members.hosts[target]:
+            return rank
+        others = np.flatnonzero(self._alike.kinds == members.hosts[target])
+        return int(others[others != rank // self._alike.gpus][0]) * self._alike.gpus + int(members.gpus[target])
+
+    def _pipeline(self, members: Members, call: Call) -> Carried:
+        """A ring or tree, drawn on a few hosts: each host is loaded as the busiest of them, but for its part in trees.
+
+        All hosts wait for the slowest, so that by itself it takes what the busiest host takes.
+        """
+        local = members.by_host[0]
+        gpus, shape = [int(members.gpus[place]) for place in local], members.shape
+        drawn = min(_DRAWN_HOSTS, shape.hosts)
+        placed = [list(range(host * len(local), (host + 1) * len(local))) for host in range(drawn)]
+        call = replace(call, root=min(call.root, 0))  # the first of those that are drawn, wherever it is
+        plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
+        carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
+        count = len(self._alike.hosts)
+        carried.between, carried.inside = np.zeros((count, count)), np.zeros(count)
+        given = self._given(members, plan.algorithm, towards_owner=call.op == "reduce_scatter_tensor")
+        for phase in plan.phases:
+            carried.latency_ns += phase.latency_ns
+            loads = Drawn.of(phase, gpus)
+            parts = self._parts(plan.algorithm, shape.hosts)
+            for by_host in members.by_host:
+                self._load_host(carried, members, by_host, loads, float(parts[members.hosts[by_host[0]]]))
+            carried.between += given * loads.of_host.size_bytes
+            self._leafs.pipeline(carried, self._fabric, plan.algorithm, loads.of_host, len(gpus))
+            drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
+            carried.hold(nccl_paths.idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
+            if shape.hosts > 1:
+                far = int(np.flatnonzero(members.hosts != members.hosts[0])[:1].sum())
+                carried.largest = int(members.ranks[0]), self._elsewhere(members, 0, far), largest_across(phase, local)
+        return carried
+
+    def _given(self, members: Members, algorithm: str, *, towards_owner: bool) -> Array:
+        """What goes from hosts to others, in what the busiest host gives; nothing from those without a member."""
+        key = (*members.hosts.tolist(), algorithm, towards_owner)
+        if key not in self._shares:
+            kinds = self._alike.kinds[np.isin(self._alike.kinds, members.hosts)]
+            counts = np.array(self._alike.counts)
+            self._shares[key] = shares(algorithm, kinds, counts, towards_owner=towards_owner)
+        return self._shares[key]
+
+    def _parts(self, algorithm: str, hosts: int) -> Array:
+        """What hosts of each kind send to others on average, in what the busiest host does."""
+        if algorithm not in TREES or hosts == 1:
+            return np.ones(len(self._alike.hosts))
+        degrees = degrees_of(hosts)
+        return np.asarray(np.bincount(self._alike.kinds, degrees / degrees.max()) / self._alike.counts)
+
+    def _load_host(self, carried: Carried, members: Members, by_host: Sequence[int], loads: Drawn, part: float) -> None:
+        ranks = {int(members.gpus[place]): int(members.ranks[place]) for place in by_host}
+        places = {int(members.gpus[place]): place for place in by_host}
+        host = members.hosts[by_host[0]]
+        for (source, target, via), load in loads.inside.items():
+            carried.inside[host] += load.size_bytes
+            path = self._fabric.path(ranks[source], ranks[target], None if via is None else ranks[via])
+            carried.add(path.links, *load)
+            for gpu in (source, target) if via is None else (source, via, via, target):
+                carried.touched[places[gpu]] += load.size_bytes
+        for beyond, links in ((loads.leaving, self._fabric.leaving), (loads.arriving, self._fabric.arriving)):
+            for gpu, load in beyond.items():
+                carried.add(links(ranks[gpu]), part * load.size_bytes, part * load.transfers)
+                carried.touched[places[gpu]] += part * load.size_bytes

@@ -1,0 +1,152 @@
+"""The transfers of an exchange, a row for those from one member's ranks to another's: their links, their time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from types import ModuleType
+
+import numpy as np
+
+from sim.engine.fabric import Fabric
+from sim.engine.max_min import Capacity
+from sim.nccl import rings_and_trees as nccl_paths
+from sim.nccl.folded.link_load import Array, Carried, Members
+from sim.nccl.tuning import NcclCosts
+
+# What counts as no later, and how many levels are looked at before that is left to compiled code.
+_NO_LATER, _MOST_LEVELS = 1e-4, 100
+
+
+class Transfers:
+    """All transfers of an exchange.
+
+    `touched` [members]: bytes that each sends, receives or passes on.
+    """
+
+    def __init__(self, fabric: Fabric, members: Members, gpus: int) -> None:
+        self._fabric, self._members, self._gpus = fabric, members, gpus
+        self._numbers: dict[Capacity, int] = {}
+        self._crossed: list[Array] = []
+        self._counts: list[Array] = []
+        self._sizes: list[Array] = []
+        self.touched = np.zeros(len(members.ranks))
+
+    def cross(self, to: Array, come: Array, size_bytes: Array, costs: NcclCosts) -> None:
+        """Between hosts, all [members, members]: `to` so many ranks of the second from one of the first, `come` from
+        so many of the first to one of the second.
+        """
+        members, fabric = self._members, self._fabric
+        sources, targets = np.nonzero((to > 0) & (size_bytes > 0))
+        relays, leaving = self._ways_out(costs)
+        arriving = self._table([fabric.arriving(rank) for rank in members.ranks.tolist()])
+        out, back = leaving[sources, members.gpus[targets]], arriving[targets]
+        sent, received = to[sources, targets], come[sources, targets]
+        sizes = size_bytes[sources, targets]
+        counts = [np.repeat(sent[:, None], out.shape[1], 1), np.repeat(received[:, None], back.shape[1], 1)]
+        self._add(np.concatenate([out, back], 1), np.concatenate(counts, 1), sizes)
+        np.add.at(self.touched, sources, sent * sizes)
+        np.add.at(self.touched, targets, received * sizes)
+        via = relays[sources, members.gpus[targets]]
+        np.add.at(self.touched, via[via >= 0], (2 * sent * sizes)[via >= 0])
+
+    def stay(self, is_sent: Array, size_bytes: Array, costs: NcclCosts) -> None:
+        """Inside hosts, all [members, members]."""
+        members, mesh = self._members, costs.mesh
+        sources, targets = np.nonzero(is_sent)
+        links = []
+        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+            host = {int(members.gpus[one]): one for one in members.of_host(source)}
+            near, far = int(members.gpus[source]), int(members.gpus[target])
+            via = None if mesh is None else mesh.relay(near, far, list(host))
+            relay = None if via is None else int(members.ranks[host[via]])
+            links.append(self._fabric.path(int(members.ranks[source]), int(members.ranks[target]), relay).links)
+            for one in (source, target) if via is None else (source, host[via], host[via], target):
+                self.touched[one] += size_bytes[source, target]
+        crossed = self._table(links)
+        self._add(crossed, np.ones(crossed.shape), size_bytes[sources, targets])
+
+    def load(self, carried: Carried) -> None:
+        """Put all on their links."""
+        for crossed, counts, sizes in zip(self._crossed, self._counts, self._sizes, strict=True):
+            is_link = crossed >= 0
+            numbers, size = crossed[is_link], len(self._numbers)
+            loads = np.bincount(numbers, (counts * sizes[:, None])[is_link], size)
+            flows = np.bincount(numbers, counts[is_link], size)
+            for link, used, count in zip(self._numbers, loads.tolist(), flows.tolist(), strict=True):
+                if count:
+                    carried.add((link,), used, count)
+
+    def seconds(self) -> float:
+        """Alone, were there no leafs."""
+        width = max(one.shape[1] for one in self._crossed)
+        crossed, counts = (
+            np.concatenate([np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=-1) for one in each])
+            for each in (self._crossed, self._counts)
+        )
+        sizes, per_s = np.concatenate(self._sizes), np.array([link.per_s for link in self._numbers])
+        is_link = crossed >= 0
+        needed_s = np.bincount(crossed[is_link], (counts * sizes[:, None])[is_link], per_s.size) / per_s
+        # At the rates at which all begin, the last may be through when the busiest link has carried all: then none is
+        # ever held up. Only else are they ended one by one.
+        rates = first_rates(crossed, counts, per_s)
+        if rates is not None and (sizes / rates).max() <= needed_s.max() * (1 + _NO_LATER):
+            return 0.0
+        return float(alone().seconds(crossed, counts.astype(np.float64), sizes, per_s))
+
+    def _ways_out(self, costs: NcclCosts) -> tuple[Array, Array]:
+        """Of each member, for each GPU of another host: the member that passes it on, or -1; the links."""
+        members, fabric = self._members, self._fabric
+        relays = np.full((len(members.ranks), self._gpus), -1)
+        links = []
+        for place, rank in enumerate(members.ranks.tolist()):
+            host = {int(members.gpus[one]): one for one in members.of_host(place)}
+            for gpu in range(self._gpus):
+                via = host.get(gpu)
+                if via is None or not nccl_paths.has_rail(int(members.gpus[place]), gpu, costs):
+                    links.append(fabric.leaving(rank))
+                    continue
+                relay = int(members.ranks[via])
+                relays[place, gpu] = via
+                links.append((*fabric.path(rank, relay).links, *fabric.leaving(relay)))
+        table = self._table(links)
+        return relays, table.reshape(len(members.ranks), self._gpus, table.shape[1])
+
+    def _table(self, links: Sequence[Sequence[Capacity]]) -> Array:
+        """A row each, of numbers; -1 is none."""
+        table = np.full((len(links), max(map(len, links), default=0)), -1)
+        for row, crossed in zip(table, links, strict=True):
+            row[: len(crossed)] = [self._numbers.setdefault(link, len(self._numbers)) for link in crossed]
+        return table
+
+    def _add(self, crossed: Array, counts: Array, sizes: Array) -> None:
+        self._crossed.append(crossed)
+        self._counts.append(counts)
+        self._sizes.append(sizes)
+
+
+def first_rates(crossed: Array, counts: Array, per_s: Array) -> Array | None:
+    """Max-min fair ones while all are under way, [rows]; None where capacities are full at too many levels."""
+    is_link, rates = crossed >= 0, np.zeros(len(crossed))
+    left, is_growing = per_s.astype(np.float64), np.ones(len(crossed), np.bool_)
+    for _ in range(_MOST_LEVELS):
+        under_way = is_link & is_growing[:, None]
+        growth = np.bincount(crossed[under_way], counts[under_way], per_s.size)
+        levels = np.divide(left, growth, out=np.full(per_s.size, np.inf), where=growth > 0)
+        level = levels.min()
+        stops = is_growing & (under_way & (levels <= level * (1 + 1e-9))[crossed]).any(axis=1)
+        rates[stops] = level
+        is_growing &= ~stops
+        if not is_growing.any():
+            return rates
+        taken = is_link & stops[:, None]
+        left = np.maximum(left - level * np.bincount(crossed[taken], counts[taken], per_s.size), 0.0)
+    return None
+
+
+@cache
+def alone() -> ModuleType:
+    """The compiled code, which is loaded when it is needed first: numba takes a while."""
+    from sim.nccl.folded import exchange_time as compiled  # noqa: PLC0415
+
+    return compiled

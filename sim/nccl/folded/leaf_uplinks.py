@@ -1,0 +1,135 @@
+"""Uplinks of leaf switches: how much passes those of leafs that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from scenarios.alike import Alike
+from sim.engine.fabric import Fabric
+from sim.engine.max_min import Capacity
+from sim.nccl import rings_and_trees as nccl_paths
+from sim.nccl.folded.link_load import Array, Carried
+from sim.nccl.folded.pipelines import Load
+
+TREES = ("tree", "nvls_tree")
+
+
+def uplink_counts(fabric: Fabric, alike: Alike) -> dict[str, int]:
+    """How many uplinks are like each that is played, by its name."""
+    return Leafs.of(fabric, alike).link_counts(fabric)
+
+
+@dataclass(frozen=True, slots=True)
+class Leafs:
+    """Leaf switches by sort, of which each has as many hosts of each kind, `kinds` [sorts, kinds], and is as quick.
+
+    `first` and `counts` are of each sort, `sorts` [leafs] says which is which, `totals` [kinds] how many hosts
+    are of each. None where the network has no leafs.
+    """
+
+    first: Array
+    counts: Array
+    kinds: Array
+    sorts: Array
+    totals: Array
+    hosts_per_leaf: int
+    gpus: int
+
+    @staticmethod
+    def of(fabric: Fabric, alike: Alike) -> Leafs:
+        """All leafs of the cluster."""
+        cluster, per_leaf = fabric.cluster, fabric.cluster.network.hosts_per_leaf
+        if cluster.network.kind != "leaf_spine" or per_leaf is None:
+            none = np.zeros(0, np.int64)
+            return Leafs(none, none, np.zeros((0, len(alike.hosts))), none, none, 1, alike.gpus)
+        kinds = alike.per_leaf(per_leaf)
+        speeds = np.array([[cluster.leaf_speed(leaf)] for leaf in range(len(kinds))])
+        _, first, sorts, counts = np.unique(
+            np.hstack([speeds, kinds]), axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        of_each = kinds[first].astype(np.float64)
+        return Leafs(first, counts, of_each, sorts.reshape(-1), np.array(alike.counts, float), per_leaf, alike.gpus)
+
+    def link_counts(self, fabric: Fabric) -> dict[str, int]:
+        """By the names of uplinks."""
+        pairs = zip(self.first.tolist(), self.counts.tolist(), strict=True)
+        return {link.name: count for leaf, count in pairs for link in self._uplinks(fabric, leaf)}
+
+    def exchange(self, carried: Carried, fabric: Fabric, hosts: Array, across: Array) -> None:
+        """`across` [members, members]: from each rank to each that a member stands for; `hosts`: of members."""
+        if not len(self.first):
+            return
+        of_leaf = self.kinds[:, hosts]
+        totals = self.totals[hosts]
+        for size_bytes, is_out in ((across, True), (across.T, False)):
+            inside = ((of_leaf @ size_bytes) * of_leaf).sum(axis=1)
+            passing = of_leaf @ (size_bytes @ totals) - inside
+            is_any = (size_bytes > 0).astype(np.float64)
+            flows = of_leaf @ (is_any @ totals) - ((of_leaf @ is_any) * of_leaf).sum(axis=1)
+            self._add(carried, fabric, passing, flows, is_out)
+
+    def pipeline(self, carried: Carried, fabric: Fabric, algorithm: str, of_host: Load, local: int) -> None:
+        """`of_host`: out of the busiest host, of which `local` ranks take part."""
+        if not len(self.first) or not of_host.size_bytes:
+            return
+        crossing = _crossing(algorithm, fabric.cluster.hosts, self.hosts_per_leaf, local)
+        most = np.zeros(len(self.first))
+        np.maximum.at(most, self.sorts, crossing)
+        for is_out in (True, False):
+            self._add(carried, fabric, most * of_host.size_bytes, most * of_host.transfers, is_out)
+
+    def _add(self, carried: Carried, fabric: Fabric, size_bytes: Array, flows: Array, is_out: bool) -> None:
+        for leaf, each, count in zip(self.first.tolist(), size_bytes.tolist(), flows.tolist(), strict=True):
+            if count >= 0.5:  # what is left of a difference is nothing
+                carried.add([self._uplinks(fabric, leaf)[0 if is_out else 1]], each, count)
+
+    def _uplinks(self, fabric: Fabric, leaf: int) -> tuple[Capacity, Capacity]:
+        rank = leaf * self.hosts_per_leaf * self.gpus
+        return fabric.uplink(rank, "out"), fabric.uplink(rank, "in")
+
+
+@lru_cache(maxsize=64)
+def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Array:
+    """What leaves each leaf, in what leaves the busiest host; as much enters it."""
+    leafs = -(-hosts // hosts_per_leaf)
+    sizes = np.minimum(hosts - hosts_per_leaf * np.arange(leafs), hosts_per_leaf)
+    if algorithm == "pat":
+        return _stepping(local * sizes, hosts * local) / _stepping(np.array([local]), hosts * local)
+    if algorithm not in TREES:  # round a ring the last host of a leaf sends to the first of the next
+        return (sizes < hosts).astype(np.float64)
+    crossing = np.zeros(leafs)
+    for child, parent in edges(hosts):
+        ends = child // hosts_per_leaf, parent // hosts_per_leaf
+        is_across = ends[0] != ends[1]
+        np.add.at(crossing, np.concatenate([ends[0][is_across], ends[1][is_across]]), 1)
+    return np.asarray(crossing / degrees_of(hosts).max())
+
+
+@lru_cache(maxsize=64)
+def degrees_of(hosts: int) -> Array:
+    """How many edges of both trees each host has."""
+    degrees = np.zeros(hosts)
+    for ends in edges(hosts):
+        np.add.at(degrees, np.concatenate(ends), 1)
+    return degrees
+
+
+def edges(hosts: int) -> Iterator[tuple[Array, Array]]:
+    """Children and their parents, of each tree."""
+    for parents in map(np.array, nccl_paths.trees(hosts)):
+        child = np.flatnonzero(parents >= 0)
+        yield child, parents[child]
+
+
+def _stepping(sizes: Array, ranks: int) -> Array:
+    """What PAT sends out of so many ranks in a row, in shares of the buffer: as `nccl_paths.pat_loads` does it."""
+    total, distance = np.zeros(len(sizes)), 1
+    while distance < ranks:
+        leaving = sizes - np.maximum(0, sizes - distance) - np.maximum(0, distance + sizes - ranks)
+        total += min(distance, ranks - distance) / ranks * leaving
+        distance *= 2
+    return total

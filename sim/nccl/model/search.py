@@ -1,0 +1,165 @@
+"""The channels that NCCL's search finds for a group on nodes that are alike: how many, how quick, and by which paths.
+
+NCCL tries one speed a channel after the other, the quickest first, and packs as many channels as the links carry. On
+nodes whose GPUs are alike (an NVSwitch, or PCI Express under one bridge) that packing is a division, so no search is
+needed; where NVLinks join some GPUs and not others, it is `nccl_mesh`'s. Rules and constants are those of NCCL 2.30's
+graph search (src/graph/search.cc, topo.h); rates are NCCL's own of a link, which are less than the data sheet's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sim.nccl.model.topology import Algorithm, Generation, Graph, Path, generation
+
+# GB/s a channel, in the order in which NCCL tries them: inside a node, and where there is a network.
+_INTRA: Mapping[Generation, Sequence[float]] = {
+    "Volta": (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    "Ampere": (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    "Hopper": (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+    "Blackwell": (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+}
+_SLOW = (17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12)
+_INTER: Mapping[Generation, Sequence[float]] = {
+    "Volta": (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+    "Ampere": (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+    "Hopper": (48, 45, 42, 40, 30, 24, 22, 20, *_SLOW),
+    "Blackwell": (96, 48, 45.1, 42, 40, 30, 24, 22, 20, *_SLOW),
+}
+# GB/s of one NVLink, by the data sheet and as NCCL counts it; of 16 lanes of PCI Express 3.0 likewise.
+_NVLINK: Mapping[Generation, tuple[float, float]] = {
+    "Volta": (25, 20),
+    "Ampere": (25, 20),
+    "Hopper": (25, 20.6),
+    "Blackwell": (50, 40.1),
+}
+_PCI = (15.75, 12)
+# What NCCL counts a NIC's slot of PCI Express for at most: 16 lanes of the generation that goes with the GPU.
+_NIC_SLOT_GB_PER_S: Mapping[Generation, float] = {"Volta": 12, "Ampere": 24, "Hopper": 48, "Blackwell": 96}
+# A channel is not tried at less than this share of the best one's speed.
+LEAST_SPEED = 0.49
+MOST_RINGS = 32
+_MOST_HEADS = 32
+# Channels this quick are laid twice, at half the speed; since Hopper only if quicker still, or few.
+_TWICE_GB_PER_S, _TWICE_SINCE_HOPPER_GB_PER_S, _FEW = 25, 50, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What a group has of each of its nodes: `gpus` and the `nics` that serve them; rates are the data sheet's.
+
+    `gpu_gb_per_s`: a GPU's link to the others, over NVLink or PCI Express; `nic_gb_per_s`: one NIC. `nics` is 0 where
+    the group has one node. NVLinks lead to an NVSwitch.
+    """
+
+    gpus: int
+    nics: int
+    compute_capability: int
+    nvlink: bool
+    gpu_gb_per_s: float
+    nic_gb_per_s: float
+    net_latency_us: float
+
+    @property
+    def generation(self) -> Generation:
+        return generation(self.compute_capability)
+
+    @property
+    def link_gb_per_s(self) -> float:
+        """What NCCL counts a GPU's link for."""
+        return self.gpu_gb_per_s * counted_share(self.compute_capability, nvlink=self.nvlink)
+
+    @property
+    def slot_gb_per_s(self) -> float:
+        """What NCCL counts a NIC for."""
+        return counted_nic(self.compute_capability, self.nic_gb_per_s)
+
+    @property
+    def speeds(self) -> Sequence[float]:
+        return speeds(self.compute_capability, crosses=self.nics > 0)
+
+
+def counted_share(compute_capability: int, *, nvlink: bool) -> float:
+    """Of the data sheet's rate of a GPU's link, NVLink or PCI Express, what NCCL counts on."""
+    sheet, counted = _NVLINK[generation(compute_capability)] if nvlink else _PCI
+    return counted / sheet
+
+
+def counted_nic(compute_capability: int, gb_per_s: float) -> float:
+    """What NCCL counts a NIC for: no more than its slot carries."""
+    return min(gb_per_s, _NIC_SLOT_GB_PER_S[generation(compute_capability)])
+
+
+def speeds(compute_capability: int, *, crosses: bool) -> Sequence[float]:
+    """GB/s a channel, the quickest first: inside a node, or where the network is crossed."""
+    return (_INTER if crosses else _INTRA)[generation(compute_capability)]
+
+
+def graphs(node: Node) -> dict[Algorithm, Graph]:
+    """By algorithm; those that these nodes cannot have are not there."""
+    ring = _ring(node)
+    found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
+    if node.nvlink and node.gpus > 1 and node.compute_capability >= 90:
+        found["nvls"] = found["nvls_tree"] = _nvls(node)
+    return found
+
+
+def _ring(node: Node) -> Graph:
+    channels, speed = twice(node.compute_capability, *_packed(node))
+    return _graph(node, channels, speed, speed)
+
+
+def _packed(node: Node) -> tuple[int, float]:
+    """How many channels, and of which speed: the most together, of equals the fewest; at least one."""
+    most, best = 0, 0.0
+    for speed in node.speeds:
+        if speed < LEAST_SPEED * best or most * best >= node.link_gb_per_s:
+            break
+        channels = _channels(node, speed)
+        if channels * speed > most * best:
+            most, best = channels, speed
+    if most:
+        return most, best
+    channels = max(1, node.nics)
+    link_gb_per_s = node.link_gb_per_s / channels if node.gpus > 1 else node.nic_gb_per_s
+    return channels, min(node.nic_gb_per_s, link_gb_per_s) if node.nics else link_gb_per_s
+
+
+def _channels(node: Node, speed: float) -> int:
+    """So many rings of that speed fit: on each GPU's link once each way, on a NIC once in and once out."""
+    fit = int(node.link_gb_per_s / speed) if node.gpus > 1 else MOST_RINGS
+    if node.nics:
+        fit = min(fit, node.nics * int(node.slot_gb_per_s / speed))
+    return min(fit, MOST_RINGS)
+
+
+def twice(compute_capability: int, channels: int, speed: float) -> tuple[int, float]:
+    """Quick channels are laid twice, at half the speed."""
+    if speed < _TWICE_GB_PER_S or channels * 2 > MOST_RINGS:
+        return channels, speed
+    if compute_capability > 80 and speed < _TWICE_SINCE_HOPPER_GB_PER_S and channels > _FEW:
+        return channels, speed
+    return 2 * channels, speed / 2
+
+
+def _nvls(node: Node) -> Graph:
+    """A channel for each head, whose link it loads twice and all others' once; between nodes each head has a NIC."""
+    heads = min(node.nics or node.gpus, node.gpus, _MOST_HEADS)
+    slot_gb_per_s = node.slot_gb_per_s if node.nics else float("inf")
+    fits = [speed for speed in node.speeds if (heads + 1) * speed <= node.link_gb_per_s and speed <= slot_gb_per_s]
+    intra = max(fits, default=min(node.speeds))
+    quicker = [speed for speed in node.speeds if intra <= speed <= min(slot_gb_per_s, 2 * intra)]
+    return _graph(node, heads, intra, max(quicker, default=intra))
+
+
+def _graph(node: Node, channels: int, intra: float, inter: float) -> Graph:
+    return Graph(
+        channels=channels,
+        intra_gb_per_s=intra,
+        inter_gb_per_s=inter,
+        net_latency_us=node.net_latency_us,
+        intra_type=Path.NVL if node.nvlink else Path.PHB,
+        inter_type=Path.PXB,
+        same_channels=node.nics <= 1,
+    )

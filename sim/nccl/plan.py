@@ -1,0 +1,235 @@
+"""NCCL's collectives as phases of transfers between GPUs; the engine plays them on links that others use too.
+
+Which algorithm and protocol is NCCL's own choice. On an idle cluster a coupled phase takes that choice's latency, and
+for the bytes what `nccl_tuning` makes of the links: its transfers are the payload times one factor, which stands for
+the protocol's flags and for all that NCCL's bandwidth tables take off the links' rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.nccl import rings_and_trees as paths
+from sim.nccl.model.predictor import Choice
+from sim.nccl.model.topology import Function, ring_steps
+from sim.nccl.tuning import (
+    P2P_LL_BYTES,
+    NcclCosts,
+    Shape,
+    choose,
+    latency_ns,
+    overhead,
+    p2p_latency_ns,
+    topology,
+    transfer_ns,
+)
+
+if TYPE_CHECKING:
+    from scenarios.calls import Call
+
+Calls: TypeAlias = "Sequence[Call]"
+Layout: TypeAlias = Sequence[int]
+
+LL_PAYLOAD_SHARE = 0.5
+BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """After `latency_ns` the transfers (source group rank, destination group rank, bytes on the link) all begin.
+
+    `coupled`: they are one pipeline and advance together, at the pace of the slowest; else each is a flow of its own.
+    `relays`: of a pair of group ranks, the third on the source's host whose NVLinks its bytes cross on their way.
+    """
+
+    latency_ns: int
+    transfers: tuple[tuple[int, int, float], ...]
+    coupled: bool
+    relays: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclPlan:
+    """Phases one after the other.
+
+    `predicted_ns` is NCCL's own figure for it on an idle cluster; 0 where NCCL has none (point-to-point, one rank).
+    """
+
+    algorithm: str
+    protocol: str
+    phases: tuple[Phase, ...]
+    predicted_ns: float
+
+
+def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> NcclPlan:
+    """What NCCL would do.
+
+    Args:
+        calls: by group rank; a send or recv is given as its two calls.
+        layout: the host of every group rank.
+        costs: the cluster's rates.
+        gpus: which GPU of its host every group rank is; None: a host's ranks are its first GPUs in order.
+    """
+    call = calls[0]
+    if len(layout) == 1:
+        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    group = _group_of(layout, costs, gpus)
+    if call.op in _GROUPED:
+        return _grouped(_GROUPED[call.op](calls), layout, group, costs)
+    return pipeline(call, group, costs)
+
+
+def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
+    """Of a collective that is no exchange, of which all members' calls are like this one."""
+    op, size_bytes = _COLLECTIVES[call.op], _buffer_bytes(call)
+    if size_bytes == 0:
+        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    choice = choose(op, size_bytes, group.shape, costs)
+    loads = _loads(op, call.root, choice, group, costs)
+    idle_ns = 1e9 * paths.idle_seconds(loads, group.members, costs, group.gpus)
+    phase = Phase(
+        latency_ns=round(latency_ns(choice, op, size_bytes, group.shape, costs)),
+        transfers=_scaled(loads, transfer_ns(choice, op, size_bytes, group.shape, costs) / idle_ns),
+        coupled=True,
+        relays=paths.relays_of(loads, group.members, costs, group.gpus, uses_rails=False),
+    )
+    return NcclPlan(algorithm=choice.algorithm, protocol=choice.protocol, phases=(phase,), predicted_ns=choice.total_ns)
+
+
+def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> int:
+    """How many thread blocks an operation of such a group has on each GPU; arguments as those of `plan`."""
+    return topology(_group_of(layout, costs, gpus).shape, costs).channels
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The group ranks of each host, which GPU of its host each rank is, and what the tuning model sees of both.
+
+    `shape` may be that of a larger group of such hosts.
+    """
+
+    members: Sequence[Sequence[int]]
+    gpus: Sequence[int]
+    shape: Shape
+
+
+def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> Placed:
+    members = paths.members_by_host(layout)
+    placed = paths.gpus_in_order(members) if gpus is None else gpus
+    return Placed(members, placed, paths.shape_of(members, costs, placed))
+
+
+_COLLECTIVES: dict[str, Function] = {
+    "all_reduce": "all_reduce",
+    "barrier": "all_reduce",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather": "all_gather",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+
+
+def _buffer_bytes(call: Call) -> int:
+    """What NCCL counts: the larger of a rank's two buffers."""
+    return BARRIER_BYTES if call.op == "barrier" else max(call.bytes_in, call.bytes_out)
+
+
+def _loads(op: Function, root: int, choice: Choice, group: Placed, costs: NcclCosts) -> paths.Loads:
+    if choice.algorithm in ("nvls", "nvls_tree"):
+        return paths.nvls_loads(group.members, group.shape.rails)
+    if choice.algorithm == "pat":
+        return paths.pat_loads(group.members, towards_owner=op == "reduce_scatter")
+    chains = paths.chains_of(group.members, group.shape, costs, group.gpus)
+    if choice.algorithm == "tree":
+        return paths.tree_loads(chains)
+    if op in ("broadcast", "reduce"):
+        return paths.chain_loads(chains, root, towards_root=op == "reduce")
+    return paths.ring_loads(chains, ring_steps(op, group.shape.ranks) / group.shape.ranks)
+
+
+def _scaled(loads: paths.Loads, factor: float) -> tuple[tuple[int, int, float], ...]:
+    return tuple((source, target, share * factor) for (source, target), share in loads.items())
+
+
+Transfers: TypeAlias = Iterable[tuple[int, int, int]]
+
+
+def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCosts) -> NcclPlan:
+    """Every transfer a flow of its own, after a latency that grows with the peers of the busiest rank.
+
+    LL doubles the bytes; NCCL takes it message by message, for what fits.
+    """
+    moved = [transfer for transfer in transfers if transfer[0] != transfer[1] and transfer[2]]
+    if not moved:
+        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+    largest_bytes = max(size_bytes for _, _, size_bytes in moved)
+    crosses = any(layout[source] != layout[target] for source, target, _ in moved)
+    inside, across = overhead(True, costs), overhead(False, costs)
+    phase = Phase(
+        latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved, len(layout)), crosses, group.shape, costs)),
+        transfers=tuple(
+            (source, target, _p2p_link_bytes(size_bytes) * (inside if layout[source] == layout[target] else across))
+            for source, target, size_bytes in moved
+        ),
+        coupled=False,
+        relays=paths.relays_of(
+            ((source, target) for source, target, _ in moved), group.members, costs, group.gpus, uses_rails=True
+        ),
+    )
+    protocol = "LL" if largest_bytes <= P2P_LL_BYTES else "Simple"
+    return NcclPlan(algorithm="p2p", protocol=protocol, phases=(phase,), predicted_ns=0.0)
+
+
+def _p2p_link_bytes(size_bytes: float) -> float:
+    return size_bytes / LL_PAYLOAD_SHARE if size_bytes <= P2P_LL_BYTES else float(size_bytes)
+
+
+def p2p_link_bytes(sizes_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The same of many messages; without what NCCL cannot use of a link."""
+    return np.where(sizes_bytes <= P2P_LL_BYTES, sizes_bytes / LL_PAYLOAD_SHARE, sizes_bytes)
+
+
+def _most_peers(transfers: Transfers, ranks: int) -> int:
+    """The most messages that one rank sends, or that one rank receives."""
+    sent, received = [0] * ranks, [0] * ranks
+    for source, target, _ in transfers:
+        sent[source] += 1
+        received[target] += 1
+    return max(*sent, *received)
+
+
+def _exchange(calls: Calls) -> Transfers:
+    """In the order of distance, as the peers are visited."""
+    ranks, sends = len(calls), [call.send_bytes for call in calls]
+    for distance in range(1, ranks):
+        for rank, target in enumerate([*range(distance, ranks), *range(distance)]):
+            yield rank, target, sends[rank][target]
+
+
+def _gather(calls: Calls) -> Transfers:
+    return ((rank, call.root, call.bytes_in) for rank, call in enumerate(calls))
+
+
+def _scatter(calls: Calls) -> Transfers:
+    return ((call.root, rank, call.bytes_out) for rank, call in enumerate(calls))
+
+
+def _point_to_point(calls: Calls) -> Transfers:
+    sender = next(call for call in calls if call.op == "send")
+    return [(sender.group.index(sender.rank), sender.root, sender.bytes_in)]
+
+
+_GROUPED: dict[str, Callable[[Calls], Transfers]] = {
+    "all_to_all": _exchange,
+    "all_to_all_single": _exchange,
+    "gather": _gather,
+    "scatter": _scatter,
+    "send": _point_to_point,
+    "recv": _point_to_point,
+}

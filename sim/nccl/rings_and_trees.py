@@ -1,0 +1,235 @@
+"""Which GPUs exchange how much of a buffer in NCCL's rings, chains and trees; times and protocols are left to `nccl`.
+
+Every load is a mapping from (source, destination) group ranks to the share of the buffer that crosses. Rings and trees
+go through each host in chains, of which there is one for each host and channel: `chains[channel][host]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import TypeAlias
+
+from sim.nccl.tuning import NcclCosts, Shape, mesh_rings
+
+Loads: TypeAlias = dict[tuple[int, int], float]
+Chains: TypeAlias = Sequence[Sequence[Sequence[int]]]
+
+
+def members_by_host(layout: Sequence[int]) -> list[list[int]]:
+    """The group ranks of each host, hosts in the order in which the group meets them."""
+    hosts: dict[int, list[int]] = {}
+    for rank, host in enumerate(layout):
+        hosts.setdefault(host, []).append(rank)
+    return list(hosts.values())
+
+
+def gpus_in_order(members: Sequence[Sequence[int]]) -> list[int]:
+    """By group rank: the first rank of a host is its GPU 0."""
+    gpus = {rank: gpu for host in members for gpu, rank in enumerate(host)}
+    return [gpus[rank] for rank in range(len(gpus))]
+
+
+def shape_of(
+    members: Sequence[Sequence[int]], costs: NcclCosts, gpus: Sequence[int] | None = None, hosts: int | None = None
+) -> Shape:
+    """The group's size on this cluster; as many rails as its emptiest host can feed.
+
+    `gpus`: of its host, by rank. `hosts`: how many there are, if more of the kinds of `members`.
+    """
+    nics, hosts = costs.nics_per_host or costs.ranks_per_host, hosts or len(members)
+    rails = min(nics, *map(len, members), costs.ranks_per_host) if hosts > 1 else 1
+    parts: tuple[tuple[int, ...], ...] = ()
+    if costs.mesh is not None:
+        gpu = gpus_in_order(members) if gpus is None else gpus
+        parts = tuple(dict.fromkeys(tuple(sorted(gpu[rank] for rank in host)) for host in members))
+    return Shape(ranks=sum(map(len, members)), hosts=hosts, rails=rails, gpus=parts)
+
+
+def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> Chains:
+    """On a mesh those of its rings. Else one a rail, which starts at the GPU of its rail: a ring enters by that GPU's
+    NIC and leaves by its predecessor's, so that each NIC has one ring in and one out."""
+    if costs.mesh is None:
+        return [[_rotated(host, rail) for host in members] for rail in range(shape.rails)]
+    by_host = [_mesh_chains(host, shape, costs, gpus) for host in members]
+    return list(zip(*by_host, strict=True))
+
+
+def _mesh_chains(host: Sequence[int], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> list[list[int]]:
+    ranks = {gpus[rank]: rank for rank in host}
+    return [[ranks[gpu] for gpu in ring] for ring in mesh_rings(tuple(sorted(ranks)), shape, costs)]
+
+
+def ring_loads(chains: Chains, edge_share: float) -> Loads:
+    """Every edge of every ring carries `edge_share` of the ring's part of the buffer."""
+    loads: Loads = {}
+    for ring in _rings(chains):
+        _add(loads, zip(ring, ring[1:] + ring[:1], strict=True), edge_share / len(chains))
+    return loads
+
+
+def chain_loads(chains: Chains, root: int, towards_root: bool) -> Loads:
+    """The rings cut before `root`: the whole buffer goes once to every other rank, or from them to the root."""
+    loads: Loads = {}
+    for ring in _rings(chains):
+        cut = _rotated(ring, ring.index(root))
+        if towards_root:  # the same ring, cut behind the root
+            cut = _rotated(cut, 1)
+        _add(loads, pairwise(cut), 1 / len(chains))
+    return loads
+
+
+def tree_loads(chains: Chains) -> Loads:
+    """Two binary trees over the hosts for every channel, a chain inside each host; sums go up and results come down.
+
+    A host that is inside one tree is, as far as numbers allow, a leaf of the other: each carries half of the buffer.
+    """
+    loads: Loads = {}
+    hosts = len(chains[0])
+    both = trees(hosts)
+    share = 1 / (len(chains) * len(both))
+    for by_host in chains:
+        for parents in both:
+            up = [(by_host[host][0], by_host[parent][0]) for host, parent in enumerate(parents) if parent >= 0]
+            up += [(far, near) for one in by_host for near, far in pairwise(one)]
+            _add(loads, up, share)
+            _add(loads, [(near, far) for far, near in up], share)
+    return loads
+
+
+def trees(hosts: int) -> list[list[int]]:
+    """The parents of both trees, by host; one host is one tree."""
+    return [tree_parents(hosts), _other_tree(hosts)] if hosts > 1 else [[-1]]
+
+
+def nvls_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
+    """Through the switch of a host every GPU gives its buffer and gets the result; between hosts two trees a rail.
+
+    A GPU has one link to the switch each way: on them that is as if each gave its buffer to the next.
+    """
+    loads: Loads = {}
+    for host in members:
+        if len(host) > 1:
+            _add(loads, zip(host, [*host[1:], host[0]], strict=True), 1.0)
+    if len(members) > 1:
+        for rail in range(rails):
+            for edge, share in tree_loads([[[host[rail]] for host in members]]).items():
+                _add(loads, [edge], share / rails)
+    return loads
+
+
+def pat_loads(members: Sequence[Sequence[int]], *, towards_owner: bool) -> Loads:
+    """Between ranks at distances of powers of two, over each of which go as many ranks' parts as are new."""
+    ranks = [rank for host in members for rank in host]
+    loads: Loads = {}
+    distance = 1
+    while distance < len(ranks):
+        ahead = [*ranks[distance:], *ranks[:distance]]
+        edges = zip(ahead, ranks, strict=True) if towards_owner else zip(ranks, ahead, strict=True)
+        _add(loads, edges, min(distance, len(ranks) - distance) / len(ranks))
+        distance *= 2
+    return loads
+
+
+def tree_parents(size: int) -> list[int]:
+    """Parents in a balanced in-order binary tree of 0 .. size-1: 0 is the root (its parent -1), odd ones are leaves."""
+    parents = [-1]
+    for node in range(1, size):
+        step = node & -node
+        parent = (node - step) | 2 * step
+        parents.append(parent if parent < size else node - step)
+    return parents
+
+
+def idle_seconds(
+    loads: Mapping[tuple[int, int], float],
+    members: Sequence[Sequence[int]],
+    costs: NcclCosts,
+    gpus: Sequence[int],
+) -> float:
+    """Time that the most loaded GPU link or NIC needs for one byte of buffer, were nothing else on the cluster."""
+    place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
+    nics = costs.nics_per_host or costs.ranks_per_host
+    network_bytes_per_s = costs.inter_bytes_per_s * costs.payload_share
+    busy: dict[tuple[str, int, int, int], float] = {}
+    for (source, target), share in loads.items():
+        (here, i), (there, j) = place[source], place[target]
+        if here != there:
+            crossed = {
+                ("nic out", here, i % nics, 0): network_bytes_per_s,
+                ("nic in", there, j % nics, 0): network_bytes_per_s,
+            }
+        elif costs.mesh is None:
+            crossed = dict.fromkeys((("gpu out", here, i, 0), ("gpu in", there, j, 0)), costs.intra_bytes_per_s)
+        else:
+            route = costs.mesh.route(i, j, [gpus[rank] for rank in members[here]])
+            crossed = {(hop[0], here, *hop[1:]): costs.mesh.bytes_per_s(hop) for hop in route}
+        for link, bytes_per_s in crossed.items():
+            busy[link] = busy.get(link, 0.0) + share / bytes_per_s
+    return max(busy.values(), default=0.0)
+
+
+def relays_of(
+    pairs: Iterable[tuple[int, int]],
+    members: Sequence[Sequence[int]],
+    costs: NcclCosts,
+    gpus: Sequence[int],
+    *,
+    uses_rails: bool,
+) -> dict[tuple[int, int], int]:
+    """The ranks that pass on what others exchange.
+
+    On a mesh, the one between two GPUs of a host that have no NVLinks to each other. With `uses_rails`, as NCCL's
+    point-to-point does (PXN, NCCL_P2P_PXN_LEVEL = 2, its default: ncclTopoGetNetDev in src/graph/search.cc), what is
+    for GPU j of another host goes over NVLink to the sender's own GPU j, and out of that one's NIC. It wants NVLinks
+    between the two, a NIC for each GPU, and GPU j in the group.
+    """
+    if costs.mesh is None and not (uses_rails and _has_rails(costs)):
+        return {}
+    place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
+    ranks = {at: rank for rank, at in place.items()}
+    relays: dict[tuple[int, int], int] = {}
+    for source, target in pairs:
+        (here, i), (there, j) = place[source], place[target]
+        via: int | None = None
+        if here == there:
+            if costs.mesh is not None:
+                via = costs.mesh.relay(i, j, [gpus[rank] for rank in members[here]])
+        elif uses_rails and (here, j) in ranks and has_rail(i, j, costs):
+            via = j
+        if via is not None:
+            relays[source, target] = ranks[here, via]
+    return relays
+
+
+def has_rail(source: int, target: int, costs: NcclCosts) -> bool:
+    """Whether what a GPU has for one of this number on another host leaves by its own host's GPU of that number."""
+    return source != target and _has_rails(costs) and (costs.mesh is None or bool(costs.mesh.links[source][target]))
+
+
+def _has_rails(costs: NcclCosts) -> bool:
+    return costs.nvlink and costs.nics_per_host is None
+
+
+def _other_tree(size: int) -> list[int]:
+    """The first tree mirrored, or shifted by one where mirroring would leave the leaves what they are."""
+    first = tree_parents(size)
+    if size % 2 == 0:
+        return [size - 1 - parent if parent >= 0 else -1 for parent in reversed(first)]
+    shifted = [(parent + 1) % size if parent >= 0 else -1 for parent in first]
+    return _rotated(shifted, -1)
+
+
+def _rings(chains: Chains) -> list[list[int]]:
+    """Through the hosts in order."""
+    return [list(chain.from_iterable(by_host)) for by_host in chains]
+
+
+def _rotated(items: Sequence[int], start: int) -> list[int]:
+    start %= len(items)
+    return [*items[start:], *items[:start]]
+
+
+def _add(loads: Loads, edges: Iterable[tuple[int, int]], share: float) -> None:
+    for edge in edges:
+        loads[edge] = loads.get(edge, 0.0) + share

@@ -1,0 +1,232 @@
+"""The simulated cluster as NCCL's tuning model wants it, NCCL's choice there, and what its bytes take on the links.
+
+The model itself is `nccl_predictor`, the channels are `nccl_search`'s and `nccl_mesh`'s; where the bytes go is left to
+`nccl_paths`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scenarios.hardware import NCCL_P2P_SHARE, NCCL_START_NS
+from sim.nccl.model import mesh as nccl_mesh
+from sim.nccl.model import predictor, tables
+from sim.nccl.model.latency import inter_hop_us, intra_hop_us
+from sim.nccl.model.mesh import Mesh, Part
+from sim.nccl.model.predictor import Choice, Operation
+from sim.nccl.model.search import Node, counted_share, graphs, twice
+from sim.nccl.model.topology import Algorithm, Function, Graph, Path, Protocol, Topology, ring_crossings
+
+# A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
+_COPIES = 2
+# A ring works through a buffer in rounds, of which each channel takes so much for each rank at most.
+_IN_ROUNDS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
+_CHUNK_BYTES = 2 << 20
+# When the last chunk of a round has come, the rank still copies it, which nothing overlaps: one channel, GB/s.
+# From vTrain's all-reduce of 1 GiB on 2 A100s (docs/collectives.md).
+_COPY_GB_PER_S = 25.0
+
+# How the time to get going (`NcclCosts.start_ns`) grows with the size: from LLMCompass's all-reduces of 8 B to 8 GiB on
+# 4 A100s, too.
+_STARTED_BYTES, _STARTING = 640 << 10, 0.4
+# Through the switch and back by NVLS: from the all-reduces of 128 to 512 MiB on 8 B200 of stas00/ml-engineering.
+_NVLS_US = 25.0
+# A tree over nodes fills level by level, with chunks that grow with the buffer: what each of the levels, up and down,
+# adds. From the all-reduces on 8 DGX H100 of arXiv 2411.13055.
+_LEVEL_US, _LEVEL_BYTES, _MOST_LEVEL_US = 22.0, 32 << 20, 88.0
+
+# Point-to-point: a message this small goes by LL, and at most so many operations start together.
+P2P_LL_BYTES = 16 << 10
+P2P_BATCH = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclCosts:
+    """What the formula needs to know of a cluster.
+
+    `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
+    `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
+    `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
+    for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links,
+    `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives take at most to get
+    going, `floor_ns` what they take at least in all. `mesh`: which GPUs of a host have NVLinks to each other, where no
+    switch joins all of them.
+    """
+
+    intra_bytes_per_s: float
+    inter_bytes_per_s: float
+    nic_latency_ns: int
+    hosts: int
+    ranks_per_host: int
+    compute_capability: int
+    nvlink: bool
+    nics_per_host: int | None = None
+    network_latency_ns: int = 0
+    payload_share: float = 1.0
+    efficiency: float = 1.0
+    start_ns: int = NCCL_START_NS
+    floor_ns: int = 0
+    p2p_share: float = NCCL_P2P_SHARE
+    mesh: Mesh | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A group on the cluster: `rails` NICs of each of its hosts carry its traffic.
+
+    `gpus`: on a mesh, which GPUs the group has of a host; hosts that do not differ in that are there once.
+    """
+
+    ranks: int
+    hosts: int
+    rails: int
+    gpus: tuple[tuple[int, ...], ...] = ()
+
+
+def choices(function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> Iterator[Choice]:
+    """Every way that is enabled."""
+    return predictor.choices(topology(shape, costs), Operation(function=function, size_bytes=size_bytes))
+
+
+@lru_cache(maxsize=4096)  # a program calls the same again each step
+def choose(function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> Choice:
+    """The quickest by NCCL's own formula; the first of equals."""
+    return predictor.choose(topology(shape, costs), Operation(function=function, size_bytes=size_bytes))
+
+
+@lru_cache(maxsize=1024)
+def topology(shape: Shape, costs: NcclCosts) -> Topology:
+    """The group with the graphs that NCCL's search would find; its CPUs are Intel's, its NICs near the GPUs."""
+    found = graphs(node(shape, costs)) if costs.mesh is None else _mesh_graphs(shape, costs)
+    return Topology(
+        ranks=shape.ranks,
+        nodes=shape.hosts,
+        compute_capability=costs.compute_capability,
+        cpu="intel",
+        channels=_COPIES * found["ring"].channels,
+        plain_tree=False,
+        nvswitch=costs.nvlink and costs.mesh is None,
+        network_offload=False,
+        graphs=found,
+    )
+
+
+def node(shape: Shape, costs: NcclCosts) -> Node:
+    """One of the group's hosts, as the search sees it."""
+    return Node(
+        gpus=-(-shape.ranks // shape.hosts),
+        nics=0 if shape.hosts == 1 else shape.rails,
+        compute_capability=costs.compute_capability,
+        nvlink=costs.nvlink,
+        gpu_gb_per_s=costs.intra_bytes_per_s / 1e9,
+        nic_gb_per_s=costs.inter_bytes_per_s / 1e9,
+        net_latency_us=costs.nic_latency_ns / 1e3,
+    )
+
+
+def part(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> Part:
+    """These GPUs of one host of a mesh, as the search sees them."""
+    assert costs.mesh is not None
+    return Part(
+        mesh=costs.mesh,
+        gpus=gpus,
+        nics=() if shape.hosts == 1 else tuple(gpu % (costs.nics_per_host or costs.ranks_per_host) for gpu in gpus),
+        nic_gb_per_s=costs.inter_bytes_per_s / 1e9,
+        compute_capability=costs.compute_capability,
+    )
+
+
+def mesh_rings(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> tuple[tuple[int, ...], ...]:
+    """The rings through these GPUs of a host: no more than every host of the group has."""
+    fewest = min(len(nccl_mesh.search(part(one, shape, costs)).rings) for one in shape.gpus)
+    return nccl_mesh.search(part(gpus, shape, costs)).rings[:fewest]
+
+
+def _mesh_graphs(shape: Shape, costs: NcclCosts) -> dict[Algorithm, Graph]:
+    """As on the host with the slowest channels; a tree's chains are the rings, cut."""
+    found = [nccl_mesh.search(part(gpus, shape, costs)) for gpus in shape.gpus]
+    rings = [mesh_rings(gpus, shape, costs) for gpus in shape.gpus]
+    channels, gb_per_s = twice(costs.compute_capability, len(rings[0]), min(one.gb_per_s for one in found))
+    ring = Graph(
+        channels=channels,
+        intra_gb_per_s=gb_per_s,
+        inter_gb_per_s=gb_per_s,
+        net_latency_us=costs.nic_latency_ns / 1e3,
+        intra_type=max(one.path for one in found),
+        inter_type=Path.PXB,
+        same_channels=all(len(set(one)) == 1 for one in rings),
+    )
+    return {"tree": ring, "ring": ring, "pat": ring}
+
+
+def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
+    """What all rings together carry past one point: a GPU's link, or a host's NICs where those are slower.
+
+    NCCL reckons with the speeds of its table instead, of which a whole number of channels fits.
+    """
+    nic_gb_per_s = costs.inter_bytes_per_s * costs.payload_share / 1e9
+    if costs.mesh is not None:
+        parts = [(part(gpus, shape, costs), mesh_rings(gpus, shape, costs)) for gpus in shape.gpus]
+        return min(nccl_mesh.bus_gb_per_s(one, rings, nic_gb_per_s) for one, rings in parts)
+    one = node(shape, costs)
+    if shape.hosts == 1:
+        return one.link_gb_per_s
+    network = shape.rails * nic_gb_per_s
+    return network if shape.ranks == shape.hosts else min(network, one.link_gb_per_s)
+
+
+def latency_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
+    """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
+    crossings = _crossings(choice, function, topology(shape, costs))
+    beyond_ns = float(crossings * costs.network_latency_ns)
+    if crossings and choice.algorithm in ("tree", "nvls_tree"):
+        level_us: float = _LEVEL_US * (size_bytes / _LEVEL_BYTES) ** (1 / 3)
+        beyond_ns += 1e3 * crossings * min(level_us, _MOST_LEVEL_US)
+    else:
+        beyond_ns += costs.start_ns * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
+    if choice.algorithm == "nvls":
+        beyond_ns += 1e3 * _NVLS_US
+    return max(choice.latency_ns + beyond_ns, costs.floor_ns - transfer_ns(choice, function, size_bytes, shape, costs))
+
+
+def _crossings(choice: Choice, function: Function, group: Topology) -> int:
+    """How often the network is crossed, one after the other."""
+    if choice.algorithm == "ring":
+        return ring_crossings(function, group.nodes)
+    return group.node_levels if choice.algorithm == "pat" else 2 * group.node_levels
+
+
+def transfer_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
+    """What the bytes of an operation take on links that nothing else uses: NCCL's figure, but at what the links carry.
+
+    A ring by Simple goes round once for each `_CHUNK_BYTES` of a channel and rank: the last copy of a round, and the
+    latency of all rounds but the first, come on top.
+    """
+    found = topology(shape, costs)
+    ring = found.graphs["ring"]
+    counted = ring.channels * (ring.intra_gb_per_s if shape.hosts <= 2 else ring.inter_gb_per_s)
+    taken_ns = choice.transfer_ns * counted / bus_gb_per_s(shape, costs) / costs.efficiency
+    if choice.algorithm != "ring" or choice.protocol != "Simple" or function not in _IN_ROUNDS:
+        return taken_ns
+    a_channel_bytes = size_bytes / (found.channels * shape.ranks)
+    rounds = max(1.0, a_channel_bytes / _CHUNK_BYTES)
+    again_ns = (rounds - 1) * (choice.latency_ns - tables.BASE_US["Simple"]["ring"] * 1e3)
+    return taken_ns + a_channel_bytes / _COPY_GB_PER_S + (again_ns if shape.hosts == 1 else 0.0)
+
+
+def overhead(is_inside: bool, costs: NcclCosts) -> float:
+    """Bytes of a link for one of payload: inside a host less of the data sheet's rate can be used than NCCL counts."""
+    if not is_inside:
+        return 1 / costs.efficiency
+    share = costs.p2p_share if costs.nvlink else 1.0
+    return 1 / (counted_share(costs.compute_capability, nvlink=costs.nvlink) * share * costs.efficiency)
+
+
+def p2p_latency_ns(size_bytes: int, peers: int, crosses: bool, shape: Shape, costs: NcclCosts) -> float:
+    """Until the last of `peers` grouped transfers may start, and its one hop; our own, for NCCL has no predictor."""
+    protocol: Protocol = "LL" if size_bytes <= P2P_LL_BYTES else "Simple"
+    hop_us = (inter_hop_us if crosses else intra_hop_us)(topology(shape, costs), "ring", protocol)
+    network_ns = costs.network_latency_ns if crosses else 0
+    return (tables.BASE_US[protocol]["ring"] + -(-peers // P2P_BATCH) * hop_us) * 1e3 + network_ns

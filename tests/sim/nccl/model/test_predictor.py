@@ -1,0 +1,219 @@
+"""Laws of NCCL's tuning model, on topologies that its record does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.nccl.model.bandwidth import gb_per_s
+from sim.nccl.model.latency import latency_us
+from sim.nccl.model.predictor import Choice, Operation, choices, choose
+from sim.nccl.model.support import enabled
+from sim.nccl.model.topology import (
+    ALGORITHMS,
+    FUNCTIONS,
+    PROTOCOLS,
+    Algorithm,
+    Cpu,
+    Function,
+    Graph,
+    Path,
+    Protocol,
+    Topology,
+)
+from tests.sim.nccl.published_rows import GRAPH, HOPPER, with_graph
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    nodes = draw(st.integers(1, 20))
+    graphs = st.builds(
+        Graph,
+        channels=st.integers(0, 32),
+        intra_gb_per_s=st.floats(0.1, 100),
+        inter_gb_per_s=st.floats(0.1, 100),
+        net_latency_us=st.floats(0, 20),
+        intra_type=st.sampled_from(Path),
+        inter_type=st.sampled_from(Path),
+        same_channels=st.booleans(),
+    )
+    ring = draw(graphs.filter(lambda graph: graph.channels > 0))
+    return Topology(
+        ranks=nodes * draw(st.integers(2 if nodes == 1 else 1, 9)),
+        nodes=nodes,
+        compute_capability=draw(st.sampled_from((60, 70, 75, 80, 86, 90, 100, 120))),
+        cpu=draw(st.sampled_from(("intel", "amd", "arm"))),
+        channels=draw(st.integers(1, 64)),
+        plain_tree=draw(st.booleans()),
+        nvswitch=draw(st.booleans()),
+        network_offload=draw(st.booleans()),
+        graphs={**draw(st.dictionaries(st.sampled_from(ALGORITHMS), graphs)), "ring": ring},
+    )
+
+
+operations = st.builds(
+    Operation,
+    function=st.sampled_from(FUNCTIONS),
+    size_bytes=st.one_of(st.integers(1, 1 << 14), st.integers(1, 1 << 34)),
+    together=st.integers(1, 40),
+)
+
+
+def changed(topology: Topology, changes: Callable[[Graph], dict[str, Any]]) -> Topology:
+    graphs = {name: replace(graph, **changes(graph)) for name, graph in topology.graphs.items()}
+    return replace(topology, graphs=graphs)
+
+
+def by_way(found: list[Choice]) -> dict[tuple[Algorithm, Protocol], Choice]:
+    return {(choice.algorithm, choice.protocol): choice for choice in found}
+
+
+@given(topologies(), operations)
+def test_the_choice_is_the_quickest_of_what_is_enabled_and_the_first_of_equals(
+    topology: Topology, operation: Operation
+) -> None:
+    every = list(choices(topology, operation))
+    chosen = choose(topology, operation)
+    assert all(enabled(topology, operation.function, choice.algorithm, choice.protocol) for choice in every)
+    assert chosen == next(choice for choice in every if choice.total_ns == min(other.total_ns for other in every))
+
+
+@given(topologies(), operations)
+def test_simple_rings_serve_everything_and_trees_only_all_reduce(topology: Topology, operation: Operation) -> None:
+    ways = by_way(list(choices(topology, operation)))
+    assert {("ring", "LL"), ("ring", "Simple")} <= ways.keys()
+    if operation.function in ("broadcast", "reduce"):
+        assert {algorithm for algorithm, _ in ways} == {"ring"}
+    if operation.function != "all_reduce":
+        assert not {algorithm for algorithm, _ in ways} & {"tree", "nvls_tree", "collnet_chain"}
+
+
+@given(topologies(), operations, st.floats(1, 100))
+def test_faster_links_never_make_an_operation_slower(topology: Topology, operation: Operation, factor: float) -> None:
+    faster = changed(
+        topology,
+        lambda graph: {
+            "intra_gb_per_s": graph.intra_gb_per_s * factor,
+            "inter_gb_per_s": graph.inter_gb_per_s * factor,
+        },
+    )
+    slow, fast = by_way(list(choices(topology, operation))), by_way(list(choices(faster, operation)))
+    assert slow.keys() == fast.keys()
+    assert all(fast[way].total_ns <= slow[way].total_ns * (1 + 1e-12) for way in slow)
+
+
+@given(topologies(), operations, st.floats(0, 50))
+def test_a_slower_network_never_makes_an_operation_quicker(
+    topology: Topology, operation: Operation, more_us: float
+) -> None:
+    later = changed(topology, lambda graph: {"net_latency_us": graph.net_latency_us + more_us})
+    near, far = by_way(list(choices(topology, operation))), by_way(list(choices(later, operation)))
+    assert all(far[way].total_ns >= near[way].total_ns for way in near)
+
+
+@given(topologies(), operations)
+def test_more_bytes_take_longer_but_for_the_size_classes_of_trees(topology: Topology, operation: Operation) -> None:
+    """Trees have classes from one power of two to the next; at its edge a tree may lose time."""
+    last_of_class = (1 << operation.size_bytes.bit_length()) - 1
+    one_more = replace(operation, size_bytes=operation.size_bytes + 1)
+    small, large = by_way(list(choices(topology, operation))), by_way(list(choices(topology, one_more)))
+    for way, choice in small.items():
+        if way[0] not in ("tree", "nvls_tree") or operation.size_bytes != last_of_class:
+            assert large[way].transfer_ns > choice.transfer_ns
+            assert large[way].latency_ns >= choice.latency_ns
+
+
+def test_a_tree_may_do_more_bytes_in_less_time() -> None:
+    """At log2(bytes / 64) = 16 Simple's share rises from 0.6 to 0.7."""
+    smaller, larger = (
+        by_way(list(choices(HOPPER, Operation(function="all_reduce", size_bytes=size))))["tree", "Simple"]
+        for size in ((64 << 16) - 1, 64 << 16)
+    )
+    assert larger.transfer_ns / smaller.transfer_ns == pytest.approx(0.6 / 0.7)
+
+
+@given(topologies(), operations)
+def test_of_operations_launched_together_a_ring_pays_each_latency_and_others_one_for_eight(
+    topology: Topology, operation: Operation
+) -> None:
+    alone = by_way(list(choices(topology, replace(operation, together=1))))
+    for way, choice in by_way(list(choices(topology, operation))).items():
+        latencies = operation.together if way[0] == "ring" else -(-operation.together // 8)
+        assert choice.latency_ns == pytest.approx(latencies * alone[way].latency_ns)
+        assert choice.transfer_ns == alone[way].transfer_ns
+
+
+@given(topologies(), st.sampled_from(FUNCTIONS))
+def test_what_may_be_used_takes_time(topology: Topology, function: Function) -> None:
+    for algorithm in ALGORITHMS:
+        for protocol in PROTOCOLS:
+            assert latency_us(topology, function, algorithm, protocol) >= 0
+            assert gb_per_s(topology, function, algorithm, protocol) >= 0
+            if not enabled(topology, function, algorithm, protocol):
+                assert gb_per_s(topology, function, algorithm, protocol) == 0
+
+
+def test_an_algorithm_without_a_graph_is_not_there() -> None:
+    only_rings = replace(HOPPER, graphs={"ring": GRAPH})
+    found = choices(only_rings, Operation(function="all_reduce", size_bytes=8))
+    assert [(choice.algorithm, choice.protocol) for choice in found] == [("ring", name) for name in PROTOCOLS]
+
+
+@pytest.mark.parametrize(
+    ("compute_capability", "intra", "inter", "expected"),
+    [
+        (90, Path.NVL, Path.PXN, True),
+        (90, Path.NVL, Path.PHB, False),
+        (80, Path.NVB, Path.PXB, True),
+        (80, Path.NVL, Path.P2C, False),
+        (80, Path.NVL, Path.PXN, False),
+        (70, Path.C2C, Path.PIX, False),
+        (70, Path.NVL, Path.PIX, True),
+        (60, Path.NVL, Path.PIX, False),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["tree", "ring"])
+def test_ll128_wants_nvlink_inside_and_pci_switches_to_the_nic(
+    compute_capability: int, intra: Path, inter: Path, expected: bool, algorithm: Algorithm
+) -> None:
+    topology = with_graph(replace(HOPPER, compute_capability=compute_capability), intra_type=intra, inter_type=inter)
+    assert enabled(topology, "all_reduce", algorithm, "LL128") is expected
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "expected"),
+    [
+        ("nvls", {}, True),
+        ("nvls", {"network_offload": False}, False),
+        ("nvls", {"network_offload": False, "nodes": 1}, True),
+        ("nvls", {"compute_capability": 80}, False),
+        ("collnet_direct", {}, True),
+        ("collnet_direct", {"network_offload": False}, False),
+        ("collnet_direct", {"nvswitch": False}, False),
+        ("collnet_chain", {}, False),
+    ],
+)
+def test_offloaded_all_reduces_want_their_hardware(
+    algorithm: Algorithm, changes: dict[str, Any], expected: bool
+) -> None:
+    assert (gb_per_s(replace(HOPPER, **changes), "all_reduce", algorithm, "Simple") > 0) is expected
+
+
+def test_only_one_gpu_a_node_uses_pat() -> None:
+    for ranks, expected in ((4, True), (8, False)):
+        assert enabled(replace(HOPPER, ranks=ranks), "all_gather", "pat", "Simple") is expected
+
+
+def test_an_arm_host_has_intels_overhead_and_amds_cap() -> None:
+    def of(cpu: Cpu) -> tuple[float, float]:
+        topology = with_graph(replace(HOPPER, cpu=cpu), intra_gb_per_s=1e6, inter_gb_per_s=1e6)
+        way: tuple[Function, Algorithm, Protocol] = ("all_gather", "ring", "LL")
+        return latency_us(topology, *way), gb_per_s(topology, *way)
+
+    assert of("arm") == (of("intel")[0], of("amd")[1])
+    assert of("arm") not in (of("intel"), of("amd"))
