@@ -28,13 +28,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from real.calibrate import calibrate
+from real.calibration.cli import calibrate
 from real.calibration.recordings import keep, kept
-from real.emulate import emulated
-from real.emulate_cli import read_rate
-from real.fabric import Fabric
-from real.job import Job
-from real.launch import launch
+from real.emulate.cli import read_rate
+from real.emulate.cluster import emulated
+from real.emulate.fabric import Fabric
+from real.launch.job import Job
+from real.launch.launcher import launch
 from reports.statistics import Sample, errors, sample
 from scenarios.load import load, load_profile
 from scenarios.programs.collective import CollectiveProgram

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
-from real.emulate import emulated, traffic
-from real.emulate_cli import read_rate
-from real.fabric import Fabric
-from real.job import Job
-from real.launch import launch
+from real.emulate.cli import read_rate
+from real.emulate.cluster import emulated, traffic
+from real.emulate.fabric import Fabric
+from real.launch.job import Job
+from real.launch.launcher import launch
 from reports import store
 from scenarios.load import load
 from scenarios.rank import Rank

@@ -30,12 +30,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from real.emulate import emulated
-from real.emulate_cli import read_rate
-from real.fabric import Fabric
-from real.job import Job
-from real.launch import Hosts, ThisMachine, launch
-from real.rank import TorchRank
+from real.emulate.cli import read_rate
+from real.emulate.cluster import emulated
+from real.emulate.fabric import Fabric
+from real.launch.job import Job
+from real.launch.launcher import Hosts, ThisMachine, launch
+from real.rank.rank import TorchRank
 from reports import store
 from scenarios.load import load
 from scenarios.rank import Kernel, Rank

@@ -29,7 +29,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as shipped
 from torch.nn.parallel import DistributedDataParallel
 
 import scenarios
-from real.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
+from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
 from scenarios.load import load
 from scenarios.programs.dense import build_layers
 from scenarios.resnet import resnet50_shapes

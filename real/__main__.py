@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
-from real import job as jobs
-from real.job import Check, Job
-from real.launch import RunEnded, launch, spool_folder
-from real.place import JOB, Place, check_world_size, place
+from real.launch import job as jobs
+from real.launch.job import Check, Job
+from real.launch.launcher import RunEnded, launch, spool_folder
+from real.launch.placement import JOB, Place, check_world_size, place
 from reports.errors import ReportError
 from scenarios.errors import ProgramError, ScenarioError
 
@@ -47,13 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _emulate(given: Sequence[str]) -> int:
-    from real.emulate_cli import emulate
+    from real.emulate.cli import emulate
 
     return emulate(given)
 
 
 def _calibrate(given: Sequence[str]) -> int:
-    from real.calibrate import calibrate
+    from real.calibration.cli import calibrate
     from sim.run import simulate
 
     try:
@@ -64,7 +64,7 @@ def _calibrate(given: Sequence[str]) -> int:
 
 
 def _validate(given: Sequence[str]) -> int:
-    from real.validate import validate
+    from real.validation.cli import validate
 
     return validate(given)
 
@@ -143,7 +143,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 def _run(job: Job, options: argparse.Namespace) -> int:
     if options.program == _PROGRAM:
         job.build()  # a plan that fits nowhere is said here, once
-    from real.hosting import hosts_for
+    from real.launch.hosts import hosts_for
 
     with hosts_for(job.scenario, options.emulate) as hosts:
         launch(job, hosts=hosts)
@@ -153,7 +153,7 @@ def _run(job: Job, options: argparse.Namespace) -> int:
 
 def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
     check_world_size(job.scenario, here)
-    from real.station import Station  # only now, so that a mistake is said at once: it loads torch
+    from real.launch.worker import Station  # only now, so that a mistake is said at once: it loads torch
 
     warnings.simplefilter("default")
     out = Station(job, here).serve()

@@ -1,4 +1,4 @@
-"""What a validation left in its folder, as frames; making it is left to `real.validate`, showing it to its page."""
+"""What a validation left in its folder, as frames; making it is left to `real.validation.cli`, showing it to its page."""
 
 from __future__ import annotations
 

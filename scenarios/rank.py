@@ -1,4 +1,4 @@
-"""The seam: what a program may ask of a rank. `sim.rank.rank.SimRank` and `real.rank.TorchRank` answer.
+"""The seam: what a program may ask of a rank. `sim.rank.rank.SimRank` and `real.rank.rank.TorchRank` answer.
 
 A verb *issues* and returns a `Work`; `await` *waits* and gives the result. What stands between the two overlaps, in
 both worlds. Names, argument order and semantics are those of torch.distributed (2.13).

@@ -25,7 +25,7 @@ WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
 CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
-    "real/validate.py": {"reports", "sim.draws"},
+    "real/validation/cli.py": {"reports", "sim.draws"},
     "reports/__main__.py": {"sim.published", "scenarios.errors", "scenarios.load", "scenarios.shelf"},
     "sim/clock.py": {"simpy"},
 }
@@ -66,7 +66,7 @@ def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
         ("reports.store", ("torch", "simpy")),
         ("scenarios.load", ("torch", "simpy", "pandas")),
         ("sim.run", ("pandas",)),
-        ("real.run", ("simpy", "pandas")),
+        ("real.rank.run", ("simpy", "pandas")),
     ],
 )
 def test_importing_a_room_does_not_load(module: str, absent: tuple[str, ...]) -> None:

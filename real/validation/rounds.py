@@ -10,9 +10,9 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from real.job import Job
-from real.launch import Hosts, launch, spool_folder
-from real.place import Place, check_world_size
+from real.launch.job import Job
+from real.launch.launcher import Hosts, launch, spool_folder
+from real.launch.placement import Place, check_world_size
 from scenarios.scenario import Scenario
 
 PROGRAM = "scenarios.programs:build"
@@ -44,7 +44,7 @@ def one_round(scenario: Scenario, folder: Path, here: Place) -> Path | None:
         ScenarioError: other ranks were started than the scenario has.
         SystemExit: with 1, when the run is over before its end; whoever is to say so has said it.
     """
-    from real.station import Station  # noqa: PLC0415  (loads torch, after all mistakes are said)
+    from real.launch.worker import Station  # noqa: PLC0415  (loads torch, after all mistakes are said)
 
     check_world_size(scenario, here)
     return Station(_job(scenario, folder / _LAST, PROGRAM), here).serve()

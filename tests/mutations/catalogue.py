@@ -228,14 +228,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "all_to_all: real gives a group's members in the order of their ranks",
-        "real/wire.py",
+        "real/rank/libraries.py",
         "sent = torch.cat([as_bytes(inputs[place]) for place in joined.order])",
         "sent = torch.cat([as_bytes(tensor) for tensor in inputs])",
         EXCHANGE,
     ),
     Mutation(
         "all_to_all: real writes over inputs that are still to be sent",
-        "real/wire.py",
+        "real/rank/libraries.py",
         "if not joined.is_sorted or _overlap(output.tensor, input.tensor):",
         "if not joined.is_sorted:",
         EXCHANGE,

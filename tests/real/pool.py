@@ -23,9 +23,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from real.job import Check, Job
-from real.place import Place
-from real.run import RankRun, is_second_hand, sentence_of
+from real.launch.job import Check, Job
+from real.launch.placement import Place
+from real.rank.run import RankRun, is_second_hand, sentence_of
 from scenarios.errors import ProgramError
 from scenarios.rank import Program
 from scenarios.scenario import Scenario
@@ -61,7 +61,9 @@ class Pool:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["real.run", "tests.real.pool", "torch._dynamo"])  # DDP loads the last
+        self._context.set_forkserver_preload(
+            ["real.rank.run", "tests.real.pool", "torch._dynamo"]
+        )  # DDP loads the last
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._port = self._listener.getsockname()[1]
         self._store = dist.TCPStore(

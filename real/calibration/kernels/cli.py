@@ -1,0 +1,190 @@
+"""`python -m real calibrate --kernels`: the kernels of the device at hand, in a profile that is else as a ready one.
+
+What is played is `calibration.device`; how the device's times become figures `calibration.kernel_fit`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from real.calibration.kernels.device import Reached, between_events_ns, cpu_here, gpu_here, reached, with_launches
+from real.calibration.kernels.fit import KernelFit, fit, fit_to_peaks, observe
+from real.calibration.kernels.probes import ROUNDS, WARM_UP
+from real.calibration.machine import measured_here
+from real.calibration.play import play, scenario_on
+from real.calibration.profile import FREE_PEAKS, profile_text
+from real.emulate.cli import say
+from real.launch.launcher import ThisMachine
+from real.progress import Bar
+from scenarios.errors import ScenarioError
+from scenarios.hardware import Cluster
+from scenarios.load import load_profile
+from scenarios.measured import Group
+from scenarios.trace import Recording
+
+# A CPU's kernels take 15 % more or less in another process, or a minute later.
+_LAUNCHES = {"cpu": 3, "cuda": 1}
+# Past a data sheet's peak by more than clocks and rounding explain: it is another device's.
+_PAST_PEAK = 1.05
+_LINKS = ("cluster.inside", "cluster.nic", "cluster.network", "cluster.tcp")
+
+
+def check_kernels(options: argparse.Namespace) -> None:
+    """What cannot be measured.
+
+    Raises:
+        ScenarioError: in one sentence.
+    """
+    for name, value in (("nic", options.nic), ("hosts", options.hosts)):
+        if value is not None:
+            raise ScenarioError(f"--{name} = {value}: expected without --kernels, which measures no network")
+    if options.like is None:
+        raise ScenarioError("--like: missing; expected a profile such as 'dgx_h100' with --kernels")
+    kind, ranks = load_profile(options.like).host.gpu.kind, options.ranks_per_host
+    most = torch.cuda.device_count() if kind == "cuda" else len(os.sched_getaffinity(0))
+    if kind == "cuda" and not most:
+        raise ScenarioError(
+            f"--like = '{options.like}': expected a profile of CPUs, as this machine has no CUDA devices"
+        )
+    if not 1 <= ranks <= most:
+        each = "CUDA device" if kind == "cuda" else "core"
+        raise ScenarioError(f"--ranks-per-host = {ranks}: expected 1 to {most}, one for each {each}")
+
+
+def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
+    """Play the probes, fit, write the profile, and show how good it is.
+
+    Raises:
+        RunEnded: the probes came to no end.
+    """
+    began_s = time.monotonic()
+    like = load_profile(options.like)
+    recordings = _play(like, options.ranks_per_host, quiet=options.quiet)
+    found = _fit(recordings, like)
+    cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=found.fit.gpu))
+    measured = measured_here(command, options.ranks_per_host, began_s, found.fit.groups)
+    description = f"{cluster.host.gpu.name}: kernels calibrated, all else as in {options.like}"
+    text = profile_text(cluster, measured, description, _remarks(options.like, found))
+    options.out.write_text(text, encoding="utf-8")
+    _warn(found, options.like)
+    if options.json:
+        print(json.dumps({"profile": str(options.out), **_plain(found)}, indent=1))
+        return
+    if not options.quiet:
+        _show(found)
+    print(options.out)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """`between_events_ns` is what a GPU's spans have beside the kernel; None on a CPU."""
+
+    fit: KernelFit
+    reached: list[Reached]
+    between_events_ns: int | None
+
+
+def _play(like: Cluster, ranks: int, *, quiet: bool) -> list[Recording]:
+    host = dataclasses.replace(like.host, gpus=ranks)
+    kind = host.gpu.kind
+    cluster = dataclasses.replace(like, hosts=1, host=host)
+    scenario = scenario_on(cluster, "kernels", steps=ROUNDS, library="nccl" if kind == "cuda" else "gloo")
+    with Bar(quiet=quiet) as bar:
+        return [
+            play(bar, scenario, "real.calibration.kernels.device:build", ThisMachine(), WARM_UP + ROUNDS)
+            for _ in range(_LAUNCHES[kind])
+        ]
+
+
+def _fit(recordings: Sequence[Recording], like: Cluster) -> _Found:
+    gpu = like.host.gpu
+    timed = observe(one.spans for one in recordings)
+    if gpu.kind == "cpu":
+        found = fit(timed, cpu_here(gpu))
+        return _Found(fit=found, reached=reached(timed, gpu), between_events_ns=None)
+    found = fit_to_peaks(timed, gpu_here(gpu))
+    launched = with_launches(found.gpu, timed, chain.from_iterable(one.metrics for one in recordings))
+    return _Found(
+        fit=dataclasses.replace(found, gpu=launched),
+        reached=reached(timed, gpu),
+        between_events_ns=between_events_ns(chain.from_iterable(one.spans for one in recordings)),
+    )
+
+
+def _remarks(like: str, found: _Found) -> dict[str, str]:
+    """What was not measured, and what the peaks are."""
+    unmeasured = dict.fromkeys(_LINKS, f"Not measured: as in {like}.")
+    if found.between_events_ns is None:
+        return {**FREE_PEAKS, "cluster": f"Not measured: as in {like}.", **unmeasured}
+    rates = (f"  {one.what}: {_rate(one)}, {one.share:.0%} of the peak" for one in found.reached)
+    gpu = [
+        f"Measured, but for the memory's rate: it is the peak as in {like}. What the best kernels reach:",
+        *rates,
+        f"Two CUDA events with nothing between them are {found.between_events_ns} ns apart: ramps have that in them.",
+    ]
+    return {
+        "": "Written by a calibration of kernels: see [measured] for where, when and how good.",
+        "cluster": f"Not measured: as in {like}.",
+        "cluster.gpu": "\n".join(gpu),
+        "cluster.gpu.flops": f"Not measured: the peaks as in {like}.",
+        **unmeasured,
+    }
+
+
+def _warn(found: _Found, like: str) -> None:
+    """A data sheet that is another device's is seen where kernels are better than it."""
+    say(
+        f"{one.what}: kernels reach {_rate(one)}, {one.share:.0%} of the peak of --like = '{like}':"
+        " expected the profile of this device"
+        for one in found.reached
+        if one.share is not None and one.share > _PAST_PEAK
+    )
+
+
+def _rate(one: Reached) -> str:
+    return f"{one.per_s / 1e9:,.4g} {'GB/s' if one.what == 'memory' else 'GFLOP/s'}"
+
+
+def _plain(found: _Found) -> dict[str, Any]:
+    return {
+        "groups": [dataclasses.asdict(group) for group in found.fit.groups],
+        "reached": [dataclasses.asdict(one) for one in found.reached],
+        "between_events_ns": found.between_events_ns,
+    }
+
+
+def _show(found: _Found) -> None:
+    gpu = found.fit.gpu
+    console = Console()
+    console.print(_errors(found.fit.groups, f"What the model leaves of the kernels of {gpu.name}"))
+    rates = Table("of", "best kernel", "share of the peak", title="What is reached")
+    for one in found.reached:
+        rates.add_row(one.what, _rate(one), "" if one.share is None else f"{one.share:.1%}")
+    console.print(rates)
+    console.print(f"launch of an operator: {gpu.launch_ns / 1e3:,.1f} us")
+
+
+def _errors(groups: Iterable[Group], title: str) -> Table:
+    table = Table("kernels", "bytes", "median error", "typical", "worst", "spread of repeats", title=title)
+    for group in groups:
+        spread = "" if group.spread is None else f"{group.spread:.1%}"
+        table.add_row(
+            group.name.removesuffix(" kernels"),
+            f"{group.least_bytes:,} to {group.most_bytes:,}",
+            f"{group.median_error:+.1%}",
+            f"{group.typical_error:.1%}",
+            f"{group.worst_error:+.1%}",
+            spread,
+        )
+    return table

@@ -1,0 +1,222 @@
+"""Kernel probes of a device at its own pace, as a program, and what its recording says beside the kernels' spans.
+
+On a GPU every workload comes after work that keeps the device busy until the host has launched all of it; so spans are
+the device's time alone, and how long the host took to launch is seen apart. Functions that wait for the device (to read
+a size, say) cannot be launched ahead: their spans contain their waiting, and tell nothing of launches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar, cast, get_args
+
+import torch
+
+from real.calibration.kernels.fit import Timed
+from real.calibration.kernels.launch_ahead import Hold, Host, host_of
+from real.calibration.kernels.probes import WARM_UP, Alone, computing_ranks, probe_kernels, probe_label
+from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Sizes, Workload
+from real.calibration.machine import cpu_name
+from real.rank.lanes import now_ns
+from scenarios.document import GpuSection
+from scenarios.hardware import Gpu
+from scenarios.rank import Kernel, Rank, Work
+from scenarios.scenario import Scenario
+from scenarios.trace import MemoryRow, Metric, PlanRow, Span
+
+T = TypeVar("T")
+
+# What is launched first takes at least so long, and twice as long the next time if that was too short: a host takes 5
+# to 20 us for an operator, autograd's part in it, and workloads have up to 200. More is for functions that wait.
+_LEAST_HOLD_S, _MOST_HOLD_S = 1e-3, 8e-3
+# Which kernels tell what the memory reaches: those that touch each byte once, and so much of what the largest of them
+# moves, which no cache holds.
+_STREAMING, _LARGE = ("permute", "elementwise", "reduction", "optimizer"), 0.25
+_EMPTY = "empty"
+# Inputs of 10 GB are drawn on a CPU, which takes longer than the rounds.
+_LIMIT_S = 120.0
+_HOST = "host "  # of metrics, before a probe's label
+
+
+class DeviceProbes:
+    """The probes as a program of a scenario, of which the cluster and the steps are looked at: these are the rounds."""
+
+    plan: tuple[PlanRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+
+    def __init__(self, scenario: Scenario, sizes: Sizes | None = None) -> None:
+        self._computing = computing_ranks(scenario.cluster)
+        self._gpu, self._rounds = scenario.cluster.host.gpu, scenario.steps
+        self._sizes = sizes_for(self._gpu) if sizes is None else sizes
+
+    async def __call__(self, rank: Rank) -> None:
+        """On every rank."""
+        if self._gpu.kind == "cpu":
+            await probe_kernels(rank, self._computing, rounds=self._rounds, sizes=self._sizes)
+            return
+        held = Held(Hold(rank.device, self._gpu.memory_bytes_per_s), host_of(rank.device))
+        await probe_kernels(
+            rank, self._computing, rounds=self._rounds, sizes=self._sizes, play=held.play, limit_s=_LIMIT_S
+        )
+
+
+def build(scenario: Scenario) -> DeviceProbes:
+    """For `Job.program`."""
+    return DeviceProbes(scenario)
+
+
+def sizes_for(gpu: Gpu) -> Sizes:
+    """What a GPU is probed with, or a CPU, in the dtypes that it has a peak for."""
+    if gpu.kind == "cpu":
+        return HOST
+    return dataclasses.replace(
+        DEVICE, other_dtypes=tuple(each for each in DEVICE.other_dtypes if each in gpu.flops_per_s)
+    )
+
+
+class Held:
+    """Plays workloads on a device that is kept busy until they are launched."""
+
+    def __init__(self, hold: Hold, host: Host) -> None:
+        self._hold, self._host = hold, host
+        self._for_s: dict[str, float] = defaultdict(lambda: _LEAST_HOLD_S)
+
+    async def play(self, rank: Rank, workload: Workload) -> None:
+        """Records what the host took for each kernel that it launched ahead, in seconds."""
+        hold = self._hold.kernel(self._for_s[workload.name])
+        self._host.wait()
+        await rank.compute(hold, self._hold.play, hold.launches, label="hold")
+        await rank.compute(Kernel(kind="elementwise", launches=0), _nothing, label=_EMPTY)
+        self._host.mark()
+        watched = Watched(rank, workload.name, self._host, lambda: self._again(hold.launches))
+        await workload.play(cast(Rank, watched))
+        if watched.has_fallen_behind:
+            self._for_s[workload.name] = min(2 * self._for_s[workload.name], _MOST_HOLD_S)
+        for label, taken_s in watched.launched:
+            rank.record(_HOST + label, taken_s)
+
+    def _again(self, passes: int) -> None:
+        self._host.wait()  # a queue that is full would make the host wait for its places
+        self._hold.play(passes)
+        self._host.mark()
+
+
+class Watched(Alone):
+    """Sees how long the host takes to launch what it is ahead with; where it has fallen behind, `hold` comes again.
+
+    `launched` has labels and seconds.
+    """
+
+    def __init__(self, rank: Rank, name: str, host: Host, hold: Callable[[], None]) -> None:
+        super().__init__(rank, name)
+        self._host, self._hold = host, hold
+        self.launched: list[tuple[str, float]] = []
+        self.has_fallen_behind = False
+
+    def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
+        """On the true rank."""
+        probe = probe_label(self._name, label, kernel.launches)
+
+        def watched(*given: object) -> T:
+            begun_ns = now_ns()
+            result = function(*given)
+            taken_ns = now_ns() - begun_ns
+            if self._host.is_ahead():
+                self.launched.append((probe, taken_ns / 1e9))
+            return result
+
+        if self._is_behind():
+            self._hold()
+        work = super().compute(kernel, watched, *arguments, label=label)
+        self.has_fallen_behind |= self._is_behind()
+        return work
+
+    def _is_behind(self) -> bool:
+        return self._host.is_ahead() is False
+
+
+def _nothing() -> None:
+    """Between two events."""
+
+
+def between_events_ns(spans: Iterable[Span]) -> int:
+    """What a span of a device has that contains nothing."""
+    return round(median(span.end_ns - span.start_ns for span in spans if span.label == _EMPTY and span.step >= WARM_UP))
+
+
+def with_launches(gpu: Gpu, timed: Iterable[Timed], metrics: Iterable[Metric]) -> Gpu:
+    """The GPU with the host's time for an operator, by kind where kernels were launched ahead.
+
+    `launch_ns` is that of many small operators; where it was not seen, it stays.
+    """
+    taken_s: dict[str, list[float]] = defaultdict(list)
+    for metric in metrics:
+        if metric.name.startswith(_HOST) and metric.step >= WARM_UP:
+            taken_s[metric.name.removeprefix(_HOST)].append(metric.value)
+    by_kind: dict[str, list[float]] = defaultdict(list)
+    launch_ns = gpu.launch_ns
+    for each in timed:
+        if each.launches and each.label in taken_s:
+            operator_ns = 1e9 * median(taken_s[each.label]) / each.launches
+            by_kind[each.kind].append(operator_ns)
+            if each.label == probe_label(OPERATORS, OPERATORS, each.launches):
+                launch_ns = round(operator_ns)
+    launches_ns = {kind: round(median(operators_ns)) for kind, operators_ns in by_kind.items()}
+    return dataclasses.replace(gpu, launch_ns=launch_ns, launches_ns=launches_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """The best kernel's rate: `what` is "memory", in bytes/s, or the dtype of products, in flop/s.
+
+    The peak is a data sheet's; CPUs have none.
+    """
+
+    what: str
+    per_s: float
+    peak_per_s: float | None
+
+    @property
+    def share(self) -> float | None:
+        """Of the peak."""
+        return None if self.peak_per_s is None else self.per_s / self.peak_per_s
+
+
+def reached(timed: Sequence[Timed], like: Gpu) -> list[Reached]:
+    """By the memory, and by the products of each dtype; `like` has the peaks."""
+    streams = [each for each in timed if each.kind in _STREAMING]
+    large_bytes = _LARGE * max(each.moved_bytes for each in streams)
+    moved = max(each.moved_bytes / each.median_s for each in streams if each.moved_bytes >= large_bytes)
+    products: dict[str, float] = defaultdict(float)
+    for each in timed:
+        if each.kind == "gemm":
+            products[each.dtype] = max(products[each.dtype], each.flops / each.median_s)
+    peaks = {"memory": like.memory_bytes_per_s, **like.flops_per_s} if like.kind == "cuda" else {}
+    rates = {"memory": moved, **products}
+    return [Reached(what=what, per_s=rate, peak_per_s=peaks.get(what)) for what, rate in rates.items()]
+
+
+def cpu_here(like: Gpu) -> Gpu:
+    """`like` under the name of this machine's processor."""
+    return dataclasses.replace(like, name=f"a core of {cpu_name()}")
+
+
+def gpu_here(like: Gpu) -> Gpu:
+    """`like` with what the driver says of CUDA device 0.
+
+    A compute capability that no profile can have (NCCL's choices for it are not known) stays that of `like`.
+    """
+    found = torch.cuda.get_device_properties(0)
+    known = get_args(get_args(GpuSection.model_fields["compute_capability"].annotation)[0])
+    is_known = f"{found.major}.{found.minor}" in known
+    return dataclasses.replace(
+        like,
+        name=found.name,
+        memory_bytes=found.total_memory,
+        multiprocessors=found.multi_processor_count,
+        compute_capability=10 * found.major + found.minor if is_known else like.compute_capability,
+    )

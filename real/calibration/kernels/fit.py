@@ -1,0 +1,272 @@
+"""From the times of probed kernels to the compute model's parameters, and how far off these are; pure arithmetic.
+
+The model is `sim.engine.roofline`'s: launches * launch of the kind + max(flops / (peak * efficiency), bytes / (memory rate *
+efficiency)). Only products of peak and efficiency can be seen: on CPUs the memory rate is chosen so that the best kind
+has an efficiency of 1; on GPUs the peaks are the data sheet's, and what an operator takes beyond its work is the ramp,
+as launches are the host's. Errors are relative and the logarithm's, so that twice and half the time weigh alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from real.calibration.kernels.probes import WARM_UP, launches_in
+from real.calibration.variation import spread
+from scenarios.hardware import Gpu
+from scenarios.measured import Group
+from scenarios.trace import Span
+
+Floats = npt.NDArray[np.float64]
+
+_MAIN_DTYPE = "float32"
+# The kind whose kernels are bound by arithmetic as well as by memory, and so tell the ratio of the two peaks.
+_ARITHMETIC = "gemm"
+# Whose repeats say how times vary: shorter ones vary with what interrupts them.
+_LONG_S = 100e-6
+_LEAST_KERNELS = 3  # of a kind: two parameters go through any two
+# flop per byte between which the two roofs of a machine may meet, and how finely that is looked for.
+_RIDGES, _RIDGE_STEPS, _RIDGE_ROUNDS = (0.25, 4096.0), 33, 4
+_DIGITS = 4
+# Beyond this many times its size a residual no longer counts with its square (Huber).
+_ROBUST = 0.25
+# Of Gauss-Newton, on logarithms: the most steps, the longest, and the one that is short enough to be the last.
+_STEPS, _STRIDE, _CLOSE = 60, 0.5, 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One probed kernel: the median of its repeats, and all of them over it."""
+
+    kind: str
+    label: str
+    dtype: str
+    launches: int
+    flops: float
+    moved_bytes: float
+    median_s: float
+    repeats: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFit:
+    """The fitted GPU, and by kind of kernel how far the model with it is off, over the bytes that kernels moved."""
+
+    gpu: Gpu
+    groups: tuple[Group, ...]
+
+
+def observe(recordings: Iterable[Iterable[Span]]) -> list[Timed]:
+    """The probed kernels in recordings, all ranks and rounds of each taken together, warm-ups left out."""
+    times: dict[Timed, list[int]] = defaultdict(list)
+    for span in chain.from_iterable(recordings):
+        launches = launches_in(span.label) if span.kind == "compute" else None
+        if launches is not None and span.step >= WARM_UP:
+            key = Timed(
+                kind=span.kernel,
+                label=span.label,
+                dtype=span.dtype,
+                launches=launches,
+                flops=span.flops,
+                moved_bytes=span.bytes_read + span.bytes_written,
+                median_s=0.0,
+            )
+            times[key].append(span.end_ns - span.start_ns)
+    return [_with_times(key, values) for key, values in times.items()]
+
+
+def fit(timed: Sequence[Timed], like: Gpu) -> KernelFit:
+    """`like` with the fitted parameters. Times vary alike for all, and are predicted as their mean.
+
+    Raises:
+        ValueError: products, or kernels of some kind, are too few for its parameters.
+    """
+    by_kind, quantiles = _means(timed)
+    for kind in {_ARITHMETIC: 0, **by_kind}:
+        count = sum(each.dtype == _MAIN_DTYPE for each in by_kind[kind])
+        if count < _LEAST_KERNELS:
+            raise ValueError(f"{count} {kind} kernels of {_MAIN_DTYPE}: expected {_LEAST_KERNELS} or more")
+    roofs, ridge = _fit_roofs(by_kind)
+    memory_rate = max(roof.bytes_per_s for roof in roofs.values())
+    gpu = dataclasses.replace(
+        like,
+        memory_bytes_per_s=_rounded(memory_rate),
+        flops_per_s=_peaks(by_kind[_ARITHMETIC], roofs[_ARITHMETIC], ridge, memory_rate),
+        efficiency=_with_default({kind: _rounded(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
+        launch_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
+        launches_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
+        spread=quantiles,
+    )
+    return KernelFit(gpu=gpu, groups=tuple(_judge(kind, members, gpu) for kind, members in by_kind.items()))
+
+
+def fit_to_peaks(timed: Sequence[Timed], like: Gpu) -> KernelFit:
+    """`like`, a GPU whose peaks hold, with the efficiencies and ramps of its kernels; of a kind all dtypes together.
+
+    How far off these are is said by kind and dtype. Times vary alike for all, and are predicted as their mean. Launches
+    are left as they were.
+
+    Raises:
+        ValueError: kernels of some kind are too few for its parameters.
+    """
+    by_kind, quantiles = _means(timed)
+    for kind, members in by_kind.items():
+        if len(members) < _LEAST_KERNELS:
+            raise ValueError(f"{len(members)} {kind} kernels: expected {_LEAST_KERNELS} or more")
+    roofs = {kind: _fit_line(members, _work(members, like)) for kind, members in by_kind.items()}
+    shares = {kind: _rounded(min(1.0, roof.bytes_per_s / like.memory_bytes_per_s)) for kind, roof in roofs.items()}
+    gpu = dataclasses.replace(
+        like,
+        efficiency=_with_default(shares),
+        ramp_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
+        ramps_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
+        spread=quantiles,
+    )
+    by_dtype: dict[str, list[Timed]] = defaultdict(list)
+    for each in chain.from_iterable(by_kind.values()):
+        by_dtype[each.kind if each.dtype == _MAIN_DTYPE else f"{each.kind} {each.dtype}"].append(each)
+    return KernelFit(gpu=gpu, groups=tuple(_judge(name, members, gpu) for name, members in by_dtype.items()))
+
+
+def predicted_s(kernel: Timed, gpu: Gpu) -> float:
+    """What the model gives for a probed kernel on an idle GPU whose host has launched it in time."""
+    efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
+    operator_ns = gpu.ramps_ns.get(kernel.kind, gpu.ramp_ns)
+    if gpu.kind == "cpu":
+        operator_ns += gpu.launches_ns.get(kernel.kind, gpu.launch_ns)
+    arithmetic_s = kernel.flops / gpu.flops_per_s[kernel.dtype] if kernel.flops else 0.0
+    work_s = max(arithmetic_s, kernel.moved_bytes / gpu.memory_bytes_per_s) / efficiency
+    return kernel.launches * operator_ns / 1e9 + work_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Roof:
+    """One kind: what an operator takes beyond its work, the rate for bytes, and the misfit."""
+
+    launch_s: float
+    bytes_per_s: float
+    misfit: float
+
+
+def _fit_roofs(by_kind: Mapping[str, Sequence[Timed]]) -> tuple[dict[str, _Roof], float]:
+    """By kind; and the flop per byte at which arithmetic takes over."""
+
+    def line(kind: str, ridge: float) -> _Roof:
+        members = _main(by_kind[kind])
+        return _fit_line(members, [max(each.moved_bytes, each.flops / ridge) for each in members])
+
+    least, most = _RIDGES
+    for _ in range(_RIDGE_ROUNDS):
+        ridges = np.geomspace(least, most, _RIDGE_STEPS).tolist()
+        best = min(ridges, key=lambda ridge: line(_ARITHMETIC, ridge).misfit)
+        factor = ridges[1] / ridges[0]
+        least, most = best / factor, best * factor
+    return {kind: line(kind, best) for kind in by_kind}, best
+
+
+def _work(members: Iterable[Timed], gpu: Gpu) -> list[float]:
+    """Bytes that the memory would move while a kernel works, be it bound by them or by arithmetic."""
+    rate = gpu.memory_bytes_per_s
+    return [max(each.moved_bytes, each.flops * rate / gpu.flops_per_s[each.dtype]) for each in members]
+
+
+def _fit_line(members: Sequence[Timed], work_bytes: Sequence[float]) -> _Roof:
+    """launches * x + work * y = time, x and y above 0, by Gauss-Newton on logarithms with Huber's weights."""
+    launches = np.array([each.launches for each in members], float)
+    work = np.array(work_bytes)
+    times = np.array([each.median_s for each in members])
+    # Whoever is smallest is all launch, whoever is largest all work, more or less.
+    guess = np.log([np.min(times / launches), np.median(times / work)])
+    for _ in range(_STEPS):
+        parts = np.stack([launches, work], axis=1) * np.exp(guess)
+        errors = np.log(times / parts.sum(axis=1))
+        weights = np.sqrt(np.minimum(1.0, _ROBUST / np.maximum(np.abs(errors), 1e-12)))
+        slopes = parts / parts.sum(axis=1, keepdims=True)
+        step = np.linalg.lstsq(slopes * weights[:, None], errors * weights, rcond=1e-6)[0]
+        guess = guess + np.clip(step, -_STRIDE, _STRIDE)
+        if np.max(np.abs(step)) < _CLOSE:
+            break
+    launch_s, s_per_byte = np.exp(guess)
+    return _Roof(float(launch_s), float(1 / s_per_byte), _huber(errors))
+
+
+def _huber(errors: Floats) -> float:
+    size = np.abs(errors)
+    return float(np.sum(np.where(size <= _ROBUST, size**2 / 2, _ROBUST * (size - _ROBUST / 2))))
+
+
+def _peaks(products: Sequence[Timed], roof: _Roof, ridge: float, memory_rate: float) -> dict[str, float]:
+    """flop/s by dtype: that of the fit, and of other dtypes what their products show beyond the launch."""
+    efficiency = roof.bytes_per_s / memory_rate
+    peaks = {_MAIN_DTYPE: _rounded(ridge * memory_rate)}
+    for dtype in dict.fromkeys(each.dtype for each in products if each.dtype != _MAIN_DTYPE):
+        shown = [
+            each.flops / max(each.median_s - each.launches * roof.launch_s, each.median_s / 2)
+            for each in products
+            if each.dtype == dtype
+        ]
+        peaks[dtype] = _rounded(float(np.median(shown)) / efficiency)
+    return peaks
+
+
+def _judge(name: str, members: Sequence[Timed], gpu: Gpu) -> Group:
+    errors = [predicted_s(each, gpu) / each.median_s - 1 for each in members]
+    worst: float = max(errors, key=abs)
+    sizes = [each.moved_bytes for each in members]
+    return Group(
+        name=f"{name} kernels",
+        median_error=round(float(np.median(errors)), _DIGITS),
+        typical_error=round(float(np.median(np.abs(errors))), _DIGITS),
+        worst_error=round(worst, _DIGITS),
+        spread=round(float(np.median([_range(each.repeats) for each in members])), _DIGITS),
+        least_bytes=max(1, int(min(sizes))),
+        most_bytes=max(1, int(max(sizes))),
+    )
+
+
+def _with_times(key: Timed, times_ns: Sequence[int]) -> Timed:
+    median_ns = float(np.median(times_ns))
+    return dataclasses.replace(key, median_s=median_ns / 1e9, repeats=tuple(time / median_ns for time in times_ns))
+
+
+def _range(repeats: Sequence[float]) -> float:
+    """Between their quartiles."""
+    first, third = np.quantile(repeats, [0.25, 0.75]) if repeats else (1.0, 1.0)
+    return float(third - first)
+
+
+def _means(timed: Sequence[Timed]) -> tuple[dict[str, list[Timed]], tuple[float, ...]]:
+    """By kind, with means for medians; and how all times vary."""
+    share, quantiles = _variation(timed)
+    by_kind: dict[str, list[Timed]] = defaultdict(list)
+    for each in timed:
+        by_kind[each.kind].append(dataclasses.replace(each, median_s=each.median_s * share))
+    return by_kind, quantiles
+
+
+def _variation(timed: Sequence[Timed]) -> tuple[float, tuple[float, ...]]:
+    """What the mean of a kernel is over its median, and its quantiles over the mean; none if all take the same."""
+    long = [each for each in timed if each.median_s >= _LONG_S] or timed
+    repeats = [one for each in long for one in each.repeats]
+    if len(set(repeats)) < _LEAST_KERNELS:
+        return 1.0, ()
+    return spread(repeats)
+
+
+def _main(members: Sequence[Timed]) -> list[Timed]:
+    return [each for each in members if each.dtype == _MAIN_DTYPE]
+
+
+def _with_default(shares: dict[str, float]) -> dict[str, float]:
+    return {**shares, "default": _rounded(float(np.median(list(shares.values()))))}
+
+
+def _rounded(value: float) -> float:
+    """To as many digits as a measurement can mean."""
+    return float(f"{value:.{_DIGITS}g}")

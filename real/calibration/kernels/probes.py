@@ -1,0 +1,153 @@
+"""Plays the kernel probes on a rank: which kernels they are is `workloads`, what follows from their times `kernel_fit`.
+
+All are played in turn, round after round, from the quickest to the slowest, so that each finds the caches as a
+program's kernels do: full of what others of its size left. Ranks begin each together, so that what they share of the
+machine's memory is in the figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Generator
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+from torch import Tensor
+from torch.distributed import ReduceOp
+
+from real.calibration.kernels.workloads import HOST, Sizes, Workload, workloads
+from scenarios.hardware import Cluster
+from scenarios.programs.dense import load_autograd
+from scenarios.rank import Group, Kernel, Rank, Work
+from scenarios.scenario import Scenario
+from scenarios.trace import MemoryRow, PlanRow
+
+T = TypeVar("T")
+
+# Of each kernel these first rounds are dropped: numba compiles, and PowerSGD does not compress before the third.
+WARM_UP = 4
+# Of one launch: a kernel takes 15 % more or less in another process, or a minute later. `calibrate` makes several.
+ROUNDS = 9
+# What a launch may take, and how many rounds it has at least.
+_LIMIT_S, _ENOUGH = 20.0, WARM_UP + 3
+
+
+Play = Callable[[Rank, Workload], Awaitable[object]]
+
+
+async def play_alone(rank: Rank, workload: Workload) -> None:
+    """On a rank in a world of its own."""
+    await workload.play(cast(Rank, Alone(rank, workload.name)))
+
+
+async def probe_kernels(
+    rank: Rank,
+    computing: Collection[int] | None = None,
+    *,
+    rounds: int = ROUNDS,
+    sizes: Sizes = HOST,
+    play: Play = play_alone,
+    limit_s: float = _LIMIT_S,
+) -> None:
+    """Up to `WARM_UP + rounds` rounds, each a step; all ranks call this, those of `computing` (None: all) compute.
+
+    After `limit_s`, drawing inputs included, no further round begins once there are enough of them for a median. More
+    ranks at once than there are cores would wait for each other, and their kernels' times would contain it.
+    """
+    active = sorted(range(rank.world_size) if computing is None else computing)
+    group = rank.new_group(active)
+    made: list[Workload] = []
+    began_s = time.monotonic()
+    if rank.rank in active:
+        load_autograd(rank.device)
+        made = workloads(rank.device, rank.control_device, sizes)
+    for step in range(WARM_UP + rounds):
+        spent_s = torch.tensor([time.monotonic() - began_s], device=rank.control_device)
+        await rank.all_reduce(spent_s, ReduceOp.MAX, label="time spent")
+        if step >= _ENOUGH and float(spent_s) > limit_s:
+            break
+        taken_s = []
+        with rank.step(step):
+            for workload in made:
+                await rank.barrier(group, label="begin")
+                begun_s = time.monotonic()
+                await play(rank, workload)
+                taken_s.append(time.monotonic() - begun_s)
+        if made and step == 1:  # numba has compiled in the first
+            made = await _in_order_of_time(rank, group, made, taken_s)
+
+
+async def _in_order_of_time(rank: Rank, group: Group, made: list[Workload], taken_s: list[float]) -> list[Workload]:
+    """The same on all: that of the group's first rank."""
+    order = torch.tensor(sorted(range(len(made)), key=taken_s.__getitem__), device=rank.control_device)
+    await rank.broadcast(order, group.ranks[0], group, label="order")
+    return [made[index] for index in order.tolist()]
+
+
+def computing_ranks(cluster: Cluster) -> list[int]:
+    """As many ranks as have a core each."""
+    gpus, cores = cluster.host.gpus, cluster.host.cores
+    if cluster.hosts_share_cores:
+        return list(range(min(cluster.world_size, cores)))
+    return [rank for rank in range(cluster.world_size) if rank % gpus < cores]
+
+
+class KernelProbes:
+    """The probes as a program of a scenario, of which only the cluster is looked at."""
+
+    plan: tuple[PlanRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+
+    def __init__(self, scenario: Scenario, rounds: int = ROUNDS) -> None:
+        self._computing, self._rounds = computing_ranks(scenario.cluster), rounds
+
+    async def __call__(self, rank: Rank) -> None:
+        await probe_kernels(rank, self._computing, rounds=self._rounds)
+
+
+def build(scenario: Scenario) -> KernelProbes:
+    """For `Job.program`."""
+    return KernelProbes(scenario)
+
+
+class Alone:
+    """A rank in a world of its own: what the programs' functions compute is labelled, what they reduce is reduced.
+
+    It has the verbs that the workloads need of a `Rank`; a label ends with the number of launches, which spans lack.
+    """
+
+    world_size = 1
+
+    def __init__(self, rank: Rank, name: str) -> None:
+        self._rank, self._name = rank, name
+        self.rank, self.device, self.control_device = rank.rank, rank.device, rank.control_device
+
+    def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
+        """On the true rank."""
+        return self._rank.compute(kernel, function, *arguments, label=probe_label(self._name, label, kernel.launches))
+
+    def all_reduce(
+        self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
+    ) -> Work[Tensor]:
+        """Of one member."""
+        return _Done(tensor)
+
+
+class _Done(Generic[T]):
+    def __init__(self, result: T) -> None:
+        self._result = result
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._result
+        yield  # pragma: no cover - makes this a generator
+
+
+def probe_label(workload: str, label: str, launches: int) -> str:
+    """What the span of a probed kernel is called."""
+    return f"probe {workload}: {label} x{launches}"
+
+
+def launches_in(label: str) -> int | None:
+    """The launches that a `probe_label` tells; None for other labels."""
+    launches = label.rpartition(" x")[2]
+    return int(launches) if label.startswith("probe ") and launches.isdecimal() else None

@@ -1,0 +1,152 @@
+"""More ranks than cores: calls and work, as a program, and how often a thread's spinning holds a message up.
+
+How often they might follows from what waits for what, which the simulator knows; of each time it may happen, it does
+in a share that only a crowd can show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import mean, median, quantiles
+
+import torch
+
+from real.calibration.network.probes import others_s_so_far
+from real.calibration.network.samples import whole_s
+from scenarios.hardware import Cluster
+from scenarios.rank import Group, Kernel, Rank
+from scenarios.scenario import Scenario
+from scenarios.trace import MemoryRow, Metric, PlanRow, Span
+
+WARM_UP = 5
+REPEATS = 100
+# Of each call in a simulation, which takes seconds: enough for a mean.
+PLAYED = 30
+_BYTES = 1 << 10
+_CALLS = ("barrier", "all_reduce", "all_gather", "broadcast")
+# The longest that a thread spins, about: until the system's tick takes its core. Of 1,704 spins of more than 30 us that
+# one rank of three on 2 cores had in 4,200 short calls, ten lasted longer.
+_SPIN_NS = 4_000_000
+_SPINS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.17, 0.22)
+# Steps of work: between their calls, ranks have each so much to do.
+WORKED = 40
+_WORK_S = (0.001, 0.004, 0.002)
+_WORK = "work"
+# Pairs of ranks, all at once, call barriers while no core is idle; of one block the time of a core is taken.
+BLOCKS, BARRIERS = 60, 20
+_TOGETHER = "barrier_cpu_s"
+
+Typical = Mapping[str, float]
+Play = Callable[[Cluster], Typical]
+
+
+class Crowd:
+    """Each call in turn, each repetition a step after a barrier; then steps of work and calls."""
+
+    plan: tuple[PlanRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+
+    def __init__(self, scenario: Scenario, repeats: int = REPEATS) -> None:
+        self._called = (WARM_UP + repeats) * len(_CALLS)
+        gpu = scenario.cluster.host.gpu
+        per_s = gpu.flops_per_s["float32"] * gpu.efficiency.get("default", 1.0)
+        self._works = [(Kernel(kind=_WORK, flops=work_s * per_s, launches=0), work_s) for work_s in _WORK_S]
+
+    async def __call__(self, rank: Rank) -> None:
+        whole = torch.zeros(_BYTES // 4, device=rank.device)
+        pairs = [rank.new_group([first, first + 1]) for first in range(0, rank.world_size - 1, 2)]
+        share = torch.zeros(_BYTES // 4 // rank.world_size, device=rank.device)
+        gathered = torch.zeros(share.numel() * rank.world_size, device=rank.device)
+        for index in range(self._called):
+            await rank.barrier(label="together")
+            with rank.step(index):
+                match _CALLS[index % len(_CALLS)]:
+                    case "barrier":
+                        await rank.barrier()
+                    case "all_reduce":
+                        await rank.all_reduce(whole)
+                    case "all_gather":
+                        await rank.all_gather_into_tensor(gathered, share)
+                    case "broadcast":
+                        await rank.broadcast(whole, 0)
+        for index in range(self._called, self._called + WARM_UP + WORKED):
+            await rank.barrier(label="together")
+            with rank.step(index):
+                for kernel, work_s in self._works:
+                    await rank.compute(kernel, _work, 0.0 if rank.device.type == "meta" else work_s, label=_WORK)
+                    await rank.all_reduce(whole)
+        if rank.device.type != "meta":  # a simulation knows what a barrier costs
+            await self._barriers(rank, pairs)
+
+    async def _barriers(self, rank: Rank, pairs: Sequence[Group]) -> None:
+        (pair,) = [pair for pair in pairs if rank.rank in pair.ranks] or [rank.world]
+        for _ in range(BLOCKS):
+            before_s = others_s_so_far()
+            for _ in range(BARRIERS):
+                await rank.barrier(pair)
+            rank.record(_TOGETHER, (others_s_so_far() - before_s) / BARRIERS)
+
+
+def barrier_s(metrics: Iterable[Metric]) -> float:
+    """Core seconds of a barrier of two ranks on one of them, of gloo's threads alone, where cores are taken.
+
+    Of the blocks the lower quartile: what is more was spent on spinning.
+    """
+    return quantiles((metric.value for metric in metrics if metric.name == _TOGETHER), method="inclusive")[0]
+
+
+def _work(work_s: float) -> None:
+    """Keep a core busy for so long, however long that takes."""
+    until_s = time.thread_time() + work_s
+    while time.thread_time() < until_s:
+        pass
+
+
+def typical(spans: Iterable[Span], repeats: int = REPEATS) -> Typical:
+    """Seconds from the first rank's start to the last rank's end: of calls the mean, of steps of work the median."""
+    steps: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.kind == "step":
+            steps[span.step].append(span)
+    called = (WARM_UP + repeats) * len(_CALLS)
+    times: dict[str, list[float]] = defaultdict(list)
+    for step, own in steps.items():
+        if WARM_UP * len(_CALLS) <= step < called:
+            times[_CALLS[step % len(_CALLS)]].append(whole_s(own))
+        elif step >= called + WARM_UP:
+            times[_WORK].append(whole_s(own))
+    return {name: (median if name == _WORK else mean)(taken) for name, taken in times.items()}
+
+
+def fit(cluster: Cluster, measured: Typical, play: Play) -> Cluster:
+    """The cluster with the share of spins whose simulated times are nearest to the measured ones, by their ratios.
+
+    What counts are the steps of work and all calls together. A median of steps is known about three times as well as a
+    mean of calls, of which a few are held up for long.
+
+    `cluster` is what was measured on, with its other parameters known; `play` simulates the program on one.
+    """
+
+    def off(candidate: Cluster) -> float:
+        played = play(candidate)
+        ratios = {name: math.log(played[name] / taken) for name, taken in measured.items()}
+        work = ratios.pop(_WORK)
+        return (3 * work) ** 2 + mean(ratios.values()) ** 2
+
+    return min((with_spins(cluster, share) for share in _SPINS), key=off)
+
+
+def with_spins(cluster: Cluster, share: float) -> Cluster:
+    """The cluster with this share of posts held up."""
+    assert cluster.tcp is not None
+    tcp = dataclasses.replace(cluster.tcp, spin_ns=_SPIN_NS if share else 0, spin_share=share)
+    return dataclasses.replace(cluster, tcp=tcp)
+
+
+def build(scenario: Scenario) -> Crowd:
+    """For `Job.program`."""
+    return Crowd(scenario)

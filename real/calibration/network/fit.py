@@ -1,0 +1,249 @@
+"""What the probes of `network` say about a cluster: the parameters with which the simulator shows the same.
+
+Each parameter has one observation that it moves most. It is found by playing the same probes in the simulator, so that
+what else an observation contains (other threads' wake-ups, headers, a segment's way through the switch) is not counted
+twice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import mean, median
+
+from real.calibration.network.probes import LONG, VERBS, bulk_bytes, calls_timed
+from real.calibration.network.samples import Seen
+from real.calibration.variation import spread
+from scenarios.hardware import Cluster, Tcp
+
+Sight = Mapping[tuple[str, int], Seen]
+Play = Callable[[Cluster], Sight]
+
+_WORD = 4
+_SWEEPS = 3
+# A socket's buffer and a connection's queue hold at least one segment.
+_LEAST = 1 << 14
+_QUEUES = [segments * _LEAST for segments in (*range(1, 17), 20, 24, 32, 48, 64)]
+# What a simulation of the probes has no times of.
+_NOT_PLAYED = ("idle", "wake", "path")
+# After that an idle core is asleep. On KVM the host looks for work for a guest's idle core for some time before it lets
+# another guest have it (Documentation/virt/kvm/halt-polling.rst); a thread woken on a virtual machine of 2 cores took
+# 1 us when the other core had been idle for 50 us, 1 or 40 us after 100 us, and 40 us after 200 us.
+_NAP_NS = 100_000
+# Of what varies, equally far apart.
+# Of a barrier of two ranks, beside what the program's thread does: a rank writes three messages, reads three, and a
+# worker is woken.
+_WRITTEN_AND_READ = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """A probe at a size, in seconds, measured and with the fitted parameters."""
+
+    probe: str
+    size_bytes: int
+    measured_s: float
+    low_s: float
+    high_s: float
+    predicted_s: float
+
+    @property
+    def error(self) -> float:
+        """Signed, relative to what was measured."""
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """Its bounds, how far aside to look for its effect, and the observation (in seconds) that decides it.
+
+    `below` names a parameter that it is not to exceed.
+    """
+
+    name: str
+    least: float
+    most: float
+    aside: float
+    observe: Callable[[Sight], float]
+    below: str | None = None
+
+
+def fit(
+    cluster: Cluster, measured: Sight, play: Play, crowded_s: float | None = None
+) -> tuple[Cluster, list[Residual]]:
+    """A cluster whose simulated probes show what was measured, and what is left between them.
+
+    `cluster` says the hosts, their NICs' nominal rates and bursts, and whether they share cores; its `tcp` is replaced.
+    `play` simulates the probes. `crowded_s`: what gloo's threads take of cores that are never idle for a barrier (see
+    `crowd`); to wake up idle ones costs a virtual machine's core time, too.
+    """
+    values = _direct(cluster, measured, crowded_s)
+    bulk = bulk_bytes(cluster)
+    parameters = [
+        # A core that was at work just now does not take longer than one that sleeps: without that bound, barriers that
+        # the system was slow with are explained by the one alone.
+        _Parameter("wake_soon_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "barrier", 0), below="wake_ns"),
+        _Parameter("wake_ns", 0, 1e8, 2000, lambda sight: _whole(sight, "late barrier", 0)),
+        _Parameter(
+            "payload_share",
+            0.01,
+            1,
+            0.01,
+            lambda sight: _whole(sight, "message", LONG * bulk) - _whole(sight, "message", bulk),
+        ),
+        _Parameter("acknowledged_share", 0, 1, 0.01, lambda sight: _whole(sight, "both", bulk)),
+        _Parameter(
+            "send_buffer_bytes", _LEAST, 1 << 30, _LEAST, lambda sight: median(sight["message", bulk].parts_s["send"])
+        ),
+    ]
+    wanted = {parameter.name: parameter.observe(measured) for parameter in parameters}
+    for sweep in range(_SWEEPS):
+        if sweep == _SWEEPS - 1:
+            values["queue_bytes"] = _best_queue(cluster, values, measured, play)
+        for parameter in parameters:
+            _improve(parameter, values, wanted[parameter.name], lambda: play(_with(cluster, values)))
+    issue_s, wake_s = measured["barrier", 0].parts_s["issue"], measured["wake", 0].parts_s["wake_s/0"]
+    fitted = _with(cluster, values, spread(issue_s)[1], spread(wake_s)[1])
+    return fitted, _residuals(measured, play(fitted))
+
+
+def _best_queue(cluster: Cluster, values: dict[str, float], measured: Sight, play: Play) -> float:
+    """What a ping waits for is in whole segments, which gives a slope no meaning: the best of some."""
+    bulk = bulk_bytes(cluster)
+    wanted_s = _whole(measured, "loaded ping", bulk)
+
+    def off_s(queue_bytes: int) -> float:
+        played = play(_with(cluster, {**values, "queue_bytes": float(queue_bytes)}))
+        return abs(_whole(played, "loaded ping", bulk) - wanted_s)
+
+    return float(min(_QUEUES, key=off_s))
+
+
+def _improve(parameter: _Parameter, values: dict[str, float], wanted_s: float, look: Callable[[], Sight]) -> None:
+    """One step of the secant method; a parameter that moves nothing here stays."""
+    most = parameter.most if parameter.below is None else max(values[parameter.below], parameter.least)
+    here = min(values[parameter.name], most)
+    values[parameter.name] = here
+    found_s = parameter.observe(look())
+    aside = here + parameter.aside if here + parameter.aside <= most else max(here - parameter.aside, parameter.least)
+    if aside == here:
+        return
+    values[parameter.name] = aside
+    slope = (parameter.observe(look()) - found_s) / (aside - here)
+    step = (wanted_s - found_s) / slope if slope else 0.0
+    values[parameter.name] = min(max(here + step, parameter.least), most)
+
+
+def _direct(cluster: Cluster, measured: Sight, crowded_s: float | None) -> dict[str, float]:
+    """What needs no model, and where the search for the others begins."""
+    bulk = bulk_bytes(cluster)
+    bulk_s = _busy_s(cluster, measured, bulk)
+    barrier_s = min(_barrier_s(measured), math.inf if crowded_s is None else crowded_s)
+    issue_s = median(measured["barrier", 0].parts_s["issue"])
+    handling_ns = barrier_s / _WRITTEN_AND_READ * 1e9
+    wake_ns = mean(measured["wake", 0].parts_s["wake_s/0"]) * 1e9
+    path_ns = median(measured["path", 0].parts_s["path_s/0"]) * 1e9
+    return {
+        "issue_ns": issue_s * 1e9,
+        "verb_ns": _whole(measured, "verbs", 0) / VERBS * 1e9,
+        "post_ns": handling_ns,
+        "message_ns": handling_ns,
+        "send_bytes_per_s": bulk / max(bulk_s[0], 1e-9),
+        "receive_bytes_per_s": bulk / max(bulk_s[1], 1e-9),
+        "wake_ns": wake_ns,
+        "wake_soon_ns": min(wake_ns, 5000.0),
+        "latency_ns": max(path_ns - 2 * handling_ns, 0.0),  # a path contains one write and one read
+        "payload_share": 0.95,
+        "acknowledged_share": 0.02,
+        "send_buffer_bytes": float(1 << 20),
+        "queue_bytes": float(1 << 17),
+    }
+
+
+def _busy_s(cluster: Cluster, measured: Sight, size_bytes: int) -> tuple[float, float]:
+    """Core seconds of a one-way message on the sender's and on the receiver's side, without what others did.
+
+    What the kernel does for a message it counts to whom it interrupts. So a machine's time is ours, and where the hosts
+    share one machine, the receiver's is what the sender's process leaves.
+    """
+    seen = measured["cpu", size_bytes]
+    whole_s = sum(seen.whole_s)
+    messages = len(seen.whole_s) * calls_timed(size_bytes)
+
+    def machine_s(rank: int) -> float:
+        idle = median(measured["idle", 0].parts_s[f"busy_cores/{rank}"])
+        return (sum(seen.parts_s[f"cpu_machine_s/{rank}"]) - idle * whole_s) / messages
+
+    if not cluster.hosts_share_cores:
+        return machine_s(0), machine_s(cluster.host.gpus)
+    sending_s, reading_s = (sum(seen.parts_s[f"cpu_process_s/{rank}"]) / messages for rank in (0, cluster.host.gpus))
+    # /proc/stat counts ticks, and may miss what is short: the receiver's own account is the least.
+    return sending_s, max(machine_s(0) - sending_s, reading_s)
+
+
+def _barrier_s(measured: Sight) -> float:
+    """Core seconds of a barrier on one rank, of gloo's threads alone, by its process's own account.
+
+    The least: what is more was spent on spinning (see `crowd`).
+    """
+    return min(measured["cpu", 0].parts_s["cpu_others_s/0"]) / calls_timed(0)
+
+
+def _with(
+    cluster: Cluster,
+    values: Mapping[str, float],
+    issue_spread: tuple[float, ...] = (),
+    wake_spread: tuple[float, ...] = (),
+) -> Cluster:
+    whole = {name: round(values[name]) for name in values if name.endswith(("_ns", "_bytes"))}
+    tcp = Tcp(
+        queue_bytes=max(1, whole["queue_bytes"]),
+        send_buffer_bytes=max(1, whole["send_buffer_bytes"]),
+        acknowledged_share=values["acknowledged_share"],
+        send_bytes_per_s=values["send_bytes_per_s"],
+        receive_bytes_per_s=values["receive_bytes_per_s"],
+        message_ns=whole["message_ns"],
+        post_ns=whole["post_ns"],
+        issue_ns=whole["issue_ns"],
+        verb_ns=whole["verb_ns"],
+        nap_ns=_NAP_NS,
+        wake_soon_ns=min(whole["wake_soon_ns"], whole["wake_ns"]),
+        wake_ns=whole["wake_ns"],
+        wake_spread=wake_spread,
+        issue_spread=issue_spread,
+    )
+    latency_ns = whole["latency_ns"]
+    nics, inside = cluster.host.nics, cluster.host.inside
+    link = dataclasses.replace(nics.link, latency_ns=latency_ns // 2)
+    host = dataclasses.replace(
+        cluster.host,
+        nics=dataclasses.replace(nics, link=link),
+        inside=dataclasses.replace(inside, link=dataclasses.replace(inside.link, latency_ns=latency_ns)),
+    )
+    return dataclasses.replace(cluster, host=host, tcp=tcp, payload_share=values["payload_share"])
+
+
+def _whole(sight: Sight, name: str, size_bytes: int) -> float:
+    return median(sight[name, size_bytes].whole_s)
+
+
+def _residuals(measured: Sight, predicted: Sight) -> list[Residual]:
+    rows = []
+    for key, seen in measured.items():
+        if key[0] in _NOT_PLAYED:
+            continue
+        ordered = sorted(seen.whole_s)
+        tenth = len(ordered) // 10
+        rows.append(
+            Residual(
+                probe=key[0],
+                size_bytes=key[1],
+                measured_s=median(ordered),
+                low_s=ordered[tenth],
+                high_s=ordered[-1 - tenth],
+                predicted_s=median(predicted[key].whole_s),
+            )
+        )
+    return rows

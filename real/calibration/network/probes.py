@@ -1,0 +1,309 @@
+"""Micro-benchmarks of the network and of the hosts' side of it, as a program; reading a recording is left to `sight`.
+
+Every repetition of a probe is a step, so that a recording of them, real or simulated, reads the same.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from real.calibration.network.path import PathEnd
+from scenarios.hardware import Cluster
+from scenarios.rank import Kernel, Rank, Work
+from scenarios.scenario import Scenario
+from scenarios.trace import MemoryRow, PlanRow
+
+# Of each probe these first repetitions are dropped: connections, buffers and caches are new.
+WARM_UP = 3
+_WORD = 4
+# Times the bulk: what the rate is seen with.
+LONG = 4
+# A shaped link's bucket is full again after this.
+_PAUSE_S = 0.005
+# Long enough for a core to fall asleep, too.
+_NAP_S = 0.001
+# By then whoever waits sleeps soundly.
+_LATE_S = 0.004
+_BULK_S = 0.08
+_IDLE_PAUSES = 200
+VERBS = 200
+_LEAST_BULK, _MOST_BULK = 1 << 18, 1 << 25
+SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One micro-benchmark: `repeats` steps, warm-up included."""
+
+    name: str
+    size_bytes: int
+    repeats: int
+
+
+def calls_timed(size_bytes: int) -> int:
+    """How many messages a repetition of the "cpu" probe sends; without a size, how many barriers it calls."""
+    return 1 if size_bytes else 100
+
+
+def bulk_bytes(cluster: Cluster) -> int:
+    """What takes a NIC of the cluster about a tenth of a second."""
+    wanted = int(cluster.host.nics.link.bytes_per_s * _BULK_S)
+    return min(max(1 << wanted.bit_length() - 1, _LEAST_BULK), _MOST_BULK)
+
+
+def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
+    """All probes in their order; the steps of a recording are numbered through them.
+
+    `most`: no more repetitions than these beside the warm-up, which is enough where nothing varies.
+    """
+    bulk = bulk_bytes(cluster)
+    probes = [Probe("idle", 0, WARM_UP + 3), Probe("wake", 0, 1000)]
+    probes += [Probe("path", 0, WARM_UP + 5), Probe("verbs", 0, WARM_UP + 10)]
+    # Three times, as threads stay for a while where the system once put them, and barriers are quick or slow for it.
+    barriers = [Probe("barrier", 0, 120), Probe("late barrier", 0, 40)]
+    probes += [Probe("ping", _WORD, 300), *barriers]
+    probes += [Probe("message", size, 25) for size in SIZES if size < bulk]
+    probes += [Probe("message", bulk // 4, 12), Probe("message", bulk, 24), Probe("both", bulk, 33), *barriers]
+    probes += [Probe("message", LONG * bulk, WARM_UP + 5)]
+    probes += [Probe("loaded ping", bulk, 25), Probe("cpu", 0, 13), Probe("cpu", bulk, 63), *barriers]
+    if cluster.host.gpus > 1:
+        probes += [Probe("inside ping", _WORD, 200), Probe("inside message", _MOST_BULK // 4, 12)]
+    if most is None:
+        return probes
+    return [replace(probe, repeats=min(probe.repeats, WARM_UP + most)) for probe in probes]
+
+
+class NetworkProbes:
+    """The program: rank 0 and the first rank of another host probe, the others wait."""
+
+    plan: tuple[PlanRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+
+    def __init__(self, scenario: Scenario, most: int | None = None) -> None:
+        self._cluster = scenario.cluster
+        self._schedule = schedule(scenario.cluster, most)
+
+    async def __call__(self, rank: Rank) -> None:
+        gpus = self._cluster.host.gpus
+        far = gpus if self._cluster.hosts > 1 else None
+        pairs = {
+            name: _Pair(rank, 0, peer, self._cluster)
+            for name, peer in (("far", far), ("inside", 1 if gpus > 1 else None))
+            if peer is not None
+        }
+        step = 0
+        for probe in self._schedule:
+            pair = pairs["inside" if probe.name.startswith("inside") else "far"]
+            for _ in range(probe.repeats):
+                if pair.is_member:
+                    await pair.play(probe, step)
+                step += 1
+            await rank.barrier(label="next probe")
+
+
+class _Pair:
+    """Two ranks that probe what is between them."""
+
+    def __init__(self, rank: Rank, first: int, second: int, cluster: Cluster) -> None:
+        self._rank = rank
+        self._group, self._aside = rank.new_group([first, second]), rank.new_group([first, second])
+        self.is_member = rank.rank in (first, second)
+        self._leads = rank.rank == first
+        self._peer = second if self._leads else first
+        self._pause = Kernel(kind="pause", flops=_PAUSE_S * _peak(cluster))
+        self._nap = Kernel(kind="pause", flops=_NAP_S * _peak(cluster))
+        self._late = Kernel(kind="pause", flops=_LATE_S * _peak(cluster))
+        self._nothing = Kernel(kind="pause", launches=0)
+        self._buffers: dict[tuple[str, int], Tensor] = {}
+        self._end: PathEnd | None = None
+        self._partner = _Partner() if self.is_member and rank.device.type != "meta" else None
+
+    async def play(self, probe: Probe, step: int) -> None:
+        """One repetition."""
+        kinds: dict[str, Callable[[int], Awaitable[None]]] = {
+            "idle": self._idle,
+            "wake": self._wake,
+            "path": self._path,
+            "verbs": self._verbs,
+            "ping": self._ping,
+            "barrier": self._barrier,
+            "late barrier": self._barrier,
+            "message": self._message,
+            "both": self._both,
+            "loaded ping": self._loaded_ping,
+            "cpu": self._cpu,
+        }
+        await self._rank.barrier(self._group, label="ready")
+        if probe.name == "wake":
+            await self._rank.compute(self._nap, self._sleep_shortly, label="pause")
+        if probe.name == "late barrier" and self._leads:
+            await self._rank.compute(self._late, self._sleep_for_long, label="pause")
+        if probe.size_bytes > _WORD:
+            await self._rank.compute(self._pause, self._sleep, label="pause")
+            await self._rank.barrier(self._group, label="ready")
+        with self._rank.step(step):
+            await kinds[probe.name.removeprefix("inside ")](probe.size_bytes)
+
+    async def _idle(self, _: int) -> None:
+        """What others do on this machine meanwhile."""
+        busy_s, begin_s = machine_busy_s(), time.monotonic()
+        for _ in range(_IDLE_PAUSES if self._partner is not None else 1):  # a simulation has no others
+            await self._rank.compute(self._pause, self._sleep, label="pause")
+        self._rank.record("busy_cores", (machine_busy_s() - busy_s) / max(time.monotonic() - begin_s, _PAUSE_S))
+
+    async def _wake(self, _: int) -> None:
+        """Two threads of a process tell each other to go on: half of there and back is one waking up."""
+        if self._partner is not None:
+            self._rank.record("wake_s", self._partner.round_trip_s() / 2)
+
+    async def _path(self, _: int) -> None:
+        """A word there and back on a connection of its own, on which nobody sleeps."""
+        if self._partner is None:
+            return
+        if self._end is None:
+            self._end = PathEnd()
+            address = torch.zeros(5, dtype=torch.int64, device=self._rank.device)
+            if self._leads:
+                host, port = self._end.listen()
+                address.copy_(torch.tensor([*socket.inet_aton(host), port]))
+                await self._rank.send(address, self._peer, self._group, label="address")
+            else:
+                await self._rank.recv(address, self._peer, self._group, label="address")
+            *host_bytes, port = address.tolist()
+            self._end.meet((socket.inet_ntoa(bytes(host_bytes)), port))
+        self._rank.record("path_s", self._end.one_way_s(leads=self._leads))  # the process's end closes it
+
+    async def _verbs(self, _: int) -> None:
+        """Computations of nothing: what they take is the verb's."""
+        for _ in range(VERBS):
+            await self._rank.compute(self._nothing, int, label="nothing")
+
+    async def _ping(self, size_bytes: int, label: str = "ping") -> None:
+        """There and back, both receives posted before."""
+        coming = self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label=label)
+        if not self._leads:
+            await coming
+        leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label=label)
+        if self._leads:
+            await coming
+        await leaving
+
+    async def _barrier(self, _: int) -> None:
+        await self._rank.barrier(self._group, label="barrier")
+
+    async def _message(self, size_bytes: int) -> None:
+        """One way, and a word back."""
+        if self._leads:
+            back = self._rank.recv(self._tensor("in", _WORD), self._peer, self._group, label="message")
+            leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label="message")
+            await leaving
+            await back
+        else:
+            await self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label="message")
+            await self._rank.send(self._tensor("out", _WORD), self._peer, self._group, label="message")
+
+    async def _both(self, size_bytes: int) -> None:
+        """Both ways at once: receives first, and heard of, so that no notice waits behind data."""
+        coming = self._rank.recv(self._tensor("in", size_bytes), self._peer, self._group, label="both")
+        await self._rank.barrier(self._aside, label="both posted")
+        leaving = self._rank.send(self._tensor("out", size_bytes), self._peer, self._group, label="both")
+        await coming
+        await leaving
+
+    async def _loaded_ping(self, size_bytes: int) -> None:
+        """A ping while the other connection of the pair fills the leader's interface."""
+        outward = self._tensor("bulk", size_bytes)
+        if self._leads:
+            bulk: Work[Any] = self._rank.send(outward, self._peer, self._aside, label="bulk")
+        else:
+            bulk = self._rank.recv(outward, self._peer, self._aside, label="bulk")
+        await self._rank.compute(self._pause, self._sleep, label="pause")
+        await self._ping(_WORD, label="loaded ping")
+        await bulk
+
+    async def _cpu(self, size_bytes: int) -> None:
+        """What calls take of the cores, of this process and of the whole machine, which counts in ticks.
+
+        And what gloo's threads take of it: all but the program's.
+        """
+        process_s, others_s, machine_s = time.process_time(), others_s_so_far(), machine_busy_s()
+        for _ in range(calls_timed(size_bytes)):
+            await (self._message(size_bytes) if size_bytes else self._rank.barrier(self._group, label="timed"))
+        self._rank.record("cpu_others_s", others_s_so_far() - others_s)
+        self._rank.record("cpu_process_s", time.process_time() - process_s)
+        self._rank.record("cpu_machine_s", machine_busy_s() - machine_s)
+
+    def _sleep(self) -> None:
+        """In the simulator the kernel's cost is the pause."""
+        if self._rank.device.type != "meta":
+            time.sleep(_PAUSE_S)
+
+    def _sleep_shortly(self) -> None:
+        if self._rank.device.type != "meta":
+            time.sleep(_NAP_S)
+
+    def _sleep_for_long(self) -> None:
+        if self._rank.device.type != "meta":
+            time.sleep(_LATE_S)
+
+    def _tensor(self, name: str, size_bytes: int) -> Tensor:
+        key = (name, size_bytes)
+        if key not in self._buffers:
+            self._buffers[key] = torch.zeros(size_bytes // _WORD, device=self._rank.device)
+        return self._buffers[key]
+
+
+class _Partner:
+    """A thread that answers."""
+
+    def __init__(self) -> None:
+        self._asked, self._ask = os.pipe()
+        self._answered, self._answer = os.pipe()
+        threading.Thread(target=self._serve, daemon=True, name="answers wake probes").start()
+
+    def round_trip_s(self) -> float:
+        """Wake it and be woken by it."""
+        begin_ns = time.perf_counter_ns()
+        os.write(self._ask, b"?")
+        os.read(self._answered, 1)
+        return (time.perf_counter_ns() - begin_ns) / 1e9
+
+    def _serve(self) -> None:
+        while os.read(self._asked, 1):
+            os.write(self._answer, b"!")
+
+
+def others_s_so_far() -> float:
+    """Core seconds of this process's threads without the calling one's."""
+    return time.process_time() - time.thread_time()
+
+
+def machine_busy_s() -> float:
+    """For how long, summed over its cores, this machine has been busy; 0 where /proc/stat(5) is not."""
+    try:
+        user, nice, system, _, _, irq, softirq, *_ = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        )
+    except (OSError, ValueError):
+        return 0.0
+    return (user + nice + system + irq + softirq) / 100  # in USER_HZ, which is 100 on all that Linux runs on
+
+
+def build(scenario: Scenario) -> NetworkProbes:
+    """For `Job.program`."""
+    return NetworkProbes(scenario)
+
+
+def _peak(cluster: Cluster) -> float:
+    gpu = cluster.host.gpu
+    return gpu.flops_per_s["float32"] * gpu.efficiency.get("default", 1.0)

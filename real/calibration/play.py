@@ -1,0 +1,57 @@
+"""Plays a program of probes on real ranks, for its recording: what all calibrations share; what for is left to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from real.calibration.recordings import kept
+from real.launch.job import Job
+from real.launch.launcher import Hosts, launch, spool_folder
+from real.progress import Bar
+from scenarios.hardware import Cluster
+from scenarios.scenario import Scenario
+from scenarios.trace import Recording
+
+_TIMEOUT_S = 120.0
+
+
+def scenario_on(cluster: Cluster, name: str, *, steps: int = 1, library: Literal["gloo", "nccl"] = "gloo") -> Scenario:
+    """A scenario of which the probes look at the cluster, and some at the steps."""
+    return Scenario(
+        name=name,
+        path=Path(f"{name}.toml"),
+        program="all_to_all",  # which is not played: the job names its own
+        cluster=cluster,
+        batch_size=1,
+        steps=steps,
+        seed=0,
+        payload="sizes",
+        fidelity="flows",
+        library=library,
+        timeout_s=_TIMEOUT_S,
+    )
+
+
+def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, steps: int | None) -> Recording:
+    """What ranks that play a "module:function" on the scenario recorded; `steps`, where known, are for the bar.
+
+    Raises:
+        RunEnded: it came to no end.
+    """
+    with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
+        out = Path(folder, scenario.name)
+        job = Job(
+            scenario=dataclasses.replace(scenario, payload="values"),
+            program=program,
+            writer="real.calibration.recordings:keep",
+            out=out,
+            spool=spool_folder(out),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            check="never",
+        )
+        launch(job, hosts=hosts, heard=lambda step: bar.show(scenario.name, step, steps))
+        return kept(out)

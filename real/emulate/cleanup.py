@@ -1,0 +1,17 @@
+"""`python -m real.emulate.cleanup NAME`: waits until the other end of stdin is closed, then removes an emulated cluster.
+
+It is closed by the cluster's owner when it has done with it, and by the kernel when the owner was killed.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from real.emulate.cluster import release
+
+if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.read()
+    release(sys.argv[1])

@@ -1,0 +1,238 @@
+"""`python -m real emulate up|status|down|exec`: emulated hosts by hand; what they are is left to `emulate`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from real.emulate import netns
+from real.emulate.cluster import EmulatedHosts, Traffic, clusters, down, find, sweep, traffic, up
+from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, Fabric, control_address, data_address, fabric_of
+from real.emulate.netns import EmulationError
+from scenarios.errors import ScenarioError
+from scenarios.load import load
+from scenarios.units import format_bytes, format_rate, parse_rate, parse_size
+
+# tc's own spelling, such as 200mbit, where bps are bytes: a number without a unit is bits there, and a mistake here.
+_TC_RATE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(i?)(bit|bps)", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+# `python -m benchmarks.emulated --nic 1gbit`, 2 hosts on 2 cores: 85 to 93 % of the rate, and less of higher ones.
+_BYTES_PER_S_OF_A_CORE = 125e6
+
+
+def emulate(arguments: Sequence[str]) -> int:
+    """Exit codes: 0 done, 2 a mistake or nothing to do it with, one sentence on stderr; that of `exec`'s command."""
+    options = _parser().parse_args(arguments)
+    try:
+        netns.check_able()
+        say(sweep())
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # a reader that has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ScenarioError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def say(sentences: Iterable[str]) -> None:
+    """On stderr, a line each."""
+    for sentence in sentences:
+        print(sentence, file=sys.stderr)
+
+
+def those_of(name: str, fabric: Fabric) -> EmulatedHosts:
+    """Those that are up under that name, for a scenario of that fabric.
+
+    Raises:
+        EmulationError: there are none, or too few.
+    """
+    hosts = find(name)
+    if hosts.fabric.hosts < fabric.hosts:
+        raise EmulationError(f"--emulate = '{name}': has {hosts.fabric.hosts} hosts; expected at least {fabric.hosts}")
+    if dataclasses.replace(hosts.fabric, hosts=fabric.hosts, burst_bytes=None) != fabric:
+        say([f"emulated hosts '{name}' have {_described(hosts.fabric)}; the scenario has {_described(fabric)}"])
+    return hosts
+
+
+def warnings(fabric: Fabric) -> list[str]:
+    """Of what this machine may not be quick enough for."""
+    cores = os.cpu_count() or 1
+    if fabric.hosts * fabric.nic_bytes_per_s <= cores * _BYTES_PER_S_OF_A_CORE:
+        return []
+    return [
+        f"{fabric.hosts} hosts that all send {format_rate(fabric.nic_bytes_per_s)} may be more than {cores} cores carry"
+        f" ({format_rate(_BYTES_PER_S_OF_A_CORE)} a core was measured): the rates are limits, perhaps not reached"
+    ]
+
+
+def _up(options: argparse.Namespace) -> int:
+    fabric = _fabric(options)
+    say(warnings(fabric))
+    hosts = up(fabric)
+    if options.quiet:
+        print(hosts.name)
+        return 0
+    print(f"{hosts.name}: {_described(fabric)}")
+    print(f"  python -m real SCENARIO --emulate {hosts.name}")
+    print(f"  python -m real emulate exec {hosts.name} 0 -- COMMAND")
+    print(f"  python -m real emulate down {hosts.name}")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    found = [(hosts, traffic(hosts)) for hosts in clusters()]
+    if options.json:
+        print(json.dumps([_as_json(hosts, rows) for hosts, rows in found], indent=1))
+        return 0
+    for hosts, rows in found:
+        owner = "stays until it is taken down" if hosts.owner is None else f"ends with process {hosts.owner.pid}"
+        print(f"{hosts.name}: {_described(hosts.fabric)}; {owner}")
+        print(f"  host0 is {data_address(0)}, and so on; for control {control_address(0)}")
+        for row in rows:
+            sent = f"{format_bytes(row.sent_bytes)} sent, {row.dropped_packets} packets dropped"
+            print(f"  {row.source} -> {row.target}: {format_rate(row.bytes_per_s)}, {sent}")
+    if not found:
+        print("no emulated hosts are up")
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    if (options.name is None) == (not options.all):
+        raise EmulationError("emulate down: expected a name or --all")
+    staying = [hosts for hosts in clusters() if hosts.owner is None]  # the others are of runs that go on
+    for hosts in staying if options.all else [find(options.name)]:
+        down(hosts)
+    return 0
+
+
+def _exec(options: argparse.Namespace) -> int:
+    """In our place; the command keeps this process's number."""
+    hosts = find(options.name)
+    if not 0 <= options.host < hosts.fabric.hosts:
+        raise EmulationError(f"HOST = {options.host}: expected 0 to {hosts.fabric.hosts - 1}")
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise EmulationError("emulate exec: expected a command")
+    with hosts.host(options.host):
+        try:
+            os.execvpe(command[0], command, {**hosts.environment, **os.environ})
+        except OSError as error:
+            raise EmulationError(f"emulate exec: '{command[0]}': {error.strerror}") from error
+
+
+def _fabric(options: argparse.Namespace) -> Fabric:
+    burst = _burst(options.burst)
+    if options.scenario is not None:
+        given = [name for name in ("hosts", "nic", "hosts_per_leaf", "uplink") if getattr(options, name) is not None]
+        if given:
+            raise EmulationError(f"--{given[0].replace('_', '-')}: expected without a scenario, which says it itself")
+        return fabric_of(load(options.scenario), burst)
+    if options.hosts is None or options.nic is None:
+        raise EmulationError("emulate up: expected a scenario, or --hosts and --nic")
+    if (options.hosts_per_leaf is None) != (options.uplink is None):
+        raise EmulationError("emulate up: expected --hosts-per-leaf and --uplink together")
+    return Fabric(
+        hosts=_count("hosts", options.hosts),
+        nic_bytes_per_s=read_rate("nic", options.nic),
+        hosts_per_leaf=None if options.hosts_per_leaf is None else _count("hosts-per-leaf", options.hosts_per_leaf),
+        uplink_bytes_per_s=None if options.uplink is None else read_rate("uplink", options.uplink),
+        burst_bytes=burst,
+    )
+
+
+def _count(option: str, number: int) -> int:
+    if not 1 <= number <= MOST_HOSTS:
+        raise EmulationError(f"--{option} = {number}: expected 1 to {MOST_HOSTS}")
+    return number
+
+
+def read_rate(option: str, text: str) -> float:
+    """Bytes per second of a rate as tc writes it (200mbit) or as scenarios do ("200 Mbit/s"); else EmulationError."""
+    match = _TC_RATE.fullmatch(text.strip())
+    try:
+        bytes_per_s = _tc_rate(*match.groups()) if match else parse_rate(text)
+    except ValueError:
+        bytes_per_s = 0
+    if bytes_per_s < 1:
+        raise EmulationError(f"--{option} = '{text}': expected a rate such as '200mbit' or '200 Mbit/s'")
+    return bytes_per_s
+
+
+def _tc_rate(number: str, prefix: str, binary: str, unit: str) -> float:
+    factor = (1024 if binary else 1000) ** _POWERS[prefix.lower()]
+    return float(Fraction(number) * factor / (8 if unit.lower() == "bit" else 1))
+
+
+def _burst(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        size_bytes = parse_size(text)
+    except ValueError:
+        size_bytes = 0
+    if size_bytes < LEAST_BURST_BYTES:
+        raise EmulationError(f"--burst = '{text}': expected a size of at least 2 KiB, such as '16 KiB'")
+    return size_bytes
+
+
+def _described(fabric: Fabric) -> str:
+    text = f"{fabric.hosts} hosts at {format_rate(fabric.nic_bytes_per_s)} a direction"
+    if fabric.uplink_bytes_per_s is None:
+        return text
+    return f"{text}, {fabric.hosts_per_leaf} a leaf, uplinks at {format_rate(fabric.uplink_bytes_per_s)}"
+
+
+def _as_json(hosts: EmulatedHosts, rows: list[Traffic]) -> dict[str, Any]:
+    indices = range(hosts.fabric.hosts)
+    return {
+        "name": hosts.name,
+        "owner": None if hosts.owner is None else hosts.owner.pid,
+        **dataclasses.asdict(hosts.fabric),
+        "addresses": [str(data_address(host)) for host in indices],
+        "control_addresses": [str(control_address(host)) for host in indices],
+        "namespaces": [hosts.namespace(f"host{host}") for host in indices],
+        "links": [dataclasses.asdict(row) for row in rows],
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m real emulate",
+        description="Hosts as network namespaces of this machine, joined by links of given rates. Needs root.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="up|status|down|exec")
+    make = commands.add_parser("up", help="make hosts that stay until they are taken down")
+    make.add_argument("scenario", type=Path, nargs="?", help="a scenario file, for its cluster")
+    make.add_argument("--hosts", type=int, help="how many")
+    make.add_argument("--nic", metavar="RATE", help="of each host in each direction, such as 200mbit or '200 Mbit/s'")
+    make.add_argument(
+        "--hosts-per-leaf", type=int, metavar="N", help="leaf switches below a spine (default: one switch)"
+    )
+    make.add_argument("--uplink", metavar="RATE", help="of each leaf in each direction")
+    make.add_argument("--burst", metavar="SIZE", help="what an idle interface sends at once (default: 250 us, 16 KiB)")
+    make.add_argument("--quiet", action="store_true", help="print the name only")
+    make.set_defaults(run=_up)
+    status = commands.add_parser("status", help="list what is up, with bytes and drops of each link")
+    status.add_argument("--json", action="store_true", help="all of it as JSON")
+    status.set_defaults(run=_status)
+    end = commands.add_parser("down", help="remove hosts, with what runs there")
+    end.add_argument("name", nargs="?")
+    end.add_argument("--all", action="store_true", help="all that stay until they are taken down")
+    end.set_defaults(run=_down)
+    inside = commands.add_parser("exec", help="run a command of your own on one host")
+    inside.add_argument("name")
+    inside.add_argument("host", type=int, help="its number, from 0")
+    inside.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command")
+    inside.set_defaults(run=_exec)
+    return parser

@@ -1,0 +1,239 @@
+"""Emulated hosts: made, listed and removed, whoever dies meanwhile. Their shape is left to `fabric`.
+
+Each cluster has a record, written before its first namespace and removed after its last. It names the process that
+owns the cluster, if one does. A *guardian*, a process of its own, removes the cluster when its owner is gone; if that
+was killed too, whoever comes next does (`sweep`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from real.emulate import ip_tc as wiring
+from real.emulate import netns
+from real.emulate.fabric import CONTROL, CONTROL_ADDRESS, Fabric
+from real.emulate.netns import EmulationError
+from scenarios.trace import EMULATED_HOSTS
+
+RECORDS = Path("/run/twinstep")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process: a number may be given again, but not with the same start (clock ticks since boot)."""
+
+    pid: int
+    started: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return _started(self.pid) == self.started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedHosts:
+    """A cluster that is up: for `launch`. Without an owner it stays until it is taken down."""
+
+    name: str
+    fabric: Fabric
+    owner: Owner | None = None
+    kind = EMULATED_HOSTS
+
+    @property
+    def control_address(self) -> str:
+        """Where the launcher listens."""
+        return str(CONTROL_ADDRESS)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What ranks need to know: data goes over the shaped interface."""
+        return {"GLOO_SOCKET_IFNAME": "eth0"}
+
+    def control(self) -> AbstractContextManager[None]:
+        """What listens at `control_address` is opened inside: data does not slow it down."""
+        return netns.entered(self.namespace(CONTROL))
+
+    def host(self, index: int) -> AbstractContextManager[None]:
+        """What is started inside runs on that host."""
+        return netns.entered(self.namespace(f"host{index}"))
+
+    def namespace(self, node: str) -> str:
+        """What a node is called in /run/netns."""
+        return f"twinstep-{self.name}-{node}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What an interface, "node:interface", has sent to the one at the cable's other end since it is up."""
+
+    source: str
+    target: str
+    bytes_per_s: float
+    sent_bytes: int
+    sent_packets: int
+    dropped_packets: int
+
+
+@contextmanager
+def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
+    """Hosts that are up inside, and gone afterwards, also when this process is killed.
+
+    Raises:
+        EmulationError: there is no root, no iproute2, or the kernel refuses.
+    """
+    netns.check_able()
+    hosts = EmulatedHosts(name=secrets.token_hex(3), fabric=fabric, owner=_this_process())
+    end, lifeline = os.pipe()
+    _write(hosts)
+    try:
+        guardian = subprocess.Popen(
+            [sys.executable, "-m", "real.emulate.cleanup", hosts.name],
+            stdin=end,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for its owner
+        )
+        os.close(end)
+        try:
+            _build(hosts, lifeline)
+            yield hosts
+        finally:
+            os.close(lifeline)
+            guardian.wait()
+    finally:
+        release(hosts.name)  # nothing is left to do, unless the guardian was killed
+
+
+def up(fabric: Fabric) -> EmulatedHosts:
+    """Hosts that stay until `down`. Raises EmulationError as `emulated` does."""
+    with emulated(fabric) as hosts:
+        kept = dataclasses.replace(hosts, owner=None)
+        _write(kept)
+    return kept
+
+
+def release(name: str) -> None:
+    """The owner is done with a cluster, or gone: remove it, unless it is to stay."""
+    with suppress(FileNotFoundError):
+        hosts = _read(_record(name))
+        if hosts.owner is not None:
+            down(hosts)
+
+
+def down(hosts: EmulatedHosts) -> None:
+    """Remove it, with all that runs there; nothing if it is gone already."""
+    prefix = hosts.namespace("")
+    netns.delete(sorted(path.name for path in netns.FOLDER.glob(f"{prefix}*")))
+    _record(hosts.name).unlink(missing_ok=True)
+
+
+def sweep() -> list[str]:
+    """Remove what owners have left behind that are gone, and say so: a sentence each."""
+    said = []
+    for hosts in clusters():
+        if hosts.owner is not None and not hosts.owner.is_alive:
+            down(hosts)
+            said.append(f"removed emulated hosts '{hosts.name}', left by process {hosts.owner.pid}")
+    return said
+
+
+def clusters() -> list[EmulatedHosts]:
+    """All that are recorded, oldest first."""
+    found = []
+    for path in RECORDS.glob("*.json"):
+        with suppress(FileNotFoundError):  # just removed
+            found.append((path.stat().st_mtime_ns, _read(path)))
+    return [hosts for _, hosts in sorted(found, key=lambda entry: entry[0])]
+
+
+def find(name: str) -> EmulatedHosts:
+    """The cluster of that name.
+
+    Raises:
+        EmulationError: there is none.
+    """
+    known = {hosts.name: hosts for hosts in clusters()}
+    if name not in known:
+        raise EmulationError(f"emulated hosts '{name}': no such cluster is up; up are: {', '.join(known) or 'none'}")
+    return known[name]
+
+
+def traffic(hosts: EmulatedHosts) -> list[Traffic]:
+    """Of each direction of each shaped cable."""
+    queues = {
+        f"{node}:{queue['dev']}": queue for node in hosts.fabric.nodes for queue in netns.queues(hosts.namespace(node))
+    }
+    return [
+        Traffic(
+            source=source,
+            target=target,
+            bytes_per_s=cable.bytes_per_s,
+            sent_bytes=queues[source]["bytes"],
+            sent_packets=queues[source]["packets"],
+            dropped_packets=queues[source]["drops"],
+        )
+        for cable in hosts.fabric.cables()
+        for source, target in (cable.ends, cable.ends[::-1])
+        if cable.bytes_per_s is not None and source in queues
+    ]
+
+
+def _build(hosts: EmulatedHosts, lifeline: int) -> None:
+    """What it starts holds the lifeline, so that the guardian waits for that, too, before it removes all."""
+    fabric, prefix, lifelines = hosts.fabric, hosts.namespace(""), [lifeline]
+    netns.batch("ip", wiring.namespaces(prefix, fabric), lifelines=lifelines)
+    for node in fabric.nodes:
+        netns.set_options(prefix + node, wiring.options(fabric))
+    netns.batch("ip", wiring.cables(prefix, fabric), lifelines=lifelines)
+    for node in fabric.nodes:
+        netns.batch("ip", wiring.node_lines(node, fabric), namespace=prefix + node, lifelines=lifelines)
+        netns.batch("tc", wiring.shapes(node, fabric), namespace=prefix + node, lifelines=lifelines)
+    netns.wait_until_up(prefix + node for node in fabric.nodes)
+
+
+def _record(name: str) -> Path:
+    return RECORDS / f"{name}.json"
+
+
+def _write(hosts: EmulatedHosts) -> None:
+    """Whole or not at all."""
+    RECORDS.mkdir(mode=0o755, exist_ok=True)
+    draft = RECORDS / f".{hosts.name}"
+    owner = dataclasses.asdict(hosts.owner) if hosts.owner is not None else None
+    draft.write_text(json.dumps({"fabric": dataclasses.asdict(hosts.fabric), "owner": owner}))
+    draft.rename(_record(hosts.name))
+
+
+def _read(path: Path) -> EmulatedHosts:
+    text = path.read_text()
+    try:
+        told = json.loads(text)
+        owner = Owner(**told["owner"]) if told["owner"] is not None else None
+        return EmulatedHosts(name=path.stem, fabric=Fabric(**told["fabric"]), owner=owner)
+    except (ValueError, KeyError, TypeError):  # of another version, or somebody else's
+        raise EmulationError(f"{path}: expected a record as 'python -m real emulate up' writes it") from None
+
+
+def _this_process() -> Owner:
+    started = _started(os.getpid())
+    assert started is not None, "a process sees itself"
+    return Owner(pid=os.getpid(), started=started)
+
+
+def _started(pid: int) -> int | None:
+    """The 22nd field of proc_pid_stat(5), counted from behind the name, which may hold anything. None: it has ended."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[18]) if state not in "ZX" else None

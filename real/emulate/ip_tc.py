@@ -1,0 +1,131 @@
+"""A fabric as lines for ip and tc, and the options of its namespaces; carrying them out is left to `emulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from real.emulate.fabric import (
+    CONTROL,
+    CONTROL_ADDRESS,
+    PREFIX_LENGTH,
+    Fabric,
+    control_address,
+    data_address,
+    hardware_address,
+)
+
+_MTU = 1500
+# A bucket that is full before its timer fires, late as timers are, loses rate; a large one hides the rate from short
+# messages. `python -m benchmarks.emulated` measures what these hold (docs/real.md).
+_LEAST_BURST_BYTES = 16 * 1024
+_BURST_S = 250e-6
+# TCP hands over many packets as one, and tbf takes apart what is larger than its bucket, packet by packet: at 1 Gbit/s
+# that alone costs a third of the rate. So TCP is told to hand over less than a bucket.
+_SEGMENT_SHARE = 0.9
+_LARGEST_SEGMENT_BYTES = 65_000
+# What a connection may have on its way, at least and by rate: enough for round trips of a busy machine (half of a
+# buffer is offered as window), and so little that a short message does not wait long behind a long one.
+_LEAST_WINDOW_BYTES = 128 * 1024
+_WINDOW_S = 2e-3
+# More than the windows of all connections that can meet in a queue, so that nothing is dropped.
+_QUEUE_BYTES = 64 << 20
+
+
+def options(fabric: Fabric) -> dict[str, str]:
+    """Sysctls of every node.
+
+    Without loss a window only grows, so any algorithm fills a link. Of those that Linux has, reno's times were the
+    steadiest (docs/real.md): cubic holds back when a queue grows, and bbr looks for the rate.
+    """
+    window = max(_LEAST_WINDOW_BYTES, round(fabric.nic_bytes_per_s * _WINDOW_S))
+    return {
+        "ipv6/conf/all/disable_ipv6": "1",
+        "ipv6/conf/default/disable_ipv6": "1",
+        "ipv4/tcp_congestion_control": "reno",
+        "ipv4/tcp_no_metrics_save": "1",
+        "ipv4/tcp_slow_start_after_idle": "0",
+        "ipv4/tcp_rmem": f"4096 {_LEAST_WINDOW_BYTES} {window}",
+        "ipv4/tcp_wmem": f"4096 {_LEAST_WINDOW_BYTES} {window}",
+    }
+
+
+def burst_of(bytes_per_s: float) -> int:
+    """Bytes that an idle interface may send at once: what it sends in 250 us, and at least 16 KiB."""
+    return max(_LEAST_BURST_BYTES, round(bytes_per_s * _BURST_S))
+
+
+def namespaces(prefix: str, fabric: Fabric) -> Iterator[str]:
+    """For ip: one of them for each node."""
+    return (f"netns add {prefix}{node}" for node in fabric.nodes)
+
+
+def cables(prefix: str, fabric: Fabric) -> Iterator[str]:
+    """For ip: each pair of interfaces, made where it belongs, so that nothing appears in the root namespace."""
+    for cable in fabric.cables():
+        (node, name), (peer, peer_name) = (end.split(":") for end in cable.ends)
+        yield (
+            f"link add name {name} mtu {_MTU} netns {prefix}{node}{_address(node, name)} type veth"
+            f" peer name {peer_name} mtu {_MTU} netns {prefix}{peer}"
+        )
+
+
+def _address(node: str, name: str) -> str:
+    if not node.startswith("host"):
+        return ""
+    host = _number(node)
+    return f" address {hardware_address(data_address(host) if name == 'eth0' else control_address(host))}"
+
+
+def node_lines(node: str, fabric: Fabric) -> Iterator[str]:
+    """For ip in a node's namespace."""
+    return _host_lines(_number(node), fabric) if node.startswith("host") else _switch_lines(node, fabric)
+
+
+def _host_lines(host: int, fabric: Fabric) -> Iterator[str]:
+    """Addresses, and the neighbours' for good, so that no message waits for an answer."""
+    yield "link set lo up"
+    yield f"address add {data_address(host)}/{PREFIX_LENGTH} dev eth0"
+    yield f"address add {control_address(host)}/{PREFIX_LENGTH} dev ctl0"
+    yield f"link set eth0 up gso_max_size {_segment_bytes(fabric)}"
+    yield "link set ctl0 up"
+    for other in range(fabric.hosts):
+        if other != host:
+            address = data_address(other)
+            yield f"neighbour add {address} lladdr {hardware_address(address)} dev eth0 nud permanent"
+
+
+def _switch_lines(node: str, fabric: Fabric) -> Iterator[str]:
+    """A bridge of all ports; that of the control network has an address."""
+    yield "link add bridge0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
+    for port, _ in _interfaces(node, fabric):
+        yield f"link set {port} master bridge0 up"
+    if node == CONTROL:
+        yield "link set lo up"
+        yield f"address add {CONTROL_ADDRESS}/{PREFIX_LENGTH} dev bridge0"
+    yield "link set bridge0 up"
+
+
+def shapes(node: str, fabric: Fabric) -> Iterator[str]:
+    """For tc in a node's namespace: what each of its interfaces sends at most."""
+    for name, bytes_per_s in _interfaces(node, fabric):
+        if bytes_per_s is not None:
+            burst = fabric.burst_bytes or burst_of(bytes_per_s)
+            yield f"qdisc add dev {name} root tbf rate {round(8 * bytes_per_s)}bit burst {burst} limit {_QUEUE_BYTES}"
+
+
+def _segment_bytes(fabric: Fabric) -> int:
+    rates = [cable.bytes_per_s for cable in fabric.cables() if cable.bytes_per_s is not None]
+    smallest = fabric.burst_bytes or burst_of(min(rates))
+    return min(round(smallest * _SEGMENT_SHARE), _LARGEST_SEGMENT_BYTES)
+
+
+def _interfaces(node: str, fabric: Fabric) -> Iterator[tuple[str, float | None]]:
+    """Name and rate of each, of one node."""
+    for cable in fabric.cables():
+        for owner, name in (end.split(":") for end in cable.ends):
+            if owner == node:
+                yield name, cable.bytes_per_s
+
+
+def _number(node: str) -> int:
+    return int(node.removeprefix("host"))

@@ -1,0 +1,216 @@
+"""Starts the ranks of a run on this machine, watches them, and ends all of them however the run ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Protocol
+
+from real.launch.job import Job
+from real.launch.placement import JOB, PARENT, STORE_FD, TOKEN, WARDEN
+from real.supervise.early_end import keep_what_there_is, log_of, put_away
+from real.supervise.rank_status import Roll
+from real.supervise.shared_steps import lay_out
+from real.supervise.supervisor import Warden
+
+LOOPBACK = "127.0.0.1"
+_HEARING_S = 0.05
+# A rank that was told to stop spools the rest and goes; one that does not is killed after this.
+_GRACE_S = 1.0
+
+
+class RunEnded(Exception):  # noqa: N818  (it is news, not an error of ours)
+    """A run was over before its end: one sentence; `code` for the process's exit."""
+
+    def __init__(self, sentence: str, code: int = 1) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class Hosts(Protocol):
+    """What stands for a scenario's hosts on this machine. What is opened or started inside a context belongs there."""
+
+    @property
+    def kind(self) -> str:
+        """For `RunInfo.played_on`."""
+        ...
+
+    @property
+    def control_address(self) -> str:
+        """Where all ranks reach the launcher."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables that every rank is given."""
+        ...
+
+    def control(self) -> AbstractContextManager[None]:
+        """The place of `control_address`."""
+        ...
+
+    def host(self, index: int) -> AbstractContextManager[None]:
+        """One host."""
+        ...
+
+
+class ThisMachine:
+    """All hosts are this one: ranks talk over the loopback device. Emulated hosts are its sibling in `emulate`."""
+
+    kind = "this machine"
+    control_address = LOOPBACK
+    environment: Mapping[str, str] = {}
+
+    def control(self) -> AbstractContextManager[None]:
+        """Nowhere else."""
+        return nullcontext()
+
+    def host(self, index: int) -> AbstractContextManager[None]:
+        """Nowhere else."""
+        return nullcontext()
+
+
+def launch(
+    job: Job,
+    command: Sequence[str] = (sys.executable, "-m", "real"),
+    *,
+    hosts: Hosts | None = None,
+    heard: Callable[[int], None] | None = None,
+) -> None:
+    """Play the job on as many processes as it has ranks, to the end; rank 0 writes the recording.
+
+    `command` starts one rank: a program that calls `Station.serve` when it finds a job in its environment. Without
+    `hosts`, all ranks talk over this machine's loopback device. `heard` is told now and then which step a rank is in.
+
+    Raises:
+        RunEnded: a rank was lost, raised, stood still or never came, or somebody interrupted us. No process is left,
+            and what was measured lies in `job.out`, marked incomplete.
+    """
+    began_s = time.monotonic()
+    hosts = hosts or ThisMachine()
+    job = dataclasses.replace(job, played_on=hosts.kind)
+    job.spool.mkdir(parents=True)
+    job.save(job.spool / "job")
+    sentence, code = _Launch(job, began_s, hosts, heard).run(command)
+    if sentence is None:
+        put_away(job)
+        return
+    further = keep_what_there_is(job, sentence, began_s)
+    raise RunEnded(sentence if further is None else f"{sentence}; {further}", code)
+
+
+class _Launch:
+    """The processes of one run."""
+
+    def __init__(self, job: Job, began_s: float, hosts: Hosts, heard: Callable[[int], None] | None) -> None:
+        self._job, self._hosts, self._heard = job, hosts, heard
+        scenario = job.scenario
+        self._size = scenario.cluster.world_size
+        self._roll = Roll(self._size, scenario.timeout_s, began_s, sees_exits=True)
+        self._steps = lay_out(job.spool, self._size)
+        self._token = secrets.token_hex(16)
+        with hosts.control():
+            self._warden = Warden(hosts.control_address, self._roll, self._token)
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._signal: int | None = None
+
+    def run(self, command: Sequence[str]) -> tuple[str | None, int]:
+        """Why the run was over before its end, if it was, and the exit code."""
+        with self._taking_signals():
+            try:
+                self._start(command)
+                return self._watch()
+            finally:
+                self._end_all()
+                self._warden.close()
+
+    def _start(self, command: Sequence[str]) -> None:
+        with self._hosts.control():
+            store = socket.create_server((self._hosts.control_address, 0), backlog=1024)
+        gpus = self._job.scenario.cluster.host.gpus
+        with store:
+            for rank in range(self._size):
+                with log_of(self._job.spool, rank).open("wb") as log, self._hosts.host(rank // gpus):
+                    process = subprocess.Popen(
+                        command,
+                        env=self._environment(rank, store),
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[store.fileno()] if rank == 0 else [],
+                        # Not in the foreground, as Ctrl-C is for us; yet in our session, as the scheduler shares cores
+                        # between sessions first (sched(7), autogroups): in one each, ranks ran one after the other.
+                        process_group=0,
+                    )
+                self._processes.append(process)
+
+    def _environment(self, rank: int, store: socket.socket) -> dict[str, str]:
+        host, port = self._warden.address
+        given = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(self._size),
+            "MASTER_ADDR": self._hosts.control_address,
+            "MASTER_PORT": str(store.getsockname()[1]),
+            STORE_FD: str(store.fileno()),
+            WARDEN: f"{host}:{port}",
+            TOKEN: self._token,
+            JOB: str((self._job.spool / "job").absolute()),
+            PARENT: str(os.getpid()),
+        }
+        return {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **os.environ, **self._hosts.environment, **given}
+
+    def _watch(self) -> tuple[str | None, int]:
+        while not self._roll.is_done:
+            self._warden.hear(time.monotonic(), _HEARING_S)
+            now_s = time.monotonic()
+            for rank, process in enumerate(self._processes):
+                if process.poll() is not None and self._roll.members[rank].exit_code is None:
+                    self._roll.exited(rank, process.returncode, now_s)
+            self._roll.see(self._steps.of_all(), now_s)  # after their ends, so that it is their last
+            if self._heard is not None:
+                self._heard(max((member.step or 0 for member in self._roll.members), default=0))
+            if self._signal is not None:
+                name = signal.Signals(self._signal).name
+                return f"the run was interrupted by {name}", 128 + self._signal
+            sentence = self._roll.verdict(now_s)
+            if sentence is not None:
+                return sentence, 1
+        return None, 0
+
+    def _end_all(self) -> None:
+        """Ask, wait a little, kill; with each rank goes whatever it has started."""
+        self._warden.stop("the run is over")
+        until_s = time.monotonic() + _GRACE_S
+        while time.monotonic() < until_s and any(process.poll() is None for process in self._processes):
+            self._warden.hear(time.monotonic(), _HEARING_S)
+        for process in self._processes:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    @contextmanager
+    def _taking_signals(self) -> Iterator[None]:
+        def take(number: int, frame: object) -> None:
+            self._signal = number
+
+        before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def spool_folder(out: Path) -> Path:
+    """Where the ranks of a run keep what they have measured: hidden, beside the run's folder to be."""
+    return out.parent / f".{out.name}.{os.getpid()}.spool"

@@ -1,0 +1,130 @@
+"""How ranks find each other: the store for torch.distributed, and where the warden of the run listens."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+from real.launch.job import Job
+from real.launch.placement import STORE_FD, TOKEN, WARDEN, Place
+from real.launch.rank0_supervisor import Host
+from scenarios.errors import RankLostError, ScenarioError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """What a rank needs to join: the store, the warden at `host`:`port`, whose machine `boot_id` names, and its secret.
+
+    The folders and the start are those of the whole run.
+    """
+
+    store: Store
+    host: str
+    port: int
+    token: str
+    boot_id: str
+    out: Path = Path()
+    spool: Path = Path()
+    started: str = ""
+
+
+def meet_launcher(place: Place, timeout_s: float, environment: Mapping[str, str] = os.environ) -> Meeting:
+    """Everything is in the environment; rank 0 serves the store on the socket that the launcher gave it."""
+    host, _, port = environment[WARDEN].rpartition(":")
+    descriptor = int(environment[STORE_FD]) if place.rank == 0 else None
+    return Meeting(
+        store=_store(place, timeout_s, descriptor),
+        host=host,
+        port=int(port),
+        token=environment[TOKEN],
+        boot_id=boot_id(),
+    )
+
+
+def meet_host(place: Place, job: Job, bring_up: Callable[[str], Host]) -> Meeting:
+    """Rank 0 serves the store (unless torchrun does), brings up the host, and tells the others by the store.
+
+    Raises:
+        RankLostError: rank 0 did not come in time.
+        ScenarioError: rank 0 cannot listen where it should.
+    """
+    address = _numeric(place.address)
+    if address.startswith("127."):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: nobody else need reach us
+    serves = place.rank == 0 and not place.has_agent_store
+    listener = _listener(address, place.port) if serves else None
+    timeout_s = job.scenario.timeout_s
+    try:
+        store = _store(place, timeout_s, listener.detach() if listener else None)
+        if place.rank == 0:
+            _announce(store, bring_up(address), job)
+        told = json.loads(store.get("run"))
+    except (RuntimeError, TimeoutError) as error:
+        raise RankLostError(f"rank 0 did not come within {timeout_s:g} s") from error
+    return Meeting(
+        store=store,
+        host=told["host"],
+        port=told["port"],
+        token=told["token"],
+        boot_id=told["boot_id"],
+        out=Path(told["out"]),
+        spool=Path(told["spool"]),
+        started=told["started"],
+    )
+
+
+def _listener(address: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((address, port), backlog=1024)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ScenarioError(
+            f"rank 0 cannot listen at {address}:{port}: {reason}; expected a free MASTER_PORT"
+        ) from error
+
+
+def boot_id() -> str:
+    """Names this machine since it was started: processes of one share their clock. Never the same where unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return secrets.token_hex(16)
+
+
+def _announce(store: Store, host: Host, job: Job) -> None:
+    address, port = host.address
+    told = {
+        "host": address,
+        "port": port,
+        "token": host.token,
+        "boot_id": boot_id(),
+        "out": str(job.out.absolute()),
+        "spool": str(job.spool.absolute()),
+        "started": job.started,
+    }
+    store.set("run", json.dumps(told))
+
+
+def _store(place: Place, timeout_s: float, descriptor: int | None) -> Store:
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        place.address,
+        place.port,
+        is_master=descriptor is not None,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=timeout_s),
+        master_listen_fd=descriptor,
+    )
+    return dist.PrefixStore(f"twinstep/{place.attempt}", store)  # type: ignore[attr-defined]
+
+
+def _numeric(address: str) -> str:
+    return socket.gethostbyname(address)

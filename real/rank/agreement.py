@@ -1,0 +1,175 @@
+"""One exchange of what the members of a group are about to do, before any data moves; whose turn it is, is the clerk's.
+
+A call travels as whole numbers of a fixed length, 8 (9 + 2 n) bytes in a group of n. Only when the calls do not fit do
+labels and sentences follow, in a second exchange, so that every member says the same. A send and its recv are the calls
+of a group of two, which swap theirs beside the messages of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from real.rank.libraries import Joined, all_gather
+from scenarios.arguments import REDUCE_OPS
+from scenarios.calls import Call, disagreement
+from scenarios.rank import Group
+
+_OPS = (
+    "all_to_all",
+    "all_to_all_single",
+    "all_reduce",
+    "reduce_scatter_tensor",
+    "all_gather_into_tensor",
+    "broadcast",
+    "barrier",
+    "send",
+    "recv",
+)
+_REDUCES = ("", *REDUCE_OPS.values())
+_DTYPES = ("", *sorted({str(kind)[len("torch.") :] for kind in vars(torch).values() if isinstance(kind, torch.dtype)}))
+# op, reduction, dtype, root, bytes in, bytes out, bytes of text, whether the arguments were refused, whether to go on
+_HEAD = 9
+
+# One row for each member, in group order, of which ours is given.
+Gather = Callable[[Tensor], Tensor]
+
+
+class Agreement(Protocol):
+    """How the members who meet in a call agree on it."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the next call is compared even if this rank's does not ask for it."""
+        ...
+
+    def disagreement(self, call: Call, *, is_checked: bool) -> str | None:
+        """What is wrong with the calls of all members, ours among them: the same sentence on each of them, or None.
+
+        Waits for all members if calls are compared.
+
+        Raises:
+            RuntimeError: the transport's.
+        """
+        ...
+
+
+class GroupAgreement:
+    """Of a collective: which are compared follows from the program, so each call says it for itself."""
+
+    is_on = False
+
+    def __init__(self, joined: Joined) -> None:
+        self._gather = partial(_gather, joined)
+
+    def disagreement(self, call: Call, *, is_checked: bool) -> str | None:
+        """See `Agreement`."""
+        return _compare(call, self._gather).sentence if is_checked else None
+
+
+class PairAgreement:
+    """Of a send and its recv: a message may be sent in one step and received in the next.
+
+    So whether a message is compared must not rest on when either was issued. The first is; with each, the two say
+    whether they would compare the next, and do if both would.
+    """
+
+    def __init__(self, joined: Joined, rank: int, pair: Group, *, is_on: bool) -> None:
+        self.is_on = is_on
+        self._gather = partial(_swap, joined, rank, pair)
+
+    def disagreement(self, call: Call, *, is_checked: bool) -> str | None:
+        """See `Agreement`."""
+        if not self.is_on:
+            return None
+        compared = _compare(call, self._gather, goes_on=is_checked)
+        self.is_on = compared.goes_on
+        return compared.sentence
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    sentence: str | None
+    goes_on: bool
+
+
+def _compare(call: Call, gather: Gather, *, goes_on: bool = True) -> _Compared:
+    rows = gather(torch.tensor(_numbers(call, goes_on), dtype=torch.int64)).tolist()
+    calls = {member: _call(call.group, member, row) for member, row in enumerate(rows)}
+    sentence = disagreement(calls)
+    if sentence is not None:
+        texts = _gather_texts(call, gather, max(row[6] for row in rows))
+        sentence = disagreement({member: _worded(calls[member], text) for member, text in enumerate(texts)})
+    return _Compared(sentence, all(row[8] for row in rows))
+
+
+def _numbers(call: Call, goes_on: bool) -> list[int]:
+    words = [_OPS.index(call.op), _REDUCES.index(call.reduce), _DTYPES.index(call.dtype)]
+    head = [*words, call.root, call.bytes_in, call.bytes_out, len(_text(call)), bool(call.mistake), goes_on]
+    sizes = [*call.send_bytes, *call.recv_bytes]
+    return head + sizes + [0] * (2 * call.group.size - len(sizes))
+
+
+def _call(group: Group, member: int, row: list[int]) -> Call:
+    """Another member's call, as far as `disagreement` looks at it; its words are still missing."""
+    op = _OPS[row[0]]
+    exchanges = op in ("all_to_all", "all_to_all_single") and not row[7]
+    return Call(
+        op=op,
+        group=group,
+        rank=group.ranks[member],
+        reduce=_REDUCES[row[1]],
+        dtype=_DTYPES[row[2]],
+        root=row[3],
+        bytes_in=row[4],
+        bytes_out=row[5],
+        mistake="refused" if row[7] else "",
+        send_bytes=tuple(row[_HEAD : _HEAD + group.size]) if exchanges else (),
+        recv_bytes=tuple(row[_HEAD + group.size :]) if exchanges else (),
+    )
+
+
+def _gather_texts(call: Call, gather: Gather, longest: int) -> list[str]:
+    own = torch.tensor(list(_text(call).ljust(longest, b"\0")), dtype=torch.uint8)
+    return [bytes(row.tolist()).rstrip(b"\0").decode() for row in gather(own)]
+
+
+def _text(call: Call) -> bytes:
+    return (call.mistake or call.label).encode()
+
+
+def _worded(call: Call, text: str) -> Call:
+    return replace(call, mistake=text) if call.mistake else replace(call, label=text)
+
+
+def _gather(joined: Joined, own: Tensor) -> Tensor:
+    everyone = own.new_empty((joined.group.size, own.numel()))
+    sent = all_gather(joined, everyone, own)
+    sent.work.wait()
+    if sent.finish is not None:
+        sent.finish()
+    return everyone
+
+
+def _swap(joined: Joined, rank: int, pair: Group, own: Tensor) -> Tensor:
+    """What the two of a pair, source and target of messages, give each other, in this order; waits for the other.
+
+    Beside their messages: these have the tag 0, what the source gives has 1, the target 2.
+    """
+    place = pair.index(rank)
+    rows, other = own.new_empty((2, own.numel())), pair.ranks[1 - place]
+    rows[place] = own
+    works = [
+        dist.isend(own, other, group=joined.handle, tag=1 + place),
+        dist.irecv(rows[1 - place], other, group=joined.handle, tag=2 - place),
+    ]
+    for work in works:
+        assert work is not None, "both are in the group"
+        work.wait()
+    return rows

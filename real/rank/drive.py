@@ -1,0 +1,111 @@
+"""Runs programs without an event loop: a real operation never suspends, so a coroutine is played by one `send`."""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+from real.rank.journal import Entry, Journal
+from real.rank.lanes import Lane, Mark
+from scenarios.errors import ProgramError
+
+T = TypeVar("T")
+
+
+def play(coroutine: Coroutine[Any, Any, T], rank: int) -> T:
+    """The coroutine's result.
+
+    Raises:
+        ProgramError: it awaited something else than the work of a verb; else whatever it raises.
+    """
+    try:
+        yielded = coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise ProgramError(
+        f"rank {rank}: {name_of(coroutine)} awaited something that yielded {type(yielded).__name__};"
+        " a program awaits only what the verbs of Rank return"
+    )
+
+
+def name_of(coroutine: Coroutine[Any, Any, Any]) -> str:
+    """The function's name."""
+    return str(getattr(coroutine, "__name__", type(coroutine).__name__))
+
+
+class Player:
+    """The thread of a stream: it plays coroutines one after the other; it starts with the first."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return threading.current_thread() is self._thread
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run it after all jobs before it; it must not raise."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """End the thread after all jobs so far; there must be none after this."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        for job in iter(self._jobs.get, None):
+            job()
+
+
+class Spawned(Generic[T]):
+    """A coroutine that another thread plays: a `Work` with the coroutine's result."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], journal: Journal, player: Player, entry: Entry) -> None:
+        self._coroutine, self._journal, self._player, self._entry = coroutine, journal, player, entry
+        self._over = threading.Event()
+        self._context = contextvars.copy_context()
+        self._called_at: Mark = entry.lane.mark()
+        self._ended_at: Mark | None = None
+        self._value: T | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Queue it."""
+        self._player.submit(lambda: self._context.run(self._play))
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if self._player.is_here and not self._over.is_set():
+            raise ProgramError(
+                f"rank {self._journal.rank}: {self._entry.describe()} is awaited on the stream that it would run on:"
+                " it can never begin"
+            )
+        self._journal.wait_begins(self._entry)
+        self._over.wait()
+        if self._ended_at is not None:
+            self._entry.lane.wait_for(self._ended_at, self._value)
+        self._journal.wait_ends(self._entry, has_waited=True)
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
+        yield  # pragma: no cover - makes this a generator
+
+    def _play(self) -> None:
+        lane: Lane = self._entry.lane
+        try:
+            with lane.playing(self._coroutine, self._called_at):
+                try:
+                    self._value = play(self._coroutine, self._journal.rank)
+                finally:
+                    self._ended_at = lane.mark()
+        except BaseException as error:  # raised again where it is awaited
+            self._error = error
+        self._over.set()

@@ -1,0 +1,219 @@
+"""What one rank has issued, awaited and recorded, as plain rows; what the operations do is left to `rank`.
+
+Verbs only append here: no I/O, no locks but those of a deque. `take` hands over what is finished.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from contextvars import ContextVar
+from itertools import count
+from typing import Any
+
+from real.rank.lanes import Lane, Mark, Reading
+from scenarios.calls import Call
+from scenarios.rank import Kernel
+from scenarios.trace import Metric, Span
+
+# The training step that a coroutine is in; a spawned one inherits it.
+STEP: ContextVar[int] = ContextVar("step", default=-1)
+
+Row = tuple[Any, ...]
+_SPAN_FIELDS = tuple(field.name for field in dataclasses.fields(Span))
+_KERNELS_CALL = Call(op="", group=None, rank=-1)  # type: ignore[arg-type]
+_NO_KERNEL = Kernel(kind="", dtype="")
+
+
+class Entry:
+    """A span in the making; marks may be events that the device has not passed yet."""
+
+    __slots__ = (
+        "call",
+        "end",
+        "index",
+        "issued",
+        "kernel",
+        "kind",
+        "label",
+        "lane",
+        "sequence",
+        "start",
+        "step",
+        "stream",
+        "wait_from",
+        "wait_until",
+    )
+
+    def __init__(self, lane: Lane, stream: str, kind: str, label: str, sequence: int) -> None:
+        lane.overtakes()
+        self.lane, self.stream, self.kind, self.label, self.sequence = lane, stream, kind, label, sequence
+        self.step = STEP.get()
+        self.index = -1
+        self.call: Call | None = None
+        self.kernel: Kernel | None = None
+        self.issued = time.monotonic_ns()
+        self.start: Mark = lane.mark()
+        self.end: Mark | None = None
+        self.wait_from: Mark | None = None
+        self.wait_until: Mark | None = None
+
+    @property
+    def name(self) -> str:
+        """The operation as a person reads it in an error."""
+        return self.kind if self.label in ("", self.kind) else f"{self.kind} '{self.label}'"
+
+    @property
+    def queue(self) -> str:
+        """Of a call: those of a group are played in order, and its messages to or from one rank."""
+        assert self.call is not None, "kernels are in no library's queue"
+        group = self.call.group.name
+        return group if self.index >= 0 else f"{group}: {self.call.op} {self.call.root}"
+
+    def describe(self) -> str:
+        """The operation and where it was issued."""
+        return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
+
+    def is_finished(self, *, is_last: bool) -> bool:
+        """Whether it can become a row; the last time, also what was never awaited."""
+        if self.end is None or (self.wait_until is None and not is_last):
+            return False
+        lane = self.lane
+        return lane.is_past(self.end) and (self.wait_until is None or lane.is_past(self.wait_until))
+
+    def row(self, rank: int, host: int) -> Row:
+        """The fields of a `Span`, in order, with times of this host's clock."""
+        ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, self.kernel or _NO_KERNEL
+        assert self.end is not None, "only what has ended becomes a row"
+        start, end = max(self.issued, ns(self.start)), ns(self.end)
+        wait_from, wait_until = self.wait_from, self.wait_until
+        waited = (-1, -1) if wait_from is None or wait_until is None else (ns(wait_from), ns(wait_until))
+        # fmt: off
+        return (
+            rank, host, self.stream, self.step, self.sequence, self.kind, self.label,
+            call.group.name if self.call else "", -1 if call.op in ("send", "recv") else self.index,
+            self.issued, start, max(start, end), waited[0], waited[1],
+            call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
+            kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1,
+        )
+        # fmt: on
+
+
+class Journal:
+    """Everything that one rank has issued, recorded and waits for."""
+
+    def __init__(self, rank: int, host: int, world_size: int) -> None:
+        self.rank, self.host = rank, host
+        self.others = tuple(other for other in range(world_size) if other != rank)
+        self.moves = 0
+        self.last: Entry | None = None
+        self.waiting: dict[Entry, None] = {}  # several at a time: a stream, and who waits for what it spawned
+        self.unawaited: dict[Entry, None] = {}
+        self._entries: deque[Entry] = deque()
+        self._metrics: deque[tuple[int, str, float]] = deque()
+        self._readings: deque[tuple[int, str, Reading]] = deque()
+        self._calls: defaultdict[str, count[int]] = defaultdict(count)
+        self.reached: dict[str, int] = {}
+        self.has_ended = False
+
+    def next_call(self, group: str) -> int:
+        """How many calls this rank has issued on this group before."""
+        index = next(self._calls[group])
+        self.reached[group] = index + 1
+        return index
+
+    def keep(self, entry: Entry, *, is_awaited: bool = True) -> None:
+        """It becomes a span, and must be awaited if it is a verb's."""
+        self._entries.append(entry)
+        self.issued(entry, is_awaited=is_awaited)
+
+    def issued(self, entry: Entry, *, is_awaited: bool = True) -> None:
+        """It must be awaited, but becomes no span of its own (a spawned coroutine)."""
+        self.moves += 1
+        self.last = entry
+        if is_awaited:
+            self.unawaited[entry] = None
+
+    def wait_begins(self, entry: Entry) -> None:
+        """The program stands in `await`."""
+        self.unawaited.pop(entry, None)
+        self.waiting[entry] = None
+        entry.wait_from = entry.lane.mark()
+
+    def wait_ends(self, entry: Entry, *, has_waited: bool) -> None:
+        """The program goes on."""
+        entry.wait_until = entry.lane.mark() if has_waited else entry.wait_from
+        self.waiting.pop(entry, None)
+        self.moves += 1
+
+    def record(self, name: str, value: float | Reading) -> None:
+        """Keep a metric of the present step; what a device has not computed yet is read when it has."""
+        if isinstance(value, float):
+            self._metrics.append((STEP.get(), name, value))
+        else:
+            self._readings.append((STEP.get(), name, value))
+
+    def queued(self) -> list[Entry]:
+        """What a device was given and has not ended yet, in the order of issue; nothing on a CPU."""
+        if self.last is None or isinstance(self.last.start, int):
+            return []
+        entries = [entry for entry in list(self._entries) if entry.kind != "step"]
+        return [entry for entry in entries if entry.end is not None and not entry.lane.is_past(entry.end)]
+
+    def take(self, *, is_last: bool = False) -> tuple[list[Row], list[Row]]:
+        """The rows of spans and metrics that have finished since; the others stay."""
+        rows, unfinished = [], []
+        for _ in range(len(self._entries)):
+            entry = self._entries.popleft()
+            if entry.is_finished(is_last=is_last):
+                rows.append(entry.row(self.rank, self.host))
+            else:
+                unfinished.append(entry)
+        self._entries.extendleft(reversed(unfinished))
+        metrics = [(self.rank, *self._metrics.popleft()) for _ in range(len(self._metrics))]
+        if self._readings:
+            metrics += self._read()
+        return rows, metrics
+
+    def _read(self) -> list[Row]:
+        rows: list[Row] = []
+        for _ in range(len(self._readings)):
+            step, name, reading = self._readings.popleft()
+            if reading.is_past():
+                rows.append((self.rank, step, name, reading.value()))
+            else:
+                self._readings.append((step, name, reading))
+        return rows
+
+
+def span(row: Row) -> Span:
+    """A row as a `Span`."""
+    return Span(**dict(zip(_SPAN_FIELDS, row, strict=True)))
+
+
+def metric(row: Row) -> Metric:
+    """A row as a `Metric`."""
+    rank, step, name, value = row
+    return Metric(rank=rank, step=step, name=name, value=value)
+
+
+def entered(spans: Iterable[Span], lanes: int) -> list[Span]:
+    """Spans with the true start of each collective, in order of rank, issue and stream.
+
+    A process group serves its calls in order with `lanes` workers, so a call enters when it was issued or when a
+    worker becomes free, whichever is later. That cannot be seen when it is issued, but follows from the ends.
+    """
+    free: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * lanes)
+    started = []
+    for item in sorted(spans, key=lambda span: (span.rank, span.group, span.call)):
+        if item.call < 0:
+            started.append(item)
+            continue
+        workers = free[item.rank, item.group]
+        start = min(max(item.start_ns, workers[0]), item.end_ns)
+        heapq.heapreplace(workers, item.end_ns)
+        started.append(item if start == item.start_ns else dataclasses.replace(item, start_ns=start))
+    return sorted(started, key=lambda span: (span.rank, span.issued_ns, span.stream, span.sequence))

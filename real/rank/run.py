@@ -1,0 +1,174 @@
+"""One rank of a run: join the group, play the program, hand what was measured to rank 0.
+
+Where the rank is, and what becomes of the run when a rank is lost, is left to `station`.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import socket
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import takewhile
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+from real.launch.job import Job
+from real.launch.placement import Place
+from real.rank.context import Library, Seat
+from real.rank.drive import play
+from real.rank.group_agreement import SetUps
+from real.rank.journal import Journal
+from real.rank.lanes import SAME_CLOCK, Sight
+from real.rank.libraries import transport
+from real.rank.rank import TorchRank
+from real.supervise import spool
+from real.supervise.merge import merge, spool_head
+from real.supervise.spool import Spool
+from scenarios.calls import never_awaited
+from scenarios.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
+from scenarios.rank import Program
+from scenarios.trace import Recording
+
+# A transport that waits longer than the warden does never speaks first.
+TRANSPORT_TIMEOUTS = 3.0
+# A rank whose own mistake ends its program stays this long for the members that are about to hear of it.
+TELLING_S = 1.0
+# A gloo thread that has ended a collective waits for the interpreter at most this long (5 ms otherwise).
+SWITCH_INTERVAL_S = 0.0005
+
+
+class Keeper:
+    """Spools what is finished after each step; also called from other threads when the run is over."""
+
+    def __init__(self, own: Spool, journal: Journal, on_step: Callable[[int], None]) -> None:
+        self._own, self._journal, self._on_step = own, journal, on_step
+        self._is_spooling = False
+
+    def step_begins(self, index: int) -> None:
+        """Tell it."""
+        self._on_step(index)
+
+    def step_ends(self, *, is_last: bool = False) -> None:
+        """Write what is finished. If another thread is at it just now, that one's writing is enough."""
+        if self._is_spooling:
+            return
+        self._is_spooling = True
+        spans, metrics = self._journal.take(is_last=is_last)
+        if spans:
+            self._own.append("spans", spans)
+        if metrics:
+            self._own.append("metrics", metrics)
+        self._is_spooling = False
+
+
+class RankRun:
+    """One job at one place, in a world whose store is at hand."""
+
+    def __init__(
+        self, job: Job, place: Place, store: Store, on_step: Callable[[int], None] = lambda index: None
+    ) -> None:
+        self._job, self._place, self._store = job, place, store
+        self._began_s = time.monotonic()
+        self.journal = Journal(place.rank, place.rank // job.scenario.cluster.host.gpus, place.world_size)
+        self._own = Spool(job.spool, place.rank)
+        self.keeper = Keeper(self._own, self.journal, on_step)
+
+    def play(self, program: Program, look: Callable[[], Sight] = lambda: SAME_CLOCK) -> Recording | None:
+        """The recording on rank 0, None on the others. `look` says where the common clock stands.
+
+        Raises:
+            ProgramError: the program misused a verb, left a Work unawaited, or lost a connection.
+            Exception: whatever the program raises.
+        """
+        library = Library(self._job.scenario.library, self._place.local_rank)
+        with transport(self._place.rank, "joining the others"):
+            dist.init_process_group(
+                library.wire.backend,
+                store=self._store,
+                rank=self._place.rank,
+                world_size=self._place.world_size,
+                timeout=timedelta(seconds=TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s),
+            )
+        try:
+            spool_head(self._own, socket.gethostname(), program, look())
+            self._play(program, library)
+            self._own.append("sight", _fields(look()))
+            recording = self._gather(library.wire.lanes)
+        except BaseException:
+            self.keeper.step_ends(is_last=True)
+            raise  # and leave the group as it is: taking it down would wait for ranks that are gone
+        self._own.close()
+        self._seat.leave()
+        dist.destroy_process_group()
+        return recording
+
+    def _play(self, program: Program, library: Library) -> None:
+        within_s = TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s
+        set_ups = SetUps(self._store, self.journal, self._place.world_size, within_s)
+        cluster, check = self._job.scenario.cluster, self._job.check
+        seat = self._seat = Seat(self.journal, cluster, library, self.keeper, set_ups, check)
+        rank = TorchRank(seat)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        gc.collect()
+        gc.freeze()  # what is here stays: a collection in the midst of a step need not look at it
+        with transport(seat.rank, "the start of the run"):
+            dist.barrier()
+        try:
+            play(program(rank), seat.rank)
+        except BaseException:
+            seat.tell_refused(TELLING_S)
+            raise
+        self._check_awaited()
+        self.journal.has_ended = True
+        seat.settle()
+        self.keeper.step_ends(is_last=True)
+
+    def _check_awaited(self) -> None:
+        for entry in self.journal.unawaited:
+            raise ProgramError(never_awaited(self.journal.rank, entry.describe()))
+
+    def _gather(self, lanes: int) -> Recording | None:
+        """Through the default group, which no program uses."""
+        is_root = self._place.rank == 0
+        spools: list[bytes] | None = [b""] * self._place.world_size if is_root else None
+        with transport(self._place.rank, "the end of the run"):
+            dist.gather_object(spool.read(self._job.spool, self._place.rank), spools)
+            dist.barrier()
+        if spools is None:
+            return None
+        return merge(self._job, dict(enumerate(spools)), lanes=lanes, elapsed_s=time.monotonic() - self._began_s)
+
+
+def sentence_of(error: BaseException, rank: int) -> str:
+    """What a rank says of its own mistake: one sentence that names it."""
+    lines = list(takewhile(str.strip, str(error).splitlines()))
+    if not lines:
+        return f"rank {rank} raised {type(error).__name__}"
+    if isinstance(error, (ScenarioError, CollectiveError)) or lines[0].startswith(f"rank {rank}: "):
+        return "; ".join(lines)
+    if isinstance(error, ProgramError):
+        return "; ".join(lines) if lines[0].startswith(f"rank {rank}") else f"rank {rank}: {'; '.join(lines)}"
+    return f"rank {rank} raised {type(error).__name__}: {lines[0]}"
+
+
+def is_second_hand(error: BaseException | None, rank: int) -> bool:
+    """Whether what a rank raised goes back to a connection that it lost, or to another rank's refused call."""
+    while error is not None:
+        other = _RANKS_OWN.match(str(error)) if isinstance(error, CollectiveError) else None
+        if isinstance(error, RankLostError) or (other is not None and int(other[1]) != rank):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+# How a sentence about one rank's own arguments begins.
+_RANKS_OWN = re.compile(r"rank (\d+): ")
+
+
+def _fields(look: Sight) -> tuple[int, int, int]:
+    return look.local_ns, look.offset_ns, look.error_ns

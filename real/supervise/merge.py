@@ -1,0 +1,121 @@
+"""The spools of all ranks become one recording on one axis; whole or torn, complete or not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from real.launch.job import Job
+from real.rank.journal import Row, entered, metric, span
+from real.rank.lanes import SAME_CLOCK, Alignment, Sight
+from real.supervise import spool
+from real.supervise.spool import Spool
+from scenarios.rank import Program
+from scenarios.trace import MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
+from scenarios.versions import versions
+
+R = TypeVar("R")
+
+
+def spool_head(own: Spool, hostname: str, program: Program, look: Sight) -> None:
+    """What a rank knows before it begins."""
+    own.append(
+        "head",
+        {
+            "hostname": hostname,
+            "plan": [dataclasses.astuple(row) for row in program.plan],
+            "memory": [dataclasses.astuple(row) for row in program.memory],
+        },
+    )
+    own.append("sight", dataclasses.astuple(look))
+
+
+def merge(
+    job: Job, spools: Mapping[int, bytes], *, lanes: int, elapsed_s: float, error: str | None = None
+) -> Recording:
+    """One recording of what the ranks spooled, with times from the first issue on; `error` says why it is not whole.
+
+    `lanes` is how many calls of one group the library serves at a time.
+    """
+    read = [_read(spools[rank]) for rank in sorted(spools)]
+    spans = entered([item for rank in read for item in rank.spans], lanes)
+    zero_ns = min((item.issued_ns for item in spans), default=0)
+    heads = {rank: one.head for rank, one in zip(sorted(spools), read, strict=True) if one.head is not None}
+    first = heads[min(heads)] if heads else {"plan": [], "memory": []}
+    return Recording(
+        info=_info(job, heads, max((one.alignment.residual_ns for one in read), default=0), elapsed_s, error),
+        spans=[_shifted(item, lambda ns: ns - zero_ns) for item in spans],
+        metrics=sorted((item for rank in read for item in rank.metrics), key=lambda m: (m.rank, m.step, m.name)),
+        plan=_rows(PlanRow, first["plan"]),
+        memory=_rows(MemoryRow, first["memory"]),
+    )
+
+
+@dataclasses.dataclass(slots=True)
+class _Read:
+    """One rank's spool."""
+
+    head: dict[str, Any] | None
+    alignment: Alignment
+    spans: list[Span]
+    metrics: list[Metric]
+
+
+def _read(data: bytes) -> _Read:
+    head: dict[str, Any] | None = None
+    sights: list[Sight] = []
+    spans: list[Row] = []
+    metrics: list[Row] = []
+    for kind, value in spool.frames(data):
+        if kind == "head":
+            head = value
+        elif kind == "sight":
+            local_ns, offset_ns, error_ns = value
+            sights.append(Sight(local_ns=local_ns, offset_ns=offset_ns, error_ns=error_ns))
+        else:
+            {"spans": spans, "metrics": metrics}[kind].extend(value)
+    first = sights[0] if sights else SAME_CLOCK
+    alignment = Alignment(first=first, last=sights[1] if len(sights) > 1 else None)
+    return _Read(
+        head, alignment, [_shifted(span(row), alignment.on_axis_ns) for row in spans], [metric(row) for row in metrics]
+    )
+
+
+def _shifted(item: Span, move: Callable[[int], int]) -> Span:
+    return dataclasses.replace(
+        item,
+        issued_ns=move(item.issued_ns),
+        start_ns=move(item.start_ns),
+        end_ns=move(item.end_ns),
+        wait_from_ns=item.wait_from_ns if item.wait_from_ns < 0 else move(item.wait_from_ns),
+        wait_until_ns=item.wait_until_ns if item.wait_until_ns < 0 else move(item.wait_until_ns),
+    )
+
+
+def _info(
+    job: Job, heads: Mapping[int, dict[str, Any]], residual_ns: int, elapsed_s: float, error: str | None
+) -> RunInfo:
+    scenario = job.scenario
+    gpus = scenario.cluster.host.gpus
+    return RunInfo(
+        name=scenario.name,
+        world="real",
+        digest=scenario.digest(),
+        scenario=scenario.as_dict(),
+        seed=scenario.seed,
+        world_size=scenario.cluster.world_size,
+        started=job.started,
+        versions=versions(),
+        hosts=tuple(heads.get(host * gpus, {}).get("hostname", "") for host in range(scenario.cluster.hosts)),
+        complete=error is None,
+        error=error or "",
+        clock_residual_ns=residual_ns,
+        elapsed_s=elapsed_s,
+        played_on=job.played_on,
+    )
+
+
+def _rows(kind: type[R], rows: Sequence[Row]) -> list[R]:
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    return [kind(**dict(zip(names, row, strict=True))) for row in rows]

@@ -1,0 +1,236 @@
+"""`python -m real validate`, a hallway: predict scenarios, measure them until it is precise, compare, store, show."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import platform
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from real.calibration.machine import cpu_name
+from real.emulate import netns
+from real.emulate.cli import say, those_of
+from real.emulate.fabric import fabric_of
+from real.launch.hosts import hosts_for
+from real.launch.launcher import Hosts, RunEnded
+from real.launch.placement import Place, place
+from real.progress import Bar
+from real.validation import options as asked
+from real.validation.rounds import one_round, rounds
+from reports import store, text, validation_store, validation_tables
+from reports.errors import ReportError
+from reports.plays import Play, Plays
+from reports.present import output, print_json
+from reports.run import Run
+from reports.validation import Validation
+from scenarios.errors import ProgramError, ScenarioError
+from scenarios.notes import print_notes, print_notes_of_measuring
+from scenarios.scenario import Scenario
+from scenarios.versions import versions
+
+# Steps of one process resemble each other: however narrow its interval, one round does not say how rounds differ.
+_LEAST_ROUNDS = 2
+
+
+def validate(arguments: Sequence[str]) -> int:
+    """Exit codes: 0 done; 1 an error past --max-error, or a run that ended early; 2 a mistake; 128 + n for signal n."""
+    options = asked.parse(arguments)
+    command = "python -m real validate " + shlex.join(arguments)
+    here: Place | None = None
+    try:
+        here = place()
+        asked.check(options, here)
+        scenarios = asked.load_all(options)
+        return _validate(scenarios, options, command, here)
+    except (ScenarioError, ReportError) as error:
+        if here is None or here.rank == 0:
+            print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, command: str, here: Place | None) -> int:
+    is_first = here is None or here.rank == 0
+    folder = options.out or store.fresh_folder("runs", "validate")
+    if is_first:
+        store.check_free(folder)
+    _check_programs(scenarios)
+    session = _Session(options, command, folder)
+    if here is not None:
+        (scenario,) = scenarios
+        if (measured := one_round(scenario, session.folder_of(scenario), here)) is None:
+            return 0
+        warnings.simplefilter("default")
+        session.play(scenario, lambda heard: (path for path in [measured]), is_last=True)
+        return session.end()
+    places = _places(scenarios, options.emulate)
+    for number, (scenario, hosts) in enumerate(zip(scenarios, places, strict=True), 1):
+        print_notes(scenario)
+        print_notes_of_measuring(scenario)
+        if not session.play(scenario, _launches(scenario, session, hosts), is_last=number == len(scenarios)):
+            break
+    return session.end()
+
+
+def _check_programs(scenarios: Iterable[Scenario]) -> None:
+    """What does not fit the cluster is said before anything runs."""
+    from scenarios.programs import build  # noqa: PLC0415  (loads torch, after all mistakes in files are said)
+
+    for scenario in scenarios:
+        build(scenario)
+
+
+def _places(scenarios: Sequence[Scenario], name: str | None) -> list[AbstractContextManager[Hosts]]:
+    """Where each scenario is measured; what cannot be emulated is said now."""
+    told: set[str] = set()
+
+    def tell(sentences: Iterable[str]) -> None:
+        new = [sentence for sentence in sentences if sentence not in told]
+        told.update(new)
+        say(new)
+
+    if name is not None:
+        netns.check_able()
+        fabrics = [fabric_of(scenario) for scenario in scenarios]
+        if name:
+            return [nullcontext(those_of(name, fabric)) for fabric in fabrics]
+    return [hosts_for(scenario, name, tell) for scenario in scenarios]
+
+
+Heard = Callable[[int, int], None]
+# The folders of one round after the other.
+Rounds = Callable[[Heard], Generator[Path]]
+
+
+def _launches(scenario: Scenario, session: _Session, place: AbstractContextManager[Hosts]) -> Rounds:
+    def play(heard: Heard) -> Generator[Path]:
+        with place as hosts:
+            yield from rounds(scenario, session.folder_of(scenario), hosts, heard)
+
+    return play
+
+
+class _Session:
+    """One validation: what has been found so far, and the folder that always says so."""
+
+    def __init__(self, options: argparse.Namespace, command: str, folder: Path) -> None:
+        self._options, self._folder = options, folder
+        self._found: list[Validation] = []
+        self._code = 0
+        self._head: dict[str, Any] = {
+            "command": command,
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "is_complete": False,
+            "emulated": options.emulate is not None,
+            "options": {name: getattr(options, name) for name in ("draws", "rounds", "precision", "max_error")},
+            "machine": _machine(),
+            "versions": versions(),
+        }
+
+    def folder_of(self, scenario: Scenario) -> Path:
+        """Of its two runs."""
+        return self._folder / store.folder_name(scenario.name)
+
+    def play(self, scenario: Scenario, measured: Rounds, *, is_last: bool) -> bool:
+        """Predict and measure one scenario, and store what came of it; whether to go on with others."""
+        self.folder_of(scenario).mkdir(parents=True, exist_ok=True)
+        predicted: Plays | None = None
+        plays: list[Play] = []
+        ended, code = "", 0
+        try:
+            with Bar(quiet=self._options.quiet) as bar:
+                predicted = Plays(list(self._predict(scenario, bar)))
+                self._measure(scenario, measured, plays, bar)
+        except RunEnded as error:
+            ended, code = str(error), error.code
+        except ProgramError as error:
+            ended, code = str(error), 1
+        except KeyboardInterrupt:
+            ended, code = "the run was interrupted by SIGINT", 130
+        self._add(_validation(scenario, predicted, plays, ended, self._options.precision), code)
+        self._head["is_complete"] = is_last and code <= 1
+        validation_store.write(self._folder, self._head, self._found)
+        return code <= 1
+
+    def end(self) -> int:
+        """Show all; the exit code."""
+        options, max_error = self._options, self._options.max_error
+        with output():
+            if options.quiet:
+                print(self._folder)
+            elif options.json:
+                print_json(validation_store.content(self._head, self._found))
+            else:
+                text.show(validation_tables.summarize(self._found, options.precision, max_error), sys.stdout)
+                print(f"validation folder: {self._folder}")
+        past = [one for one in self._found if max_error is not None and one.is_past(max_error)]
+        say(f"{one.name}: error {one.error:+.1%}: expected at most --max-error = {max_error:g}" for one in past)
+        return self._code or (1 if past else 0)
+
+    def _predict(self, scenario: Scenario, bar: Bar) -> Iterator[Play]:
+        from scenarios.programs import build  # noqa: PLC0415  (as above)
+        from sim.draws import draws  # noqa: PLC0415
+
+        sized = dataclasses.replace(scenario, payload="sizes")
+        count = self._options.draws
+        bar.show(f"{scenario.name}: predicting", 0, count + 1)
+        for draw, recording in enumerate(draws(sized, build(sized), count)):
+            if draw == 0:
+                store.write(recording, self.folder_of(scenario) / "predicted")
+            yield Play.of(Run.of(recording))
+            bar.show(f"{scenario.name}: predicting", draw + 1, count + 1)
+
+    def _measure(self, scenario: Scenario, measured: Rounds, plays: list[Play], bar: Bar) -> None:
+        """Round after round, each put into `plays`, until the median is known or there are enough."""
+
+        def heard(number: int, step: int) -> None:
+            bar.show(f"{scenario.name}: measuring, round {number}", step, scenario.steps)
+
+        with closing(measured(heard)) as folders:
+            for folder in folders:
+                plays.append(Play.of(store.load(folder)))
+                is_known = len(plays) >= _LEAST_ROUNDS and Plays(plays).is_known_to(self._options.precision)
+                if is_known or len(plays) >= self._options.rounds:
+                    break
+
+    def _add(self, found: Validation, code: int) -> None:
+        self._found.append(found)
+        self._code = max(self._code, code)
+        if found.ended:
+            say([f"{found.name}: {found.ended}"])
+
+
+def _validation(
+    scenario: Scenario, predicted: Plays | None, plays: Sequence[Play], ended: str, precision: float
+) -> Validation:
+    measured = Plays(plays) if plays else None
+    return Validation(
+        name=scenario.name,
+        file=str(scenario.path),
+        digest=scenario.digest(),
+        library=scenario.library,
+        world_size=scenario.cluster.world_size,
+        steps=scenario.steps,
+        predicted=predicted,
+        measured=measured,
+        ended=ended,
+        is_too_noisy=measured is not None and not measured.is_known_to(precision),
+    )
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "name": platform.node() or "unknown",
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": f"{platform.system()} {platform.release()}",
+    }

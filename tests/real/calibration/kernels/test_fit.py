@@ -1,0 +1,199 @@
+"""The fit finds what made the times, through noise, and says how far off it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from real.calibration.kernels.fit import Timed, fit, fit_to_peaks, observe, predicted_s
+from real.calibration.kernels.probes import WARM_UP, probe_label
+from scenarios.hardware import Gpu
+from scenarios.trace import Span
+from tests.small import CORE, GPU
+
+# flop and bytes: products by size and by shape, and what moves memory only.
+_PRODUCTS = [
+    (2.0 * rows**2 * depth, 4.0 * (rows**2 + 2 * rows * depth)) for rows in (8, 64, 512) for depth in (1, 64, 512)
+]
+_MOVES = [(0.0, 10.0**power) for power in range(2, 9)]
+
+
+def timed(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: object) -> Timed:
+    blank = Timed(
+        kind=kind,
+        label=f"{kind} {flops} {moved_bytes}",
+        dtype="float32",
+        launches=1,
+        flops=flops,
+        moved_bytes=moved_bytes,
+        median_s=1.0,
+    )
+    whole = dataclasses.replace(blank, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(whole, median_s=predicted_s(whole, gpu))
+
+
+def machine_times(gpu: Gpu) -> list[Timed]:
+    products = [timed(gpu, "gemm", *sizes, launches=launches) for sizes in _PRODUCTS for launches in (1, 3)]
+    return products + [timed(gpu, kind, *sizes) for kind in ("permute", "qr") for sizes in _MOVES]
+
+
+def gpu_like(memory: float, ridge: float, shares: tuple[float, float, float], launches: tuple[int, int, int]) -> Gpu:
+    kinds = ("gemm", "permute", "qr")
+    return dataclasses.replace(
+        CORE,
+        memory_bytes_per_s=memory,
+        flops_per_s={"float32": memory * ridge},
+        efficiency=dict(zip(kinds, shares, strict=True)),
+        launches_ns=dict(zip(kinds, launches, strict=True)),
+    )
+
+
+_SHARE = st.floats(0.05, 1.0)
+_LAUNCH = st.integers(1_000, 200_000)
+MACHINES = st.builds(
+    gpu_like,
+    st.floats(1e9, 3e12),
+    st.floats(2.0, 100.0),
+    st.tuples(_SHARE, _SHARE, _SHARE),
+    st.tuples(_LAUNCH, _LAUNCH, _LAUNCH),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(MACHINES)
+def test_a_machine_that_is_as_the_model_is_found_again(gpu: Gpu) -> None:
+    times = machine_times(gpu)
+    fitted = fit(times, CORE).gpu
+    for each in times:
+        assert predicted_s(each, fitted) == pytest.approx(each.median_s, rel=0.03), each.label
+    assert max(fitted.efficiency.values()) == 1.0
+
+
+def test_one_kernel_that_was_disturbed_does_not_move_the_others() -> None:
+    gpu = gpu_like(1e10, 10.0, (0.5, 0.9, 0.1), (40_000, 10_000, 20_000))
+    times = machine_times(gpu)
+    disturbed = [
+        dataclasses.replace(each, median_s=8 * each.median_s) if each.kind == "permute" and index == 21 else each
+        for index, each in enumerate(times)
+    ]
+    assert times[21].kind == "permute"
+    fitted = fit(disturbed, CORE)
+    errors = [abs(predicted_s(each, fitted.gpu) / each.median_s - 1) for each in times if each is not times[21]]
+    assert np.median(errors) < 0.01
+    assert max(errors) < 0.15
+    (group,) = [group for group in fitted.groups if group.name == "permute kernels"]
+    assert group.worst_error == pytest.approx(1 / 8 - 1, abs=0.05)
+    assert abs(group.median_error) <= group.typical_error < 0.1
+    assert (group.least_bytes, group.most_bytes) == (100, 10**8)
+
+
+def test_how_times_vary_is_that_of_the_long_kernels_and_their_mean_is_predicted() -> None:
+    gpu = gpu_like(1e10, 10.0, (0.5, 1.0, 0.1), (40_000, 10_000, 20_000))
+    often = (0.9,) * 30 + (1.0,) * 40 + (1.5,) * 30
+    times = [
+        dataclasses.replace(each, repeats=often if each.median_s > 1e-4 else (0.1, 1.0, 10.0))
+        for each in machine_times(gpu)
+    ]
+    fitted = fit(times, CORE).gpu
+    mean = 0.3 * 0.9 + 0.4 * 1.0 + 0.3 * 1.5
+    assert fitted.spread[0] == pytest.approx(0.9 / mean, rel=0.03)
+    assert fitted.spread[-1] == pytest.approx(1.5 / mean, rel=0.03)
+    for each in times:
+        assert predicted_s(each, fitted) == pytest.approx(mean * each.median_s, rel=0.06), each.label
+
+
+def test_other_dtypes_get_the_peak_that_their_products_show() -> None:
+    gpu = gpu_like(1e10, 10.0, (0.5, 1.0, 0.1), (40_000, 10_000, 20_000))
+    gpu = dataclasses.replace(gpu, flops_per_s={**gpu.flops_per_s, "float64": 3e10})
+    times = [*machine_times(gpu), timed(gpu, "gemm", 2.0 * 512**3, 6e6, dtype="float64")]
+    assert fit(times, CORE).gpu.flops_per_s["float64"] == pytest.approx(3e10, rel=0.01)
+
+
+def device_times(gpu: Gpu) -> list[Timed]:
+    products = [timed(gpu, "gemm", *sizes, dtype=dtype) for sizes in _PRODUCTS for dtype in ("float32", "bfloat16")]
+    return products + [timed(gpu, kind, *sizes) for kind in ("permute", "qr") for sizes in _MOVES]
+
+
+def gpu_with(shares: tuple[float, float, float], ramps: tuple[int, int, int]) -> Gpu:
+    kinds = ("gemm", "permute", "qr")
+    return dataclasses.replace(
+        GPU,
+        flops_per_s={"float32": 1e13, "bfloat16": 1e14},
+        efficiency=dict(zip(kinds, shares, strict=True)),
+        launch_ns=7_000,
+        launches_ns={"qr": 55_000},
+        ramps_ns=dict(zip(kinds, ramps, strict=True)),
+    )
+
+
+_RAMP = st.integers(500, 50_000)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.builds(gpu_with, st.tuples(_SHARE, _SHARE, _SHARE), st.tuples(_RAMP, _RAMP, _RAMP)))
+def test_a_gpu_that_is_as_the_model_is_found_again_under_the_peaks_of_its_data_sheet(gpu: Gpu) -> None:
+    times = device_times(gpu)
+    like = dataclasses.replace(gpu, efficiency={}, ramps_ns={}, spread=(0.5, 1.0, 1.5))
+    found = fit_to_peaks(times, like).gpu
+    for each in times:
+        assert predicted_s(each, found) == pytest.approx(each.median_s, rel=0.03), each.label
+    for name in ("flops_per_s", "memory_bytes_per_s", "launch_ns", "launches_ns", "kind"):
+        assert getattr(found, name) == getattr(like, name)
+    assert found.spread == (), "nothing varied"
+
+
+def test_one_efficiency_serves_all_dtypes_and_each_is_judged_by_itself() -> None:
+    gpu = gpu_with((0.8, 0.9, 0.1), (5_000, 2_000, 20_000))
+    worse = [
+        dataclasses.replace(each, median_s=1.2 * each.median_s) if each.dtype == "bfloat16" else each
+        for each in device_times(gpu)
+    ]
+    groups = {group.name: group for group in fit_to_peaks(worse, gpu).groups}
+    assert set(groups) == {"gemm kernels", "gemm bfloat16 kernels", "permute kernels", "qr kernels"}
+    assert groups["gemm kernels"].median_error > 0.03
+    assert groups["gemm bfloat16 kernels"].median_error < -0.03
+    assert groups["permute kernels"].typical_error < 0.01
+
+
+def test_no_efficiency_is_past_the_data_sheet() -> None:
+    like = gpu_with((0.8, 1.0, 0.1), (5_000, 2_000, 20_000))
+    better = dataclasses.replace(like, memory_bytes_per_s=2 * like.memory_bytes_per_s)
+    assert fit_to_peaks(device_times(better), like).gpu.efficiency["permute"] == 1.0
+
+
+def test_too_few_kernels_of_a_kind_are_refused_under_peaks_too() -> None:
+    gpu = gpu_with((0.8, 0.9, 0.1), (5_000, 2_000, 20_000))
+    with pytest.raises(ValueError, match=r"^2 qr kernels: expected 3 or more$"):
+        fit_to_peaks(device_times(gpu)[:-5], gpu)
+
+
+def test_too_few_kernels_of_a_kind_are_refused_with_a_sentence() -> None:
+    gpu = gpu_like(1e10, 10.0, (0.5, 1.0, 0.1), (40_000, 10_000, 20_000))
+    times = machine_times(gpu)
+    with pytest.raises(ValueError, match=r"^0 gemm kernels of float32: expected 3 or more$"):
+        fit([each for each in times if each.kind != "gemm"], CORE)
+    with pytest.raises(ValueError, match=r"^2 qr kernels of float32: expected 3 or more$"):
+        fit(times[:-5], CORE)
+
+
+def span(label: str, step: int, duration_ns: int, kind: str = "compute") -> Span:
+    times = {"issued_ns": 5, "start_ns": 10, "end_ns": 10 + duration_ns, "wait_from_ns": -1, "wait_until_ns": -1}
+    place = {"rank": 0, "host": 0, "stream": "main", "sequence": 0, "group": "", "call": -1}
+    costs = {"kernel": "qr", "dtype": "float32", "flops": 3.0, "bytes_read": 4.0, "bytes_written": 5.0}
+    return Span(step=step, kind=kind, label=label, **place, **times, **costs)  # type: ignore[arg-type]
+
+
+def test_a_kernel_is_observed_as_the_median_of_its_repeats_without_warm_up() -> None:
+    label = probe_label("batched", "orthogonalise", 7)
+    times = [(step, 10**9) for step in range(WARM_UP)]
+    times += [(WARM_UP + index, duration) for index, duration in enumerate([1000, 1100, 1200, 1300, 9000])]
+    spans = [span(label, step, duration) for step, duration in times]
+    spans += [span("loss", WARM_UP, 77), span(label, WARM_UP, 77, kind="all_reduce")]
+    (seen,) = observe([spans])
+    assert (seen.kind, seen.launches, seen.flops, seen.moved_bytes) == ("qr", 7, 3.0, 9.0)
+    assert seen.median_s == pytest.approx(1200e-9)
+    assert seen.repeats == pytest.approx([1000 / 1200, 1100 / 1200, 1, 1300 / 1200, 9000 / 1200])

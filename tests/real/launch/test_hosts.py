@@ -1,0 +1,56 @@
+"""--emulate: where ranks are started, and what is said of hosts that are faster than this machine's cores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+
+from real.emulate.cli import warnings
+from real.emulate.fabric import Fabric, fabric_of
+from real.launch import hosts as hosting
+from real.launch.hosts import hosts_for
+from real.launch.launcher import ThisMachine
+from scenarios.hardware import Link, Nics
+from scenarios.scenario import Scenario
+from tests.contract.worlds import scenario
+
+
+def with_nics(bytes_per_s: float) -> Scenario:
+    made = scenario(2, 1)
+    nics = Nics(per="host", count=1, link=Link(bytes_per_s=bytes_per_s, latency_ns=0))
+    host = dataclasses.replace(made.cluster.host, nics=nics)
+    return dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, host=host))
+
+
+def test_without_emulate_ranks_are_this_machines() -> None:
+    with hosts_for(with_nics(1e12), None, pytest.fail) as hosts:
+        assert isinstance(hosts, ThisMachine)
+
+
+@pytest.mark.parametrize(("bytes_per_s", "count"), [(1e6, 0), (1e12, 1)])
+def test_rates_that_the_cores_cannot_carry_are_said(
+    bytes_per_s: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Fabric] = []
+
+    def emulated(fabric: Fabric) -> AbstractContextManager[Any]:
+        made.append(fabric)
+        return nullcontext()
+
+    monkeypatch.setattr(hosting, "emulated", emulated)
+    monkeypatch.setattr(hosting, "sweep", list)
+    said: list[str] = []
+
+    def tell(sentences: Iterable[str]) -> None:
+        said.extend(sentences)
+
+    given = with_nics(bytes_per_s)
+    with hosts_for(given, "", tell):
+        pass
+    assert made == [fabric_of(given)]
+    assert said == warnings(made[0])
+    assert len(said) == count

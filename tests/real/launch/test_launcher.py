@@ -1,0 +1,276 @@
+"""However a run of real ranks ends: all processes are gone, one sentence says why, and what was measured is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from real.launch.job import Check, Job
+from real.launch.launcher import RunEnded, launch, spool_folder
+from real.supervise import spool
+from reports import store
+from tests.contract.worlds import scenario
+from tests.real.programs import MANY_STEPS
+
+ROOT = Path(__file__).parents[3]
+SCENARIO = ROOT / "tests" / "data" / "real_world.toml"
+# What a loaded machine may take to start ranks that import torch.
+START_S = 60.0
+# A rank that does not import anything: it says hello if it is told to, and then does nothing.
+IDLER = """
+import json, os, socket, sys, time
+if os.environ["RANK"] in sys.argv[1:]:
+    host, port = os.environ["TWINSTEP_WARDEN"].split(":")
+    line = socket.create_connection((host, int(port)))
+    hello = {"hello": int(os.environ["RANK"]), "token": os.environ["TWINSTEP_TOKEN"]}
+    line.sendall(json.dumps(hello).encode() + b"\\n")
+time.sleep(1000)
+"""
+
+
+def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S, check: Check = "first") -> Job:
+    made = scenario(1, ranks, name="launched", timeout_s=timeout_s)
+    return Job(
+        scenario=made,
+        program=f"tests.real.programs:{program}",
+        writer="reports.store:write",
+        out=out,
+        spool=spool_folder(out),
+        started="2026-01-01T00:00:00+00:00",
+        check=check,
+    )
+
+
+def ended(job: Job, command: Sequence[str] = (sys.executable, "-m", "real")) -> str:
+    """The sentence of a run that is over before its end; nothing of it is left but its folder."""
+    others = set(psutil.Process().children(recursive=True))  # of other tests
+    with pytest.raises(RunEnded) as caught:
+        launch(job, command)
+    assert caught.value.code == 1
+    assert set(psutil.Process().children(recursive=True)) <= others
+    assert not job.spool.exists()
+    info = store.load(job.out).info
+    assert (info.complete, info.error, info.world) == (False, str(caught.value), "real")
+    assert info.played_on == "this machine"
+    return str(caught.value)
+
+
+def steps_kept(out: Path) -> list[tuple[int, int]]:
+    spans = store.load(out).spans
+    own = spans[spans["kind"] == "step"]
+    return sorted(zip(own["rank"].tolist(), own["step"].tolist(), strict=True))
+
+
+@pytest.fixture(autouse=True)
+def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("check", ["first", "always"])
+def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path, check: Check) -> None:
+    began_s = time.monotonic()
+    given = job(tmp_path / "run", "is_killed", ranks=3, check=check)
+    assert ended(given) == "rank 1 was killed by SIGKILL in step 2"
+    assert time.monotonic() - began_s < START_S
+    assert steps_kept(given.out) == [(rank, step) for rank in range(3) for step in range(2)]
+    metrics = store.load(given.out).metrics
+    assert sorted(metrics["value"].tolist()) == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+def test_a_killed_rank_is_named_with_its_step_and_leaves_all_before_however_short_they_are(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "is_killed_in_a_hurry")
+    assert ended(given) == f"rank 1 was killed by SIGKILL in step {MANY_STEPS}"
+    assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(MANY_STEPS)]
+    metrics = store.load(given.out).metrics
+    assert metrics[metrics["rank"] == 1]["value"].tolist() == [float(step) for step in range(MANY_STEPS)]
+
+
+def test_a_rank_that_raises_is_named_and_its_traceback_is_kept(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "raises")
+    assert ended(given) == "rank 1 raised ValueError: no such luck"
+    assert "Traceback (most recent call last)" in (given.out / "rank-1.log").read_text()
+    assert (1, 1) in steps_kept(given.out)
+
+
+def test_a_rank_whose_call_is_refused_says_so_in_one_sentence(tmp_path: Path) -> None:
+    """Whether it is that rank that is heard first or one that was told."""
+    given = job(tmp_path / "run", "gives_a_tuple", check="always")
+    assert ended(given) == "rank 1: all_to_all: input_tensor_list must be a list of tensors, got tuple"
+    assert "TypeError" in (given.out / "rank-1.log").read_text()
+
+
+def test_a_rank_that_does_not_make_a_group_is_named_with_where_it_stands(tmp_path: Path) -> None:
+    assert ended(job(tmp_path / "run", "makes_a_group", timeout_s=12.0)) == (
+        "rank 1 did not reach new_group [1, 0] on stream main (call 0 of group set-ups) within 12 s;"
+        " it stands in compute 'sleep' on stream main"
+    )
+
+
+@pytest.mark.parametrize("check", ["first", "always"])
+def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path, check: Check) -> None:
+    """While the others wait for its data, or for what it is about to call."""
+    given = job(tmp_path / "run", "stalls", timeout_s=12.0, check=check)
+    assert ended(given) == (
+        "rank 1 did not reach all_reduce 'gradients' on stream main in step 2 (call 2 of group world) within 12 s;"
+        " it stands in compute 'sleep' on stream main in step 2"
+    )
+
+
+def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "trains", ranks=3, timeout_s=2.0)
+    assert ended(given, (sys.executable, "-c", IDLER, "0", "2")) == "rank 1 did not come within 2 s"
+
+
+def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "trains", ranks=2)
+    assert ended(given, (sys.executable, "-c", "import os; os._exit(0 if os.environ['RANK'] == '0' else 3)")) in (
+        "rank 0 exited with code 0 before its first step",
+        "rank 1 exited with code 3 before its first step",
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -> None:
+    """Ctrl-C reaches the launcher alone, as its ranks have sessions of their own; SIGKILL leaves it no last word."""
+    command = [sys.executable, "-m", "real", str(SCENARIO), "--program", "tests.real.programs:stalls"]
+    launcher = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True)
+    ranks = _ranks_that_play(launcher.pid, tmp_path)
+    launcher.send_signal(number)
+    _, told = launcher.communicate(timeout=START_S)
+    assert launcher.returncode == code
+    gone, alive = psutil.wait_procs(ranks, timeout=5.0)
+    assert (len(gone), alive) == (2, [])
+    name = signal.Signals(number).name
+    assert told == ("" if number == signal.SIGKILL else f"the run was interrupted by {name}\n")
+    if number != signal.SIGKILL:
+        assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(2)]
+
+
+def _ranks_that_play(launcher: int, folder: Path) -> list[psutil.Process]:
+    """The launcher's two ranks, once all of them have spooled their second step."""
+    end_s = time.monotonic() + START_S
+    while time.monotonic() < end_s:
+        spools = list(folder.glob(".run.*.spool/rank-*.spool"))
+        if len(spools) == 2 and all(_steps(path) >= 2 for path in spools):
+            return psutil.Process(launcher).children()
+        time.sleep(0.05)
+    raise AssertionError(f"the ranks did not play within {START_S} s")
+
+
+def _steps(path: Path) -> int:
+    return sum(kind == "spans" for kind, _ in spool.frames(path.read_bytes()))
+
+
+def test_torchrun_starts_the_ranks_of_a_scenario(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--master-port",
+        str(_free_port()),
+        "--nproc-per-node",
+        "2",
+    ]
+    command += ["-m", "real", str(SCENARIO), "--program", "tests.real.programs:trains"]
+    done = _run([*command, "--out", str(tmp_path / "run"), "--check", "always", "--json"], {})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["complete"] is True
+    assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(3)]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+# A rank whose machine is another one, as far as it knows.
+ELSEWHERE = """
+import runpy, real.launch.worker
+real.launch.worker.boot_id = lambda: "elsewhere"
+runpy.run_module("real", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "start"),
+    [("is_killed", ["-m", "real"]), ("is_killed_later", ["-c", ELSEWHERE])],
+    ids=["a rank of the same machine", "a rank that tells its steps now and then"],
+)
+def test_srun_starts_the_ranks_and_the_loss_of_one_ends_all(tmp_path: Path, program: str, start: list[str]) -> None:
+    given = [str(SCENARIO), "--program", f"tests.real.programs:{program}"]
+    commands = [[sys.executable, "-m", "real", *given], [sys.executable, *start, *given]]
+    port = _free_port()
+    processes = [
+        subprocess.Popen(
+            [*commands[rank], "--out", str(tmp_path / "run")],
+            env={**os.environ, **_srun(rank, 2, port)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [process.communicate(timeout=2 * START_S)[1] for process in processes]
+    assert [process.returncode for process in processes] == [1, -9]
+    assert told == ["rank 1 was lost in step 2\n", ""]
+    assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(2)]
+
+
+def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = _run([sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 2, port))
+    sentence = f"rank 0 cannot listen at 127.0.0.1:{port}: Address already in use; expected a free MASTER_PORT\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+def test_as_many_ranks_as_the_scenario_has_must_be_started(tmp_path: Path) -> None:
+    done = _run(
+        [sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 3, _free_port())
+    )
+    sentence = f"{SCENARIO}: 1 hosts of 2 GPUs are 2 ranks, but srun started 3\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
+def test_a_mistake_in_the_scenario_is_said_before_any_process_starts(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(SCENARIO.read_text().replace("steps = 3", "steps = 0"))
+    done = _run([sys.executable, "-m", "real", str(wrong), "--out", str(tmp_path / "run")], {})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{wrong}: run.steps = 0: expected ")
+    assert [path.name for path in tmp_path.iterdir()] == ["wrong.toml"]
+
+
+def test_a_folder_that_exists_is_never_written_to(tmp_path: Path) -> None:
+    done = _run([sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path)], {})
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"{tmp_path}: exists already; nothing is ever overwritten, give another folder\n",
+    )
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=2 * START_S, check=False
+    )
+
+
+def _srun(rank: int, size: int, port: int) -> dict[str, str]:
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_NTASKS": str(size),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NODELIST": "localhost",
+        "SLURM_JOB_ID": "4242",
+        "MASTER_PORT": str(port),
+    }
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

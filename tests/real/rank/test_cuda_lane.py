@@ -1,0 +1,545 @@
+"""Laws of a CUDA lane, on a device in imagined time: what waits for what, what lives how long, when things were."""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import os
+import random
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from real.rank import libraries as wires
+from real.rank.context import Library, Seat
+from real.rank.cuda import Anchors, CudaLane, tensors_in
+from real.rank.drive import Player, Spawned, play
+from real.rank.group_agreement import SetUps
+from real.rank.journal import Entry, Journal, metric, span
+from real.rank.lanes import CpuLane, Lane
+from real.rank.libraries import Gloo, Joined, Nccl
+from real.rank.rank import TorchRank
+from real.supervise.control_channel import position
+from real.supervise.rank_status import Roll
+from scenarios.calls import Call
+from scenarios.errors import ScenarioError
+from scenarios.rank import Group, Kernel
+from tests.contract.worlds import scenario
+from tests.real.rank.fake_cuda import NAME, Device, NcclWork, Stream, installed
+
+MS = 1_000_000
+GEMM = Kernel(kind="gemm")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    return installed(monkeypatch, Device())
+
+
+def lanes() -> tuple[CudaLane, CudaLane]:
+    """The main one and another."""
+    anchors = Anchors(NAME)
+    return CudaLane(NAME, anchors, is_main=True), CudaLane(NAME, anchors, is_main=False)
+
+
+def entry_of(lane: Lane, kind: str = "compute", group: str = "", index: int = -1) -> Entry:
+    entry = Entry(lane, "main", kind, "", 0)
+    if group:
+        entry.call, entry.index = Call(op=kind, group=Group(group, (0, 1)), rank=0), index
+    return entry
+
+
+class Buffer:
+    """What can be watched, as a tensor's memory cannot."""
+
+
+def spawn(lane: Lane, coroutine: Coroutine[Any, Any, Any], journal: Journal | None = None) -> Spawned[Any]:
+    """What has been played to its end on the host."""
+    spawned = Spawned(coroutine, journal or Journal(0, 0, 1), Player("worker"), entry_of(lane, "spawn"))
+    spawned.start()
+    assert spawned._over.wait(10)
+    return spawned
+
+
+def alive_until_passed(device: Device, lane: CudaLane, watched: weakref.ref[Buffer], until_ns: int) -> None:
+    gc.collect()
+    device.idle(until_ns - device.now_ns - MS // 2)
+    lane.let_go()
+    assert watched() is not None, "the device still uses it"
+    device.idle(MS)
+    lane.let_go()
+    gc.collect()
+    assert watched() is None
+
+
+def test_what_a_coroutine_was_given_lives_until_the_device_is_through_with_it(device: Device) -> None:
+    async def inner(given: Buffer) -> None:
+        device.launch(5 * MS)
+
+    async def outer(awaited: Coroutine[Any, Any, None]) -> None:
+        await awaited
+
+    _, side = lanes()
+    for coroutine_of in (inner, lambda given: outer(inner(given))):
+        buffer = Buffer()
+        watched, began_ns = weakref.ref(buffer), device.now_ns
+        spawned = spawn(side, coroutine_of(buffer))
+        del buffer, spawned
+        alive_until_passed(device, side, watched, began_ns + 5 * MS)
+
+
+def test_what_a_kernel_of_another_stream_was_given_lives_until_it_has_ended(device: Device) -> None:
+    main, side = lanes()
+    buffer = Buffer()
+    watched, began_ns = weakref.ref(buffer), device.now_ns
+    side.run(entry_of(side), lambda given: device.launch(5 * MS), (buffer,))
+    del buffer
+    alive_until_passed(device, side, watched, began_ns + 5 * MS)
+    buffer = Buffer()
+    watched = weakref.ref(buffer)
+    main.run(entry_of(main), lambda given: device.launch(5 * MS), (buffer,))
+    del buffer
+    assert watched() is None, "on its own stream memory is used again in order, and no step needs twice as much"
+
+
+def test_a_collectives_buffers_live_until_it_has_ended_though_the_library_lets_go_of_them(device: Device) -> None:
+    main, _ = lanes()
+    buffer, library = Buffer(), Stream(device)
+    watched, began_ns = weakref.ref(buffer), device.now_ns
+    work: Any = NcclWork(library, lambda since_ns: since_ns + 5 * MS, buffer)
+    pending = main.follow(entry_of(main, "all_reduce", "world", 0), work, None, buffer)
+    pending.wait()
+    assert work.stashed is None
+    del buffer, pending, work
+    alive_until_passed(device, main, watched, began_ns + 5 * MS)
+
+
+class OnDevice(Tensor):
+    """A tensor of the host that says it is the device's."""
+
+    recorded: Any = None
+    here: Device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return True
+
+    def record_stream(self, stream: Any) -> None:
+        self.recorded = stream
+
+    def detach(self) -> OnDevice:
+        return self
+
+    def to(self, place: str, *, non_blocking: bool) -> Tensor:  # type: ignore[override]
+        """Copied in the stream's order."""
+        assert (place, non_blocking) == ("cpu", True)
+        target = torch.full((), torch.nan)
+        self.here.launch(0, lambda: target.copy_(self.as_subclass(Tensor)))
+        return target
+
+
+def on_device(value: float) -> OnDevice:
+    return torch.tensor(value).as_subclass(OnDevice)
+
+
+def test_a_result_lives_until_the_stream_that_awaited_it_is_through(device: Device) -> None:
+    main, side = lanes()
+    results = [on_device(0.0), on_device(1.0), on_device(2.0)]
+
+    async def makes() -> dict[str, object]:
+        return {"one": results[0], "others": [results[1]]}
+
+    async def awaits(spawned: Spawned[Any]) -> object:
+        return await spawned
+
+    play(awaits(spawn(side, makes())), 0)
+    assert [result.recorded for result in results] == [device.default, device.default, None]
+    entry = entry_of(main)
+    main.run(entry, lambda: results[2], ())
+    assert entry.end is not None
+    main.wait_for(entry.end, results[2])
+    assert results[2].recorded is None, "its own stream uses it in order"
+    assert list(tensors_in({"a": (results[0],), "b": GEMM, "c": 3.0})) == results[:1]
+
+
+def ended_ns(entry: Entry) -> int:
+    assert entry.end is not None
+    return entry.lane.ns(entry.end)
+
+
+def test_a_coroutine_waits_for_what_was_launched_before_it_was_spawned_and_for_no_more(device: Device) -> None:
+    _, side = lanes()
+    entry = entry_of(side)
+
+    async def works() -> None:
+        side.run(entry, device.launch, (MS,))
+
+    began_ns = device.now_ns
+    device.launch(3 * MS)
+    coroutine = works()
+    spawned = Spawned(coroutine, Journal(0, 0, 1), Player("worker"), entry_of(side, "spawn"))
+    device.launch(50 * MS)  # before the worker thread comes to it
+    spawned.start()
+    assert spawned._over.wait(10)
+    device.synchronize()
+    assert ended_ns(entry) - began_ns == pytest.approx(4 * MS, abs=0.1 * MS)
+    assert "worker" in device.threads, "a thread begins on device 0"
+
+
+def test_the_caller_goes_on_when_what_it_spawned_has_ended_on_the_device(device: Device) -> None:
+    main, side = lanes()
+    after = []
+
+    async def works() -> None:
+        device.launch(7 * MS)
+
+    async def awaits(spawned: Spawned[Any]) -> None:
+        await spawned
+        after.append(entry_of(main))
+        main.run(after[0], device.launch, (MS,))
+
+    began_ns = device.now_ns
+    play(awaits(spawn(side, works())), 0)
+    assert device.now_ns - began_ns < MS, "the host has not waited"
+    device.synchronize()
+    assert ended_ns(after[0]) - began_ns == pytest.approx(8 * MS, abs=0.1 * MS)
+
+
+def test_what_a_clerk_starts_waits_for_what_was_launched_when_it_was_issued_and_for_no_more(device: Device) -> None:
+    main, _ = lanes()
+    library, began_ns = Stream(device), device.now_ns
+    device.launch(2 * MS)
+    entry = entry_of(main, "all_reduce", "world", 0)
+    device.launch(50 * MS)
+    with main.beside(entry.start):
+        work: Any = NcclWork(library, lambda since_ns: since_ns + MS, None)
+        main.follow(entry, work, None)
+    device.synchronize()
+    assert ended_ns(entry) - began_ns == pytest.approx(3 * MS, abs=0.1 * MS)
+
+
+def test_the_end_of_a_collective_is_not_that_of_another_groups_before_it(device: Device) -> None:
+    main, _ = lanes()
+    began_ns, entries, finished = device.now_ns, [], list[int]()
+    for group, taken_ns in (("slow", 30 * MS), ("quick", MS)):
+        entries.append(entry_of(main, "all_reduce", group, 0))
+        work: Any = NcclWork(Stream(device), lambda since_ns, taken_ns=taken_ns: since_ns + taken_ns, None)  # type: ignore[misc]
+        main.follow(entries[-1], work, lambda: device.launch(MS, lambda: finished.append(1)))
+    device.synchronize()
+    assert [ended_ns(entry) - began_ns for entry in entries] == [
+        pytest.approx(31 * MS, abs=0.1 * MS),
+        pytest.approx(2 * MS, abs=0.1 * MS),
+    ]
+    assert len(finished) == 2
+
+
+STEP_NS, STEPS = 100 * MS, 50
+
+
+def error_after_steps(device: Device, renew: Callable[[Anchors], None]) -> int:
+    """Of the time of an event in the last of some steps, whose kernels go on all the time."""
+    anchors = Anchors(NAME)
+    for _ in range(STEPS):
+        device.launch(STEP_NS)
+        device.idle(STEP_NS)
+        renew(anchors)
+    event = device.event()
+    event.record(device.default)
+    device.finish(event.query)
+    assert event.passed_ns is not None
+    return abs(anchors.ns(event) - event.passed_ns)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("parts_per_million", [-80, 0, 80])
+def test_anchors_follow_a_clock_that_drifts(monkeypatch: pytest.MonkeyPatch, parts_per_million: int) -> None:
+    noise = random.Random(4)
+    drifting = Device(rate=1 + parts_per_million / 1e6, latency_ns=lambda: noise.randrange(1_000, 9_000))
+    device = installed(monkeypatch, drifting)
+    assert error_after_steps(device, Anchors.renew) < 20_000
+    lost_ns = abs(parts_per_million) * STEPS * STEP_NS / 1e6
+    assert error_after_steps(device, lambda anchors: None) > 0.9 * lost_ns - 10_000
+
+
+def test_an_anchor_is_renewed_without_waiting_for_the_device(device: Device) -> None:
+    anchors = Anchors(NAME)
+    device.launch(10_000 * MS)
+    began_ns = device.now_ns
+    anchors.renew()
+    assert device.now_ns - began_ns < 0.1 * MS
+    device.made[0].put(lambda since_ns: since_ns + 10_000 * MS)  # its stream shares a hardware queue with work
+    began_ns = device.now_ns
+    anchors.renew()
+    assert device.now_ns - began_ns < 0.5 * MS
+    event = device.event()
+    event.record(Stream(device))
+    assert event.query()
+    assert event.passed_ns is not None
+    assert abs(anchors.ns(event) - event.passed_ns) < 1_000, "the last anchor still counts"  # type: ignore[arg-type]
+
+
+def test_a_slow_look_does_not_take_the_place_of_a_better_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
+    latencies = iter([2_000] * 40 + [0] * 1000)
+    device = installed(monkeypatch, Device(latency_ns=lambda: next(latencies)))
+    anchors = Anchors(NAME)
+    stream = Stream(device)
+    before = device.event()
+    before.record(stream)
+    device.idle(MS)
+    device.latency_ns = lambda: 60_000
+    anchors.renew()
+    after = device.event()
+    after.record(stream)
+    device.idle(MS)
+    for event in (before, after):
+        assert event.passed_ns is not None
+        assert abs(anchors.ns(event) - event.passed_ns) < 2_000  # type: ignore[arg-type]
+
+
+def test_what_passed_long_ago_is_measured_from_the_anchor_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = installed(monkeypatch, Device(rate=1 + 1e-4))
+    anchors = Anchors(NAME)
+    events = []
+    for _ in range(30):
+        device.idle(STEP_NS)
+        anchors.renew()
+        events.append(device.event())
+        events[-1].record(device.default)
+    device.idle(MS)
+    for event in events:
+        assert event.passed_ns is not None
+        assert abs(anchors.ns(event) - event.passed_ns) < 2_000  # type: ignore[arg-type]
+
+
+def test_a_recorded_number_is_that_of_its_turn_and_nobody_waits_for_it(device: Device) -> None:
+    main, _ = lanes()
+    journal, began_ns = Journal(0, 0, 1), device.now_ns
+    loss = on_device(0.0)
+    OnDevice.here = device
+    device.launch(5 * MS, lambda: loss.fill_(1.0))
+    journal.record("loss", main.read(loss))
+    device.launch(5 * MS, lambda: loss.fill_(2.0))
+    journal.record("steps", main.read(3))
+    assert device.now_ns - began_ns < MS
+    assert [metric(row).name for row in journal.take()[1]] == ["steps"], "the other is not known yet"
+    device.idle(20 * MS)
+    (loss_metric,) = map(metric, journal.take(is_last=True)[1])
+    assert (loss_metric.name, loss_metric.value) == ("loss", 1.0)
+    with pytest.raises(ValueError, match="one element"):
+        main.read(torch.zeros(2).as_subclass(OnDevice))
+
+
+def heard(roll: Roll, journals: list[Journal], now_s: float) -> None:
+    for rank, journal in enumerate(journals):
+        roll.hear(rank, {"at": position(journal)}, now_s)
+
+
+def issues_all(device: Device, lane: CudaLane, journal: Journal, taken_ns: int) -> None:
+    """A kernel and two collectives, which do not end, to the end of the program."""
+    kernel = entry_of(lane)
+    journal.keep(kernel)
+    lane.run(kernel, device.launch, (taken_ns,))
+    for _ in range(2):
+        entry = entry_of(lane, "all_reduce", "world", journal.next_call("world"))
+        journal.keep(entry)
+        work: Any = NcclWork(Stream(device), lambda since_ns: None, None)
+        pending = lane.follow(entry, work, None)
+        journal.wait_begins(entry)
+        pending.wait()
+        journal.wait_ends(entry, has_waited=True)
+    journal.has_ended = True
+
+
+def test_a_device_that_stalls_is_named_by_what_it_has_begun_though_its_host_is_far_ahead(device: Device) -> None:
+    roll, journals = Roll(2, 60.0, 0.0, sees_exits=False), [Journal(rank, 0, 2) for rank in range(2)]
+    for rank, (journal, (_, lane)) in enumerate(zip(journals, [lanes(), lanes()], strict=True)):
+        roll.came(rank, 0.0)
+        with lane.entered(0):  # two ranks on one device, which share nothing of it
+            issues_all(device, lane, journal, 10**15 if rank == 1 else MS)
+    heard(roll, journals, 1.0)
+    device.idle(2 * MS)
+    heard(roll, journals, 2.0)
+    assert roll.verdict(60.9) is None
+    heard(roll, journals, 100.0)
+    assert roll.verdict(100.0) == (
+        "rank 1 did not reach all_reduce on stream main (call 0 of group world) within 60 s;"
+        " it stands in compute on stream main"
+    )
+
+
+def test_a_device_that_ends_something_has_moved(device: Device) -> None:
+    main, _ = lanes()
+    journal, moves = Journal(0, 0, 2), []
+    for _ in range(3):
+        entry = entry_of(main)
+        journal.keep(entry)
+        main.run(entry, device.launch, (MS,))
+        moves.append(position(journal)["moves"])
+    for _ in range(2):
+        device.idle(MS + 1000)
+        moves.append(position(journal)["moves"])
+    assert moves == sorted(set(moves))
+    assert position(journal)["last"] == "compute on stream main"
+    assert position(journal)["waits"] == []
+
+
+@pytest.fixture
+def handle(monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.ProcessGroup]:
+    """A group of this process alone."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=30))
+    group = dist.group.WORLD
+    assert group is not None
+    yield group
+    dist.destroy_process_group()
+
+
+class Noted(Nccl):
+    """NCCL's calls, made to gloo, on tensors of the host."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.opened: list[str] = []
+
+    def open(self, joined: Joined) -> None:
+        self._flags[joined.group.name] = torch.zeros(1)
+        self.opened.append(joined.group.name)
+
+
+class Handle:
+    """A group's library that notes which tensors it was asked to sum."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.library, self.summed = device, Stream(device), list[list[Tensor]]()
+
+    def allreduce(self, tensors: list[Tensor], options: dist.AllreduceOptions) -> NcclWork:
+        assert options.reduceOp == dist.ReduceOp.SUM  # type: ignore[comparison-overlap]
+        self.summed.append(tensors)
+        return NcclWork(self.library, lambda since_ns: since_ns + 4 * MS, tensors)
+
+
+def test_a_group_of_nccl_is_opened_by_a_sum_of_one_element_and_a_barrier_is_another(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wires, "torch", SimpleNamespace(zeros=lambda size, device: torch.ones(size), cuda=torch.cuda))
+    wire, handle = Nccl(NAME), Handle(device)
+    joined = Joined(group=Group("world", (0,)), handle=handle, order=(0,))  # type: ignore[arg-type]
+    began_ns = device.now_ns
+    wire.open(joined)
+    assert device.now_ns - began_ns >= 4 * MS, "it is over before another group is made"
+    began_ns = device.now_ns
+    wire.barrier(joined)
+    assert device.now_ns - began_ns < MS, "the program's await is on the device, as for all collectives"
+    assert [[(one.numel(), one.dtype) for one in tensors] for tensors in handle.summed] == [[(1, torch.float32)]] * 2
+
+
+@pytest.mark.parametrize("moves", ["exchange", "all_gather", "reduce_scatter"])
+def test_copies_that_the_wire_makes_are_held_with_the_call(
+    handle: dist.ProcessGroup, moves: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = Joined(group=Group("world", (0,)), handle=handle, order=(0,))
+    tensor = torch.arange(4.0)
+    given = list[Tensor]()
+
+    def starts(*arguments: Any, **options: Any) -> object:
+        given.extend(arguments[1] if isinstance(arguments[1], list) else [arguments[1]])
+        return SimpleNamespace()
+
+    monkeypatch.setattr(dist, "all_to_all", starts)
+    monkeypatch.setattr(wires, "_all_gather", starts)
+    monkeypatch.setattr(wires, "_reduce_scatter", starts)
+    if moves == "exchange":
+        sent = Noted().exchange(joined, [tensor], [tensor])
+    elif moves == "all_gather":
+        sent = wires.all_gather(joined, tensor, tensor)
+    else:
+        sent = Noted().reduce_scatter(joined, torch.empty(4, dtype=torch.complex64), torch.ones(4) * 1j, "sum")
+    assert given[0].data_ptr() != tensor.data_ptr()
+    held = {one.data_ptr() for one in tensors_in(sent.held)}
+    assert {one.data_ptr() for one in given} <= held
+
+
+def play_all(library: Any) -> tuple[list[Any], Journal, TorchRank]:
+    """Every kind of verb, on two streams, with calls checked in the first step."""
+    journal = Journal(0, 0, 1)
+    observer = SimpleNamespace(step_begins=lambda index: None, step_ends=lambda: None)
+    set_ups = SetUps(dist.HashStore(), journal, 1, 30.0)
+    seat = Seat(journal, scenario(1, 1).cluster, library, observer, set_ups, "first")
+    rank = TorchRank(seat)
+    values: list[Any] = []
+
+    async def program() -> None:
+        side = rank.stream("side")
+        for step in range(3):
+            with rank.step(step):
+                tensor, parts = torch.arange(6.0) + step, torch.empty(6)
+                doubled = await rank.compute(GEMM, torch.mul, tensor, 2)
+                spawned = side.spawn(reduces(side, doubled))
+                gathered = rank.all_gather_into_tensor(torch.empty(6), tensor)
+                await rank.all_to_all([parts[:6]], [tensor])
+                await rank.all_to_all_single(tensor, tensor, [6], [6])
+                await rank.broadcast(tensor, 0)
+                await rank.barrier()
+                rank.record("sum", tensor.sum())
+                values.append([(await spawned).tolist(), (await gathered).tolist(), parts.tolist()])
+
+    async def reduces(side: Any, tensor: Tensor) -> Tensor:
+        await side.all_reduce(tensor, dist.ReduceOp.SUM)
+        result: Tensor = await side.compute(GEMM, torch.add, tensor, 1)
+        return result
+
+    play(program(), 0)
+    seat.settle()
+    seat.leave()
+    return values, journal, rank
+
+
+def test_a_program_runs_on_cuda_lanes_as_on_a_cpus(device: Device, handle: dist.ProcessGroup) -> None:
+    anchors, wire, between = Anchors(NAME), Noted(), list[bool]()
+    fake = SimpleNamespace(
+        device=torch.device("cpu"),
+        wire=wire,
+        new_lane=lambda is_main: CudaLane(NAME, anchors, is_main=is_main),
+        between_steps=lambda: between.append(True),
+    )
+    cpu = SimpleNamespace(
+        device=torch.device("cpu"), wire=Gloo(), new_lane=lambda is_main: CpuLane(), between_steps=lambda: None
+    )
+    values, journal, _ = contextvars.copy_context().run(play_all, fake)
+    expected, of_cpu, _ = contextvars.copy_context().run(play_all, cpu)
+    assert values == expected
+    assert wire.opened == ["world", "intra:0", "cross:0", "side/world", "side/intra:0", "side/cross:0"]
+    assert len(between) == 3
+    (rows, metrics), (cpu_rows, cpu_metrics) = journal.take(is_last=True), of_cpu.take(is_last=True)
+    assert metrics == cpu_metrics
+    key = ("rank", "stream", "step", "kind", "group", "call", "sequence")
+    assert sorted([getattr(span(row), name) for name in key] for row in rows) == sorted(
+        [getattr(span(row), name) for name in key] for row in cpu_rows
+    )
+    assert any("side" in name for name in device.threads)
+    assert any("clerk" in name for name in device.threads)
+
+
+def test_nccl_without_a_gpu_of_its_own_is_a_mistake_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ScenarioError) as caught:
+        Library("nccl", 0)
+    assert str(caught.value) == "library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none"
+    assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "1", "what the user has set, stays"
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
+
+    def counted() -> int:
+        assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32", "it is set before the driver begins"
+        return 2
+
+    monkeypatch.setattr(torch.cuda, "device_count", counted)
+    with pytest.raises(ScenarioError) as caught:
+        Library("nccl", 2)
+    assert str(caught.value) == ("library = 'nccl': expected at most 2 ranks on this machine, one for each CUDA device")

@@ -1,0 +1,39 @@
+"""Which step a rank is in is seen by others, and after its end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+from real.supervise import shared_steps as steps
+
+
+def _hurries(folder: Path, rank: int, last: int) -> None:
+    own = steps.found(folder)
+    assert own is not None
+    for index in range(last + 1):
+        own.enter(rank, index)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_step_in_which_a_rank_was_killed_is_seen_by_others(tmp_path: Path) -> None:
+    seen = steps.lay_out(tmp_path, 3)
+    assert seen.of_all() == [None, None, None]
+    process = multiprocessing.get_context("spawn").Process(target=_hurries, args=(tmp_path, 1, 12_345))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert seen.of_all() == [None, 12_345, None]
+
+
+def test_any_step_can_be_told_from_none(tmp_path: Path) -> None:
+    seen = steps.lay_out(tmp_path, 2)
+    for index in (0, -1, 2**62):
+        seen.enter(0, index)
+        assert seen.of_all() == [index, None]
+
+
+def test_where_nothing_was_laid_out_nothing_is_found(tmp_path: Path) -> None:
+    assert steps.found(tmp_path) is None
