@@ -35,7 +35,7 @@ from real.emulate.cluster import emulated
 from real.emulate.fabric import Fabric
 from real.launch.job import Job
 from real.launch.launcher import launch
-from reports.statistics import Sample, errors, sample
+from reports.analysis.statistics import Sample, errors, sample
 from scenarios.load import load, load_profile
 from scenarios.programs.collective import CollectiveProgram
 from scenarios.rank import Rank

@@ -20,7 +20,7 @@ from real.emulate.cluster import emulated, traffic
 from real.emulate.fabric import Fabric
 from real.launch.job import Job
 from real.launch.launcher import launch
-from reports import store
+from reports.store import run_folder as store
 from scenarios.load import load
 from scenarios.rank import Rank
 from scenarios.scenario import Scenario
@@ -65,7 +65,7 @@ def main() -> None:
         job = Job(
             scenario=dataclasses.replace(scenario, cluster=cluster, timeout_s=60.0),
             program="benchmarks.emulated:reduces",
-            writer="reports.store:write",
+            writer="reports.store.run_folder:write",
             out=Path(folder, "run"),
             spool=Path(folder, "spool"),
             started="",

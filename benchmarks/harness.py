@@ -36,7 +36,7 @@ from real.emulate.fabric import Fabric
 from real.launch.job import Job
 from real.launch.launcher import Hosts, ThisMachine, launch
 from real.rank.rank import TorchRank
-from reports import store
+from reports.store import run_folder as store
 from scenarios.load import load
 from scenarios.rank import Kernel, Rank
 from scenarios.scenario import Scenario
@@ -198,7 +198,7 @@ def _job(folder: Path, rounds: int) -> Job:
     return Job(
         scenario=dataclasses.replace(scenario, cluster=cluster, timeout_s=60.0),
         program="benchmarks.harness:takes_turns",
-        writer="reports.store:write",
+        writer="reports.store.run_folder:write",
         out=folder / "run",
         spool=folder / "spool",
         started="",

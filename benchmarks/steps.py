@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.accuracy import RATES
-from reports.statistics import errors
+from reports.analysis.statistics import errors
 
 # What is said to differ, and what is said to be decided: the ratio of the times is at least this far from 1.
 _DECISIVE = 0.1

@@ -20,7 +20,7 @@ from reports.errors import ReportError
 from scenarios.errors import ProgramError, ScenarioError
 
 _PROGRAM = "scenarios.programs:build"
-_WRITER = "reports.store:write"
+_WRITER = "reports.store.run_folder:write"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,7 +122,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     scenario = dataclasses.replace(load(options.scenario, overrides), payload="values", ranks="each")
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
-    from reports.store import check_free, fresh_folder
+    from reports.store.run_folder import check_free, fresh_folder
 
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
     if is_first:
@@ -163,7 +163,7 @@ def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
 
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
-    from reports.present import output, present
+    from reports.terminal.present import output, present
 
     with output():
         present(folder, as_json=options.json, quiet=options.quiet)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reports.errors import ReportError as ReportError
     from reports.run import Run as Run
-    from reports.store import fresh_folder as fresh_folder
-    from reports.store import load as load
-    from reports.store import write as write
+    from reports.store.run_folder import fresh_folder as fresh_folder
+    from reports.store.run_folder import load as load
+    from reports.store.run_folder import write as write
 
 _HOMES = {
     "ReportError": "reports.errors",
     "Run": "reports.run",
-    "fresh_folder": "reports.store",
-    "load": "reports.store",
-    "write": "reports.store",
+    "fresh_folder": "reports.store.run_folder",
+    "load": "reports.store.run_folder",
+    "write": "reports.store.run_folder",
 }
 
 __all__ = ["ReportError", "Run", "fresh_folder", "load", "write"]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from reports.errors import ReportError
 
 if TYPE_CHECKING:
-    from reports.nccl_fit import Figures
-    from reports.published import Measurements, Prediction, PublishedRow
+    from reports.nccl.fit import Figures
+    from reports.nccl.published import Measurements, Prediction, PublishedRow
 
 _COMMANDS = ("report", "show", "compare", "export", "published", "calibrate", "kineto", "times")
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words.insert(0, "report")
     options = _parser().parse_args(words, argparse.Namespace(words=words))
     try:
-        from reports.present import output
+        from reports.terminal.present import output
 
         with output():
             commands = {
@@ -125,7 +125,11 @@ def _count_or_zero(word: str) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from reports import present, progress, report, store, tables, text, typical
+    from reports import report
+    from reports.analysis import typical_step as typical
+    from reports.store import run_folder as store
+    from reports.terminal import present, progress, text
+    from reports.terminal import run_tables as tables
 
     if len(options.runs) > 1:
         _beside(options)
@@ -142,7 +146,11 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _beside(options: argparse.Namespace) -> None:
-    from reports import beside, beside_tables, present, progress, report, store, text
+    from reports import report
+    from reports.side_by_side import frames as beside
+    from reports.side_by_side import tables as beside_tables
+    from reports.store import run_folder as store
+    from reports.terminal import present, progress, text
 
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
@@ -157,7 +165,10 @@ def _beside(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    from reports import present, store, tables, text, typical
+    from reports.analysis import typical_step as typical
+    from reports.store import run_folder as store
+    from reports.terminal import present, text
+    from reports.terminal import run_tables as tables
 
     run = store.load(options.run)
     typical.step_shown(run, options.step)
@@ -168,7 +179,11 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from reports import compare, compare_tables, present, progress, report, store, text
+    from reports import report
+    from reports.compare import compare
+    from reports.compare import tables as compare_tables
+    from reports.store import run_folder as store
+    from reports.terminal import present, progress, text
 
     if options.real is None:
         _validation(options)
@@ -186,7 +201,11 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _validation(options: argparse.Namespace) -> None:
-    from reports import present, progress, report, tables, text, validation_folder, validation_tables
+    from reports import report
+    from reports.terminal import present, progress, text
+    from reports.terminal import run_tables as tables
+    from reports.validation import folder as validation_folder
+    from reports.validation import tables as validation_tables
 
     if options.out is not None:
         raise ReportError(f"--out {options.out}: expected with runs; a validation's page lies beside its runs")
@@ -202,7 +221,7 @@ def _validation(options: argparse.Namespace) -> None:
 
 
 def _export(options: argparse.Namespace) -> None:
-    from reports import store
+    from reports.store import run_folder as store
 
     derived = store.load(options.run).derived()
     with store.whole_folder(options.csv) as partial:
@@ -211,7 +230,8 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _published(options: argparse.Namespace) -> None:
-    from reports import present, published, published_tables, text
+    from reports.nccl import published, published_tables
+    from reports.terminal import present, text
 
     found = _measurements(options, options.csv)
     _say_notes(found.notes)
@@ -226,7 +246,10 @@ def _published(options: argparse.Namespace) -> None:
 
 
 def _kineto(options: argparse.Namespace) -> None:
-    from reports import kineto, kineto_tables, present, store, text
+    from reports.kineto import recording as kineto
+    from reports.kineto import tables as kineto_tables
+    from reports.store import run_folder as store
+    from reports.terminal import present, text
 
     store.check_free(options.out)
     profile = kineto.read(options.traces, options.out.resolve().name)
@@ -240,7 +263,10 @@ def _kineto(options: argparse.Namespace) -> None:
 
 
 def _times(options: argparse.Namespace) -> None:
-    from reports import published, store, text, times
+    from reports.kineto import compute_times as times
+    from reports.nccl import published
+    from reports.store import run_folder as store
+    from reports.terminal import text
 
     published.check_free(options.csv)
     runs = [(text.printable(folder), store.load(folder)) for folder in options.runs]
@@ -254,7 +280,11 @@ def _times(options: argparse.Namespace) -> None:
 def _calibrate(options: argparse.Namespace) -> None:
     from datetime import date
 
-    from reports import nccl_fit, nccl_fit_tables, nccl_profile, present, published, text
+    from reports.nccl import fit as nccl_fit
+    from reports.nccl import fit_tables as nccl_fit_tables
+    from reports.nccl import profile as nccl_profile
+    from reports.nccl import published
+    from reports.terminal import present, text
     from scenarios.shelf import profile_file
 
     found = _measurements(options, options.out)
@@ -277,7 +307,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 def _measurements(options: argparse.Namespace, out: Path | None) -> Measurements:
     """Of the files, after a look at what else was asked for, which would be too late after long work."""
-    from reports import nccl_tests, published
+    from reports.nccl import nccl_tests, published
 
     given = nccl_tests.Given(
         op=options.op, gpu=options.gpu, nodes=options.nodes, gpus_per_node=options.gpus_per_node
@@ -297,7 +327,7 @@ def _say_notes(notes: Iterable[str]) -> None:
 
 def _figures(profile: str) -> Figures:
     """What a profile, which must be there, says of NCCL."""
-    from reports.nccl_fit import Figures
+    from reports.nccl.fit import Figures
     from scenarios.errors import ScenarioError
     from scenarios.load import load_profile
 
@@ -313,7 +343,7 @@ def _figures(profile: str) -> Figures:
 
 
 def _predict(row: PublishedRow, profile: str | None, figures: Figures | None = None) -> Prediction:
-    from reports.published import Prediction
+    from reports.nccl.published import Prediction
     from scenarios.errors import ScenarioError
     from sim.published import predict
 

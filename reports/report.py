@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from reports.beside import Beside
-from reports.compare import Comparison
-from reports.progress import Told, untold
-from reports.replaced import replaced
+from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.compare.compare import Comparison
 from reports.run import FRAMES, Run
-from reports.spent import parts_of_step, steady_kept
-from reports.store import folder_name, load
-from reports.validation_folder import Validated
+from reports.side_by_side.frames import Beside
+from reports.store.replace import replaced
+from reports.store.run_folder import folder_name, load
+from reports.terminal.progress import Told, untold
+from reports.validation.folder import Validated
 
 FOLDER = "reports"
 PAGE_FILE = "report.html"
@@ -60,7 +60,8 @@ def write(
     Raises:
         ReportError: the disk refuses; the run has no such step.
     """
-    from reports.page import render, run_page  # noqa: PLC0415 - Bokeh takes half a second
+    from reports.page import render  # noqa: PLC0415 - Bokeh takes half a second
+    from reports.page.run import page as run_page  # noqa: PLC0415 - Bokeh takes half a second
 
     frames = _frames_of(run)
     tell(f"page of {run.info.name}", 1, len(frames) + 1)
@@ -94,8 +95,8 @@ def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path 
     Raises:
         ReportError: the disk refuses.
     """
-    from reports.page import comparison as page  # noqa: PLC0415
     from reports.page import render  # noqa: PLC0415
+    from reports.page.compare import page  # noqa: PLC0415
 
     also = page.places(comparison)
     runs = (comparison.predicted, comparison.measured)
@@ -114,8 +115,8 @@ def write_beside(beside: Beside, folders: Sequence[Path], out: Path | None, tell
     Raises:
         ReportError: the disk refuses.
     """
-    from reports.page import beside as page  # noqa: PLC0415
     from reports.page import render  # noqa: PLC0415
+    from reports.page.side_by_side import page  # noqa: PLC0415
 
     own = folders_of(folders, out)
     pages = [write(run, folder, tell=tell) for (_, run), folder in zip(beside.runs, own, strict=True)]
@@ -132,7 +133,8 @@ def write_validation(found: Validated, tell: Told = untold) -> Path:
     Raises:
         ReportError: the disk refuses.
     """
-    from reports.page import render, validation  # noqa: PLC0415
+    from reports.page import render  # noqa: PLC0415
+    from reports.page.compare import validation  # noqa: PLC0415
 
     for folder in found.runs():
         if not (folder_of(folder) / PAGE_FILE).exists():

@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports import critical_path, culprits, frames, imbalance
-from reports.columns import TABLES, to_arrow, to_frame
-from reports.intervals import Ints
-from reports.parts import Bools, Held, Part, Spans
+from reports.analysis import critical_path, frames, imbalance
+from reports.analysis import stragglers as culprits
+from reports.analysis.intervals import Ints
+from reports.store.columns import TABLES, to_arrow, to_frame
+from reports.store.parts import Bools, Held, Part, Spans
 from scenarios.trace import Recording, RunInfo
 
 # All that `Run` has by name.
@@ -85,7 +86,7 @@ class Run:
         return kept
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """As `reports.parts.Spans`; a step's own span counts where the others of its rank and step are kept, too."""
+        """As `reports.store.parts.Spans`; a step's own span counts where the others of its rank and step are kept, too."""
         for part in self._spans.parts(columns, steps, beside=beside):
             if self.info.thinned is None:
                 yield part

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reports.plays import Plays
+    from reports.analysis.repeats import Plays
     from reports.run import Run
     from scenarios.alike import Alike
     from scenarios.rank import Program
@@ -87,8 +87,8 @@ def _predict(options: argparse.Namespace) -> int:
         program = build(scenario)
         if (alike := alike_of(program)) is not None:
             keeping = _keeping_played(keeping, options.keep_ranks, alike)
-    from reports import store
-    from reports.present import output, present
+    from reports.store import run_folder as store
+    from reports.terminal.present import output, present
 
     folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
     store.check_free(folder)  # now, not when all is done
@@ -145,7 +145,7 @@ def _keeping_played(keeping: Keeping, words: str, alike: Alike) -> Keeping:
 
 def _record(asked: _Asked) -> Digest:
     """Play it and write its folder, span by span; also of a play that Ctrl-C ended."""
-    from reports import store
+    from reports.store import run_folder as store
     from scenarios.notes import NotesAfter, print_notes_after
     from sim.draws import Digest
     from sim.interrupt import Interrupt
@@ -178,7 +178,7 @@ def _record(asked: _Asked) -> Digest:
 
 def _draw(asked: _Asked, first: Digest, run: Run) -> Plays:
     """The run beside further draws of it."""
-    from reports.plays import Play, Plays
+    from reports.analysis.repeats import Play, Plays
     from reports.run import Run
     from sim.draws import further_draws
 

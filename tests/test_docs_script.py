@@ -12,8 +12,8 @@ from statistics import median
 import pytest
 
 import reports
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
 from reports.run import Run
-from reports.spent import PARTS, parts_of_step, steady_kept, steady_steps
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "docs" / "from_run_to_answers.py"

@@ -63,7 +63,7 @@ def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
     ("module", "absent"),
     [
         ("reports", ("torch", "simpy")),
-        ("reports.store", ("torch", "simpy")),
+        ("reports.store.run_folder", ("torch", "simpy")),
         ("scenarios.load", ("torch", "simpy", "pandas")),
         ("sim.run", ("pandas",)),
         ("real.rank.run", ("simpy", "pandas")),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import store
 from reports.compare import compare
+from reports.store import run_folder as store
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "scenarios" / "library"

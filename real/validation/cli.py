@@ -25,12 +25,15 @@ from real.launch.placement import Place, place
 from real.progress import Bar
 from real.validation import options as asked
 from real.validation.rounds import one_round, rounds
-from reports import store, text, validation_store, validation_tables
+from reports.analysis.repeats import Play, Plays
 from reports.errors import ReportError
-from reports.plays import Play, Plays
-from reports.present import output, print_json
 from reports.run import Run
-from reports.validation import Validation
+from reports.store import run_folder as store
+from reports.terminal import text
+from reports.terminal.present import output, print_json
+from reports.validation import store as validation_store
+from reports.validation import tables as validation_tables
+from reports.validation.validation import Validation
 from scenarios.errors import ProgramError, ScenarioError
 from scenarios.notes import print_notes, print_notes_of_measuring
 from scenarios.scenario import Scenario

@@ -16,7 +16,7 @@ from real.launch.placement import Place, check_world_size
 from scenarios.scenario import Scenario
 
 PROGRAM = "scenarios.programs:build"
-_WRITER = "reports.store:write"
+_WRITER = "reports.store.run_folder:write"
 _LAST = "measured"
 
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from reports.page import theme
 from reports.page.blocks import Chart, Link, Page, Timeline
-from reports.replaced import replaced
+from reports.store.replace import replaced
 
 
 def write(page: Page, path: Path) -> None:

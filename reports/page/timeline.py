@@ -22,14 +22,14 @@ from bokeh.models import (
     Range1d,
 )
 
-from reports import text
-from reports.frames import COMPUTE, KEYS, ints
-from reports.intervals import Ints
-from reports.names import operation_names
+from reports.analysis.frames import COMPUTE, KEYS, ints
+from reports.analysis.intervals import Ints
 from reports.page import charts, theme
 from reports.page.blocks import Operation, Place, Timeline
-from reports.page.shown import Shown, choose
+from reports.page.run.shown_spans import Shown, choose
 from reports.run import Run
+from reports.terminal import text
+from reports.terminal.names import operation_names
 
 # px of a row; less where very many overlap.
 _LANE, _LEAST_LANE, _HEIGHT = 15, 3, 1800

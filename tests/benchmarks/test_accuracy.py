@@ -6,7 +6,7 @@ import dataclasses
 
 from benchmarks import accuracy
 from benchmarks.accuracy import WARM_UP, Case, Cases, Row, cases, steps, times_s
-from reports.statistics import sample
+from reports.analysis.statistics import sample
 from scenarios.hardware import Link, Nics
 from sim.run import simulate
 from tests.small import cluster, scenario

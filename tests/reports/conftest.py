@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.reports.browser import Browser, started
+from tests.reports.page.browser import Browser, started
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import store
 from reports.run import Run
+from reports.store import run_folder as store
 from tests.reports.recordings import by_hand
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import store
 from reports.__main__ import main
+from reports.store import run_folder as store
 from tests.reports.recordings import by_hand
 
 ROOT = Path(__file__).parents[2]
@@ -135,7 +135,7 @@ def test_ctrl_c_is_quiet(tmp_path):
     code = (
         "import pathlib, sys; pathlib.Path.is_file = pathlib.Path.exists\n"
         "from reports.__main__ import main\n"
-        "import reports.store\n"
+        "import reports.store.run_folder\n"
         "print('ready', flush=True)\n"
         "sys.exit(main([sys.argv[1]]))"
     )

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from reports import report, store
-from reports.beside import beside
+from reports import report
 from reports.compare import compare
 from reports.errors import ReportError
 from reports.run import FRAMES, Run
+from reports.side_by_side.frames import beside
+from reports.store import run_folder as store
 from tests.reports.recordings import by_hand
 
 

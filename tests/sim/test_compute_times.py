@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import store
 from reports.__main__ import main as reports
+from reports.store import run_folder as store
 from scenarios.compute_times import Calls, ComputeTime, ComputeTimes
 from scenarios.hardware import Cluster
 from scenarios.load import load

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reports import store
 from reports.run import Run
+from reports.store import run_folder as store
 from scenarios.programs import build
 from scenarios.scenario import Exchange, Scenario
 from sim.__main__ import main

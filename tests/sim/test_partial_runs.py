@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from reports import store
 from reports.__main__ import main as show
 from reports.run import Run
+from reports.store import run_folder as store
 from scenarios.programs import build
 from scenarios.rank import Kernel, Rank
 from scenarios.scenario import Exchange, Scenario

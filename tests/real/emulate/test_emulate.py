@@ -25,7 +25,7 @@ from real.emulate.fabric import Fabric, data_address, fabric_of
 from real.emulate.netns import EmulationError
 from real.launch.job import Job
 from real.launch.launcher import launch, spool_folder
-from reports import store
+from reports.store import run_folder as store
 from scenarios.errors import ScenarioError
 from scenarios.hardware import Link, Network, Slow
 from scenarios.scenario import Scenario
@@ -170,7 +170,7 @@ def _job(made: Scenario, out: Path) -> Job:
     return Job(
         scenario=made,
         program="tests.real.emulate.programs:reduces",
-        writer="reports.store:write",
+        writer="reports.store.run_folder:write",
         out=out,
         spool=spool_folder(out),
         started="2026-01-01T00:00:00+00:00",

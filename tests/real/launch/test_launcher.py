@@ -18,7 +18,7 @@ import pytest
 from real.launch.job import Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.supervise import spool
-from reports import store
+from reports.store import run_folder as store
 from tests.contract.worlds import scenario
 from tests.real.programs import MANY_STEPS
 
@@ -43,7 +43,7 @@ def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S, 
     return Job(
         scenario=made,
         program=f"tests.real.programs:{program}",
-        writer="reports.store:write",
+        writer="reports.store.run_folder:write",
         out=out,
         spool=spool_folder(out),
         started="2026-01-01T00:00:00+00:00",

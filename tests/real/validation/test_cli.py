@@ -17,8 +17,8 @@ import real.validation.rounds
 from real.launch.job import Job
 from real.launch.launcher import RunEnded
 from real.validation.cli import validate
-from reports import store
 from reports.compare import compare
+from reports.store import run_folder as store
 from scenarios.programs import build
 from sim.run import simulate
 from tests.real.validation.small import scenario_file

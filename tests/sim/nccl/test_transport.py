@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reports.run import Run
-from reports.tables import summarize
-from reports.text import as_text
+from reports.terminal.run_tables import summarize
+from reports.terminal.text import as_text
 from scenarios.hardware import Inside, Link, Network, Nics
 from scenarios.load import load_profile
 from scenarios.rank import Kernel, Rank

@@ -1,0 +1,198 @@
+"""What a step was waiting for, in order, from spans alone, so that simulated and real runs are read alike.
+
+The walk goes back from the end of the step on the rank that ended last. It knows two situations. Where the program
+went on, the cause is what ended last of what can hold a program up: a computation, or a communication on which it
+stood still. Where a span started later than it was issued, the cause is what ended last meanwhile on that rank. A
+collective takes the time since its last member entered; from there the walk goes on at that member. Whatever nobody
+accounts for is "host": the program's own time. Segments touch, so that they add up to the step time exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from reports.analysis.frames import COMPUTE, STEP, ints, is_collective
+from reports.analysis.intervals import Ints
+from reports.store.columns import fixed
+
+HOST = "host"
+# What the walk needs of the spans.
+COLUMNS = ["rank", "stream", "step", "sequence", "kind", "label", "group", "call"]
+COLUMNS += ["issued_ns", "start_ns", "end_ns", "wait_from_ns", "wait_until_ns"]
+PATH = {
+    "step": "int",
+    "order": "int",
+    "rank": "int",
+    **dict.fromkeys(["part", "kind", "label", "stream"], "str"),
+    **dict.fromkeys(["from_ns", "to_ns", "duration_ns"], "int"),
+    "share": "float",
+}
+WAITED_FOR = {
+    "step": "int",
+    "order": "int",
+    **dict.fromkeys(["part", "kind", "label", "stream"], "str"),
+    **dict.fromkeys(["segments", "duration_ns"], "int"),
+    "share": "float",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the critical path; `row` is the span's row, -1 for the program's own time."""
+
+    rank: int
+    row: int
+    from_ns: int
+    to_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """Where the walk stands: what let this rank go on at `at_ns`, of spans that ended after `since_ns`?"""
+
+    rank: int
+    at_ns: int
+    stream: int = -1
+    since_ns: int | None = None  # None: the program went on; else a span issued then waited until `at_ns`
+
+
+class _ByEnd:
+    """Rows of spans by rank and end, to find what ended last before a moment."""
+
+    def __init__(self, spans: _Spans, kept: npt.NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(kept)
+        keys = (spans.sequence[rows], spans.start[rows], spans.end[rows], spans.rank[rows])
+        self.rows = rows[np.lexsort(keys)]
+        self.ends = spans.end[self.rows]
+        self.ranks, firsts = np.unique(spans.rank[self.rows], return_index=True)
+        bounds = [*firsts.tolist(), len(self.rows)]
+        self.bounds = {rank: (bounds[at], bounds[at + 1]) for at, rank in enumerate(self.ranks.tolist())}
+        self.stream = spans.stream
+
+    def latest(self, cursor: _Cursor, used: set[int]) -> int:
+        """The unused row that ended last up to the cursor, of equals one on its stream; -1 if there is none."""
+        first, last = self.bounds.get(cursor.rank, (0, 0))
+        at = first + int(np.searchsorted(self.ends[first:last], cursor.at_ns, side="right")) - 1
+        found, end = -1, 0
+        while at >= first and (found < 0 or self.ends[at] == end):
+            row = int(self.rows[at])
+            if row not in used:
+                if self.stream[row] == cursor.stream:
+                    return row
+                found, end = (row, int(self.ends[at])) if found < 0 else (found, end)
+            at -= 1
+        return found
+
+
+class _Spans:
+    """The columns that the walk needs, and for each collective the row of the member that entered last."""
+
+    def __init__(self, spans: pd.DataFrame) -> None:
+        self.rank, self.sequence = ints(spans, "rank"), ints(spans, "sequence")
+        self.issued, self.start, self.end = ints(spans, "issued_ns"), ints(spans, "start_ns"), ints(spans, "end_ns")
+        self.stream: Ints = pd.factorize(spans["stream"])[0].astype(np.int64)
+        kind = spans["kind"]
+        from_ns, until_ns = ints(spans, "wait_from_ns"), ints(spans, "wait_until_ns")
+        waited = (until_ns > from_ns) & (from_ns < self.end)  # a real await takes a moment even when all is done
+        working = (kind != STEP).to_numpy(bool)
+        self.by_end = _ByEnd(self, working)
+        self.holding = _ByEnd(self, working & (waited | (kind == COMPUTE).to_numpy(bool)))
+        self.last_member = self._last_members(spans, working)
+
+    def _last_members(self, spans: pd.DataFrame, working: npt.NDArray[np.bool_]) -> Ints:
+        last = np.arange(len(spans))
+        members = np.flatnonzero(working & is_collective(spans))
+        calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
+        order = np.lexsort((-self.rank[members], self.start[members], calls))
+        final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]
+        entered_last = members[order[final]]  # one a call, in the order of the calls' numbers
+        last[members] = entered_last[calls]
+        return last
+
+
+def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """The path of every step in `steps`, in order of time; `share` is of the step's time. Columns as in `PATH`."""
+    walked = _Spans(spans)
+    parts = [
+        _walk(walked, int(rank), int(start), int(end))
+        for rank, start, end in zip(steps["last_rank"], steps["start_ns"], steps["end_ns"], strict=True)
+    ]
+    segments = [segment for part in parts for segment in part]
+    lengths = [len(part) for part in parts]
+    columns = _described(spans, segments)
+    whole = np.repeat(ints(steps, "step_ns"), lengths)
+    columns["step"] = np.repeat(ints(steps, "step"), lengths)
+    columns["order"] = np.concatenate([np.zeros(0, np.int64), *(np.arange(length) for length in lengths)])
+    columns["share"] = np.divide(columns["duration_ns"], whole, out=np.zeros(len(segments)), where=whole > 0)
+    return fixed(columns, PATH)
+
+
+def waited_for(path: pd.DataFrame) -> pd.DataFrame:
+    """The critical path added up by operation, in the order in which a step first waited for each."""
+    keys = ["step", "part", "kind", "label", "stream"]
+    grouped = path.groupby(keys, sort=False)  # keeps the order of first appearance
+    summed = grouped.agg(segments=("order", "size"), duration_ns=("duration_ns", "sum"), share=("share", "sum"))
+    frame = summed.reset_index()
+    return fixed({**frame, "order": frame.groupby("step").cumcount()}, WAITED_FOR)
+
+
+def _walk(spans: _Spans, rank: int, floor_ns: int, end_ns: int) -> list[Segment]:
+    backwards: list[Segment] = []
+    used: set[int] = set()
+    cursor = _Cursor(rank, end_ns)
+    while cursor.at_ns > floor_ns:
+        row = _cause(spans, cursor, used)
+        if row < 0 or spans.end[row] <= floor_ns:
+            backwards.append(Segment(cursor.rank, -1, floor_ns, cursor.at_ns))
+            break
+        used.add(row)
+        cursor = _back_over(spans, row, cursor, floor_ns, backwards)
+    return [segment for segment in reversed(backwards) if segment.to_ns > segment.from_ns]
+
+
+def _cause(spans: _Spans, cursor: _Cursor, used: set[int]) -> int:
+    if cursor.since_ns is not None:
+        row = spans.by_end.latest(cursor, used)
+        if row >= 0 and spans.end[row] > cursor.since_ns:
+            return row
+    return spans.holding.latest(cursor, used)
+
+
+def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int, backwards: list[Segment]) -> _Cursor:
+    """Where the walk goes on before the span of `row`, having noted the span and the host's time behind it."""
+    end, last = int(spans.end[row]), int(spans.last_member[row])
+    entered = min(int(spans.start[last]), end)  # clocks of real hosts may disagree a little
+    backwards.append(Segment(cursor.rank, -1, end, cursor.at_ns))
+    backwards.append(Segment(cursor.rank, row, max(entered, floor_ns), end))
+    queued = spans.issued[last] < spans.start[last]
+    since = int(spans.issued[last]) if queued else None
+    return _Cursor(int(spans.rank[last]), entered, int(spans.stream[last]), since)
+
+
+def _described(spans: pd.DataFrame, segments: list[Segment]) -> dict[str, npt.NDArray[np.generic]]:
+    rows = np.array([segment.row for segment in segments], np.int64)
+    known = rows >= 0
+    kinds, labels, streams = (
+        np.full(len(rows), HOST, object),
+        np.full(len(rows), "", object),
+        np.full(len(rows), "", object),
+    )
+    for column, values in (("kind", kinds), ("label", labels), ("stream", streams)):
+        values[known] = spans[column].iloc[rows[known]].to_numpy(object)
+    from_ns = np.array([segment.from_ns for segment in segments], np.int64)
+    to_ns = np.array([segment.to_ns for segment in segments], np.int64)
+    own = (kinds == COMPUTE) | (kinds == HOST)
+    return {
+        "rank": np.array([segment.rank for segment in segments], np.int64),
+        "part": np.where(own, kinds, "communication"),
+        "kind": kinds,
+        "label": labels,
+        "stream": streams,
+        "from_ns": from_ns,
+        "to_ns": to_ns,
+        "duration_ns": to_ns - from_ns,
+    }

@@ -1,0 +1,442 @@
+"""What one run's spans, links and memory say, as frames: operations, steps, ranks, links, memory, metrics.
+
+Pure functions of frames, and of the parts of a run, which they add up. What the step waited for is left to
+`critical_path`, the plan's balance to `imbalance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from reports.analysis.intervals import Axis, Floats, Ints, union, weighted_median
+from reports.store.columns import fixed
+from reports.store.parts import Part
+
+COMPUTE = "compute"
+STEP = "step"
+KEYS = ["kind", "label", "stream"]
+_BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
+
+# What the functions below need of the spans.
+OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
+OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES]
+FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
+RANK_COLUMNS = ["kind", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent"]
+
+OPERATIONS = {
+    **dict.fromkeys(KEYS, "str"),
+    "part": "str",
+    "ranks": "int",
+    "steps": "int",
+    "calls": "int",
+    "calls_per_step": "float",
+    "median_ns": "float",
+    "mean_ns": "float",
+    "max_ns": "int",
+    **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "hidden_share"], "float"),
+}
+FORMULAS = {
+    **dict.fromkeys(KEYS, "str"),
+    "calls": "int",
+    **dict.fromkeys(["median_ns", "formula_ns", "difference"], "float"),
+}
+STEPS = {
+    **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
+    **dict.fromkeys(["fastest_rank_ns", "slowest_rank_ns", "first_rank", "last_rank"], "int"),
+    "samples_per_s": "float",
+    "complete": "bool",
+}
+RANKS = {
+    **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
+    **dict.fromkeys(["hidden_ns", "exposed_ns", "idle_ns", "bytes_sent"], "int"),
+    "compute_over_mean": "float",
+}
+LINK_CLASSES = {
+    "link_class": "str",
+    "links": "int",
+    **dict.fromkeys(["bytes_carried", "mean_utilisation", "peak_utilisation"], "float"),
+    "hottest_link": "str",
+    "hottest_direction": "str",
+}
+RANK_MEMORY = {
+    **dict.fromkeys(["rank", "rank_count", "used_bytes", "capacity_bytes", "free_bytes"], "int"),
+    "used_share": "float",
+}
+METRICS_BY_STEP = {
+    "step": "int",
+    "name": "str",
+    "ranks": "int",
+    **dict.fromkeys(["mean", "min", "max"], "float"),
+}
+
+
+def ints(frame: pd.DataFrame, column: str) -> Ints:
+    """One column as int64."""
+    return frame[column].to_numpy(np.int64)
+
+
+def is_collective(spans: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which spans are calls that all members of a group have counted."""
+    return (ints(spans, "call") >= 0) & (spans["group"] != "").to_numpy(bool)
+
+
+def hidden_ns(spans: pd.DataFrame) -> Ints:
+    """For each span, the part of it in which the same rank computed, on any stream; 0 for compute and step spans."""
+    kind = spans["kind"]
+    compute = (kind == COMPUTE).to_numpy(bool)
+    communication = ~compute & (kind != STEP).to_numpy(bool)
+    axis = _axis(spans)
+    starts, ends = _placed(axis, spans)
+    busy = union(starts[compute], ends[compute])
+    return np.where(communication, busy.covered(starts, ends), 0).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What all spans together say of a run: `own` are the steps' own spans, `used` which operations were in which step.
+
+    `hosts` had spans; `is_folded` says that some rank stands for others. Both times are 0 where there are no spans.
+    """
+
+    own: pd.DataFrame
+    used: pd.DataFrame
+    hosts: int
+    is_folded: bool
+    first_ns: int
+    last_ns: int
+
+    @property
+    def elapsed_ns(self) -> int:
+        """From the start of the run's first span to the end of its last."""
+        return self.last_ns - self.first_ns
+
+
+def outline(parts: Iterable[Part]) -> Outline:
+    """Of `OUTLINE_COLUMNS` of all spans."""
+    owns, uses, hosts, bounds, is_folded = [], [], set[int](), [], False
+    for part in parts:
+        spans = part.owned()
+        kind = spans["kind"]
+        owns.append(spans[((kind == STEP) & (spans["step"] >= 0)).to_numpy(bool)])
+        in_steps = ((kind != STEP) & (spans["step"] >= 0)).to_numpy(bool)
+        uses.append(spans.loc[in_steps, [*KEYS, "step"]].drop_duplicates())
+        hosts.update(spans["host"].unique().tolist())
+        is_folded = is_folded or bool((spans["rank_count"] > 1).any())
+        if len(spans):
+            bounds.append((int(spans["start_ns"].min()), int(spans["end_ns"].max())))
+    return Outline(
+        own=pd.concat(owns),
+        used=pd.concat(uses),
+        hosts=len(hosts),
+        is_folded=is_folded,
+        first_ns=min((first for first, _ in bounds), default=0),
+        last_ns=max((last for _, last in bounds), default=0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Of one part, each rank's calls of an operation in a step, taken together: their time, and of how many ranks.
+
+    `groups` are rows of `sums`, which has one for each operation: what all its calls add up to.
+    """
+
+    groups: Ints
+    time_ns: Floats
+    weight: Ints
+    sums: pd.DataFrame
+    ranks: pd.DataFrame
+
+    @classmethod
+    def of(cls, part: Part) -> _Calls:
+        of_steps = _in_steps(part)
+        numbers, names = _numbered(of_steps, KEYS)
+        each = _per_rank_and_step(of_steps.assign(operation=numbers))
+        groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
+        added = ["calls", "duration_ns", "hidden_ns", *_BYTES]
+        sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
+        steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
+        ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
+        of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)
+        return cls(
+            groups=groups,
+            time_ns=each["duration_ns"].to_numpy(float),
+            weight=weight,
+            sums=names.assign(**sums, steps=steps, rows=np.bincount(groups, weight, count)),
+            ranks=of_ranks.assign(rank=ranks["rank"], rank_count=ranks["rank_count"]),
+        )
+
+
+def operations(parts: Iterable[Part]) -> pd.DataFrame:
+    """One row for each kind, label and stream that a step used; times and bytes are those of one rank in one step.
+
+    A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
+    steps, a rank that stands for `rank_count` others counting as often. `hidden_ns + exposed_ns == mean_ns`.
+    """
+    calls = [_Calls.of(part) for part in parts]
+    sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()
+    names, count, rows = sums.index.to_frame(index=False), len(sums), sums["rows"].to_numpy(float)
+    places = [sums.index.get_indexer(pd.MultiIndex.from_frame(one.sums[KEYS])) for one in calls]
+    groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)]).astype(np.int64)
+    times = np.concatenate([one.time_ns for one in calls])
+    weight = np.concatenate([one.weight for one in calls])
+    longest = np.zeros(count)
+    np.maximum.at(longest, groups, times)
+    ranks = pd.concat([one.ranks for one in calls]).drop_duplicates([*KEYS, "rank"]).groupby(KEYS, sort=True)
+    total, hidden = (sums[name].to_numpy(float) / rows for name in ("duration_ns", "hidden_ns"))
+    columns = {
+        **{key: names[key] for key in KEYS},
+        "part": np.where((names["kind"] == COMPUTE).to_numpy(bool), "compute", "communication"),
+        "ranks": ranks["rank_count"].sum(),
+        "steps": sums["steps"],
+        "calls": sums["calls"],
+        "calls_per_step": sums["calls"].to_numpy(float) / rows,
+        "median_ns": weighted_median(groups, times, weight, count),
+        "mean_ns": total,
+        "max_ns": longest,
+        **{column: sums[column].to_numpy(float) / rows for column in _BYTES},
+        "hidden_ns": hidden,
+        "exposed_ns": total - hidden,
+        "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
+    }
+    return fixed(columns, OPERATIONS)
+
+
+def formulas(parts: Iterable[Part]) -> pd.DataFrame:
+    """One row for each kind, label and stream of collectives inside steps for which NCCL has a formula.
+
+    A call that was played counts once, whatever its members. `median_ns` is from when the last of them entered to its
+    end, so that nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; in both, one among ranks that
+    stand for others counts as often as they do. `difference` is median over formula - 1.
+    """
+    calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
+    groups, names = _numbered(calls, KEYS)
+    medians = {
+        name: weighted_median(groups, calls[name].to_numpy(float), ints(calls, "rank_count"), len(names))
+        for name in ("taken_ns", "formula_ns")
+    }
+    columns = {
+        **{key: names[key] for key in KEYS},
+        "calls": np.bincount(groups, minlength=len(names)),
+        "median_ns": medians["taken_ns"],
+        "formula_ns": medians["formula_ns"],
+        "difference": medians["taken_ns"] / medians["formula_ns"] - 1,
+    }
+    return fixed(columns, FORMULAS)
+
+
+def _known_calls(part: Part) -> pd.DataFrame:
+    is_member = is_collective(part.spans)
+    members = part.spans[is_member]
+    last_ns = members.groupby(["group", "call"])["start_ns"].transform("max")
+    members = members.assign(taken_ns=members["end_ns"] - last_ns)
+    known = members[((members["formula_ns"] > 0) & (members["step"] >= 0)).to_numpy(bool) & part.own[is_member]]
+    return known.groupby([*KEYS, "group", "call"], sort=True)[["taken_ns", "formula_ns", "rank_count"]].max()
+
+
+def steps(
+    whole: Outline, world_size: int, batch_size: int | None = None, phases: Sequence[int] | None = None
+) -> pd.DataFrame:
+    """One row a step: from the start of its first rank to the end of its last.
+
+    `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
+    compressed ones); `phases` are those steps, where the spans do not show it. `batch_size` is one rank's; without it
+    `samples_per_s` is nan. `complete`: every rank ended it.
+    """
+    own = whole.own.assign(rank_ns=whole.own["end_ns"] - whole.own["start_ns"])
+    by_step = own.groupby("step", sort=True)
+    start, end = by_step["start_ns"].min(), by_step["end_ns"].max()
+    firsts = own.sort_values(["step", "start_ns", "rank"]).drop_duplicates("step")
+    lasts = own.sort_values(["step", "end_ns", "rank"], ascending=[True, False, True]).drop_duplicates("step")
+    took, ranks = (end - start).to_numpy(), by_step["rank_count"].sum().to_numpy()
+    samples = np.nan if batch_size is None else float(batch_size) * world_size * 1e9
+    numbers = start.index.to_numpy()
+    phase = _phases(whole.used, numbers) if phases is None else np.searchsorted(phases, numbers, side="right")
+    columns = {
+        "step": numbers,
+        "phase": phase,
+        "ranks": ranks,
+        "start_ns": start,
+        "end_ns": end,
+        "step_ns": took,
+        "fastest_rank_ns": by_step["rank_ns"].min(),
+        "slowest_rank_ns": by_step["rank_ns"].max(),
+        "first_rank": firsts["rank"],
+        "last_rank": lasts["rank"],
+        "samples_per_s": np.divide(samples, took, out=np.full(len(took), np.nan), where=took > 0),
+        "complete": ranks >= world_size,
+    }
+    return fixed(columns, STEPS)
+
+
+def ranks(parts: Iterable[Part]) -> pd.DataFrame:
+    """One row a rank: how it spent its steps, all of them together.
+
+    `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams.
+    `compute_over_mean` is its compute time over the mean of all ranks.
+    """
+    each = [_spent(part) for part in parts]
+    keys = ["rank", "host", "rank_count"]
+    summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
+    sent = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"].sum()
+    mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
+    ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
+    bytes_sent = summed["rank"].map(sent).fillna(0)
+    return fixed(
+        {**{str(name): summed[name] for name in summed}, "bytes_sent": bytes_sent, "compute_over_mean": ratio}, RANKS
+    )
+
+
+def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Each rank's steps of a part added up, and what it sent, whether in them or not."""
+    spans = part.spans
+    kind = spans["kind"]
+    compute = (kind == COMPUTE).to_numpy(bool)
+    communication = ~compute & (kind != STEP).to_numpy(bool)
+    axis = _axis(spans)
+    starts, ends = _placed(axis, spans)
+    window = (kind == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own
+    own = spans.loc[window, ["rank", "host", "rank_count"]]
+
+    def inside(kept: np.ndarray) -> Ints:
+        return union(starts[kept], ends[kept]).covered(starts[window], ends[window])
+
+    computing, communicating, busy = inside(compute), inside(communication), inside(compute | communication)
+    own = own.assign(
+        steps=1,
+        step_ns=(ends - starts)[window],
+        compute_ns=computing,
+        communication_ns=communicating,
+        hidden_ns=computing + communicating - busy,
+        exposed_ns=busy - computing,
+        idle_ns=(ends - starts)[window] - busy,
+    )
+    summed = own.groupby(["rank", "host", "rank_count"], sort=True).sum().reset_index()
+    sent = spans[communication & part.own].groupby("rank")[["bytes_sent"]].sum().reset_index()
+    return summed, sent
+
+
+def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
+    """The link rows with `utilisation` (carried over what it could carry in `elapsed` ns), `busy_share` and
+    `busy_utilisation` (the same over the time in which it carried anything), the hottest first.
+    """
+    could = link_rows["bytes_per_s"].to_numpy(float) * elapsed / 1e9
+    could_busy = link_rows["bytes_per_s"].to_numpy(float) * link_rows["busy_ns"].to_numpy(float) / 1e9
+    carried = link_rows["bytes_carried"].to_numpy(float)
+    zeros = np.zeros(len(link_rows))
+    frame = link_rows.assign(
+        utilisation=np.divide(carried, could, out=zeros.copy(), where=could > 0),
+        busy_share=link_rows["busy_ns"].to_numpy(float) / elapsed if elapsed else zeros,
+        busy_utilisation=np.divide(carried, could_busy, out=zeros.copy(), where=could_busy > 0),
+    )
+    return frame.sort_values(["utilisation", "link", "direction"], ascending=[False, True, True], ignore_index=True)
+
+
+def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a link class, the busiest first, links that stand for others counting as often as they do;
+    `peak_utilisation` is its hottest link's.
+    """
+    count = links_frame["link_count"]
+    in_all = {name: links_frame[name] * count for name in ("bytes_carried", "utilisation")}
+    by_class = links_frame.assign(**in_all, peak=links_frame["utilisation"]).groupby("link_class", sort=True)
+    links_of = by_class["link_count"].sum()
+    hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")  # `links` comes hottest first
+    columns = {
+        "link_class": hottest["link_class"],
+        "links": links_of,
+        "bytes_carried": by_class["bytes_carried"].sum(),
+        "mean_utilisation": by_class["utilisation"].sum() / links_of,
+        "peak_utilisation": by_class["peak"].max(),
+        "hottest_link": hottest["link"],
+        "hottest_direction": hottest["direction"],
+    }
+    frame = fixed(columns, LINK_CLASSES)
+    return frame.sort_values(["peak_utilisation", "link_class"], ascending=[False, True], ignore_index=True)
+
+
+def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
+    """One row a rank: its parts together against its capacity; the fullest first."""
+    by_rank = memory.groupby("rank", sort=True)
+    used, capacity = by_rank["size_bytes"].sum(), by_rank["capacity_bytes"].max()
+    share = np.divide(used, capacity, out=np.zeros(len(used)), where=(capacity > 0).to_numpy(bool))
+    columns = {
+        "rank": used.index,
+        "rank_count": by_rank["rank_count"].first(),
+        "used_bytes": used,
+        "capacity_bytes": capacity,
+        "free_bytes": capacity - used,
+        "used_share": share,
+    }
+    return fixed(columns, RANK_MEMORY).sort_values(["used_share", "rank"], ascending=[False, True], ignore_index=True)
+
+
+def rank_counts(whole: Outline) -> pd.Series:
+    """How many ranks each rank stands for that has steps, itself included, by rank."""
+    counts: pd.Series = whole.own.drop_duplicates("rank").set_index("rank")["rank_count"]
+    return counts
+
+
+def metrics_by_step(metrics: pd.DataFrame, counts: pd.Series) -> pd.DataFrame:
+    """One row for each recorded name and step: over how many ranks, their mean, least and greatest.
+
+    A rank counts as often as `counts` say by rank, one that is not there once.
+    """
+    weight = metrics["rank"].map(counts).fillna(1).astype("int64")
+    known = weight.where(metrics["value"].notna(), 0)
+    weighed = metrics.assign(weight=weight, known=known, weighed=metrics["value"] * weight)
+    by_step = weighed.groupby(["name", "step"], sort=True)
+    grouped, index = by_step["value"], by_step.size().index
+    columns = {
+        "step": index.get_level_values("step"),
+        "name": index.get_level_values("name"),
+        "ranks": by_step["weight"].sum(),
+        "mean": by_step["weighed"].sum() / by_step["known"].sum(),
+        "min": grouped.min(),
+        "max": grouped.max(),
+    }
+    return fixed(columns, METRICS_BY_STEP)
+
+
+def _axis(spans: pd.DataFrame) -> Axis:
+    return Axis.of(ints(spans, "rank"), ints(spans, "start_ns"), ints(spans, "end_ns"))
+
+
+def _placed(axis: Axis, spans: pd.DataFrame) -> tuple[Ints, Ints]:
+    ranks = ints(spans, "rank")
+    return axis.place(ranks, ints(spans, "start_ns")), axis.place(ranks, ints(spans, "end_ns"))
+
+
+def _in_steps(part: Part) -> pd.DataFrame:
+    spans = part.spans
+    kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
+    columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
+    duration = spans["end_ns"] - spans["start_ns"]
+    return spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=hidden_ns(spans))[kept]
+
+
+def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
+    sums = dict.fromkeys(["calls", "duration_ns", "hidden_ns", *_BYTES], "sum")
+    grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
+    return grouped.agg({**sums, "rank_count": "first"}).reset_index()
+
+
+def _numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
+    grouped = frame.groupby(keys, sort=True)
+    names = grouped.size().reset_index()[keys]
+    return np.asarray(grouped.ngroup(), np.int64), names
+
+
+def _phases(used: pd.DataFrame, numbers: Ints) -> Ints:
+    groups, names = _numbered(used, KEYS)
+    present = np.zeros((len(numbers), len(names)), bool)
+    at = np.searchsorted(numbers, ints(used, "step"))
+    known = at < len(numbers)
+    known[known] = numbers[at[known]] == ints(used, "step")[known]
+    present[at[known], groups[known]] = True
+    changed = np.any(present[1:] != present[:-1], axis=1)
+    return np.concatenate([np.zeros(min(1, len(numbers)), np.int64), np.cumsum(changed)])

@@ -1,0 +1,91 @@
+"""How unevenly the plan loads the ranks, and which tables cause it; pure functions of the plan's rows.
+
+A replicated table is on every rank alike, also where the plan lists it for the ranks that were played only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from reports.store.columns import fixed
+
+MEASURES = ("ids_per_step", "perf_ms", "storage_bytes")
+IMBALANCE = {
+    "measure": "str",
+    "worst_rank": "int",
+    **dict.fromkeys(["worst", "mean", "max_over_mean"], "float"),
+}
+CAUSES = {
+    "measure": "str",
+    "table": "str",
+    "sharding_type": "str",
+    **dict.fromkeys(["on_worst_rank", "mean", "excess", "excess_share"], "float"),
+}
+
+
+_REPLICATED = "data_parallel"
+
+
+def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
+    """`ids_per_step`, `perf_ms` and `storage_bytes` of every rank 0..world_size-1, also of those without a shard."""
+    measures = list(MEASURES)
+    summed = plan.groupby("rank")[measures].sum()
+    load = summed.reindex(np.arange(world_size), fill_value=0).astype("float64").rename_axis("rank")
+    replicated = plan[plan["sharding_type"] == _REPLICATED]
+    unlisted = ~np.isin(np.arange(world_size), replicated["rank"])
+    load.loc[unlisted] += replicated.drop_duplicates("table")[measures].sum().to_numpy(float)
+    return load
+
+
+def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
+    """One row a measure: its most loaded rank (the lowest of equals) against the mean of all ranks.
+
+    `max_over_mean` is 1 when all ranks are alike, and also when none carries anything. No plan, no rows.
+    """
+    load = rank_load(plan, world_size)
+    measures = [name for name in MEASURES if len(plan)]
+    worst = np.array([load[name].max() for name in measures])
+    mean = np.array([load[name].mean() for name in measures])
+    columns = {
+        "measure": measures,
+        "worst_rank": [int(load[name].to_numpy().argmax()) for name in measures],
+        "worst": worst,
+        "mean": mean,
+        "max_over_mean": np.divide(worst, mean, out=np.ones(len(measures)), where=mean > 0),
+    }
+    return fixed(columns, IMBALANCE)
+
+
+def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
+    """For each measure, the tables by their excess: what the worst rank carries of a table over the mean of all ranks.
+
+    `excess_share` is the part of the worst rank's whole excess; shares add up to 1, relieving tables being negative.
+    """
+    worst = imbalance(plan, world_size)
+    parts = [
+        _causes_of(plan, str(measure), int(rank), world_size)
+        for measure, rank in zip(worst["measure"], worst["worst_rank"], strict=True)
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else fixed({key: [] for key in CAUSES}, CAUSES)
+
+
+def _causes_of(plan: pd.DataFrame, measure: str, worst_rank: int, world_size: int) -> pd.DataFrame:
+    grouped = plan.assign(here=plan[measure].where(plan["rank"] == worst_rank, 0)).groupby(["table", "sharding_type"])
+    here, mean = grouped["here"].sum().astype("float64"), grouped[measure].sum() / world_size
+    everywhere = (grouped["rank"].nunique() < world_size) & (
+        here.index.get_level_values("sharding_type") == _REPLICATED
+    )
+    here, mean = here.mask(everywhere, grouped[measure].first()), mean.mask(everywhere, grouped[measure].first())
+    excess = here - mean
+    total = float(excess.sum())
+    columns = {
+        "measure": [measure] * len(here),
+        "table": here.index.get_level_values("table"),
+        "sharding_type": here.index.get_level_values("sharding_type"),
+        "on_worst_rank": here,
+        "mean": mean,
+        "excess": excess,
+        "excess_share": excess / total if total > 0 else excess * 0.0,
+    }
+    return fixed(columns, CAUSES).sort_values(["excess", "table"], ascending=[False, True], ignore_index=True)

@@ -1,0 +1,89 @@
+"""Several runs of one scenario as one sample: draws of the simulator, or rounds on real ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis import statistics
+from reports.analysis.frames import KEYS, STEP, ints
+from reports.analysis.statistics import LEAST_COUNT, Sample
+from reports.analysis.step_breakdown import steady_steps
+from reports.run import Run
+
+# The first steps of a phase allocate, open their connections' windows and fill caches.
+WARM_UP = 3
+OUTSIDE = "outside a rank's own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """What is kept of one run: its counted steps' durations, and each operation's median in them.
+
+    A further operation, of kind "step", is what of a step lies before a rank begins its own or after it has ended it.
+    """
+
+    step_ns: tuple[int, ...]
+    operations: pd.DataFrame
+
+    @classmethod
+    def of(cls, run: Run) -> Play:
+        """Of a run that has ended a step."""
+        kept = counted_steps(run.steps)
+        operations = run.operations_of(kept["step"].tolist())[[*KEYS, "part", "median_ns"]]
+        operations = pd.concat([operations, _outside(run.outline.own, kept)], ignore_index=True)
+        return cls(step_ns=tuple(map(int, kept["step_ns"])), operations=operations)
+
+
+@dataclass(frozen=True)
+class Plays:
+    """All plays of one world together; `each` is not empty."""
+
+    each: Sequence[Play]
+
+    @cached_property
+    def sample(self) -> Sample:
+        """Of all their steps."""
+        return statistics.sample([ns for play in self.each for ns in play.step_ns])
+
+    @property
+    def medians_ns(self) -> list[float]:
+        """Each play's own."""
+        return [statistics.sample(play.step_ns).median for play in self.each]
+
+    @property
+    def disagreement(self) -> float:
+        """Half the way between the plays' least and greatest median, as a share."""
+        return statistics.disagreement(self.medians_ns)
+
+    @cached_property
+    def operations(self) -> pd.DataFrame:
+        """For each operation the median of the plays' medians."""
+        together = pd.concat([play.operations for play in self.each], ignore_index=True)
+        return together.groupby([*KEYS, "part"], sort=True)["median_ns"].median().reset_index()
+
+    def is_known_to(self, precision: float) -> bool:
+        """Whether the median's interval is within this share on either side, and the plays' own medians are, too.
+
+        The interval takes steps for independent; those of one process are not quite, so its width alone would trust
+        a single play too much.
+        """
+        return self.sample.uncertainty <= precision and self.disagreement <= precision
+
+
+def counted_steps(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steady steps without the first `WARM_UP` of them, unless fewer than a median's interval needs are left."""
+    steady = steady_steps(steps)
+    return steady.iloc[WARM_UP:] if len(steady) >= WARM_UP + LEAST_COUNT else steady
+
+
+def _outside(own: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    own = own[own["step"].isin(steps["step"])]
+    whole_ns = own["step"].map(steps.set_index("step")["step_ns"])
+    outside_ns = (whole_ns - (own["end_ns"] - own["start_ns"])).to_numpy(float)
+    median_ns = float(np.median(np.repeat(outside_ns, ints(own, "rank_count"))))
+    return pd.DataFrame([{"kind": STEP, "label": OUTSIDE, "stream": "main", "part": "host", "median_ns": median_ns}])

@@ -1,0 +1,166 @@
+"""Predicted against measured: signed errors by operation, step and size, and the worst cases.
+
+Pure functions of two runs. Whether both did the same is left to `checks`, showing it to `compare_tables` and the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.frames import KEYS, ints
+from reports.analysis.quantiles import weighted_quantiles
+from reports.analysis.step_breakdown import steady_steps
+from reports.compare.calls import BothCalls, calls_of_both
+from reports.compare.checks import WORLDS, Check, check_all
+from reports.compare.errors_by_size import call_errors, errors_by_size, signed_error
+from reports.compare.worst_cases import worst_cases
+from reports.errors import ReportError
+from reports.run import Run
+from reports.store.columns import fixed
+from scenarios.trace import PLAYING
+
+# What the digest leaves out of what is not at a scenario's root.
+_FAULTS = "cluster.slow"
+
+_KEYS_SHOWN = 3
+
+_TIMES = {"predicted_ns": "float", "measured_ns": "float", "error": "float"}
+OPERATION_ERRORS = {**dict.fromkeys(KEYS, "str"), "part": "str", **_TIMES, "measured_share": "float"}
+_BOUNDS = [f"{side}_{bound}_ns" for side in ("predicted", "measured") for bound in ("low", "high")]
+OPERATION_SPREADS = {**OPERATION_ERRORS, **dict.fromkeys([*_BOUNDS, "error_of_step"], "float")}
+STEP_ERRORS = {"step": "int", **_TIMES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two runs side by side. Errors are (predicted - measured) / measured; nan where one side lacks it.
+
+    `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` adds these up by kind.
+    """
+
+    predicted: Run
+    measured: Run
+    operations: pd.DataFrame
+    steps: pd.DataFrame
+    calls: pd.DataFrame
+    errors_by_size: pd.DataFrame
+    worst: pd.DataFrame
+    checks: tuple[Check, ...]
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Every frame by name, but for those of the checks."""
+        names = ["operations", "steps", "calls", "errors_by_size", "worst"]
+        return {name: getattr(self, name) for name in names}
+
+
+def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Comparison:
+    """The comparison; a real run given first changes places with a simulated one given second.
+
+    Raises:
+        ReportError: runs of different scenarios; or two of the same world without `any_worlds`.
+    """
+    predicted, measured = sim_run, real_run
+    if (predicted.info.world, measured.info.world) == ("real", "sim"):
+        predicted, measured = measured, predicted
+    _refuse_different_scenarios(predicted, measured)
+    if predicted.info.world == measured.info.world and not any_worlds:
+        world = WORLDS.get(measured.info.world, measured.info.world)
+        raise ReportError(
+            f"both runs of '{measured.info.name}' are {world} ones, expected a simulated and a real one;"
+            " --any compares them all the same"
+        )
+    both, steps = calls_of_both(predicted, measured), _step_errors(predicted.steps, measured.steps)
+    calls = call_errors(both)
+    return Comparison(
+        predicted=predicted,
+        measured=measured,
+        operations=_spread_errors(both, float(steady_steps(measured.steps)["step_ns"].median())),
+        steps=steps,
+        calls=calls,
+        errors_by_size=errors_by_size(calls),
+        worst=worst_cases(both, measured.steps),
+        checks=check_all(predicted, measured),
+    )
+
+
+def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
+    """The median of the errors' sizes, and the error of greatest size with its sign; nan and nan without any."""
+    known = errors["error"].dropna().to_numpy(float)
+    if not len(known):
+        return float("nan"), float("nan")
+    return float(np.median(np.abs(known))), float(known[np.abs(known).argmax()])
+
+
+def _refuse_different_scenarios(first: Run, second: Run) -> None:
+    if first.info.digest == second.info.digest:
+        return
+    found = [text for text in _differing(first.info.scenario, second.info.scenario) if text]
+    shown = ", ".join(found[:_KEYS_SHOWN])
+    more = f" and {len(found) - _KEYS_SHOWN} more" if len(found) > _KEYS_SHOWN else ""
+    where = f"; they differ in {shown}{more}" if found else "; their digests differ"
+    raise ReportError(f"runs of different scenarios, '{first.info.name}' and '{second.info.name}'{where}")
+
+
+def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        for name in dict.fromkeys([*first, *second]):
+            if key or name not in PLAYING:
+                path = f"{key}.{name}" if key else str(name)
+                if path != _FAULTS:
+                    yield from _differing(first.get(name), second.get(name), path)
+    elif isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)) and len(first) == len(second):
+        for at, pair in enumerate(zip(first, second, strict=True)):
+            yield from _differing(*pair, f"{key}[{at}]")
+    elif first != second:
+        yield f"{key} ({_short(first)} and {_short(second)})"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} items"
+    return "none" if value is None else "a table" if isinstance(value, dict) else str(value)
+
+
+def operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    """Operations' medians side by side; the longest measured ones first."""
+    keys = [*KEYS, "part"]
+    left = predicted[[*keys, "median_ns"]].rename(columns={"median_ns": "predicted_ns"})
+    right = measured[[*keys, "median_ns"]].rename(columns={"median_ns": "measured_ns"})
+    both = left.merge(right, on=keys, how="outer")
+    total = both["measured_ns"].sum()
+    both = both.assign(error=signed_error(both), measured_share=both["measured_ns"] / total if total else 0.0)
+    ordered = both.sort_values(["measured_ns", *KEYS], ascending=[False, True, True, True], ignore_index=True)
+    return fixed({**ordered}, OPERATION_ERRORS)
+
+
+def _step_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
+    left = predicted.loc[predicted["complete"], ["step", "step_ns"]].rename(columns={"step_ns": "predicted_ns"})
+    right = measured.loc[measured["complete"], ["step", "step_ns"]].rename(columns={"step_ns": "measured_ns"})
+    both = left.merge(right, on="step", how="outer").sort_values("step")
+    return fixed({**both.assign(error=signed_error(both))}, STEP_ERRORS)
+
+
+def _spread_errors(both: BothCalls, step_ns: float) -> pd.DataFrame:
+    """As `operation_errors`, with where 80 % of the times lie on each side, and the difference over a measured step."""
+    sides = [_per_rank_and_step(calls, both.names) for calls in (both.predicted, both.measured)]
+    found = operation_errors(*sides)
+    for side, spread in zip(("predicted", "measured"), sides, strict=True):
+        renamed = spread.rename(columns={"low_ns": f"{side}_low_ns", "high_ns": f"{side}_high_ns"})
+        found = found.merge(renamed.drop(columns=["part", "median_ns"]), on=KEYS, how="left")
+    of_step = (found["predicted_ns"] - found["measured_ns"]) / step_ns if step_ns else np.nan
+    return fixed({**found.assign(error_of_step=of_step)}, OPERATION_SPREADS)
+
+
+def _per_rank_and_step(calls: pd.DataFrame, names: pd.DataFrame) -> pd.DataFrame:
+    """Each operation's 10th percentile, median and 90th percentile over ranks and steps, in which calls add up."""
+    grouped = calls.groupby(["operation", "rank", "step"], sort=True)
+    each = grouped.agg({"duration_ns": "sum", "rank_count": "first"}).reset_index()
+    operations, groups = np.unique(ints(each, "operation"), return_inverse=True)
+    times, weights = each["duration_ns"].to_numpy(float), ints(each, "rank_count")
+    quantiles = weighted_quantiles(groups, times, weights, len(operations), [0.1, 0.5, 0.9])
+    columns = dict(zip(["low_ns", "median_ns", "high_ns"], quantiles, strict=True))
+    return names.iloc[operations].reset_index(drop=True).assign(**columns)

@@ -1,0 +1,174 @@
+"""What computations took in measured runs, for a prediction to take them in place of its rooflines.
+
+A computation is known by its label and by how many of that label its rank has begun on that stream in this step; how a
+prediction finds its time is left to `scenarios.compute_times`, whose file this writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from rich.console import Group, RenderableType
+
+from reports.analysis import statistics
+from reports.analysis.frames import COMPUTE, ints
+from reports.analysis.intervals import union
+from reports.errors import ReportError
+from reports.kineto.recording import PLAYED_ON
+from reports.run import Run
+from reports.store.columns import fixed
+from reports.terminal import text
+
+# What `measure` gives, one row a label and call, in the order in which a step begins them.
+TIMES = {"label": "str", "call": "int", "time_us": "float", "spread": "float", "samples": "int"}
+_CALL = ["label", "call"]
+_ONE = ["rank", "step", *_CALL]
+_ROWS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """A frame of `TIMES`; `about` says what it is of, `notes` what was left out or is not as usual, each a sentence.
+
+    `time_us` is a call's mean over ranks, steps and runs, `spread` lies between the 10th and the 90th percentile, as a
+    share of the median (nan where that is 0), `samples` are the calls that both are of.
+    """
+
+    rows: pd.DataFrame
+    about: str
+    notes: tuple[str, ...]
+
+
+def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_runs: bool = False) -> Times:
+    """The times of all computations inside steps; a run comes with what it is called in sentences.
+
+    The first `skip` steps of each run are left out, as they warm up: by default 1 where there are several.
+
+    Raises:
+        ReportError: a run is a prediction, or of another scenario than the first, which `any_runs` allows; or nothing
+            is left of one.
+    """
+    notes = [note for name, run in runs for note in _notes_of_run(name, run, any_runs=any_runs)]
+    notes += _notes_of_scenarios(runs, any_runs=any_runs)
+    each, steps = [], 0
+    for name, run in runs:
+        kept = _steps(name, run, skip, notes)
+        steps += len(kept)
+        each.append(_calls(name, run, kept, notes))
+    calls = pd.concat(each, ignore_index=True)
+    rows = _rows(calls)
+    labels = text.counted(rows["label"].nunique(), "label")
+    about = f"{text.counted(len(rows), 'computation')} of {labels} in {text.counted(steps, 'step')}"
+    return Times(rows=rows, about=about, notes=tuple(notes))
+
+
+def summarize(times: Times) -> RenderableType:
+    """The longest rows, 80 columns wide."""
+    longest = times.rows.sort_values(["time_us", *_CALL], ascending=[False, True, True]).head(_ROWS)
+    cells = [
+        [label, str(call), text.duration(1000 * time_us), text.percent(spread), text.number(samples)]
+        for label, call, time_us, spread, samples in longest.itertuples(index=False, name=None)
+    ]
+    left_out = len(times.rows) - len(longest)
+    more = f"; {left_out} shorter ones not shown" if left_out else ""
+    columns = ["label", "call in the step", "mean", "spread", "samples"]
+    return Group(text.table(f"{times.about}{more}", columns, cells))
+
+
+def _notes_of_run(name: str, run: Run, *, any_runs: bool) -> list[str]:
+    notes = []
+    if run.info.world == "sim":
+        if not any_runs:
+            raise ReportError(
+                f"{name}: is a prediction, whose times are the model's; expected a measured run, or --any"
+            )
+        notes.append(f"{name}: is a prediction: these times are the model's, not measured")
+    if not run.info.complete:
+        notes.append(f"{name}: ended early: {run.info.error or 'no reason was kept'}")
+    return notes
+
+
+def _notes_of_scenarios(runs: Sequence[tuple[str, Run]], *, any_runs: bool) -> list[str]:
+    first, one = runs[0]
+    others = [name for name, run in runs if run.info.digest != one.info.digest]
+    if others and not any_runs:
+        raise ReportError(
+            f"{others[0]}: of another scenario than {first}; expected one file of times for each, or --any"
+        )
+    return [f"{name}: of another scenario than {first}" for name in others]
+
+
+def _steps(name: str, run: Run, skip: int | None, notes: list[str]) -> list[int]:
+    """The numbers of the steps that count."""
+    steps: list[int] = ints(run.steps, "step").tolist()
+    left_out = min(1, len(steps) - 1) if skip is None else skip
+    if left_out >= len(steps):
+        known = text.counted(len(steps), "step")
+        raise ReportError(f"{name}: has {known}; expected more than the {left_out} that --skip leaves out")
+    if left_out:
+        notes.append(f"{name}: {text.steps(steps[:left_out])} left out to warm up (--skip {left_out})")
+    return steps[left_out:]
+
+
+def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.DataFrame:
+    """One row a computation: `label`, `call`, `time_ns`, `at_ns` (from the start of its rank's first in the step),
+    `rank_count`.
+    """
+    computations = run.spans[((run.spans["kind"] == COMPUTE) & run.spans["step"].isin(steps)).to_numpy(bool)]
+    calls = _annotated if run.info.played_on == PLAYED_ON else _issued
+    found = calls(name, computations, notes)
+    if found.empty:
+        raise ReportError(f"{name}: no computation with a label in {text.steps(steps)}; expected at least one")
+    first = found.groupby(["rank", "step"])["start_ns"].transform("min")
+    return found.assign(at_ns=found["start_ns"] - first)
+
+
+def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Of our own run, where each span is one computation."""
+    spans = spans.sort_values(["rank", "stream", "sequence"])
+    call = spans.groupby(["rank", "stream", "step", "label"]).cumcount() + 1
+    spans = spans.assign(call=call, time_ns=spans["end_ns"] - spans["start_ns"])
+    idle = (spans[["flops", "bytes_read", "bytes_written"]] == 0).all(axis=1).to_numpy(bool)
+    if idle.any():
+        count = int(spans.loc[idle, "rank_count"].sum())
+        notes.append(f"{name}: {text.counted(count, 'computation')} left out that had nothing to do")
+    return spans[~idle]
+
+
+def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Of a profiler's trace: the time in which any kernel ran that was launched in an opening of an annotation."""
+    known = (spans["call"] >= 0).to_numpy(bool)
+    took = (spans["end_ns"] - spans["start_ns"]).to_numpy(float)
+    if not known.all():
+        share = text.percent(float(took[~known].sum() / max(took.sum(), 1)))
+        kernels = text.counted(int((~known).sum()), "kernel")
+        notes.append(f"{name}: {kernels} left out that no annotation was around, {share} of all kernels' time")
+    rows = [(*key, int(own["start_ns"].min()), _busy_ns(own)) for key, own in spans[known].groupby(_ONE, sort=True)]
+    found = pd.DataFrame(rows, columns=[*_ONE, "start_ns", "time_ns"])
+    return found.assign(call=found["call"] + 1, rank_count=1)
+
+
+def _busy_ns(spans: pd.DataFrame) -> int:
+    busy = union(ints(spans, "start_ns"), ints(spans, "end_ns"))
+    return int((busy.ends - busy.starts).sum())
+
+
+def _rows(calls: pd.DataFrame) -> pd.DataFrame:
+    """A rank that stands for others counts as often as they do."""
+    weight = calls["rank_count"]
+    calls = calls.assign(weighed_time_ns=calls["time_ns"] * weight, weighed_at_ns=calls["at_ns"] * weight)
+    grouped = calls.groupby(_CALL, sort=True)
+    samples = [statistics.sample(np.repeat(own["time_ns"], own["rank_count"]).tolist()) for _, own in grouped]
+    names = grouped.size().reset_index()[_CALL]
+    sums = grouped[["weighed_time_ns", "weighed_at_ns", "rank_count"]].sum()
+    rows = {
+        **{key: names[key] for key in _CALL},
+        "time_us": np.round((sums["weighed_time_ns"] / sums["rank_count"]).to_numpy()) / 1000,
+        "spread": [round(one.spread, 3) for one in samples],
+        "samples": [one.count for one in samples],
+    }
+    begin = (sums["weighed_at_ns"] / sums["rank_count"]).to_numpy()
+    return fixed(rows, TIMES).iloc[np.argsort(begin, kind="stable")].reset_index(drop=True)

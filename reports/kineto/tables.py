@@ -1,0 +1,142 @@
+"""What a profiler's traces say of their kernels, for terminals and scripts; reading them is left to `kineto`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Group, RenderableType
+
+from reports.analysis.frames import STEP
+from reports.kineto.recording import Profile
+from reports.store.columns import fixed
+from reports.terminal import text
+from reports.terminal.run_tables import records
+
+_ROWS = 16
+_OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float", "share": "float"}
+# Times of one rank in one step; `share` is of the time of all kernels.
+BY_KIND = {"kind": "str", "kernel": "str", **_OF_STEPS}
+BY_LABEL = {"label": "str", "annotated": "bool", **_OF_STEPS}
+# `median_ns` is of one call, `total_ns` of all.
+TOP_KERNELS = {
+    "name": "str", "kernel": "str", "calls": "int", "total_ns": "int", "median_ns": "float", "share": "float",
+}  # fmt: skip
+
+
+def kernels(profile: Profile) -> pd.DataFrame:
+    """One row for each kernel inside a step: `rank`, `step`, `kind`, `kernel`, `label`, `annotated`, `name`,
+    `duration_ns`.
+    """
+    kinds = {
+        "rank": "int", "step": "int", "kind": "str", "kernel": "str", "label": "str", "annotated": "bool",
+        "name": "str", "duration_ns": "int",
+    }  # fmt: skip
+    inside = [piece for piece in profile.pieces if piece.step >= 0]
+    columns: dict[str, Any] = {name: [getattr(piece, name) for piece in inside] for name in list(kinds)[:-1]}
+    columns["duration_ns"] = [piece.end_ns - piece.start_ns for piece in inside]
+    return fixed(columns, kinds)
+
+
+def tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """`BY_KIND`, `BY_LABEL` and `TOP_KERNELS`, each with what takes longest first.
+
+    A group's times in one rank's step are added up; medians and means then go over all ranks and steps, those in
+    which it did nothing counting as 0.
+    """
+    frame, steps = kernels(profile), sum(span.kind == STEP for span in profile.recording.spans)
+    whole = float(frame["duration_ns"].sum())
+    by_name = frame.groupby(["name", "kernel"], sort=True)["duration_ns"]
+    index, total = by_name.size().index, by_name.sum().to_numpy()
+    top = {
+        "name": index.get_level_values(0), "kernel": index.get_level_values(1), "calls": by_name.size(),
+        "total_ns": total, "median_ns": by_name.median(), "share": total / whole if whole else total * 0.0,
+    }  # fmt: skip
+    return {
+        "by_kind": _by(frame, ["kind", "kernel"], steps, BY_KIND),
+        "by_label": _by(frame, ["label", "annotated"], steps, BY_LABEL),
+        "top_kernels": _longest(fixed(top, TOP_KERNELS), "total_ns"),
+    }
+
+
+def without_annotation(profile: Profile) -> dict[str, float]:
+    """How many `kernels` there are inside steps, how many `without_annotation`, and their shares of number and time."""
+    frame = kernels(profile)
+    bare = frame[~frame["annotated"]]
+    time, count = float(frame["duration_ns"].sum()), len(frame)
+    return {
+        "kernels": count,
+        "without_annotation": len(bare),
+        "share_of_kernels": len(bare) / count if count else np.nan,
+        "share_of_time": float(bare["duration_ns"].sum()) / time if time else np.nan,
+    }
+
+
+def as_json(profile: Profile) -> dict[str, Any]:
+    """The tables whole, as JSON-ready values."""
+    found = text.plain(
+        {
+            "notes": list(profile.notes),
+            "annotation": without_annotation(profile),
+            **{name: records(frame) for name, frame in tables(profile).items()},
+        }
+    )
+    assert isinstance(found, dict)
+    return found
+
+
+def summarize(profile: Profile) -> RenderableType:
+    """The same for a terminal, 80 columns wide, with the longest rows of each table."""
+    found, bare = tables(profile), without_annotation(profile)
+    info, steps = profile.recording.info, {s.step for s in profile.recording.spans if s.kind == STEP}
+    outside = len(profile.pieces) - int(bare["kernels"])
+    lines = [f"{info.name}: {text.counted(info.world_size, 'rank')}, {text.steps(sorted(steps))}"]
+    lines.append(
+        f"{text.counted(int(bare['kernels']), 'kernel')}, {text.percent(bare['share_of_kernels'])} of them without"
+        f" annotation ({text.percent(bare['share_of_time'])} of the time)"
+    )
+    if outside:
+        lines.append(f"{text.counted(outside, 'kernel')} outside any step, not in these tables")
+    kinds = [[str(row["kernel"] or row["kind"]), *_of_step(row)] for row in records(found["by_kind"])]
+    labels = [[str(row["label"]), *_of_step(row)] for row in records(found["by_label"])]
+    top = [
+        [str(row["name"]), str(row["kernel"]) or "communication", text.duration(row["total_ns"]),
+         text.duration(row["median_ns"]), text.number(row["calls"]), text.percent(row["share"])]
+        for row in records(found["top_kernels"])
+    ]  # fmt: skip
+    of_step = ["a step", "calls", "share"]
+    return Group(
+        text.paragraph("\n".join(lines), style="bold"),
+        _shown("Time by kind, the median of a rank's step", ["kind", *of_step], kinds),
+        _shown("Time by label, the median of a rank's step", ["label", *of_step], labels),
+        _shown("Top kernels", ["kernel", "kind", "in all", "one", "calls", "share"], top, left=2),
+    )
+
+
+def _by(frame: pd.DataFrame, keys: list[str], steps: int, columns: dict[str, str]) -> pd.DataFrame:
+    each = frame.groupby([*keys, "rank", "step"], sort=True)["duration_ns"].agg(["sum", "size"])
+    rows = []
+    whole = float(frame["duration_ns"].sum())
+    for key, own in each.groupby(level=keys, sort=True):
+        times = np.zeros(max(steps, len(own)))
+        times[: len(own)] = own["sum"].to_numpy(float)
+        share = times.sum() / whole if whole else 0.0
+        calls = float(own["size"].sum()) / len(times)
+        rows.append((*np.atleast_1d(np.array(key, object)), calls, float(np.median(times)), times.mean(), share))
+    found = fixed({name: [row[at] for row in rows] for at, name in enumerate(columns)}, columns)
+    return _longest(found, "mean_ns")
+
+
+def _longest(frame: pd.DataFrame, by: str) -> pd.DataFrame:
+    return frame.sort_values([by, str(frame.columns[0])], ascending=[False, True], ignore_index=True, kind="stable")
+
+
+def _of_step(row: dict[str, Any]) -> list[str]:
+    return [text.duration(row["median_ns"]), f"{row['calls_per_step']:.4g}", text.percent(row["share"])]
+
+
+def _shown(title: str, columns: Sequence[str], rows: list[list[str]], left: int = 1) -> RenderableType:
+    more = len(rows) - _ROWS
+    return text.table(f"{title}; {more} more left out" if more > 0 else title, columns, rows[:_ROWS], left=left)

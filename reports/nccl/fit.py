@@ -1,0 +1,297 @@
+"""What NCCL reaches on one cluster, fitted to measured rows: every second size is fitted, the rest says how good it is.
+
+Who predicts is left to the caller, the profile's file to `nccl_profile`, words and tables to `nccl_fit_tables`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from reports.errors import ReportError
+from reports.nccl.published import PublishedRow
+from reports.nccl.published_tables import LARGE_BYTES, missed
+from reports.terminal import text
+
+# Below, an operation's time to get going is too small a part of it; above, bytes take over.
+SMALL_BYTES = (4 << 10, 256 << 10)
+LEAST_ROWS = 3  # of the fitted half, for one figure
+
+_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+_ROUNDS = 20  # a few are enough, as no figure moves another much
+_SAME = 1e-5  # times that differ by less do not depend on a figure: they are whole ns
+_SEEN = 0.005  # of a time; less is not worth a note
+_UNLIKE = 1.05  # where one node and several ask for efficiencies this far apart, a note says so
+_DIGITS = 4
+_MOST_NS, _MOST_X = 1e9, 1e6  # a second, and a share of a millionth
+_STEP_NS, _STEP = 10_000, 0.1  # to a second point of a line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a profile says of NCCL, by the names of `scenarios.hardware.Cluster`."""
+
+    nccl_efficiency: float
+    nccl_start_ns: int
+    nccl_p2p_share: float
+
+
+# Of a row that can be predicted, in us.
+Predicted: TypeAlias = Callable[[PublishedRow, Figures], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """One key of a profile with its old and new value (a time: in ns), and the rows that gave it."""
+
+    key: str
+    present: float
+    value: float
+    rows: tuple[PublishedRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """A row that set nothing: its signed errors with the figures as they were and as fitted."""
+
+    row: PublishedRow
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """`notes` are sentences on what the rows cannot tell."""
+
+    figures: Figures
+    fitted: tuple[Fitted, ...]
+    held_out: tuple[HeldOut, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Key:
+    """A figure, a time or else a share, and which rows tell it.
+
+    Its `x` is that in which times are straight lines: a time itself (ns), one over a share.
+    """
+
+    name: str
+    is_time: bool
+    ops: tuple[str, ...]
+    least_bytes: int
+    most_bytes: float
+    about: str
+
+    def tells(self, row: PublishedRow) -> bool:
+        """Whether a row of this operation and size is looked at."""
+        return row.op in self.ops and self.least_bytes <= row.size_bytes <= self.most_bytes
+
+    @property
+    def field(self) -> str:
+        """Its name in `Figures`."""
+        return f"{self.name}_ns" if self.is_time else self.name
+
+    def get(self, figures: Figures) -> float:
+        """The figure."""
+        value: float = getattr(figures, self.field)
+        return value
+
+    def put(self, value: float, figures: Figures) -> Figures:
+        """The figures with this one replaced."""
+        changed: dict[str, float] = {self.field: round(value) if self.is_time else value}
+        return dataclasses.replace(figures, **changed)  # type: ignore[arg-type]
+
+    def allowed(self, x: float) -> float:
+        """The nearest figure that a profile takes, with the digits that it will have."""
+        value = min(max(x, 0.0), _MOST_NS) if self.is_time else 1 / min(max(x, 1.0), _MOST_X)
+        return float(f"{value:.{_DIGITS}g}")
+
+
+_KEYS = (
+    _Key(
+        name="nccl_efficiency", is_time=False, ops=_COLLECTIVES, least_bytes=LARGE_BYTES, most_bytes=math.inf,
+        about="collectives of 16 MiB and more",
+    ),
+    _Key(
+        name="nccl_start", is_time=True, ops=_COLLECTIVES, least_bytes=SMALL_BYTES[0], most_bytes=SMALL_BYTES[1],
+        about="collectives of 4 to 256 KiB",
+    ),
+    _Key(
+        name="nccl_p2p_share", is_time=False, ops=("all_to_all",), least_bytes=LARGE_BYTES, most_bytes=math.inf,
+        about="all_to_all of 16 MiB and more",
+    ),
+)  # fmt: skip
+
+
+def fit(rows: Sequence[PublishedRow], present: Figures, predicted: Predicted) -> Fit:
+    """Each figure that at least `LEAST_ROWS` rows of the fitted half tell; the others stay.
+
+    Of an operation on one scale every second size is fitted, from the smallest of those that tell a figure on. A
+    figure is the one with the least mean of the errors' sizes, which few wild rows do not move, given the others.
+
+    Args:
+        rows: NCCL's, each of which `predicted` can predict.
+        present: the profile's.
+        predicted: the times.
+
+    Raises:
+        ReportError: no figure has rows enough, or none would be left to hold out.
+    """
+    solver = _Solver(predicted)
+    halves = {key.name: _fitted_half([row for row in rows if key.tells(row)]) for key in _KEYS}
+    telling = {key.name: solver.telling(key, halves[key.name], present) for key in _KEYS}
+    keys = [key for key in _KEYS if len(telling[key.name]) >= LEAST_ROWS]
+    said = [_missing(key, halves[key.name], telling[key.name]) for key in _KEYS if key not in keys]
+    if not keys:
+        raise ReportError(f"too few rows to fit anything: {'; '.join(said)}")
+    used = {row for key in keys for row in telling[key.name]}
+    rest = [row for row in rows if row not in used]
+    if not rest:
+        raise ReportError("too few rows to fit anything: none would be left to hold out; expected several sizes")
+    figures = solver.settle(keys, telling, present)
+    notes = [f"{sentence}: the profile's figure stays" for sentence in said]
+    for key in keys:
+        notes += filter(None, (look(key, telling[key.name], figures) for look in (solver.unlike, solver.at_bound)))
+    return Fit(
+        figures=figures,
+        fitted=tuple(
+            Fitted(key=key.name, present=key.get(present), value=key.get(figures), rows=tuple(telling[key.name]))
+            for key in keys
+        ),
+        held_out=tuple(
+            HeldOut(
+                row=row,
+                before=predicted(row, present) / row.time_us - 1,
+                after=predicted(row, figures) / row.time_us - 1,
+            )
+            for row in rest
+        ),
+        notes=tuple(notes),
+    )
+
+
+def choose(joined: pd.DataFrame, rows: Sequence[PublishedRow]) -> tuple[list[PublishedRow], str, list[str]]:
+    """NCCL's rows that can be predicted, the one profile that they are on, and a sentence for each reason of others.
+
+    `joined` is what `published.join` gives of `rows`.
+
+    Raises:
+        ReportError: there is no such row, or their GPUs have several profiles.
+    """
+    of_nccl, known = joined["library"] == "nccl", joined["predicted_us"].notna()
+    chosen = [row for row, taken in zip(rows, of_nccl & known, strict=True) if taken]
+    reasons = list(missed(joined))
+    if not all(of_nccl):
+        reasons.append(f"{text.counted(int((~of_nccl).sum()), 'row')} of another library than NCCL: not fitted")
+    profiles = sorted(set(joined["profile"][of_nccl & known]))
+    if not chosen:
+        raise ReportError("\n".join([*reasons, "no rows of NCCL that can be predicted: nothing to fit"]))
+    if len(profiles) > 1:
+        raise ReportError(f"rows on {', '.join(profiles)}: expected those of one kind of host, or --profile")
+    return chosen, profiles[0], reasons
+
+
+def _fitted_half(rows: Iterable[PublishedRow]) -> list[PublishedRow]:
+    """Every second size of each operation on each scale, all repeats of it together."""
+    series: dict[tuple[object, ...], list[PublishedRow]] = {}
+    for row in rows:
+        where = (row.op, row.nodes, row.gpus_per_node, row.link_gbit_per_s, row.one_way_delay_ms)
+        series.setdefault(where, []).append(row)
+    chosen = []
+    for members in series.values():
+        sizes = sorted({row.size_bytes for row in members})[::2]
+        chosen += [row for row in members if row.size_bytes in sizes]
+    return chosen
+
+
+def _missing(key: _Key, half: Sequence[PublishedRow], telling: Sequence[PublishedRow]) -> str:
+    """Why the rows do not tell the figure."""
+    found = f"{text.counted(len(half), 'row')} of {key.about} in the half that is fitted"
+    if half:
+        found += f", of which {len(telling)} depend on it"
+    return f"{key.name}: {found}; expected {LEAST_ROWS}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Of some rows: for which `x` of a figure each would be predicted right, and how much it asks for that."""
+
+    x: list[float]
+    weight: list[float]
+
+    @property
+    def best(self) -> float:
+        """The weighted median: there the sum of the relative errors' sizes is least."""
+        order = np.argsort(self.x, kind="stable")
+        weight = np.cumsum(np.asarray(self.weight)[order])
+        return float(np.asarray(self.x)[order][np.searchsorted(weight, weight[-1] / 2)])
+
+
+class _Solver:
+    """Fits one figure after the other until none moves."""
+
+    def __init__(self, predicted: Predicted) -> None:
+        self._predicted = cache(predicted)
+
+    def telling(self, key: _Key, half: Iterable[PublishedRow], figures: Figures) -> list[PublishedRow]:
+        """The rows whose time depends on the figure: a link of another kind may decide."""
+        return [row for row in half if self._lines(key, [row], figures).x]
+
+    def settle(self, keys: Sequence[_Key], halves: Mapping[str, Sequence[PublishedRow]], present: Figures) -> Figures:
+        """The figures at which each is the best, given the others."""
+        figures = present
+        for _ in range(_ROUNDS):
+            before = figures
+            for key in keys:
+                figures = self._settled(key, halves[key.name], figures)
+            if figures == before:
+                break
+        return figures
+
+    def unlike(self, key: _Key, half: Sequence[PublishedRow], figures: Figures) -> str:
+        """Whether one node's links and the network's ask for efficiencies of their own; "" if nobody can say."""
+        parts = [[row for row in half if (row.nodes > 1) == several] for several in (False, True)]
+        if key.name != "nccl_efficiency" or min(map(len, parts)) < LEAST_ROWS:
+            return ""
+        one, several = (key.get(self._settled(key, part, figures)) for part in parts)
+        if max(one, several) / min(one, several) < _UNLIKE:
+            return ""
+        return (
+            f"{key.name}: rows of one node ask for {one:.3g}, those of several, whose NICs decide, for {several:.3g};"
+            " no one figure fits both"
+        )
+
+    def at_bound(self, key: _Key, half: Sequence[PublishedRow], figures: Figures) -> str:
+        """Whether the rows ask for a quicker figure than there is; "" if not."""
+        bound = 0 if key.is_time else 1
+        left = float(np.median([self._predicted(row, figures) / row.time_us for row in half])) - 1
+        if key.get(figures) != bound or left < _SEEN:
+            return ""
+        return f"{key.name}: even at {bound} its rows are predicted {text.signed_percent(left)} too slow in the median"
+
+    def _settled(self, key: _Key, rows: Sequence[PublishedRow], figures: Figures) -> Figures:
+        lines = self._lines(key, rows, figures)
+        return key.put(key.allowed(lines.best), figures) if lines.x else figures
+
+    def _lines(self, key: _Key, rows: Iterable[PublishedRow], figures: Figures) -> _Lines:
+        """Rows that take the same whatever the figure is are left out."""
+        value = key.get(figures)
+        x = value if key.is_time else 1 / value
+        step = _STEP_NS if key.is_time else _STEP * x
+        further = key.put(x + step if key.is_time else 1 / (x + step), figures)
+        wanted, weights = [], []
+        for row in rows:
+            here, there = self._predicted(row, figures), self._predicted(row, further)
+            slope = (there - here) / step
+            if there > (1 + _SAME) * here:
+                wanted.append(x + (row.time_us - here) / slope)
+                weights.append(slope / row.time_us)
+        return _Lines(wanted, weights)

@@ -1,0 +1,200 @@
+"""How good a fit to NCCL's rows is, for terminals, scripts and the profile; fitting is left to `nccl_fit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Group, RenderableType
+
+from reports.analysis import statistics
+from reports.nccl.fit import Fit, HeldOut
+from reports.nccl.published import PublishedRow
+from reports.store.columns import fixed
+from reports.terminal import text
+from reports.terminal.run_tables import records
+
+# One row a key; a time is in ns. `rows` gave it, which `rows_of` names.
+FITTED = {"key": "str", "present": "float", "fitted": "float", "rows": "int", "rows_of": "str"}
+# Errors of the rows that set nothing, of one operation and scale: `mean` is of their sizes, `worst` has its sign.
+HELD_OUT = {
+    "operation": "str",
+    "scale": "str",
+    "rows": "int",
+    "mean_before": "float",
+    "worst_before": "float",
+    "mean_after": "float",
+    "worst_after": "float",
+}
+ALL = "all"
+NAMED = "NCCL "  # how the names of groups begin
+_WORSE = 0.0005  # what the tables would show
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupErrors:
+    """What `scenarios.measured.Group` says, of the rows held out of one operation and scale."""
+
+    name: str
+    median_error: float
+    typical_error: float
+    worst_error: float
+    spread: float | None
+    least_bytes: int
+    most_bytes: int
+
+
+def fitted(fit: Fit) -> pd.DataFrame:
+    """A frame of `FITTED`."""
+    rows = [(one.key, one.present, one.value, len(one.rows), rows_of(one.rows)) for one in fit.fitted]
+    return fixed({name: [row[at] for row in rows] for at, name in enumerate(FITTED)}, FITTED)
+
+
+def held_out(fit: Fit) -> pd.DataFrame:
+    """A frame of `HELD_OUT`, operations as they first come; the last row is of all."""
+    rows = [
+        {"operation": op, "scale": scale, **_errors(members)}
+        for (op, scale), members in [*_by_series(fit.held_out).items(), ((ALL, ""), list(fit.held_out))]
+    ]
+    return fixed({name: [row[name] for row in rows] for name in HELD_OUT}, HELD_OUT)
+
+
+def worse(fit: Fit) -> str:
+    """The groups whose held-out rows the profile predicted better as it was, in a sentence; "" if there are none."""
+    rows = [row for row in records(held_out(fit)) if row["mean_after"] > row["mean_before"] + _WORSE]
+    named = [
+        f"{' '.join(filter(None, (row['operation'], row['scale'])))}: {text.percent(row['mean_after'])} instead of"
+        f" {text.percent(row['mean_before'])}"
+        for row in rows
+    ]
+    return f"held-out rows are predicted worse than before: mean error of {'; '.join(named)}" if named else ""
+
+
+def groups(fit: Fit) -> list[GroupErrors]:
+    """Of each operation and scale; sizes beyond those held out are extrapolated."""
+    found = []
+    for (op, scale), members in _by_series(fit.held_out).items():
+        short = statistics.errors([one.after for one in members])
+        sizes = [one.row.size_bytes for one in members]
+        found.append(
+            GroupErrors(
+                name=f"{NAMED}{op} on {scale} GPUs",
+                median_error=short.signed_median,
+                typical_error=short.median,
+                worst_error=short.worst,
+                spread=_spread(members),
+                least_bytes=min(sizes),
+                most_bytes=max(sizes),
+            )
+        )
+    return found
+
+
+def summarize(fit: Fit, profile: str) -> RenderableType:
+    """What was fitted, and the errors of the rows held out. 80 columns wide."""
+    used = {row for one in fit.fitted for row in one.rows}
+    head = (
+        f"{text.counted(len(used), 'row')}, of every second size, set the figures; the other"
+        f" {text.counted(len(fit.held_out), 'row')} are held out. An error is predicted / measured - 1: mean of the"
+        " errors' sizes, worst with its sign."
+    )
+    keys = [
+        f"{row['key']} = {value_text(row['key'], row['fitted'])} ({profile}: {value_text(row['key'], row['present'])}),"
+        f" {text.counted(row['rows'], 'row')} from {row['rows_of']}"
+        for row in records(fitted(fit))
+    ]
+    errors = [
+        [
+            row["operation"],
+            row["scale"],
+            f"{row['rows']:,}",
+            text.percent(row["mean_before"]),
+            text.signed_percent(row["worst_before"]),
+            text.percent(row["mean_after"]),
+            text.signed_percent(row["worst_after"]),
+        ]
+        for row in records(held_out(fit))
+    ]
+    columns = ["operation", "on", "rows", "mean before", "worst", "mean after", "worst"]
+    return Group(
+        text.paragraph(head),
+        text.paragraph("\n".join(keys)),
+        text.table("Rows held out", columns, errors, left=2),
+    )
+
+
+def as_json(fit: Fit, profile: str, out: Path) -> dict[str, Any]:
+    """All of it as JSON-ready values."""
+    plain = text.plain(
+        {
+            "profile": profile,
+            "out": str(out),
+            "fitted": records(fitted(fit)),
+            "held_out": records(held_out(fit)),
+            "notes": list(fit.notes),
+            "worse": worse(fit),
+        }
+    )
+    assert isinstance(plain, dict)
+    return plain
+
+
+def rows_of(rows: Sequence[PublishedRow]) -> str:
+    """The files, operations, sizes and scales of some rows: "a.txt (all_reduce, 16 MiB to 4 GiB, 2x8 GPUs)"."""
+    sizes = sorted(row.size_bytes for row in rows)
+    span = " to ".join(dict.fromkeys(text.size(size) for size in (sizes[0], sizes[-1])))
+    files = _some(row.file.rsplit("/", 1)[-1] for row in rows)
+    return f"{files} ({_some(row.op for row in rows)}, {span}, {_some(map(scale_of, rows))} GPUs)"
+
+
+def scale_of(row: PublishedRow) -> str:
+    """Nodes x GPUs of each."""
+    return f"{row.nodes}x{row.gpus_per_node}"
+
+
+def value_text(key: str, value: float) -> str:
+    """A key's value as people write it."""
+    return f"{value / 1e3:.4g} us" if key == "nccl_start" else f"{value:.4g}"
+
+
+def _some(names: Iterable[str]) -> str:
+    """All, each once; the first of many, and how many others."""
+    each = list(dict.fromkeys(names))
+    more = len(each) - _MOST_NAMED
+    return ", ".join(each) if more <= 0 else f"{', '.join(each[:_MOST_NAMED])} and {more} more"
+
+
+def _by_series(rows: Iterable[HeldOut]) -> dict[tuple[str, str], list[HeldOut]]:
+    found: dict[tuple[str, str], list[HeldOut]] = {}
+    for one in rows:
+        found.setdefault((one.row.op, scale_of(one.row)), []).append(one)
+    return found
+
+
+def _errors(rows: Sequence[HeldOut]) -> dict[str, Any]:
+    before, after = ([getattr(one, when) for one in rows] for when in ("before", "after"))
+    return {
+        "rows": len(rows),
+        "mean_before": float(np.abs(before).mean()),
+        "worst_before": statistics.errors(before).worst,
+        "mean_after": float(np.abs(after).mean()),
+        "worst_after": statistics.errors(after).worst,
+    }
+
+
+def _spread(rows: Iterable[HeldOut]) -> float | None:
+    """The median over sizes that were measured several times; None where none was."""
+    times: dict[int, list[float]] = {}
+    for one in rows:
+        times.setdefault(one.row.size_bytes, []).append(one.row.time_us)
+    spreads = [
+        float(np.subtract(*np.quantile(repeats, [0.75, 0.25])) / np.median(repeats))
+        for repeats in times.values()
+        if len(repeats) > 1
+    ]
+    return float(np.median(spreads)) if spreads else None

@@ -1,0 +1,189 @@
+"""A profile's file with what was fitted in place of what it said: comments and sources of all else stay as they are.
+
+Only the text is edited, and what comes of it is read back and compared; fitting is left to `nccl_fit`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from reports.errors import ReportError
+from reports.nccl import fit_tables as tables
+from reports.nccl.fit import Fit
+
+Block: TypeAlias = list[str]  # a table's lines, from its header on
+
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
+_DECIMALS = 4
+_HEADER = re.compile(r"\s*\[\[?[^],[]*\]\]?\s*(#.*)?$")  # of a table; rows of an array have commas
+_TIMES = ("nccl_start",)
+_COMMAND = "python -m reports calibrate"  # a profile that says so was written here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Calibration:
+    """By which command, when and for which profile; `ranks` are the most that took part."""
+
+    name: str
+    command: str
+    date: str
+    machine: str
+    ranks: int
+
+
+def calibrated(base: str, name: str, fit: Fit, command: str, date: str) -> str:
+    """The text of the profile `name`, whose own is `base`, with the fitted figures in [cluster] and with [measured].
+
+    What another kind of calibration has measured stays.
+
+    Raises:
+        ReportError: the profile is not written so that lines of it can be replaced.
+    """
+    before = tomllib.loads(base)
+    if "include" in before:
+        raise ReportError(f"{name}: include: expected a profile without, as paths would lead elsewhere from the copy")
+    rows = [one.row for one in fit.held_out] + [row for one in fit.fitted for row in one.rows]
+    found = _Calibration(
+        name=name,
+        command=command,
+        date=date,
+        machine=", ".join(dict.fromkeys(f"{tables.scale_of(row)} {row.gpu}".rstrip() for row in rows)),
+        ranks=max(row.nodes * row.gpus_per_node for row in rows),
+    )
+    first, *blocks = _blocks(base)
+    plain = [block for block in blocks if not _is_measured(block)]
+    figures = {one.key: _figure(one.key, one.value) for one in fit.fitted}
+    for one in fit.fitted:
+        source = _printable(f"from {tables.rows_of(one.rows)}, {date}")
+        for block in filter(_is_cluster, plain):
+            _put(block, one.key, f"{one.key} = {_value(figures[one.key])} # {source}")
+    groups = tables.groups(fit)
+    kept = [block for block in blocks if _is_group(block) and not _is_own(_parsed(block)["groups"][0])]
+    text = _joined([_head(found, fit), first, *plain, _measured(before, found), *kept, *map(_group, groups)])
+    others = [group for group in before.get("measured", {}).get("groups", ()) if not _is_own(group)]
+    _check(name, before, text, figures, len(others) + len(groups))
+    return text
+
+
+def _figure(key: str, value: float) -> str | float:
+    return tables.value_text(key, value) if key in _TIMES else value
+
+
+def _blocks(text: str) -> list[Block]:
+    """The lines before the first table, then each table's."""
+    blocks: list[Block] = [[]]
+    for line in text.split("\n"):
+        if _HEADER.match(line):
+            blocks.append([])
+        blocks[-1].append(line)
+    return blocks
+
+
+def _is_cluster(block: Block) -> bool:
+    return re.match(r"\s*\[\s*cluster\s*\]", block[0]) is not None
+
+
+def _is_measured(block: Block) -> bool:
+    return re.match(r"\s*\[\[?\s*measured\b", block[0]) is not None
+
+
+def _is_group(block: Block) -> bool:
+    return re.match(r"\s*\[\[\s*measured\s*\.\s*groups\s*\]\]", block[0]) is not None
+
+
+def _is_own(group: Mapping[str, Any]) -> bool:
+    """Whether an earlier calibration of NCCL wrote it: it was of other figures."""
+    return str(group.get("name", "")).startswith(tables.NAMED)
+
+
+def _parsed(block: Block) -> dict[str, Any]:
+    """What a block of [measured] says."""
+    said: dict[str, Any] = tomllib.loads("\n".join(block))["measured"]
+    return said
+
+
+def _put(block: Block, key: str, line: str) -> None:
+    """In the place of the key's own line, else below the last key."""
+    places = [at for at, known in enumerate(block) if re.match(rf"\s*{key}\s*=", known)]
+    if places:
+        block[places[0]] = line
+        return
+    keys = [at for at, known in enumerate(block) if re.match(r"\s*[\w-]+\s*=", known)]
+    block.insert(max(keys, default=0) + 1, line)
+
+
+def _head(found: _Calibration, fit: Fit) -> Block:
+    lines = [
+        f"{found.name}, with what measured rows say of NCCL, {found.date}, by",
+        f"  {found.command}",
+        "Half of the sizes set the figures; [measured] says how far the others are off. All else is as it was.",
+        *(f"Not told: {note}" for note in fit.notes),
+        *([f"Warning: {worse}"] if (worse := tables.worse(fit)) else []),
+    ]
+    return [f"# {_printable(line)}" for line in lines]
+
+
+def _measured(before: Mapping[str, Any], found: _Calibration) -> Block:
+    """Of this calibration, unless another kind has measured the rest: then that one's, without its groups."""
+    others = {key: value for key, value in before.get("measured", {}).items() if key != "groups"}
+    if not others or str(others.get("command", "")).startswith(_COMMAND):
+        others = {"machine": found.machine, "date": found.date, "command": found.command, "ranks": found.ranks}
+    return ["[measured]", *(f"{key} = {_value(value)}" for key, value in others.items())]
+
+
+def _group(group: tables.GroupErrors) -> Block:
+    shares = {
+        "median_error": group.median_error,
+        "typical_error": group.typical_error,
+        "worst_error": group.worst_error,
+        "spread": group.spread,
+    }
+    said = {
+        "name": group.name,
+        **{key: round(share, _DECIMALS) + 0.0 for key, share in shares.items() if share is not None},
+        "least": _size(group.least_bytes),
+        "most": _size(group.most_bytes),
+    }
+    return ["[[measured.groups]]", *(f"{key} = {_value(value)}" for key, value in said.items())]
+
+
+def _joined(blocks: Sequence[Block]) -> str:
+    return "\n".join("\n".join(block).strip("\n") + "\n" for block in blocks if any(map(str.strip, block)))
+
+
+def _check(name: str, before: dict[str, Any], text: str, figures: Mapping[str, str | float], groups: int) -> None:
+    """Whether the text says what `before` said, with these figures and so many groups."""
+    try:
+        after = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        after = {}
+    measured = after.pop("measured", {})
+    expected = {key: value for key, value in before.items() if key != "measured"}
+    expected["cluster"] = {**before["cluster"], **figures}
+    if after != expected or len(measured.get("groups", ())) != groups:
+        raise ReportError(f"{name}: expected [cluster] and [measured] as tables with a line for each key")
+
+
+def _value(value: object) -> str:
+    """TOML of a text, which is JSON's but that DEL is escaped, too, or of a number."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
+
+
+def _size(size_bytes: int) -> str:
+    """In the largest unit of which it is a whole number."""
+    step = 0
+    while step + 1 < len(_SIZES) and size_bytes % 1024 == 0:
+        size_bytes, step = size_bytes // 1024, step + 1
+    return f"{size_bytes} {_SIZES[step]}"
+
+
+def _printable(words: str) -> str:
+    """On one line of a comment."""
+    return words if words.isprintable() else repr(words)

@@ -1,0 +1,322 @@
+"""The page of a comparison: what its frames say of errors by operation, size and step, and where the worst ones are.
+
+Drawing is left to `error_charts`; the numbers are those of `reports.compare.compare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.frames import KEYS
+from reports.compare.checks import Check
+from reports.compare.compare import Comparison, typical_and_worst
+from reports.compare.errors_by_size import errors_by_size
+from reports.compare.tables import about, difference, size_range
+from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
+from reports.page.compare import error_charts, step_errors
+from reports.page.compare.error_charts import COLORS, TITLES, Points
+from reports.page.timeline import address
+from reports.run import Run
+from reports.terminal import text
+from reports.terminal.names import operation_names
+from reports.terminal.run_tables import records
+
+_BARS = 30
+_ROWS = 200
+_DIFFERENCES = 20
+
+_SCATTER_NOTE = """A dot is an operation: the median of one rank in one step. Bars go from the 10th to the 90th
+percentile over ranks and steps. The bands are 10 % and 25 % around where both are the same; below, the prediction is
+too quick."""
+_OPERATIONS_NOTE = """Below zero the prediction is too quick; half and twice are equally far from it. What differs by
+most of a measured step stands on top. The numbers are in the table of all operations above."""
+_SIZES_NOTE = """A dot is the median call of an operation with about so many bytes: what it sends, or what a computation
+reads and writes. Lines are medians over all such operations."""
+_WORST_NOTE = """Pairs of the same call of the same rank and step; of one call the rank that is furthest off, and at
+most three of an operation. The last column is what both differ by, over the measured step."""
+
+
+def page(comparison: Comparison, predicted_page: str, measured_page: str) -> Page:
+    """The whole page; the paths of the two runs' own pages are relative to where it will lie, "" without one."""
+    info = comparison.measured.info
+    return Page(
+        title=f"{info.name}: predicted against measured",
+        about=[text.counted(info.world_size, "rank"), *about(comparison)[1:]],
+        sections=sections(comparison, (predicted_page, measured_page)),
+        foot=[_foot("predicted", comparison.predicted), _foot("measured", comparison.measured)],
+    )
+
+
+def places(comparison: Comparison) -> list[tuple[int, int]]:
+    """The steps and ranks of the worst cases, which the runs' own pages must show."""
+    return list(dict.fromkeys(zip(comparison.worst["step"].tolist(), comparison.worst["rank"].tolist(), strict=True)))
+
+
+def sections(comparison: Comparison, pages: tuple[str, str]) -> list[Section]:
+    """From the headline to the checks; `pages` as `page` has them."""
+    return [
+        _summary(comparison),
+        _scatter(comparison),
+        _steps(comparison),
+        _operations(comparison),
+        _sizes(comparison),
+        _worst(comparison, pages),
+        _checks(comparison),
+    ]
+
+
+def _foot(role: str, run: Run) -> str:
+    info = run.info
+    versions = ", ".join(f"{name} {version}" for name, version in info.versions.items())
+    return f"{role}: {info.world} run of {info.started or 'an unknown time'}, scenario {info.digest}, {versions}"
+
+
+def _summary(comparison: Comparison) -> Section:
+    facts = []
+    steps = comparison.steps
+    both = steps[steps["error"].notna().to_numpy(bool)]
+    if len(both):
+        for side in ("predicted", "measured"):
+            median_ns = float(both[f"{side}_ns"].median())
+            note = f"median of {text.steps(both['step'].tolist())}"
+            facts.append(Fact(f"{side} step", text.duration(median_ns), note, median_ns))
+    for name, frame in (("steps", steps), ("operations", comparison.operations), ("single calls", comparison.calls)):
+        typical, worst = typical_and_worst(frame)
+        if not np.isnan(typical):
+            note = f"median size; worst {text.signed_percent(worst)}"
+            facts.append(Fact(f"error of {name}", text.percent(typical), note, typical))
+    for name, check in zip(("bytes", "order", "recorded numbers"), comparison.checks, strict=True):
+        facts.append(Fact(name, _verdict(check), _of(check)))
+    explained = Words("An error is (predicted - measured) / measured: below zero the prediction is too quick.")
+    return Section("summary", "How far off", [Facts(facts), explained])
+
+
+def _verdict(check: Check) -> str:
+    return "not checked" if not check.compared else "same" if check.agrees else "different"
+
+
+def _of(check: Check) -> str:
+    count = len(check.differences)
+    return f"{count:,} of {check.compared:,} differ" if count else f"{check.compared:,} compared"
+
+
+def _known(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with a time above 0 on both sides."""
+    kept: pd.DataFrame = frame[(frame["error"].notna() & (frame["predicted_ns"] > 0)).to_numpy(bool)]
+    return kept
+
+
+def _named(comparison: Comparison) -> pd.DataFrame:
+    return comparison.operations.assign(name=operation_names(comparison.operations))
+
+
+def _scatter(comparison: Comparison) -> Section:
+    frame, title = _known(_named(comparison)), "Predicted against measured"
+    if not len(frame):
+        return Section("scatter", title, absent="No operation took time in both runs.")
+    bounds = ("predicted_low", "predicted_high", "measured_low", "measured_high")
+    points = Points(
+        names=frame["name"].tolist(),
+        groups=[TITLES[part] for part in frame["part"]],
+        predicted=frame["predicted_ns"].to_numpy(float),
+        measured=frame["measured_ns"].to_numpy(float),
+        **{name: frame[f"{name}_ns"].to_numpy(float) for name in bounds},
+    )
+    drawn = error_charts.scatter(points, {TITLES[part]: COLORS[part] for part in COLORS})
+    return Section(
+        "scatter", title, [Chart("scatter", "One rank in one step", drawn, _SCATTER_NOTE), _operation_table(comparison)]
+    )
+
+
+def _operation_table(comparison: Comparison) -> Table:
+    frame = _named(comparison)
+    rows = [
+        [
+            row["name"],
+            TITLES[row["part"]],
+            text.duration(row["predicted_ns"]),
+            _range(row["predicted_low_ns"], row["predicted_high_ns"]),
+            text.duration(row["measured_ns"]),
+            _range(row["measured_low_ns"], row["measured_high_ns"]),
+            text.signed_percent(row["error"]),
+            text.signed_percent(row["error_of_step"]),
+        ]
+        for row in records(frame.head(_ROWS))
+    ]
+    columns = ["operation", "part", "predicted", "80 % of it", "measured", "80 % of it", "error", "of the step"]
+    return Table(f"All operations{_first(frame)}", columns, rows, left=2, folded=True)
+
+
+def _range(low: float, high: float) -> str:
+    return "-" if np.isnan(low) else f"{text.duration(low)} to {text.duration(high)}"
+
+
+def _first(frame: pd.DataFrame, most: int = _ROWS) -> str:
+    return f": the first {most:,} of {len(frame):,}" if len(frame) > most else f": {len(frame):,}"
+
+
+def _steps(comparison: Comparison) -> Section:
+    frame = comparison.steps
+    known = frame[frame["error"].notna().to_numpy(bool)]
+    if not len(known):
+        return Section("steps", "Steps", absent="No step was completed in both runs.")
+    drawn, note = step_errors.chart(known)
+    rows = [
+        [
+            str(row["step"]),
+            text.duration(row["predicted_ns"]),
+            text.duration(row["measured_ns"]),
+            text.signed_percent(row["error"]),
+        ]
+        for row in records(frame.head(_ROWS))
+    ]
+    table = Table(f"All steps{_first(frame)}", ["step", "predicted", "measured", "error"], rows, folded=True)
+    return Section("steps", "Steps", [Chart("steps", "Step time, and its error below", drawn, note), table])
+
+
+def _operations(comparison: Comparison) -> Section:
+    frame, title = _named(comparison), "Errors by operation"
+    known = frame[frame["error"].notna().to_numpy(bool)]
+    if not len(known):
+        return Section("operations", title, absent="No operation is in both runs.")
+    shown = known.loc[known["error_of_step"].abs().sort_values(ascending=False, kind="stable").index].head(_BARS)
+    step_ns = float(comparison.steps["measured_ns"].median())
+    drawn = error_charts.error_bars(
+        shown["name"].tolist(),
+        shown["error"],
+        [COLORS[part] for part in shown["part"]],
+        {
+            "predicted": [text.duration(ns) for ns in shown["predicted_ns"]],
+            "measured": [text.duration(ns) for ns in shown["measured_ns"]],
+            "share of the step": [text.percent(ns / step_ns if step_ns else np.nan) for ns in shown["measured_ns"]],
+            "difference, of the step": [text.signed_percent(share) for share in shown["error_of_step"]],
+        },
+    )
+    of = f"the {len(shown)} of {len(known)} that differ by most time" if len(shown) < len(known) else "most time first"
+    return Section("operations", title, [Chart("operations", f"Signed errors, {of}", drawn, _OPERATIONS_NOTE)])
+
+
+def _sizes(comparison: Comparison) -> Section:
+    calls, title = comparison.calls, "Errors by size"
+    known = calls[calls["error"].notna().to_numpy(bool)]
+    known = known.assign(name=_names(comparison, known))
+    if not len(known):
+        return Section("sizes", title, absent="No operation of one size is in both runs.")
+    by_part = errors_by_size(calls, by="part")
+    medians = {
+        part: [(int(row["size_from_bytes"]), float(row["signed_median"])) for row in records(rows)]
+        for part, rows in ((part, by_part[(by_part["part"] == part).to_numpy(bool)]) for part in COLORS)
+        if len(rows)
+    }
+    drawn = error_charts.errors_over_sizes(records(known), medians)
+    blocks: list[Block] = [Chart("sizes", "Signed errors of single calls", drawn, _SIZES_NOTE)]
+    blocks.append(_by_size_table(pd.concat([by_part.assign(kind="all"), comparison.errors_by_size])))
+    return Section("sizes", title, [*blocks, _call_table(comparison)])
+
+
+def _by_size_table(frame: pd.DataFrame) -> Table:
+    rows = [
+        [
+            TITLES[row["part"]],
+            row["kind"],
+            size_range(row["size_from_bytes"], row["size_until_bytes"]),
+            f"{row['rows']:,}",
+            text.signed_percent(row["signed_median"]),
+            text.percent(row["median"]),
+            text.signed_percent(row["worst"]),
+        ]
+        for row in records(frame[(frame["kind"] != "compute").to_numpy(bool)])  # it is all of its part
+    ]
+    columns = ["part", "kind", "size", "operations", "signed median", "median size", "worst"]
+    return Table("Errors by kind and size", columns, rows, left=3, folded=True)
+
+
+def _call_table(comparison: Comparison) -> Table:
+    calls = comparison.calls
+    named = calls.assign(name=_names(comparison, calls))
+    rows = [
+        [
+            row["name"],
+            row["kind"],
+            size_range(row["size_from_bytes"], row["size_until_bytes"]),
+            f"{row['predicted_count']:,}",
+            text.duration(row["predicted_ns"]),
+            text.duration(row["measured_ns"]),
+            text.signed_percent(row["error"]),
+        ]
+        for row in records(named.head(_ROWS))
+    ]
+    columns = ["operation", "kind", "size", "calls", "predicted", "measured", "error"]
+    return Table(f"Single calls{_first(calls)}", columns, rows, left=3, folded=True)
+
+
+def _worst(comparison: Comparison, pages: tuple[str, str]) -> Section:
+    frame, title = comparison.worst, "The worst cases"
+    if not len(frame):
+        return Section("worst", title, absent="No operation of a rank and step is in both runs.")
+    names = _names(comparison, frame)
+    rows: list[Sequence[Cell]] = [
+        [
+            name,
+            *_links(comparison, pages, row, name),
+            str(row["rank"]),
+            str(row["step"]),
+            text.duration(row["predicted_ns"]),
+            text.duration(row["measured_ns"]),
+            text.signed_percent(row["error"]),
+            text.signed_percent(row["error_of_step"]),
+        ]
+        for name, row in zip(names, records(frame), strict=True)
+    ]
+    timelines = ["timeline", "timeline"] if any(pages) else []
+    columns = ["operation", *timelines, "rank", "step", "predicted", "measured", "error", "of the step"]
+    table = Table("Single operations that are furthest apart", columns, rows, left=1 + len(timelines), note=_WORST_NOTE)
+    return Section("worst", title, [table])
+
+
+def _names(comparison: Comparison, frame: pd.DataFrame) -> list[str]:
+    """Of each row's operation, as in the table of all operations."""
+    known = dict(zip(_keys(comparison.operations), operation_names(comparison.operations), strict=True))
+    return [known[key] for key in _keys(frame)]
+
+
+def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
+    return list(frame[KEYS].itertuples(index=False, name=None))
+
+
+def _links(comparison: Comparison, pages: tuple[str, str], row: dict[str, Any], name: str) -> list[Cell]:
+    if not any(pages):
+        return []
+    sides = zip(("predicted", "measured"), (comparison.predicted, comparison.measured), pages, strict=True)
+    return [
+        Link(side, address(path, name, row[f"{side}_start_ns"], row[f"{side}_end_ns"], run)) if path else ""
+        for side, run, path in sides
+    ]
+
+
+def _checks(comparison: Comparison) -> Section:
+    blocks: list[Block] = []
+    for check in comparison.checks:
+        blocks += [Words(_sentence(check)), *([_differences(check)] if len(check.differences) else [])]
+    return Section("checks", "Did both do the same?", blocks)
+
+
+def _sentence(check: Check) -> str:
+    if not check.compared:
+        return f"Not checked: {check.name}: {check.reason}."
+    if check.agrees:
+        worst = f"; greatest difference {check.worst:.2g} of the value" if check.worst else ""
+        return f"Same {check.name}: all {check.compared:,} compared{worst}."
+    why = f", by {text.percent(check.worst)} at most, as {check.reason}" if check.reason else ""
+    return f"Different {check.name}: {len(check.differences):,} of {check.compared:,} compared{why}."
+
+
+def _differences(check: Check) -> Table:
+    shown = check.differences.head(_DIFFERENCES)
+    more = f": the first {len(shown)} of {len(check.differences):,}" if len(shown) < len(check.differences) else ""
+    rows = [[difference(row)] for row in records(shown)]
+    return Table(f"Differences{more}", ["predicted and measured"], rows, folded=True)

@@ -1,0 +1,119 @@
+"""The page of one run: which sections it has and in which order; what stands in them is left to these."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
+from reports.analysis.typical_step import step_shown
+from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
+from reports.page.run import links as link_sections
+from reports.page.run import ranks as rank_sections
+from reports.page.run import times as time_sections
+from reports.page.timeline import NAME, timeline
+from reports.run import Run
+from reports.terminal import headline as about
+from reports.terminal import text
+
+_CULPRITS_SHOWN = 5
+
+
+def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (), tables: str = "") -> Page:
+    """All of a run. The critical path is that of step `asked`, by default of a typical one.
+
+    `also` are steps and ranks that its timeline must show; `tables` says where the numbers lie.
+
+    Raises:
+        ReportError: the run has no such step.
+    """
+    step = step_shown(run, asked)
+    sections = [
+        _glance(run),
+        time_sections.steps(run),
+        time_sections.parts(run),
+        _timeline(run, step, also),
+        time_sections.hidden(run),
+        time_sections.critical_path(run, step),
+        link_sections.links(run, step),
+        rank_sections.ranks(run),
+        rank_sections.tables(run),
+        rank_sections.memory(run),
+        rank_sections.plan(run),
+        time_sections.metrics(run),
+        _scenario(run),
+    ]
+    return Page(title=run.info.name, about=about.headline(run), sections=sections, foot=_foot(run, tables))
+
+
+def _glance(run: Run) -> Section:
+    facts = _facts(run)
+    if not facts:
+        return Section("glance", "At a glance", absent="No rank ended a step, so there is nothing to measure.")
+    blocks: list[Block] = [Facts(facts)]
+    found = run.culprits_of(steady_kept(run)) if steady_kept(run) else run.culprits.iloc[:0]
+    sentences = [f"{sentence}." for sentence in found["sentence"].head(_CULPRITS_SHOWN)]
+    more = f"; {len(found) - _CULPRITS_SHOWN} more are in steady_culprits.csv" if len(found) > _CULPRITS_SHOWN else ""
+    nothing = "No GPU and no link stands out by being slower than its like, or by having more to do."
+    blocks.append(Words(f"What stands out, and what it takes of a step{more}:" if sentences else nothing, sentences))
+    return Section("glance", "At a glance", blocks)
+
+
+def _facts(run: Run) -> list[Fact]:
+    steady = steady_steps(run.steps)
+    if not len(steady):
+        return []
+    step_ns = float(steady["step_ns"].median())
+    facts = [Fact("step time", text.duration(step_ns), f"median of {text.steps(steady['step'].tolist())}", step_ns)]
+    rate = float(steady["samples_per_s"].median())
+    if not np.isnan(rate):
+        facts.append(Fact("samples a second", text.number(rate), "all ranks together", rate))
+    kept = steady_kept(run)
+    if kept:
+        spent = parts_of_step(run, kept).set_index("part")
+        for part in (PARTS["compute_ns"], PARTS["exposed_ns"], PARTS["hidden_ns"], PARTS["idle_ns"]):
+            if part in spent.index:
+                mean, share = (float(spent.loc[part, name]) for name in ("mean_ns", "share"))  # type: ignore[arg-type]
+                facts.append(Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean))
+    if len(run.rank_memory):
+        fullest = run.rank_memory.iloc[0]
+        share, rank = float(fullest["used_share"]), text.alike(int(fullest["rank"]), int(fullest["rank_count"]))
+        facts.append(Fact("fullest memory", text.percent(share), f"rank {rank}", share))
+    if len(run.links):
+        hottest = run.links.iloc[0]
+        load, link = float(hottest["utilisation"]), text.alike(hottest["link"], int(hottest["link_count"]))
+        facts.append(Fact("hottest link", text.percent(load), f"{link}, over the run", load))
+    return facts
+
+
+def _timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]]) -> Section:
+    block = timeline(run, step, also)
+    if block is None:
+        none = "No operation has ended inside a step."
+        why = "Spans of operations were left out of this run." if run.info.thinned else none
+        return Section(NAME, "Timeline", absent=why)
+    return Section(NAME, "Timeline", [block])
+
+
+def _scenario(run: Run) -> Section:
+    info = run.info
+    whole = json.dumps(info.scenario, indent=2, ensure_ascii=False)
+    known = "\n".join(f"{name} {version}" for name, version in sorted(info.versions.items()))
+    hosts = ", ".join(info.hosts[:64]) + (f" and {len(info.hosts) - 64:,} more" if len(info.hosts) > 64 else "")
+    lines = [
+        f"{about.WORLDS.get(info.world, info.world)}, started {info.started or 'at an unknown time'}",
+        f"it took {info.elapsed_s:.1f} s to play; seed {info.seed}; digest {info.digest}",
+        f"hosts: {hosts or 'unknown'}",
+    ]
+    if info.clock_residual_ns:
+        lines.append(f"clocks of the hosts agree within {text.duration(info.clock_residual_ns)}")
+    blocks: list[Block] = [Words(f"{line[0].upper()}{line[1:]}.") for line in lines]
+    blocks += [Listing("Scenario", whole), Listing("Versions", known or "none were kept", open=True)]
+    return Section("scenario", "Scenario and versions", blocks)
+
+
+def _foot(run: Run, tables: str) -> list[str]:
+    where = [f"All numbers here are those of the tables in {tables}, of which every column is in docs/reports.md."]
+    return where if tables else []

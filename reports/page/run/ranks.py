@@ -1,0 +1,242 @@
+"""What ranks have to do and to hold: their times, the tables' loads, memory, the plan.
+
+Few ranks have a bar each; of many the distribution is shown, and the worst of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.imbalance import MEASURES, rank_load
+from reports.analysis.step_breakdown import steady_kept
+from reports.page import charts, theme
+from reports.page.blocks import Block, Chart, Section, Table
+from reports.page.run.times import LEFT_OUT
+from reports.run import Run
+from reports.terminal import headline as about
+from reports.terminal import text
+from reports.terminal.run_tables import BALANCE_COLUMNS, CAUSE_COLUMNS, MEASURE_WORDS, balance_rows, records
+
+_RANKS = 48
+_WORST = 16
+_LAYERS = 9
+_PLAN_ROWS = 400
+_PARTS = {
+    "compute_ns": ("compute", theme.COMPUTE),
+    "exposed_ns": ("exposed communication", theme.EXPOSED),
+    "idle_ns": ("idle", theme.IDLE),
+}
+# As axes have them: what one of it is, and its name.
+_UNITS = {
+    "ids_per_step": (1.0, "ids a step"),
+    "perf_ms": (1.0, "ms by the planner"),
+    "storage_bytes": (2.0**30, "GiB"),
+}
+_SPENT = ["compute_ns", "exposed_ns", "hidden_ns", "idle_ns", "step_ns"]
+
+
+def ranks(run: Run) -> Section:
+    """How ranks differ in what they spend their steps on."""
+    kept = steady_kept(run)
+    frame = run.ranks_of(kept) if kept else run.ranks.iloc[:0]
+    if not len(frame):
+        return Section("ranks", "Balance of ranks", absent=LEFT_OUT if len(run.steps) else "No rank ended a step.")
+    each = frame[_SPENT].div(frame["steps"].clip(lower=1), axis=0)
+    each = each.assign(rank=frame["rank"], rank_count=frame["rank_count"], over=frame["compute_over_mean"])
+    of = f"{text.steps(kept)}{about.only(run)}"
+    blocks: list[Block] = []
+    if len(each) <= _RANKS:
+        blocks.append(Chart("ranks", f"A step of each rank, mean of {of}", _rank_bars(each)))
+    else:
+        blocks += _rank_histograms(each, of)
+    blocks.append(_rank_table(each, frame))
+    return Section("ranks", "Balance of ranks", blocks)
+
+
+def _rank_histograms(each: pd.DataFrame, of: str) -> list[Block]:
+    """Of what any rank has."""
+    found: list[Block] = []
+    for column, (words, color) in _PARTS.items():
+        if each[column].any():
+            took, x = charts.ms(each[column]), f"ms a step: {words}"
+            drawn = charts.histogram(took, each["rank_count"], x=x, y="ranks", color=color)
+            found.append(Chart(f"ranks-{column[:-3]}", f"Ranks by {words}, mean of {of}", drawn))
+    return found
+
+
+def _rank_bars(each: pd.DataFrame) -> Any:
+    layers = {words: (charts.ms(each[column]), color) for column, (words, color) in _PARTS.items()}
+    return charts.stacked_bars(_rank_names(each), layers, x="ms of a step")
+
+
+def _rank_names(frame: pd.DataFrame) -> list[str]:
+    each = zip(frame["rank"].tolist(), frame["rank_count"].tolist(), strict=True)
+    return [f"rank {text.alike(rank, count)}" for rank, count in each]
+
+
+def _rank_table(each: pd.DataFrame, frame: pd.DataFrame) -> Table:
+    worst = each.sort_values(["over", "rank"], ascending=[False, True]).head(_WORST)
+    rows = [
+        [
+            name,
+            *(text.duration(row[column]) for column in _SPENT),
+            f"{row['over']:.3f}",
+        ]
+        for name, row in zip(_rank_names(worst), records(worst), strict=True)
+    ]
+    columns = ["rank", "compute", "exposed", "hidden", "idle", "its step", "compute/mean"]
+    more = (
+        f"The {_WORST} of {len(each):,} that compute longest; all of them are in steady_ranks.csv."
+        if len(each) > _WORST
+        else ""
+    )
+    total = float((each["compute_ns"] * frame["rank_count"]).sum())
+    return Table("Ranks that compute longest", columns, rows, note=more, raw={"compute_ns": total})
+
+
+def tables(run: Run) -> Section:
+    """How the plan loads ranks, and by which tables."""
+    if not len(run.plan):
+        return Section("tables", "Balance of tables", absent="The scenario has no embedding tables.")
+    blocks: list[Block] = []
+    load = rank_load(run.plan, run.info.world_size)
+    for measure in MEASURES:
+        title, _, form = MEASURE_WORDS[measure]
+        if not float(load[measure].max()):
+            continue
+        heading = f"By the plan: {title} of each rank"
+        if run.info.world_size <= _RANKS:
+            blocks.append(Chart(f"tables-{measure}", heading, _table_bars(run.plan, measure, run.info.world_size)))
+        else:
+            factor, unit = _UNITS[measure]
+            values, weights = load[measure] / factor, np.ones(len(load))
+            drawn = charts.histogram(values, weights, x=unit, y="ranks", color=theme.COMPUTE)
+            note = f"The most is {form(float(load[measure].max()))}."
+            blocks.append(Chart(f"tables-{measure}", heading, drawn, note))
+    rows, causes = balance_rows(run, 5)
+    raw = {str(row["measure"]): float(row["max_over_mean"]) for row in records(run.imbalance)}
+    blocks.append(Table("Balance", BALANCE_COLUMNS, rows, raw=raw))
+    if causes:
+        blocks.append(Table("Tables that cause it", CAUSE_COLUMNS, causes, left=3))
+    return Section("tables", "Balance of tables", blocks)
+
+
+def _table_bars(plan: pd.DataFrame, measure: str, world_size: int) -> Any:
+    """A bar for each rank, of the tables that load it most and all others."""
+    loads = plan.pivot_table(index="rank", columns="table", values=measure, aggfunc="sum", fill_value=0)
+    loads = loads.reindex(range(world_size), fill_value=0)
+    factor, unit = _UNITS[measure]
+    layers = _layers(loads / factor)
+    return charts.stacked_bars([f"rank {rank}" for rank in range(world_size)], layers, x=unit)
+
+
+def _layers(loads: pd.DataFrame) -> dict[str, tuple[Any, str]]:
+    """The columns that are most in all, and the others together."""
+    order = loads.sum().sort_values(ascending=False, kind="stable").index.tolist()
+    shown, rest = order[:_LAYERS], order[_LAYERS:]
+    layers = {str(name): (loads[name].to_numpy(float), color) for name, color in zip(shown, theme.EVERY, strict=False)}
+    if rest:
+        layers[f"{len(rest)} others"] = (loads[rest].sum(axis=1).to_numpy(float), theme.IDLE)
+    return layers
+
+
+def memory(run: Run) -> Section:
+    """What fills the device memory of ranks."""
+    frame = run.rank_memory
+    if not len(frame):
+        why = "A real run does not tell its parts." if run.info.world == "real" else "Nothing was recorded."
+        return Section("memory", "Memory", absent=why)
+    blocks: list[Block] = []
+    if len(frame) <= _RANKS:
+        blocks.append(Chart("memory", "Device memory of each rank", _memory_bars(run)))
+    else:
+        drawn = charts.histogram(
+            100 * frame["used_share"], frame["rank_count"], x="% of the capacity used", y="ranks", color=theme.COMPUTE
+        )  # fmt: skip
+        blocks.append(Chart("memory", "Ranks by how full their memory is", drawn))
+    fullest = frame.head(_WORST)
+    rows = [
+        [name, text.size(row["used_bytes"]), text.size(row["capacity_bytes"]), text.percent(row["used_share"])]
+        for name, row in zip(_rank_names(fullest), records(fullest), strict=True)
+    ]
+    more = f"The fullest {_WORST} of {len(frame):,}; all of them are in rank_memory.csv." if len(frame) > _WORST else ""
+    used = float((frame["used_bytes"] * frame["rank_count"]).sum())
+    blocks.append(
+        Table("Fullest ranks", ["rank", "used", "capacity", "share"], rows, note=more, folded=True, raw={"bytes": used})
+    )
+    blocks.append(_fullest_parts(run, int(frame["rank"].iloc[0])))
+    return Section("memory", "Memory", blocks)
+
+
+def _memory_bars(run: Run) -> Any:
+    frame = run.rank_memory.sort_values("rank")
+    parts = run.memory.pivot_table(index="rank", columns="part", values="size_bytes", aggfunc="sum", fill_value=0)
+    parts = parts.reindex(frame["rank"])
+    layers = _layers(parts / 2**30)
+    drawn = charts.stacked_bars(_rank_names(frame), layers, x="GiB")
+    capacity = float(frame["capacity_bytes"].max()) / 2**30
+    if capacity:
+        charts.rule(drawn, capacity, dashed=True)
+        drawn.x_range.end = max(drawn.x_range.end, capacity * 1.04)
+    return drawn
+
+
+def _fullest_parts(run: Run, rank: int) -> Table:
+    own = run.memory[(run.memory["rank"] == rank).to_numpy(bool)].sort_values(
+        "size_bytes", ascending=False, kind="stable"
+    )
+    capacity = float(own["capacity_bytes"].max())
+    rows = [
+        [row["part"], text.size(row["size_bytes"]), text.percent(row["size_bytes"] / capacity) if capacity else "-"]
+        for row in records(own)
+    ]
+    return Table(f"Memory of the fullest rank, {rank}, of {text.size(capacity)}", ["part", "size", "of capacity"], rows)
+
+
+def plan(run: Run) -> Section:
+    """Where the planner put which table."""
+    if not len(run.plan):
+        return Section("plan", "Plan", absent="The scenario has no embedding tables.")
+    keys = ["table", "sharding_type", "compute_kernel"]
+    first = run.plan[keys].drop_duplicates().head(_PLAN_ROWS)
+    count = len(run.plan.drop_duplicates(keys))
+    grouped = run.plan.merge(first, on=keys, how="inner").groupby(keys, sort=False)
+    frame = grouped.agg(
+        shards=("shard", "size"),
+        rows=("rows", "max"),
+        columns=("columns", "max"),
+        storage_bytes=("storage_bytes", "sum"),
+        perf_ms=("perf_ms", "sum"),
+        ids_per_step=("ids_per_step", "sum"),
+    ).reset_index()
+    on = grouped["rank"].unique().tolist()
+    rows = [
+        [
+            row["table"],
+            row["sharding_type"],
+            row["compute_kernel"],
+            _on_ranks(sorted(own.tolist()), run.info.world_size),
+            f"{row['shards']:,}",
+            f"{row['rows']:,} x {row['columns']:,}",
+            text.size(row["storage_bytes"]),
+            text.number(row["ids_per_step"]),
+            text.duration(row["perf_ms"] * 1e6),
+        ]
+        for row, own in zip(records(frame), on, strict=True)
+    ]
+    columns = ["table", "sharding", "kernel", "on ranks", "shards", "largest shard", "storage", "ids a step", "time"]
+    note = "Storage, ids and time, which is the planner's, are of all shards together."
+    if count > _PLAN_ROWS:
+        note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
+    raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
+    return Section("plan", "Plan", [Table("Tables and where they are", columns, rows, left=4, note=note, raw=raw)])
+
+
+def _on_ranks(ranks: list[int], world_size: int) -> str:
+    if len(ranks) == world_size:
+        return "all"
+    words = text.ranges(ranks)
+    return words if len(words) <= 28 else f"{len(ranks):,} ranks from {ranks[0]} to {ranks[-1]}"

@@ -1,0 +1,106 @@
+"""Charts of several runs, each run with its colour, the first one as a ring that no other hides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from bokeh.models import ColumnDataSource, FactorRange, Range1d
+
+from reports.page import charts, theme
+from reports.side_by_side.frames import Beside
+from reports.side_by_side.words import labels
+from reports.terminal import text
+
+_LEGEND = 22  # letters
+_ROW = 26  # px of a row of dots
+_FRAME = 84  # px of axis and legend
+# More points than a line of the page has pixels say nothing more.
+_POINTS = 2000
+# Not those of compute and communication.
+_COLORS = [
+    *(theme.COOL[2], theme.WARM[2], theme.COOL[1], theme.WARM[1]),
+    *(theme.COOL[8], theme.WARM[3], theme.COOL[4], theme.WARM[8]),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """Rows by name, the first on top, and for each run, by label, a value in every row, nan for none.
+
+    Readers are told a value as `form` writes it.
+    """
+
+    names: Sequence[str]
+    values: Mapping[str, Sequence[float]]
+    form: Callable[[float], str]
+
+
+def colors(beside: Beside) -> dict[str, str]:
+    """One for each run, by label."""
+    return {label: _COLORS[at % len(_COLORS)] for at, label in enumerate(labels(beside).values())}
+
+
+def legend_words(run: str) -> str:
+    """A run's label, of which a legend has several in a line."""
+    return text.shortened(run, _LEGEND)
+
+
+def dots(of: Dots, colored: Mapping[str, str], *, x: str, scale: float = 1.0) -> Any:
+    """A dot for each run in each row; the axis shows values times `scale`. The first of all `colored` is a ring."""
+    rows = charts.distinct(of.names)
+    table = np.array(list(of.values.values()), float).reshape(len(of.values), len(rows)) * scale
+    most = float(table[~np.isnan(table)].max(initial=0.0)) or 1.0
+    drawn = charts.figure(
+        height=_ROW * max(len(rows), 1) + _FRAME,
+        x=x,
+        y_range=FactorRange(factors=rows[::-1]),
+        x_range=Range1d(-0.02 * most, 1.05 * most),  # a dot at 0 is seen whole
+        tooltips=[("", "@name"), ("@run", "@words")],
+    )
+    _ties(drawn, rows, table)
+    base, shown = next(iter(colored)), []
+    for run, values in zip(of.values, table, strict=True):
+        words = [of.form(float(value)) for value in of.values[run]]
+        data = {"row": rows, "value": values, "name": list(of.names), "run": [run] * len(rows), "words": words}
+        dot = drawn.scatter(
+            x="value", y="row", source=ColumnDataSource(data), size=13 if run == base else 8, line_color=colored[run],
+            fill_color=None if run == base else colored[run], line_width=2.5, legend_label=legend_words(run),
+        )  # fmt: skip
+        shown.append(dot)
+    drawn.hover.renderers = shown
+    drawn.ygrid.grid_line_color = None
+    charts.cut_names(drawn.yaxis[0])
+    charts.legend(drawn)
+    return drawn
+
+
+def _ties(drawn: Any, rows: Sequence[str], table: Any) -> None:
+    """From the least of each row to the greatest."""
+    shown = ~np.isnan(table).all(axis=0)
+    low, high = np.nanmin(table[:, shown], axis=0), np.nanmax(table[:, shown], axis=0)
+    kept = [row for row, own in zip(rows, shown.tolist(), strict=True) if own]
+    source = ColumnDataSource({"row": kept, "low": low, "high": high})
+    drawn.segment(
+        x0="low", x1="high", y0="row", y1="row", source=source, line_color=theme.LIGHT.grid, line_width=4,
+        tags=["grid:line_color"],
+    )  # fmt: skip
+
+
+def over_steps(frames: Mapping[str, pd.DataFrame], colored: Mapping[str, str]) -> Any:
+    """The time of each step, a line for each run; of many steps each point is a median of neighbours."""
+    tooltips = [("", "@run"), ("step", "@step"), ("took", "@took{0.000} ms")]
+    drawn = charts.figure(height=300, x="step", y="ms", zooms="width", tooltips=tooltips)
+    for label, frame in frames.items():
+        group = np.arange(len(frame)) // max(1, -(-len(frame) // _POINTS))
+        shown = frame.groupby(group).agg({"step": "first", "step_ns": "median"})
+        took, step = charts.ms(shown["step_ns"]), shown["step"].to_numpy()
+        source = ColumnDataSource({"step": step, "took": took, "run": [label] * len(shown)})
+        charts.line(drawn, source, x="step", y="took", color=colored[label], title=legend_words(label))
+    charts.step_axis(drawn.xaxis[0])
+    drawn.y_range.start = 0
+    charts.legend(drawn)
+    return drawn

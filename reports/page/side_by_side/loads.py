@@ -1,0 +1,143 @@
+"""What several runs have in memory, send over links and put where; numbers are those of `reports.side_by_side.frames`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from bokeh.models import BasicTicker
+
+from reports.analysis.step_breakdown import PARTS
+from reports.page import charts, theme
+from reports.page.blocks import Block, Chart, Section, Table
+from reports.page.side_by_side import charts as beside_charts
+from reports.side_by_side.frames import Beside
+from reports.side_by_side.words import labels, marks, placement
+from reports.terminal import text
+from reports.terminal.run_tables import MEASURE_WORDS, records
+
+_ROWS = 200
+_LAYERS = 9
+
+
+def memory(beside: Beside) -> Section:
+    """Of the fullest rank of each run, by part."""
+    frame = beside.memory
+    if not len(frame):
+        return Section("memory", "Memory of the fullest rank", absent="No run has recorded its memory.")
+    table = frame.pivot_table(index="part", columns="run", values="size_bytes", aggfunc="sum", fill_value=0)
+    label = labels(beside)
+    held = [name for name in beside.names if name in table.columns]
+    table = table.loc[table.max(axis=1) > 0, held]
+    table = table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+    unit, factor = text.size_unit(float(table.sum().max()))
+    layers = {str(part): (row / factor).tolist() for part, row in table.head(_LAYERS).iterrows()}
+    if len(table) > _LAYERS:
+        layers["all else"] = (table.iloc[_LAYERS:].sum() / factor).tolist()
+    colored = {part: (sizes, color) for (part, sizes), color in zip(layers.items(), theme.EVERY, strict=False)}
+    drawn = charts.stacked_bars([label[name] for name in held], colored, x=unit)
+    short = dict(zip(beside.names, marks(beside.names), strict=True))
+    rows = [[str(part), *(text.size(float(one)) for one in row.tolist())] for part, row in table.iterrows()]
+    rows.append(["(in all)", *(text.size(float(one)) for one in table.sum().tolist())])
+    columns = ["part", *(short[name] for name in held)]
+    blocks: list[Block] = [Chart("memory", "By part", drawn), Table("Memory by part", columns, rows)]
+    return Section("memory", "Memory of the fullest rank", blocks)
+
+
+def links(beside: Beside) -> Section:
+    """The load of each class of links."""
+    frame = beside.link_classes
+    if not len(frame):
+        return Section("links", "Links", absent="No run has recorded its links: a real run does not see them.")
+    label = labels(beside)
+    table = frame.pivot(index="link_class", columns="run", values="peak_utilisation")
+    table = table[[name for name in beside.names if name in table.columns]]
+    values = {label[str(name)]: table[name].tolist() for name in table.columns}
+    classes = [str(name) for name in table.index]
+    dots = beside_charts.Dots(classes, values, text.percent)
+    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="load of the hottest link")
+    charts.percent_axis(drawn.xaxis[0])
+    drawn.xaxis[0].ticker = BasicTicker(min_interval=0.01)
+    rows = [
+        [
+            row["link_class"],
+            label[row["run"]],
+            row["hottest_link"],
+            f"{row['links']:,}",
+            text.size(row["bytes_carried"]),
+            text.percent(row["mean_utilisation"]),
+            text.percent(row["peak_utilisation"]),
+        ]
+        for row in records(frame.sort_values("link_class", kind="stable"))
+    ]
+    columns = ["class", "run", "hottest", "links", "carried", "mean load", "peak load"]
+    absent = [label[name] for name in beside.names if name not in table.columns]
+    note = f"Nothing recorded: {', '.join(absent)}." if absent else ""
+    title = "Hottest link of each class, over the whole run"
+    blocks: list[Block] = [Chart("links", title, drawn), Table("Links by class", columns, rows, left=3, note=note)]
+    return Section("links", "Links", blocks)
+
+
+def balance(beside: Beside) -> Section:
+    """How far the most loaded rank is from the mean."""
+    loads, label = _loads(beside), labels(beside)
+    if not len(loads):
+        return Section("balance", "Balance of ranks", absent="No run has a plan, or spans of its steady steps.")
+    table = loads.pivot(index="load", columns="run", values="ratio").reindex(loads["load"].unique())
+    values = {label[name]: table[name].tolist() for name in beside.names if name in table}
+    dots = beside_charts.Dots([str(load) for load in table.index], values, _ratio)
+    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="most over mean; 1 is balanced")
+    drawn.x_range.start = 0.9
+    columns = ["load", "run", "most", "on rank", "mean", "most/mean"]
+    rows = [
+        [row["load"], label[row["run"]], row["most"], f"{row['rank']:,}", row["mean"], _ratio(row["ratio"])]
+        for row in records(loads)
+    ]
+    note = "Compute is what ranks did; the others are what the plan expects of its tables."
+    blocks: list[Block] = [Chart("balance", "The most loaded rank", drawn, note)]
+    return Section("balance", "Balance of ranks", [*blocks, Table("Balance", columns, rows, left=2)])
+
+
+def _loads(beside: Beside) -> pd.DataFrame:
+    """What ranks have to do, a row a load and run; most and mean as a person reads them."""
+    rows = [
+        ("compute of a step", row["run"], text.duration(row["most_ns"]), row["rank"], text.duration(row["mean_ns"]),
+         row["most_over_mean"])
+        for row in records(beside.parts[(beside.parts["part"] == PARTS["compute_ns"]).to_numpy(bool)])
+    ]  # fmt: skip
+    for row in records(beside.imbalance.sort_values("measure", key=_in_order, kind="stable")):
+        words, _, form = MEASURE_WORDS[row["measure"]]
+        cells = form(row["worst"]), row["worst_rank"], form(row["mean"]), row["max_over_mean"]
+        rows.append((words, row["run"], *cells))
+    return pd.DataFrame(rows, columns=["load", "run", "most", "rank", "mean", "ratio"])
+
+
+def _in_order(measures: pd.Series) -> pd.Series:
+    return measures.map(list(MEASURE_WORDS).index)
+
+
+def _ratio(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.3f}"
+
+
+def plans(beside: Beside) -> Section:
+    """Tables that are not placed alike."""
+    frame, short = beside.plans, dict(zip(beside.names, marks(beside.names), strict=True))
+    alike = f"{text.counted(beside.same_tables, 'table')} {'is' if beside.same_tables == 1 else 'are'} placed alike"
+    if not len(frame):
+        two = sum(len(run.plan) > 0 for _, run in beside.runs) > 1
+        return Section(
+            "plan", "Plan", absent=f"No table is placed elsewhere; {alike}." if two else "No two have a plan."
+        )
+    each = list(frame.groupby("table", sort=False))
+    rows = [[str(table), *(_placed(row) for row in records(own))] for table, own in each[:_ROWS]]
+    left_out = f"; {len(each) - _ROWS} more are in plans.csv" if len(each) > _ROWS else ""
+    columns = ["table", *(short[name] for name in each[0][1]["run"])]
+    note = f"How a table is sharded, on which ranks, and what it takes there together. {alike}{left_out}."
+    return Section(
+        "plan", "Plan", [Table("Tables that are placed elsewhere", columns, rows, left=len(columns), note=note)]
+    )
+
+
+def _placed(row: dict[str, object]) -> str:
+    where = placement(str(row["sharding_type"]), text.shortened(str(row["ranks"]), 24))
+    return where if where == "-" else f"{where}, {text.size(float(str(row['storage_bytes'])))}"

@@ -1,0 +1,201 @@
+"""The page of several runs, differences first; numbers are those of `reports.side_by_side.frames`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.step_breakdown import PARTS
+from reports.page import charts, theme
+from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
+from reports.page.side_by_side import charts as beside_charts
+from reports.page.side_by_side import loads as beside_loads
+from reports.side_by_side.frames import CHANGES, Beside
+from reports.side_by_side.words import (
+    ADDING_UP,
+    NUMBERS,
+    exposed_shown,
+    labels,
+    marks,
+    medians_shown,
+    more,
+    no_operations,
+    operations_by_change,
+    sentences,
+    settings_shown,
+)
+from reports.terminal import text
+from reports.terminal.headline import WORLDS, folded, thinned
+from reports.terminal.run_tables import records
+
+_DRAWN = 16
+_ROWS = 200
+_TILES = ["step_ns", "samples_per_s", "compute_ns", "exposed_ns", "memory_bytes"]
+_COLORS = [theme.COMPUTE, theme.EXPOSED, theme.IDLE, theme.OUTSIDE]
+
+
+def page(beside: Beside, hrefs: Sequence[str], tables: str = "") -> Page:
+    """The whole page; `hrefs` lead to each run's own ("": it has none), `tables` says where the numbers lie."""
+    where = f"All numbers here are those of the tables in {tables}, of which every column is in docs/reports.md."
+    about = [f"The others are held against the first, {beside.names[0]}."]
+    title = f"{text.counted(len(beside.names), 'run')} side by side"
+    return Page(title=title, about=about, sections=sections(beside, hrefs), foot=[where] if tables else [])
+
+
+def sections(beside: Beside, hrefs: Sequence[str]) -> list[Section]:
+    """What differs, then times, operations, memory, links, balance and plan; `hrefs` lead to each run's own page."""
+    return [
+        _glance(beside, hrefs),
+        _settings(beside),
+        _parts(beside),
+        _steps(beside),
+        _operations(beside),
+        beside_loads.memory(beside),
+        beside_loads.links(beside),
+        beside_loads.balance(beside),
+        beside_loads.plans(beside),
+    ]
+
+
+def _glance(beside: Beside, hrefs: Sequence[str]) -> Section:
+    said, blocks = sentences(beside), list[Block]()
+    if len(said) == 1:
+        blocks += [Words(said[0]), Facts(_facts(beside))]
+    elif said:
+        blocks.append(Words("", said))
+    blocks.append(_runs(beside, hrefs))
+    notes = [note for name, run in beside.runs for note in _notes(name, run.info.complete, run.info.error)]
+    for name, run in beside.runs:
+        notes += [f"{name}: {words}." for words in (folded(run.info), thinned(run.info)) if words]
+    if notes:
+        blocks.append(Words("What was not played or kept whole:", notes))
+    return Section("glance", "What differs", blocks)
+
+
+def _notes(name: str, complete: bool, error: str) -> list[str]:
+    return [] if complete else [f"{name} ended early: {error or 'no reason was kept'}."]
+
+
+def _facts(beside: Beside) -> list[Fact]:
+    base, own = records(beside.results)
+    facts = []
+    for column in _TILES:
+        name, form = NUMBERS[column]
+        name = PARTS["exposed_ns"] if column == "exposed_ns" else name
+        if not np.isnan(own[column]):
+            change = own[CHANGES[column]]
+            before = f"{text.signed_percent(change)} against {form(base[column])}" if not np.isnan(change) else ""
+            facts.append(Fact(name, form(own[column]), before, float(own[column])))
+    return facts
+
+
+def _runs(beside: Beside, hrefs: Sequence[str]) -> Table:
+    rows: list[list[Cell]] = []
+    for label, row, href in zip(labels(beside).values(), records(beside.results), hrefs, strict=True):
+        name: Cell = Link(label, href) if href else label
+        times = [text.duration(row["step_ns"]), text.signed_percent(row["step_change"])]
+        rates = [text.number(row["samples_per_s"]), text.signed_percent(row["samples_change"])]
+        about = [row["name"], WORLDS.get(row["world"], row["world"]), f"{row['world_size']:,}", f"{row['steps']:,}"]
+        rows.append([name, *about, *times, *rates])
+    columns = ["run", "scenario", "", "ranks", "steady steps", "step time", "change", "samples/s", "change"]
+    raw = {f"step_ns-{at}": float(value) for at, value in enumerate(beside.results["step_ns"])}
+    return Table("Runs", columns, rows, left=3, raw=raw)
+
+
+def _settings(beside: Beside) -> Section:
+    rows, alike = settings_shown(beside), f"{text.counted(beside.same_settings, 'setting')} the same in all"
+    if not rows:
+        return Section("settings", "Settings", absent=f"None differs; {alike}.")
+    left_out = f"; {len(rows) - _ROWS} more are in settings.csv" if len(rows) > _ROWS else ""
+    columns = ["setting", *marks(beside.names)]
+    cut = [[row[0], *(text.shortened(value, 48) for value in row[1:])] for row in rows[:_ROWS]]
+    note = f"{alike[0].upper()}{alike[1:]}{left_out}."
+    return Section("settings", "Settings", [Table("Settings that differ", columns, cut, left=len(columns), note=note)])
+
+
+def _parts(beside: Beside) -> Section:
+    frame, blocks = beside.results, list[Block]()
+    has = frame["compute_ns"].notna()
+    if has.any():
+        names = [label for label, own in zip(labels(beside).values(), has, strict=True) if own]
+        layers = {
+            PARTS[name]: (charts.ms(frame.loc[has, name]), color)
+            for name, color in zip(ADDING_UP, _COLORS, strict=True)
+        }
+        note = "Means over the ranks and steady steps of each run; the parts add up to the mean step."
+        drawn = charts.stacked_bars(names, layers, x="ms of a step")
+        blocks.append(Chart("parts", "Parts of a step", drawn, note))
+    if not frame["step_ns"].notna().any():
+        return Section("parts", "Step time and its parts", absent="No rank of any run ended a step.")
+    return Section("parts", "Step time and its parts", [*blocks, _numbers(beside)])
+
+
+def _numbers(beside: Beside) -> Table:
+    """Every number with its change, a column for each run."""
+    frame, rows = beside.results, []
+    for name, (words, form) in NUMBERS.items():
+        if frame[name].notna().any():
+            changes = [text.signed_percent(value) for value in frame[CHANGES[name]].tolist()[1:]]
+            first, *others = [form(value) for value in frame[name].tolist()]
+            pairs = zip(others, changes, strict=True)
+            rows.append([words, first, *(cell for pair in pairs for cell in pair)])
+    base, *short = marks(beside.names)
+    columns = ["", base, *(cell for mark in short for cell in (mark, "change"))]
+    note = "Step time and samples/s are medians of steady steps; parts of a step and payload are means over ranks."
+    raw = {f"compute_ns-{at}": float(value) for at, value in enumerate(frame["compute_ns"]) if not np.isnan(value)}
+    return Table("Numbers of the runs", columns, rows, note=note, raw=raw)
+
+
+def _steps(beside: Beside) -> Section:
+    by_run = [beside.steps[(beside.steps["run"] == name).to_numpy(bool)] for name in beside.names]
+    kept = {label: own for label, own in zip(labels(beside).values(), by_run, strict=True) if len(own)}
+    if not kept:
+        return Section("steps", "Step times", absent="No rank of any run ended a step.")
+    blocks: list[Block] = []
+    if any(len(own) > 1 for own in kept.values()):
+        drawn = beside_charts.over_steps(kept, beside_charts.colors(beside))
+        blocks.append(Chart("steps", "Time of each step", drawn, "From the first rank's begin to the last rank's end."))
+    rows = []
+    for label, own in kept.items():
+        times = own["step_ns"].median(), own["step_ns"].min(), own["step_ns"].max()
+        rows.append([label, f"{len(own):,}", *(text.duration(float(one)) for one in times)])
+    blocks.append(Table("All steps", ["run", "steps", "median", "shortest", "longest"], rows))
+    return Section("steps", "Step times", blocks)
+
+
+def _operations(beside: Beside) -> Section:
+    held = list(dict.fromkeys(beside.operations["run"].tolist()))
+    if not held:
+        return Section("operations", "Operations", absent=no_operations(beside))
+    pairs = list(islice(operations_by_change(beside), _ROWS))
+    label = labels(beside)
+    short = [mark for mark, name in zip(marks(beside.names), beside.names, strict=True) if name in held]
+    drawn_pairs = pairs[:_DRAWN]
+    values = {
+        label[name]: [float(rows["median_ns"].iloc[at]) for _, rows in drawn_pairs] for at, name in enumerate(held)
+    }
+    dots = beside_charts.Dots([name for name, _ in drawn_pairs], values, text.duration)
+    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="ms a step", scale=1e-6)
+    count = len(beside.operations) // len(held)
+    note = "The largest changes first; medians over ranks and steady steps. The ring is the first run."
+    title = "Operations that change most" if len(held) > 1 else "Operations"
+    blocks: list[Block] = [Chart("operations", title, drawn, note), _operation_table(pairs, short, count)]
+    return Section("operations", "Operations", blocks)
+
+
+def _operation_table(pairs: Sequence[tuple[str, pd.DataFrame]], short: Sequence[str], count: int) -> Table:
+    rows = []
+    for name, own in pairs:
+        first, *others = medians_shown(own)
+        cells = zip(others, own["change_ns"].map(more).tolist()[1:], exposed_shown(own)[1:], strict=True)
+        rows.append([name, own["kind"].iloc[0], first, *(cell for each in cells for cell in each)])
+    columns = ["operation", "kind", short[0]]
+    columns += [cell for mark in short[1:] for cell in (mark, "change", "exposed")]
+    left_out = f" {count - len(pairs)} more are in operations.csv." if count > len(pairs) else ""
+    note = (
+        f"A dash: the run has not got it. Exposed: the change of the mean of what computation does not hide.{left_out}"
+    )
+    return Table("All operations", columns, rows, left=2, note=note, folded=True)

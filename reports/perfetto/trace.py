@@ -1,0 +1,191 @@
+"""A run as a Chrome/Perfetto JSON trace: hosts as processes, ranks and streams as threads, links as counters.
+
+It is streamed to a file.
+
+The viewer wants the slices of a thread to nest, so what overlaps on one stream goes to threads of its own: steps,
+computation, communication and, where several are under way at once, further lanes of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TextIO
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.frames import COMPUTE, STEP, ints, is_collective
+from reports.perfetto.counters import Counter, Counters
+from reports.store.parts import Spans
+from reports.terminal.text import alike
+from scenarios.trace import RunInfo
+
+# Arrows among more members than this hide what they should show, and swell the file.
+ARROW_MEMBERS_MAX = 64
+
+_CHUNK = 100_000
+
+_SLICE = ["kind", "label", "group", "stream", "dtype", "kernel", "host", "start_ns", "end_ns", "issued_ns", "step"]
+_SLICE += ["sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sent"]
+_COLUMNS = [*_SLICE, "rank"]
+
+
+def write(spans: Spans, info: RunInfo, stream: TextIO, counters: Counters | None = None) -> None:
+    """Writes the whole trace; `ts` and `dur` are microseconds from the run's first span, exact to the ns."""
+    counters = counters or Counters.none()
+    about: dict[str, object] = {name: getattr(info, name) for name in ("name", "world", "digest", "complete")}
+    about["links_without_counter"] = counters.left_out
+    stream.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')
+    separator = ""
+    for event in _events(spans, info, counters):
+        stream.write(separator + event)
+        separator = ",\n"
+    stream.write("\n]}\n")
+
+
+def _events(spans: Spans, info: RunInfo, counters: Counters) -> Iterator[str]:
+    """Of one part of the run after the other; names come last, when all are known."""
+    starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
+    origin, threads, hosts, arrows = min(starts, default=0), _Threads(), dict[int, int](), count(1)
+    for part in spans.parts(_COLUMNS, beside=False):
+        own = part.spans[part.own].sort_values(["start_ns", "rank", "sequence"], ignore_index=True, kind="stable")
+        firsts = own.drop_duplicates("host")
+        hosts.update(zip(firsts["host"].tolist(), firsts["rank_count"].tolist(), strict=True))
+        thread_of = np.fromiter(_assigned(own, threads), np.int64, len(own))
+        yield from _slices(own, thread_of, origin)
+        yield from _arrows(own, thread_of, origin, arrows)
+    yield from _counters(counters, max([len(info.hosts) - 1, *hosts]) + 1, origin)
+    yield from _process_names(hosts, info)
+    yield from threads.named()
+
+
+@dataclass(slots=True)
+class _Threads:
+    """Numbers threads; each lane of (rank, stream, part) is one, free again when its last slice has ended.
+
+    `rank_counts` has how many ranks a rank stands for, itself included.
+    """
+
+    free_at_ns: dict[tuple[int, str, str], list[int]] = field(default_factory=dict)
+    numbers: dict[tuple[int, str, str, int], tuple[int, int]] = field(default_factory=dict)
+    rank_counts: dict[int, int] = field(default_factory=dict)
+
+    def place(self, host: int, key: tuple[int, str, str], start_ns: int, end_ns: int) -> int:
+        """The thread of a slice; slices come in order of their starts."""
+        lanes = self.free_at_ns.setdefault(key, [])
+        lane = next((at for at, free in enumerate(lanes) if free <= start_ns), len(lanes))
+        if lane == len(lanes):
+            lanes.append(end_ns)
+        lanes[lane] = end_ns
+        return self.numbers.setdefault((*key, lane), (len(self.numbers) + 1, host))[0]
+
+    def named(self) -> Iterator[str]:
+        """The threads' names, in the order in which a reader wants them: by rank, steps first."""
+        parts = ["steps", "", "communication"]
+        order = sorted(self.numbers, key=lambda key: (key[0], key[2] != "steps", key[1], parts.index(key[2]), key[3]))
+        for position, key in enumerate(order):
+            number, host = self.numbers[key]
+            rank, stream, part, lane = key
+            name = alike(f"rank {rank}", self.rank_counts.get(rank, 1))
+            words = [name, stream if part != "steps" else "", part, str(lane + 1) if lane else ""]
+            yield _metadata("thread_name", host, number, {"name": " ".join(word for word in words if word)})
+            yield _metadata("thread_sort_index", host, number, {"sort_index": position})
+
+
+def _assigned(spans: pd.DataFrame, threads: _Threads) -> Iterator[int]:
+    parts = {COMPUTE: "", STEP: "steps"}
+    ranks = spans.drop_duplicates("rank")
+    threads.rank_counts.update(zip(ranks["rank"].tolist(), ranks["rank_count"].tolist(), strict=True))
+    columns = (spans[name].tolist() for name in ("rank", "host", "stream", "kind", "start_ns", "end_ns"))
+    for rank, host, stream, kind, start_ns, end_ns in zip(*columns, strict=True):
+        part = parts.get(kind, "communication")
+        yield threads.place(host, (rank, "" if part == "steps" else stream, part), start_ns, end_ns)
+
+
+def _process_names(hosts: Mapping[int, int], info: RunInfo) -> Iterator[str]:
+    """`hosts`: how many each stands for, itself included."""
+    for host in sorted(hosts):
+        known = info.hosts[host] if host < len(info.hosts) else ""
+        yield _metadata("process_name", host, 0, {"name": alike(f"host {host} {known}".strip(), hosts[host])})
+        yield _metadata("process_sort_index", host, 0, {"sort_index": host})
+
+
+def _slices(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int) -> Iterator[str]:
+    quoted: dict[str, str] = {}
+    for first in range(0, len(spans), _CHUNK):  # Python objects of all columns at once would outweigh the frame
+        part = spans.iloc[first : first + _CHUNK]
+        columns = [part[name].tolist() for name in _SLICE]
+        for number, row in zip(thread_of[first : first + _CHUNK].tolist(), zip(*columns, strict=True), strict=True):
+            yield _slice(number, row, origin_ns, quoted)
+
+
+def _slice(thread: int, row: tuple[object, ...], origin_ns: int, quoted: dict[str, str]) -> str:
+    texts = [quoted.get(text) or quoted.setdefault(text, json.dumps(text)) for text in map(str, row[:6])]
+    kind, label, group, stream, dtype, kernel = texts
+    host, start_ns, end_ns, issued_ns, step, sequence, call, alike, bytes_in, bytes_out, bytes_sent = map(_int, row[6:])
+    name = f'"step {step}"' if kind == '"step"' else label if label != '""' else kind
+    return (
+        f'{{"ph":"X","name":{name},"cat":{kind},"pid":{host},"tid":{thread},"ts":{_us(start_ns - origin_ns)},'
+        f'"dur":{_us(end_ns - start_ns)},"args":{{"step":{step},"label":{label},"stream":{stream},"group":{group},'
+        f'"call":{call},"sequence":{sequence},"issued_us":{_us(issued_ns - origin_ns)},"bytes_in":{bytes_in},'
+        f'"bytes_out":{bytes_out},"bytes_sent":{bytes_sent},"dtype":{dtype},"kernel":{kernel},"rank_count":{alike}}}}}'
+    )
+
+
+def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers: Iterator[int]) -> Iterator[str]:
+    """From the member that entered last to each one that waited for it, at that moment."""
+    members = np.flatnonzero(is_collective(spans))
+    calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
+    members, calls = members[np.argsort(calls, kind="stable")], np.sort(calls)
+    starts, ends, hosts = ints(spans, "start_ns"), ints(spans, "end_ns"), ints(spans, "host")
+    for of_call in np.split(members, np.flatnonzero(np.diff(calls)) + 1):
+        if not 1 < len(of_call) <= ARROW_MEMBERS_MAX:
+            continue
+        source = int(of_call[-1])  # spans come in order of their starts
+        for target in of_call[:-1].tolist():
+            number = next(numbers)
+            moment = min(int(starts[source]), int(ends[target]))
+            yield _arrow("s", number, hosts[source], thread_of[source], starts[source] - origin_ns)
+            yield _arrow("f", number, hosts[target], thread_of[target], moment - origin_ns)
+
+
+def _arrow(phase: str, number: int, host: int, thread: int, at_ns: int) -> str:
+    binding = ',"bp":"e"' if phase == "f" else ""
+    return (
+        f'{{"ph":"{phase}","name":"exchange","cat":"exchange","id":{number},"pid":{host},"tid":{thread},'
+        f'"ts":{_us(int(at_ns))}{binding}}}'
+    )
+
+
+def _counters(counters: Counters, network: int, origin_ns: int) -> Iterator[str]:
+    """Of the links of hosts in their processes; of those between leaf switches in one of their own, of this number."""
+    has_network = False
+    for counter in counters.events():
+        has_network = has_network or counter.host < 0
+        yield _counter(counter, network if counter.host < 0 else counter.host, origin_ns)
+    if has_network:
+        yield _metadata("process_name", network, 0, {"name": "network"})
+        yield _metadata("process_sort_index", network, 0, {"sort_index": network})
+
+
+def _counter(counter: Counter, process: int, origin_ns: int) -> str:
+    name = json.dumps(alike(counter.link, counter.link_count))
+    at_us = _us(counter.at_ns - origin_ns)
+    return f'{{"ph":"C","name":{name},"pid":{process},"ts":{at_us},"args":{{"%":{counter.percent:.3f}}}}}'
+
+
+def _metadata(name: str, host: int, thread: int, args: dict[str, object]) -> str:
+    return json.dumps({"ph": "M", "name": name, "pid": host, "tid": thread, "args": args})
+
+
+def _us(ns: int) -> str:
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,227 @@
+"""Several runs side by side: how each differs from the first one, the base. Pure functions of runs and their frames.
+
+Runs may be of different scenarios, worlds and sizes. Every frame is long, a row a run, so that it concatenates with
+others; layout is left to `beside_tables` and `page.beside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.frames import KEYS
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
+from reports.run import Run
+from reports.side_by_side.settings import settings
+from reports.store.columns import TEXT, fixed
+from reports.terminal import text
+
+Runs = Sequence[tuple[str, Run]]
+
+# The numbers of a run, each with what its change against the base is called.
+CHANGES = {
+    "step_ns": "step_change",
+    "samples_per_s": "samples_change",
+    **{name: name.replace("_ns", "_change") for name in PARTS},
+    "bytes_sent": "sent_change",
+    "memory_bytes": "memory_change",
+    "link_utilisation": "link_change",
+    "compute_over_mean": "compute_balance_change",
+    "ids_over_mean": "ids_balance_change",
+}
+RESULTS = {
+    **dict.fromkeys(["run", "name", "world"], "str"),
+    **dict.fromkeys(["world_size", "steps"], "int"),
+    **dict.fromkeys(CHANGES, "float"),
+    "link_class": "str",
+    **dict.fromkeys(CHANGES.values(), "float"),
+}
+_OF_OPERATION = ["median_ns", "exposed_ns", "calls_per_step"]
+OPERATIONS = {
+    "run": "str",
+    **dict.fromkeys([*KEYS, "part"], "str"),
+    **dict.fromkeys([*_OF_OPERATION, "change_ns", "exposed_change_ns"], "float"),
+}
+PLANS = {
+    **dict.fromkeys(["run", "table", "sharding_type", "ranks"], "str"),
+    **dict.fromkeys(["rank_count", "shards", "storage_bytes"], "int"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The runs by name, the base first, and what differs between them.
+
+    `parts`, `steps`, `memory` (of the fullest rank), `link_classes` and `imbalance` are the runs' own frames, with the
+    run's name in front. `same_settings` and `same_tables` count what is left out because all runs have it alike.
+    """
+
+    runs: Runs
+    settings: pd.DataFrame
+    same_settings: int
+    results: pd.DataFrame
+    parts: pd.DataFrame
+    steps: pd.DataFrame
+    operations: pd.DataFrame
+    plans: pd.DataFrame
+    same_tables: int
+    memory: pd.DataFrame
+    link_classes: pd.DataFrame
+    imbalance: pd.DataFrame
+
+    @property
+    def names(self) -> list[str]:
+        """Of the runs."""
+        return [name for name, _ in self.runs]
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Every frame by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, pd.DataFrame)}
+
+
+def names_of(folders: Sequence[Path]) -> list[str]:
+    """Each run folder's name; with as much of its path as tells it from the others, then with a number."""
+    paths = [folder.resolve() for folder in folders]
+    names = [next((name for name in _endings(path) if _is_only(name, path, paths)), str(path)) for path in paths]
+    seen: dict[str, int] = {}
+    for at, name in enumerate(names):
+        seen[name] = seen.get(name, 0) + 1
+        names[at] = name if seen[name] == 1 else f"{name} ({seen[name]})"
+    return names
+
+
+def _endings(path: Path) -> list[str]:
+    return [str(Path(*path.parts[at:])) for at in range(len(path.parts) - 1, 0, -1)]
+
+
+def _is_only(name: str, path: Path, paths: Sequence[Path]) -> bool:
+    length = len(Path(name).parts)
+    return all(other == path or Path(*other.parts[-length:]) != Path(name) for other in paths)
+
+
+def beside(runs: Runs) -> Beside:
+    """At least one run, whose names differ; the first is the base."""
+    assert runs, "there is a run to compare with"
+    kept = [(name, run, steady_kept(run)) for name, run in runs]
+    unlike, same_settings = settings(runs)
+    placed, same_tables = plans(runs)
+    parts = _joined([(name, parts_of_step(run, steps)) for name, run, steps in kept])
+    return Beside(
+        runs=runs,
+        settings=unlike,
+        same_settings=same_settings,
+        results=results(runs, parts),
+        parts=parts,
+        steps=_joined([(name, run.steps) for name, run in runs]),
+        operations=operations([(name, run.operations_of(steps)) for name, run, steps in kept if steps]),
+        plans=placed,
+        same_tables=same_tables,
+        memory=_joined([(name, _fullest(run)) for name, run in runs]),
+        link_classes=_joined([(name, run.link_classes) for name, run in runs]),
+        imbalance=_joined([(name, run.imbalance) for name, run in runs]),
+    )
+
+
+def results(runs: Runs, parts: pd.DataFrame) -> pd.DataFrame:
+    """One row a run: medians of its steady steps, the mean `parts` of one, and its fullest, hottest and least balanced.
+
+    Changes are over the base's value, less 1; nan where either is not there, or the base's is 0.
+    """
+    rows = [_result(name, run, parts[parts["run"] == name]) for name, run in runs]
+    frame = pd.DataFrame(rows)
+    base = frame[list(CHANGES)].astype("float64").iloc[0]
+    for name, change in CHANGES.items():
+        frame[change] = frame[name] / base[name] - 1 if base[name] else np.nan
+    return fixed({name: frame[name] for name in RESULTS}, RESULTS)
+
+
+def _result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
+    steady, spent = steady_steps(run.steps), parts.set_index("part")
+    ranks = run.ranks_of(steady_kept(run))
+    sent = ranks["bytes_sent"] / ranks["steps"].clip(lower=1)
+    memory, links, balance = run.rank_memory, run.link_classes, run.imbalance.set_index("measure")["max_over_mean"]
+    return {
+        "run": name,
+        "name": run.info.name,
+        "world": run.info.world,
+        "world_size": run.info.world_size,
+        "steps": len(steady),
+        "step_ns": steady["step_ns"].median(),
+        "samples_per_s": steady["samples_per_s"].dropna().median(),  # of nan alone pandas 2 warns
+        **{column: spent["mean_ns"].get(part, np.nan) for column, part in PARTS.items()},
+        "bytes_sent": np.average(sent, weights=ranks["rank_count"]) if len(ranks) else np.nan,
+        "memory_bytes": memory["used_bytes"].iloc[0] if len(memory) else np.nan,
+        "link_utilisation": links["peak_utilisation"].iloc[0] if len(links) else np.nan,
+        "compute_over_mean": spent["most_over_mean"].get(PARTS["compute_ns"], np.nan),
+        "ids_over_mean": balance.get("ids_per_step", np.nan),
+        "link_class": links["link_class"].iloc[0] if len(links) else "",
+    }
+
+
+def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+    """One row for each operation of any run and each run, from their `operations`; 0 where a run has not got it.
+
+    `change_ns` is `median_ns` less the first run's. What changes most comes first, then what takes longest; runs
+    are in their order.
+    """
+    if not frames:
+        return fixed(dict.fromkeys(OPERATIONS, ()), OPERATIONS)
+    known = _joined(frames)
+    names = known[[*KEYS, "part"]].drop_duplicates(KEYS)
+    whole = names.merge(pd.DataFrame({"run": [name for name, _ in frames]}), how="cross")
+    whole = whole.merge(known[["run", *KEYS, *_OF_OPERATION]], on=["run", *KEYS], how="left")
+    whole[_OF_OPERATION] = whole[_OF_OPERATION].fillna(0.0)
+    by_key = whole.groupby(KEYS, sort=False)  # the base is the first of each
+    for name, change in (("median_ns", "change_ns"), ("exposed_ns", "exposed_change_ns")):
+        whole[change] = whole[name] - by_key[name].transform("first")
+    by_change = whole.assign(most=whole["change_ns"].abs(), longest=whole["median_ns"]).groupby(KEYS, sort=False)
+    order = by_change[["most", "longest"]].transform("max").assign(at=by_key.ngroup())
+    whole = whole.loc[order.sort_values(["most", "longest", "at"], ascending=[False, False, True], kind="stable").index]
+    return fixed({name: whole[name] for name in OPERATIONS}, OPERATIONS)
+
+
+def plans(runs: Runs) -> tuple[pd.DataFrame, int]:
+    """One row for each table that is not placed alike everywhere and each run with a plan; and how many tables are.
+
+    `ranks` are those that hold a shard, such as "0-3, 8"; "" with no `sharding_type` where a run has no such table.
+    """
+    placed = [(name, run.plan) for name, run in runs if len(run.plan)]
+    tables = dict.fromkeys(table for _, plan in placed for table in plan["table"].unique().tolist())
+    of_run = [(name, dict(list(plan.groupby("table", sort=False)))) for name, plan in placed]
+    unlike = [table for table in tables if len({_placement(shards.get(table)) for _, shards in of_run}) > 1]
+    rows = [_placed(name, table, shards.get(table)) for table in unlike for name, shards in of_run]
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(PLANS)}
+    return fixed(columns, PLANS), len(tables) - len(unlike)
+
+
+def _placement(shards: pd.DataFrame | None) -> tuple[str, bytes]:
+    if shards is None:
+        return "", b""
+    return str(shards["sharding_type"].iloc[0]), np.unique(shards["rank"].to_numpy(np.int64)).tobytes()
+
+
+def _placed(name: str, table: str, shards: pd.DataFrame | None) -> tuple[Any, ...]:
+    if shards is None:
+        return name, table, "", "", 0, 0, 0
+    ranks = np.unique(shards["rank"].to_numpy(np.int64)).tolist()
+    kind, storage = shards["sharding_type"].iloc[0], int(shards["storage_bytes"].sum())
+    return name, table, kind, text.ranges(ranks), len(ranks), len(shards), storage
+
+
+def _fullest(run: Run) -> pd.DataFrame:
+    """Of the fullest rank, its memory by part."""
+    fullest = run.rank_memory["rank"].head(1)
+    return run.memory[run.memory["rank"].isin(fullest).to_numpy(bool)]
+
+
+def _joined(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+    """Frames under each other, with the run's name in front."""
+    named = [frame.assign(run=pd.Series(name, frame.index, dtype=TEXT)) for name, frame in frames]
+    whole = pd.concat(named, ignore_index=True)
+    return whole[["run", *(name for name in whole.columns if name != "run")]]

@@ -1,0 +1,159 @@
+"""Runs side by side for the terminal and for scripts; numbers are left to `beside`, their words to `beside_words`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from rich.console import Group, RenderableType
+
+from reports.side_by_side.frames import CHANGES, Beside
+from reports.side_by_side.words import (
+    ADDING_UP,
+    NUMBERS,
+    about_run,
+    exposed_shown,
+    marks,
+    medians_shown,
+    more,
+    no_operations,
+    operations_by_change,
+    placement,
+    sentences,
+    settings_shown,
+)
+from reports.terminal import text
+from reports.terminal.headline import folded, thinned
+from reports.terminal.run_tables import records
+
+# So many runs have columns of their own; of more, each is a row.
+_COLUMNS = 4
+_ROWS = 16
+# So much of a setting's name is to be seen.
+_KEY = 32
+
+
+def summarize(beside: Beside) -> RenderableType:
+    """What differs, then step time and its parts, operations and the plan; 80 columns wide."""
+    sections = [_headline(beside), _settings(beside), *_results(beside), _operations(beside), _plans(beside)]
+    return Group(*sections)
+
+
+def as_json(beside: Beside) -> dict[str, Any]:
+    """The same frames, whole, as JSON-ready values: a list of rows each."""
+    head = {
+        "base": beside.names[0],
+        "runs": beside.names,
+        "same_settings": beside.same_settings,
+        "same_tables": beside.same_tables,
+    }
+    plain = text.plain({**head, **{name: records(frame) for name, frame in beside.frames().items()}})
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _headline(beside: Beside) -> RenderableType:
+    short = marks(beside.names)
+    lines = [f"{text.counted(len(short), 'run')} side by side, the others against the first:"]
+    for mark, (name, run) in zip(short, beside.runs, strict=True):
+        own = name if mark == name else f"{mark}  {name}"
+        notes = "".join(f"; {words}" for words in (folded(run.info), thinned(run.info)) if words)
+        lines.append(f"{own}: {about_run(run.info)}{notes}")
+    return Group(text.paragraph("\n".join(lines), style="bold"), text.paragraph("\n".join(sentences(beside))))
+
+
+def _settings(beside: Beside) -> RenderableType:
+    alike = f"{beside.same_settings:,} the same"
+    rows, short = settings_shown(beside), marks(beside.names)
+    if not rows:
+        return text.paragraph(f"Settings: none differs; {alike}.")
+    title = f"Settings that differ; {alike}{_left_out(len(rows))}"
+    if len(short) <= _COLUMNS:
+        return text.table(title, ["setting", *short], rows[:_ROWS], left=1 + len(short), kept=[_KEY, *[9] * len(short)])
+    long = [[key, value, who] for key, *values in rows[:_ROWS] for value, who in _who(values, short).items()]
+    return text.table(title, ["setting", "value", "runs"], long, left=3)
+
+
+def _who(values: list[str], short: list[str]) -> dict[str, str]:
+    """By value, the runs that have it."""
+    found: dict[str, list[str]] = {}
+    for value, mark in zip(values, short, strict=True):
+        found.setdefault(value, []).append(mark)
+    return {value: ", ".join(runs) for value, runs in found.items()}
+
+
+def _left_out(count: int) -> str:
+    return f"; {count - _ROWS} more left out" if count > _ROWS else ""
+
+
+def _results(beside: Beside) -> Iterator[RenderableType]:
+    frame, short = beside.results, marks(beside.names)
+    title = "Step time, median of steady steps, and its parts, means over ranks"
+    if len(short) > _COLUMNS:
+        names = ["step_ns", *ADDING_UP, "memory_bytes"]
+        rows = [[short[at], *_of_run(row, names)] for at, row in enumerate(records(frame))]
+        columns = ["run", "step time", "change", "compute", "exposed", "idle", "outside", "memory"]
+        yield text.table(title, columns, rows)
+        return
+    kept = {name: frame[name].tolist() for name in NUMBERS if frame[name].notna().any()}
+    values = {name: [NUMBERS[name][1](value) for value in each] for name, each in kept.items()}
+    changes = {name: [text.signed_percent(one) for one in frame[CHANGES[name]].tolist()[1:]] for name in kept}
+    if len(short) == 2:
+        rows = [[NUMBERS[name][0], *values[name], *changes[name]] for name in kept]
+        yield text.table(title, ["", *short, "change"], rows)
+        return
+    yield text.table(title, ["", *short], [[NUMBERS[name][0], *values[name]] for name in kept])
+    if len(short) > 1:
+        title = f"The same, changes against {short[0]}"
+        yield text.table(title, ["", *short[1:]], [[NUMBERS[name][0], *changes[name]] for name in kept])
+
+
+def _of_run(row: dict[str, Any], names: list[str]) -> list[str]:
+    first, *others = (NUMBERS[name][1](row[name]) for name in names)
+    return [first, text.signed_percent(row["step_change"]), *others]
+
+
+def _operations(beside: Beside) -> RenderableType:
+    held = list(dict.fromkeys(beside.operations["run"].tolist()))
+    short = [mark for mark, name in zip(marks(beside.names), beside.names, strict=True) if name in held]
+    if not held:
+        return text.paragraph(f"Operations: {no_operations(beside)}")
+    count = len(beside.operations) // len(held)
+    title = f"Operations, one rank in one step, by change{_left_out(count)}"
+    rows, columns = [], ["operation", short[0], *(f"{mark} - {short[0]}" for mark in short[1:])]
+    for name, frame in islice(operations_by_change(beside), _ROWS):
+        medians, changes = medians_shown(frame), frame["change_ns"].tolist()
+        if len(short) == 2:
+            columns = ["operation", *short, "change", "exposed"]
+            rows.append([name, *medians, more(changes[1]), exposed_shown(frame)[1]])
+        elif len(short) <= _COLUMNS:
+            rows.append([name, medians[0], *map(more, changes[1:])])
+        else:
+            columns = ["operation", short[0], "most change", "in"]
+            at = max(range(len(changes)), key=lambda place: abs(changes[place]))
+            rows.append([name, medians[0], more(changes[at]), short[at]])
+    return text.table(title, columns, rows)
+
+
+def _plans(beside: Beside) -> RenderableType:
+    alike = f"{beside.same_tables:,} placed alike"
+    frame, short = beside.plans, dict(zip(beside.names, marks(beside.names), strict=True))
+    if not len(frame):
+        planned = sum(len(run.plan) > 0 for _, run in beside.runs)
+        return text.paragraph(
+            f"Plan: no table is placed elsewhere; {alike}." if planned > 1 else "Plan: no two of them have one."
+        )
+    frame = frame.assign(place=[placement(row["sharding_type"], row["ranks"]) for row in records(frame)])
+    each = list(frame.groupby("table", sort=False))
+    title = f"Tables that are placed elsewhere; {alike}{_left_out(len(each))}"
+    held = [short[name] for name in each[0][1]["run"]]
+    if len(held) > _COLUMNS:
+        rows = [
+            [str(table), place, who]
+            for table, own in each[:_ROWS]
+            for place, who in _who(own["place"].tolist(), held).items()
+        ]
+        return text.table(title, ["table", "placed", "runs"], rows, left=3)
+    rows = [[str(table), *own["place"].tolist()] for table, own in each[:_ROWS]]
+    return text.table(title, ["table", *held], rows, left=1 + len(held))

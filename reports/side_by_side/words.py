@@ -1,0 +1,170 @@
+"""What runs side by side have to say in words: sentences, and settings as a person reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import pandas as pd
+
+from reports.analysis.frames import KEYS
+from reports.analysis.step_breakdown import PARTS
+from reports.side_by_side.frames import Beside
+from reports.terminal import text
+from reports.terminal.headline import WORLDS
+from reports.terminal.names import operation_names
+from scenarios.trace import RunInfo
+
+_SETTINGS_SAID = 3
+_NAME_WIDTH = 10
+_VALUE_WIDTH = 40
+# Where the predicted or measured differ, so does this.
+_UNSAID = frozenset({"played_on"})
+# Less than this share is no change worth a word.
+_SAME = 0.005
+
+# The numbers of `results`, in the order of a table: how they are called and written.
+NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "step_ns": ("step time", text.duration),
+    "samples_per_s": ("samples/s", text.number),
+    "compute_ns": ("compute", text.duration),
+    "communication_ns": ("communication", text.duration),
+    "hidden_ns": ("of it hidden", text.duration),
+    "exposed_ns": ("of it exposed", text.duration),
+    "idle_ns": ("idle", text.duration),
+    "outside_ns": ("outside its own", text.duration),
+    "bytes_sent": ("payload of a rank", text.size),
+    "memory_bytes": ("memory, fullest", text.size),
+    "link_utilisation": ("load, hottest link", text.percent),
+    "compute_over_mean": ("compute, most/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
+    "ids_over_mean": ("ids, most/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
+}
+# These add up to a step.
+ADDING_UP = ["compute_ns", "exposed_ns", "idle_ns", "outside_ns"]
+
+
+def marks(names: list[str]) -> list[str]:
+    """How runs are called where room is short: by their names, or by letters where one of these is long."""
+    if max(map(len, names)) <= _NAME_WIDTH:
+        return names
+    return [chr(ord("A") + at) if at < 26 else str(at + 1) for at in range(len(names))]
+
+
+def labels(beside: Beside) -> dict[str, str]:
+    """How runs are called where there is room for a mark and a name, by name; all differ."""
+    pairs = zip(marks(beside.names), beside.names, strict=True)
+    return {name: name if mark == name else f"{mark}  {name}" for mark, name in pairs}
+
+
+def about_run(info: RunInfo) -> str:
+    """A run in a line."""
+    early = "" if info.complete else f"; ENDED EARLY: {info.error or 'no reason was kept'}"
+    return f"{info.name}, {WORLDS.get(info.world, info.world)}, {text.counted(info.world_size, 'rank')}{early}"
+
+
+def settings_shown(beside: Beside) -> list[list[str]]:
+    """A row for each key that differs, with its value in every run; tables that differ alike are one row."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for key, rows in beside.settings.groupby("key", sort=False):
+        found.setdefault((rows["pattern"].iloc[0], *rows["value"].tolist()), []).append(str(key))
+    return [
+        [
+            keys[0] if len(keys) == 1 else f"{pattern} ({len(keys)} tables)",
+            *(value_shown(keys[0], one) for one in values),
+        ]
+        for (pattern, *values), keys in found.items()
+    ]
+
+
+def value_shown(key: str, value: str) -> str:
+    """A setting's value with its unit, which its key has; a dash where there is none."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value or "-"
+    forms = {"bytes_per_s": text.rate, "bytes": text.size, "_ns": text.duration}
+    last = key.split(".")[-2:]
+    form = next((form for ending, form in forms.items() if any(word.endswith(ending) for word in last)), None)
+    if form is not None:
+        return form(number)
+    return f"{number:,.0f}" if number.is_integer() and abs(number) >= 1000 else f"{number:.6g}"
+
+
+def more(ns: float) -> str:
+    """A difference in time with its sign."""
+    return f"+{text.duration(ns)}" if ns > 0 else text.duration(ns)
+
+
+def sentences(beside: Beside) -> list[str]:
+    """For each run but the base: what was asked differently, and what became of the step."""
+    return [f"{name}: {_asked(beside, at)}; {_became(beside, at)}." for at, name in enumerate(beside.names) if at]
+
+
+def _asked(beside: Beside, at: int) -> str:
+    said = [
+        _said(row[0], row[1 + at], row[1], beside.names[0])
+        for row in settings_shown(beside)
+        if row[1 + at] != row[1] and row[0] not in _UNSAID
+    ]
+    rest = len(said) - _SETTINGS_SAID
+    more_differ = f" and {text.counted(rest, 'more setting')} differ{'' if rest > 1 else 's'}" if rest > 0 else ""
+    return ", ".join(said[:_SETTINGS_SAID]) + more_differ if said else "the same settings"
+
+
+def _said(key: str, value: str, base: str, base_name: str) -> str:
+    name = "it" if key == "world" else key
+    if value == "-":
+        return f"no {name}"
+    short, before = text.shortened(value, _VALUE_WIDTH), text.shortened(base, _VALUE_WIDTH)
+    return f"{name} is {short}" + (f" instead of {before}" if base != "-" else f", which {base_name} has not")
+
+
+def _became(beside: Beside, at: int) -> str:
+    frame = beside.results
+    own, base = float(frame["step_ns"].iloc[at]), float(frame["step_ns"].iloc[0])
+    if math.isnan(own) or math.isnan(base) or not own or not base:
+        return "there are no two step times to compare"
+    times = f"({text.duration(own)} instead of {text.duration(base)})"
+    if abs(own / base - 1) < _SAME:
+        return f"the step takes as long ({text.duration(own)})"
+    words = f"takes {own / base:.3g} times as long" if own > base else f"is {base / own:.3g} times as fast"
+    return f"the step {words} {times}{_mostly(frame[ADDING_UP].iloc[at] - frame[ADDING_UP].iloc[0], own > base)}"
+
+
+def _mostly(changes: pd.Series, is_longer: bool) -> str:
+    """The part of a step that made most of the difference."""
+    toward = changes if is_longer else -changes
+    if toward.isna().any() or toward.max() <= 0:
+        return ""
+    part = str(toward.idxmax())
+    return f", most of it {PARTS[part]} ({more(float(changes[part]))})"
+
+
+def operations_by_change(beside: Beside) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each operation by name, with its rows, one a run; those that change most first."""
+    names = operation_names(beside.operations.drop_duplicates(KEYS))
+    groups = (rows for _, rows in beside.operations.groupby(KEYS, sort=False))
+    yield from zip(names, groups, strict=True)
+
+
+def no_operations(beside: Beside) -> str:
+    """Why there are none."""
+    is_left_out = bool(beside.results["steps"].any())
+    return "The spans of steady steps were left out of all runs." if is_left_out else "No rank of any run ended a step."
+
+
+def medians_shown(rows: pd.DataFrame) -> list[str]:
+    """Of one operation in every run; a dash where a run has not got it."""
+    has = (rows["calls_per_step"] > 0).tolist()
+    return [text.duration(ns) if own else "-" for ns, own in zip(rows["median_ns"].tolist(), has, strict=True)]
+
+
+def exposed_shown(rows: pd.DataFrame) -> list[str]:
+    """Of one operation, the change of what is exposed in every run; nothing of a computation, which is all exposed."""
+    is_sent = rows["part"].iloc[0] == "communication"
+    return [more(ns) if is_sent else "" for ns in rows["exposed_change_ns"].tolist()]
+
+
+def placement(kind: str, ranks: str) -> str:
+    """How a table is sharded, and on which ranks; a dash where there is no such table."""
+    return f"{kind} {ranks}" if kind else "-"

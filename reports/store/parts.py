@@ -1,0 +1,208 @@
+"""The spans of a run, whole or a part at a time, so that what follows from them needs no more memory for a longer run.
+
+What the parts say is left to `frames` and `critical_path`, which add them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports.analysis.intervals import Ints
+from reports.errors import ReportError
+from reports.store.columns import TABLES, completed, schema_of, to_frame
+
+Bools = npt.NDArray[np.bool_]
+
+# A frame of so many spans takes some 150 MB; what is smaller is read at once.
+PART_ROWS = 1 << 19
+
+_EXTENT = ["step", "start_ns", "end_ns"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Whole steps of a run: the rows that are `own`, among others that overlap them in time."""
+
+    spans: pd.DataFrame
+    own: Bools
+
+    def owned(self) -> pd.DataFrame:
+        """The own rows alone."""
+        return self.spans if self.own.all() else self.spans[self.own]
+
+
+class Spans(Protocol):
+    """Where a run's spans are."""
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
+
+    def whole(self) -> pd.DataFrame:
+        """All of them."""
+        ...
+
+    def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
+        """At least these columns of the spans in `steps`, a number of whole steps at a time, in their order.
+
+        There is one part at least, if an empty one. Without `steps`, what is outside of any (step -1) is in one, too:
+        by itself, where there are several. With `beside`, spans of steps that were not asked for are among those that
+        overlap.
+        """
+        ...
+
+
+class Held:
+    """Spans in memory: one part."""
+
+    def __init__(self, spans: pd.DataFrame) -> None:
+        self._spans = spans
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def whole(self) -> pd.DataFrame:
+        """See `Spans.whole`."""
+        return self._spans
+
+    def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
+        """See `Spans.parts`; all columns."""
+        if steps is None:
+            yield Part(self._spans, np.ones(len(self._spans), bool))
+            return
+        own = self._spans["step"].isin(steps).to_numpy(bool)
+        if beside:
+            yield Part(self._spans, own)
+        else:
+            spans = self._spans[own]
+            yield Part(spans, np.ones(len(spans), bool))
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """Of steps or of row groups: the first and last step, and from the first start to the last end."""
+
+    rows: Ints
+    first_step: Ints
+    last_step: Ints
+    from_ns: Ints
+    until_ns: Ints
+
+
+class Stored:
+    """Spans in a Parquet file, of which the row groups are read that a part needs."""
+
+    def __init__(self, path: Path, part_rows: int = PART_ROWS) -> None:
+        self._path = path
+        self._part_rows = part_rows
+
+    def __len__(self) -> int:
+        with self._open() as file:
+            return int(file.metadata.num_rows)
+
+    def whole(self) -> pd.DataFrame:
+        """See `Spans.whole`."""
+        with self._open() as file:
+            return self._frame(file.read(), self._schema.names)
+
+    def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
+        """See `Spans.parts`."""
+        by_step, _ = self._extents
+        known = by_step.first_step
+        kept = np.ones(len(known), bool) if steps is None else np.isin(known, np.array(steps, np.int64))
+        beside_steps = None if beside or steps is None else known[kept]
+        for chosen in self._chosen(np.flatnonzero(kept)):
+            yield self._part(columns, chosen, beside_steps)
+        if not kept.any():
+            yield Part(to_frame(self._schema.empty_table(), TABLES["spans"]), np.zeros(0, bool))
+
+    def _chosen(self, rows: Ints) -> Iterator[Ints]:
+        """As many steps at a time as a part can hold, at least one."""
+        by_step, _ = self._extents
+        chosen: list[int] = []
+        count = 0
+        for row in rows.tolist():
+            is_outside = chosen and by_step.first_step[chosen[-1]] < 0
+            if chosen and (is_outside or count + by_step.rows[row] > self._part_rows):
+                yield np.array(chosen)
+                chosen, count = [], 0
+            chosen.append(row)
+            count += int(by_step.rows[row])
+        if chosen:
+            yield np.array(chosen)
+
+    def _part(self, columns: Sequence[str], chosen: Ints, beside: Ints | None) -> Part:
+        by_step, groups = self._extents
+        numbers = by_step.first_step[chosen]
+        from_ns, until_ns = int(by_step.from_ns[chosen].min()), int(by_step.until_ns[chosen].max())
+        if numbers[-1] < 0:  # what is outside of steps can begin and end with the run: it is nobody's neighbour
+            from_ns = until_ns = 0
+        overlap = (groups.until_ns > from_ns) & (groups.from_ns < until_ns) & (from_ns < until_ns)
+        needed = overlap | ((groups.last_step >= numbers[0]) & (groups.first_step <= numbers[-1]))
+        names = [name for name in self._schema.names if name in {*columns, *_EXTENT}]
+        tables, owns = [], []
+        with self._open() as file:
+            for group in np.flatnonzero(needed).tolist():
+                table = file.read_row_group(group, columns=[name for name in names if name in file.schema_arrow.names])
+                step, start, end = (table[name].to_numpy() for name in _EXTENT)
+                own = np.isin(step, numbers)
+                near = (end > from_ns) & (start < until_ns)
+                kept = own | (near if beside is None else near & np.isin(step, beside))
+                tables.append(table if kept.all() else table.filter(pa.array(kept)))
+                owns.append(own[kept])
+            return Part(self._frame(pa.concat_tables(tables), names), np.concatenate(owns))
+
+    @cached_property
+    def _extents(self) -> tuple[_Extent, _Extent]:
+        """Of the steps, and of the row groups."""
+        frames = []
+        with self._open() as file:
+            for group in range(file.num_row_groups):
+                frame = file.read_row_group(group, columns=_EXTENT).to_pandas()
+                each = frame.groupby("step").agg(
+                    rows=("step", "size"), from_ns=("start_ns", "min"), until_ns=("end_ns", "max")
+                )
+                frames.append(each.reset_index().assign(group=group))
+        both = pd.concat(frames, ignore_index=True)
+        return _extent(both, "step"), _extent(both, "group")
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        return schema_of(TABLES["spans"])
+
+    def _frame(self, table: pa.Table, names: Sequence[str]) -> pd.DataFrame:
+        schema = pa.schema([self._schema.field(name) for name in names])
+        return to_frame(completed(table, TABLES["spans"], names).select(names).cast(schema), TABLES["spans"])
+
+    @contextmanager
+    def _open(self) -> Iterator[pq.ParquetFile]:
+        texts = [field.name for field in self._schema if pa.types.is_string(field.type)]
+        try:
+            with pq.ParquetFile(self._path, read_dictionary=texts) as file:
+                yield file
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(self._path, error) from error
+
+
+def _extent(each: pd.DataFrame, key: str) -> _Extent:
+    grouped = each.groupby(key, sort=True)
+    steps = grouped["step"]
+    columns = grouped["rows"].sum(), steps.min(), steps.max(), grouped["from_ns"].min(), grouped["until_ns"].max()
+    return _Extent(*(column.to_numpy(np.int64) for column in columns))
+
+
+def unreadable(path: Path, error: Exception) -> ReportError:
+    """The sentence for a Parquet file that Arrow refuses."""
+    first_line = str(error).splitlines()[0].rstrip(".")
+    return ReportError(f"{path}: not a readable Parquet file: {first_line}")

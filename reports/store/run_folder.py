@@ -1,0 +1,341 @@
+"""Run folders: written whole or not at all, never over an existing one, and read back as a `Run`.
+
+A folder holds run.json, one Parquet file a table and trace.json for Perfetto. What the columns mean is left to
+scenarios.trace, what follows from them to `frames`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports.analysis.intervals import Ints
+from reports.errors import ReportError
+from reports.perfetto import trace as perfetto
+from reports.perfetto.counters import Counters
+from reports.run import Run
+from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
+from reports.store.parts import PART_ROWS, Held, Spans, Stored, unreadable
+from scenarios.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinned
+
+RUN_FILE = "run.json"
+SPANS_FILE = "spans.parquet"
+TRACE_FILE = "trace.json"
+
+# Some 2 MB of a file, 20 MB in memory: what a reader takes at least of a run.
+GROUP_ROWS = 1 << 16
+
+# The trace needs all columns, as Python objects.
+_TRACE_ROWS = 2 * GROUP_ROWS
+
+# Nothing in a file may depend on the moment or the machine.
+_PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False}
+
+# Fields of run.json that earlier releases did not write: they have their defaults.
+_LATER = frozenset({"played_on", "thinned", "host_counts"})
+
+_JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "dict[str, Any]": (dict,),
+    "dict[str, str]": (dict,),
+    "tuple[str, ...]": (list,),
+    "tuple[tuple[int, int], ...]": (list,),
+    "Thinned | None": (dict, type(None)),
+}
+
+
+def write(recording: Recording, folder: Path | str) -> Path:
+    """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
+
+    Raises:
+        ReportError: the folder exists already, or the disk refuses.
+    """
+    with writing(Path(folder)) as written:
+        written.add(recording.spans)
+        written.finish(recording)
+    return Path(folder)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Writing]:
+    """A run folder in the making, which `finish` must complete before the end.
+
+    Raises:
+        ReportError: as `write` does.
+    """
+    with whole_folder(folder) as partial:
+        written = Writing(partial)
+        try:
+            yield written
+        finally:
+            written.close()
+
+
+class Writing:
+    """Takes the spans of a run a part at a time, whole steps each; at most a row group of them is in memory.
+
+    A part's rows stand by step, rank and issue, what is outside of steps last. So do those of the file, if the parts
+    come in that order, too; then it has the same bytes however the run was cut into parts.
+    """
+
+    def __init__(self, partial: Path) -> None:
+        self._partial = partial
+        self._held: list[Span] = []
+        self._left = schema_of(Span).empty_table()
+        self._file = pq.ParquetWriter(partial / SPANS_FILE, self._left.schema, **_PARQUET)
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Further spans, in any order."""
+        self._held.extend(spans)
+        if len(self._held) >= GROUP_ROWS:
+            self._write(is_last=False)
+
+    def finish(self, recording: Recording) -> None:
+        """All else of the run, once its last span is there; those in the recording count for nothing."""
+        self._write(is_last=True)
+        self.close()
+        others = {name: to_arrow(getattr(recording, name), kind) for name, kind in TABLES.items() if name != "spans"}
+        for name, table in others.items():
+            pq.write_table(table, self._partial / f"{name}.parquet", **_PARQUET)
+        counters = Counters.of(*(to_frame(others[name], TABLES[name]) for name in ("links", "loads")))
+        spans = _spans(self._partial / SPANS_FILE, _TRACE_ROWS)
+        with (self._partial / TRACE_FILE).open("w", encoding="utf-8") as stream:
+            perfetto.write(spans, recording.info, stream, counters)
+        text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)
+        (self._partial / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        self._file.close()
+
+    def _write(self, *, is_last: bool) -> None:
+        held, self._held = self._held, []
+        table = pa.concat_tables([self._left, _in_order(to_arrow(held, Span))]).combine_chunks()
+        whole = len(table) if is_last else len(table) // GROUP_ROWS * GROUP_ROWS
+        if whole:
+            self._file.write_table(table.slice(0, whole), row_group_size=GROUP_ROWS)
+        self._left = table.slice(whole)
+
+
+def fresh_folder(base: Path | str, name: str, now: datetime | None = None) -> Path:
+    """A folder name under `base` that is free: the name, the time to the second and, if need be, a number."""
+    stem = f"{folder_name(name)}-{(now or datetime.now()).strftime('%Y%m%d-%H%M%S')}"
+    candidate, number = Path(base) / stem, 2
+    while os.path.lexists(candidate):
+        candidate, number = Path(base) / f"{stem}-{number}", number + 1
+    return candidate
+
+
+def folder_name(name: str) -> str:
+    """A run's name without what does not belong into a folder's."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "run"
+
+
+def load(folder: Path | str) -> Run:
+    """The run in a folder; of many spans those are read that are asked for, so the folder must stay.
+
+    Raises:
+        ReportError: it is missing, not a run folder, damaged, or written by a newer release.
+    """
+    folder = Path(folder)
+    info = _load_info(folder)
+    others = {name: kind for name, kind in TABLES.items() if name != "spans"}
+    stored = {name: _load_table(folder / f"{name}.parquet", kind) for name, kind in others.items()}
+    return Run(info, stored, _spans(folder / SPANS_FILE, PART_ROWS))
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error leaves nothing behind.
+
+    Raises:
+        ReportError: `folder` exists already, or an OSError came up.
+    """
+    _refuse_taken(folder)
+    partial = _partial(folder)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        _sync(partial)
+        partial.rename(folder)
+        _sync_one(folder.parent)
+    except OSError as error:
+        raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def check_free(folder: Path) -> None:
+    """Before long work: whether `write` will be able to make this folder at its end.
+
+    Raises:
+        ReportError: it exists already, or nothing can be made there.
+    """
+    _refuse_taken(folder)
+    partial = _partial(folder)
+    try:
+        partial.mkdir(parents=True)
+        partial.rmdir()
+    except OSError as error:
+        raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+
+
+def _refuse_taken(folder: Path) -> None:
+    if os.path.lexists(folder):
+        raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")
+
+
+def _partial(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.{secrets.token_hex(4)}.partial"
+
+
+def _sync(folder: Path) -> None:
+    for path in sorted(folder.iterdir()):
+        _sync_one(path)
+    _sync_one(folder)
+
+
+def _sync_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _in_order(spans: pa.Table) -> pa.Table:
+    """Spans by step and rank, then as issued, so that how ranks were gathered does not show in the bytes."""
+    names = ["sequence", "stream", "kind", "issued_ns", "rank", "step"]  # the last is the first key of lexsort
+    keys = [_sortable(spans[name].combine_chunks()) for name in names]
+    is_outside = keys[-1] < 0
+    return spans.take(pa.array(np.lexsort([*keys, is_outside])))
+
+
+def _sortable(column: pa.Array) -> Ints:
+    """Numbers that sort as the column does; text by the order of its few different values."""
+    if not pa.types.is_string(column.type):
+        return np.asarray(column, np.int64)
+    encoded = column.dictionary_encode()
+    places: Ints = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), dtype=str)))
+    indices: Ints = np.asarray(encoded.indices, np.int64)
+    return places[indices]
+
+
+def _load_info(folder: Path) -> RunInfo:
+    path = folder / RUN_FILE
+    if not folder.exists():
+        raise ReportError(f"{folder}: no such run folder")
+    if not path.is_file():
+        raise ReportError(f"{folder}: not a run folder: it has no {RUN_FILE}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReportError(f"{path}: could not be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ReportError(f"{path}: not JSON: {error}") from error
+    return _checked_info(path, content)
+
+
+def _checked_info(path: Path, content: Any) -> RunInfo:
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if not isinstance(version, int):
+        raise ReportError(f"{path}: not written by this project: it has no schema_version")
+    if version > SCHEMA_VERSION:
+        raise ReportError(f"{path}: schema_version = {version}: this release reads up to {SCHEMA_VERSION}")
+    fields = {field.name: str(field.type) for field in dataclasses.fields(RunInfo)}
+    missing = [name for name in fields if name not in content and name not in _LATER]
+    if missing:
+        raise ReportError(f"{path}: damaged: no {', '.join(missing)}")
+    for name, kind in fields.items():
+        if name in content and not isinstance(content[name], _JSON_TYPES[kind]):
+            raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
+    if not all(isinstance(one, str) for one in content["hosts"]):
+        raise ReportError(f"{path}: hosts = {content['hosts']!r}: expected names")
+    if content["world_size"] < 1:
+        raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
+    known = {name: content[name] for name in fields if name in content}
+    tuples = {
+        "hosts": tuple(content["hosts"]),
+        "thinned": _thinned(path, content.get("thinned")),
+        "host_counts": _host_counts(path, content.get("host_counts", [])),
+    }
+    return RunInfo(**{**known, **tuples})
+
+
+def _thinned(path: Path, content: Any) -> Thinned | None:
+    if content is None:
+        return None
+    names = [field.name for field in dataclasses.fields(Thinned)]
+    if sorted(content) != sorted(names) or not all(_fits(name, content[name]) for name in names):
+        raise ReportError(f"{path}: thinned = {content!r}: expected numbers for {', '.join(names)}")
+    values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in content.items()}
+    return Thinned(**values)
+
+
+def _host_counts(path: Path, content: list[Any]) -> tuple[tuple[int, int], ...]:
+    for pair in content:
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int) for one in pair)
+        if not (is_pair and pair[0] >= 0 and pair[1] >= 1):
+            raise ReportError(f"{path}: host_counts = {content!r}: expected pairs of a host and how many are like it")
+    return tuple((host, count) for host, count in content)
+
+
+def _fits(name: str, value: object) -> bool:
+    if name == "left_out":
+        return isinstance(value, int)
+    is_list = isinstance(value, list) and all(isinstance(one, int) for one in value)
+    return is_list or (value is None and name != "phases")
+
+
+def _load_table(path: Path, row_type: type) -> pd.DataFrame:
+    if path.stem in LATER_TABLES and not path.exists():
+        return to_frame(schema_of(row_type).empty_table(), row_type)
+    _check_columns(path, row_type)
+    try:
+        table = pq.read_table(path)
+        names = schema_of(row_type).names
+        return to_frame(completed(table, row_type, names).select(names), row_type)
+    except (OSError, pa.ArrowException, ValueError) as error:  # of cells without a value, too
+        raise unreadable(path, error) from error
+
+
+def _spans(path: Path, part_rows: int) -> Spans:
+    """Those of a small run are read at once."""
+    rows = _check_columns(path, Span)
+    return Held(_load_table(path, Span)) if rows <= part_rows else Stored(path, part_rows)
+
+
+def _check_columns(path: Path, row_type: type) -> int:
+    """How many rows the file has; its columns are those of the row type."""
+    if not path.is_file():
+        raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
+    try:
+        with pq.ParquetFile(path) as file:
+            found, rows = file.schema_arrow, int(file.metadata.num_rows)
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(path, error) from error
+    expected = [
+        field for field in schema_of(row_type) if field.name in found.names or not is_later(row_type, field.name)
+    ]
+    missing = [field for field in expected if field.name not in found.names]
+    unlike = [field for field in expected if field not in missing and found.field(field.name).type != field.type]
+    for field in (missing + unlike)[:1]:
+        raise ReportError(f"{path}: column {field.name} is missing or not {field.type}")
+    return rows

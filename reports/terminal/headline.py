@@ -1,0 +1,93 @@
+"""What a run was, in lines of words: where and how it was played, and what of it was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.step_breakdown import steady_steps
+from reports.run import Run
+from reports.terminal import text
+from scenarios.trace import EMULATED_HOSTS, RunInfo
+
+WORLDS = {"sim": "predicted", "real": "measured"}
+
+
+def headline(run: Run, spread: str = "") -> list[str]:
+    """What the run was, and how long a step takes; `spread` is a line on how steps vary from run to run."""
+    info, steady = run.info, steady_steps(run.steps)
+    hosts = info.hosts if info.world == "real" else ()
+    hosts_known = run.outline.hosts if not hosts else len(hosts)
+    host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
+    where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, host)}"
+    if info.host_counts:
+        where = f"{text.counted(info.world_size, 'rank')} on {text.counted(_hosts(info), host)}"
+    elif run.outline.is_folded:
+        where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"
+    keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
+    playing = [f"{key} {info.scenario[key]}" for key in keys if key in info.scenario]
+    lines = [", ".join([f"{info.name}: {WORLDS.get(info.world, info.world)}", where, *playing])]
+    if info.world == "sim" and (times := info.scenario.get("compute_times")):
+        lines.append(f"computations take the measured times in {text.printable(times['path'])}, where it has them")
+    if info.host_counts:
+        lines.append(folded(info))
+    if not info.complete:
+        lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
+    if info.thinned is not None:
+        lines.append(thinned(info))
+    if len(steady):
+        lines += _step_time(steady, run)
+    if spread:
+        lines.append(spread)
+    return lines
+
+
+def folded(info: RunInfo) -> str:
+    """How a run was played in which hosts stand for others, in one line; "" if none does."""
+    if not info.host_counts:
+        return ""
+    kinds = f"each of {len(info.host_counts):,} kinds of host" if len(info.host_counts) > 1 else "all, which are alike"
+    return f"{text.counted(info.world_size, 'rank')}: one host played for {kinds}"
+
+
+def _hosts(info: RunInfo) -> int:
+    return sum(count for _, count in info.host_counts)
+
+
+def thinned(info: RunInfo) -> str:
+    """Which spans of a run were left out, in one line; "" if none."""
+    kept = info.thinned
+    if kept is None:
+        return ""
+    ranks = "all ranks" if kept.ranks is None else _of_ranks(kept.ranks, info)
+    steps = "" if kept.steps is None else f" in {text.counted(len(kept.steps), 'step')}"
+    return f"spans kept of {ranks}{steps}; {text.counted(kept.left_out, 'other')} left out"
+
+
+def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
+    """Where hosts stand for others, of those that were played, with the ranks that they stand for."""
+    count = len(ranks)
+    if info.host_counts:
+        ranks_of_host, count_of = info.world_size // _hosts(info), dict(info.host_counts)
+        count = sum(count_of.get(rank // ranks_of_host, 0) for rank in ranks)
+    return f"{count:,} of {info.world_size:,} ranks"
+
+
+def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
+    numbers = steady["step"].tolist()
+    of = text.steps(numbers) if len(numbers) == 1 else f"the median of {text.steps(numbers)}"
+    line = f"step time {text.duration(float(steady['step_ns'].median()))}, {of}"
+    rate = float(steady["samples_per_s"].median())
+    if run.batch_size is None or np.isnan(rate):
+        return [line]
+    return [line, f"{text.number(rate)} samples/s at a batch of {run.batch_size:,} a rank"]
+
+
+def only(run: Run) -> str:
+    """Where a number of all ranks would be another."""
+    thinned = run.info.thinned
+    if thinned is None or thinned.ranks is None:
+        return ""
+    return f", seen on {_of_ranks(thinned.ranks, run.info)}"

@@ -1,0 +1,67 @@
+"""What the hallways of all rooms do with a finished run: print it whole, as JSON, or only where it lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reports.analysis.repeats import Plays
+from reports.errors import ReportError
+from reports.run import Run
+from reports.store import run_folder as store
+from reports.terminal import run_tables as tables
+from reports.terminal import text
+from reports.validation.tables import spread_json, spread_line
+
+
+def present(
+    folder: Path, *, as_json: bool = False, quiet: bool = False, run: Run | None = None, spread: Plays | None = None
+) -> None:
+    """Print the run in `folder` (or `run`, if it is still in memory); `quiet`: only the folder's path.
+
+    `spread` are the draws of a prediction, whose interval is printed with it.
+    """
+    if quiet:
+        print(folder)
+    elif as_json:
+        print_json({**tables.as_json(run or store.load(folder)), **(spread_json(spread) if spread else {})})
+    else:
+        text.show(tables.summarize(run or store.load(folder), spread=spread_line(spread) if spread else ""), sys.stdout)
+        print(f"run folder: {folder}")
+
+
+def print_json(content: object) -> None:
+    """One JSON document, and nothing else, on stdout."""
+    json.dump(content, sys.stdout, indent=1, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+@contextmanager
+def output() -> Iterator[None]:
+    """Around all that prints: a terminal that lacks a letter shows "?", a reader that has seen enough is no error.
+
+    Raises:
+        ReportError: the output cannot be written.
+    """
+    if sys.stdout is None:  # closed before we began
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _silence()
+    except OSError as error:
+        _silence()
+        raise ReportError(f"stdout: {error.strerror or error}") from None
+
+
+def _silence() -> None:
+    """A second complaint at exit must not come either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

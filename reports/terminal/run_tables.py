@@ -1,0 +1,313 @@
+"""The summary of one run for the terminal and for scripts; numbers come from the run's frames, layout from `text`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
+from reports.analysis.typical_step import step_shown
+from reports.run import Run
+from reports.terminal import text
+from reports.terminal.headline import headline, only
+from reports.terminal.names import operation_name, operation_names
+
+_ROWS = 16
+_STEPS_SHOWN = 12
+_FORMULAS_SHOWN = 10
+_CULPRITS_SHOWN = 3
+# From here on NCCL's own formula is shown beside the link model.
+DIFFERS = 0.05
+# In words, and in one where room is short.
+MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "ids_per_step": ("ids a step", "ids", text.number),
+    "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
+    "storage_bytes": ("storage", "storage", text.size),
+}
+# Up to here over the mean, loads are called even.
+_EVEN = 1.001
+PART_COLUMNS = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
+BALANCE_COLUMNS = ["load by the plan", "most", "on rank", "mean", "most/mean"]
+CAUSE_COLUMNS = ["table", "sharding", "load", "on that rank", "mean", "excess"]
+# Where tables that load a rank are listed, so much of their names is to be seen, and of the ways they are sharded.
+_NAMES_KEPT = [24, 14, 7]
+
+
+def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
+    """Everything that a person asks first, 80 columns wide; the critical path is that of `step`.
+
+    Without `step`, it is that of the median step of the last phase. `spread` is a line on how steps vary from run to
+    run. `text.as_text` makes it a string.
+
+    Raises:
+        ReportError: the run has no such step.
+    """
+    shown = step_shown(run, step)
+    sections = [text.paragraph("\n".join(headline(run, spread)), style="bold"), _steps(run)]
+    if shown is not None:
+        sections.append(_waited_for(run, shown))
+    kept = steady_kept(run)
+    sections += _culprits(run, kept)
+    if kept:
+        sections += [_operations(run, kept), *_formulas(run, kept), _ranks(run, kept)]
+    elif len(run.steps):
+        sections.append(text.paragraph("Operations: their spans of these steps were left out."))
+    sections += [_links(run), _imbalance(run), _memory(run), _metrics(run)]
+    return Group(*sections)
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """The same frames, whole, as JSON-ready values: a list of rows each."""
+    names = ["steps", "operations", "ranks", "waited_for", "link_classes", "links", "imbalance", "imbalance_causes"]
+    names += ["culprits", "formulas", "rank_memory", "memory", "metrics"]
+    steady = steady_steps(run.steps)
+    info = run.info
+    head = {
+        "name": info.name,
+        "world": info.world,
+        "digest": info.digest,
+        "world_size": info.world_size,
+        "seed": info.seed,
+        "complete": info.complete,
+        "host_counts": info.host_counts,
+        "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
+        "error": info.error,
+        "median_step_ns": steady["step_ns"].median(),
+        "samples_per_s": steady["samples_per_s"].median(),
+        "median_of_steps": steady["step"].tolist(),
+    }
+    plain = text.plain({**head, **{name: records(getattr(run, name)) for name in names}})
+    assert isinstance(plain, dict)
+    return plain
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame as a list of rows."""
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
+
+
+def _steps(run: Run) -> RenderableType:
+    steps = run.steps
+    if not len(steps):
+        return text.paragraph("Steps: no rank ended one.")
+    by = "step" if len(steps) <= _STEPS_SHOWN else "phase"
+    rows = [_step_row(group) for _, group in steps.groupby(by, sort=True)]
+    columns = ["steps", "median", "shortest", "longest", "samples/s", "operations"]
+    if by == "step":  # one step has no median of its own
+        columns = ["step", "time", "fastest rank", "slowest rank", "samples/s", "operations"]
+    notes = _phase_notes(steps, by)
+    return text.table("Steps", columns, [[*row, note] for row, note in zip(rows, notes, strict=True)])
+
+
+def _step_row(group: pd.DataFrame) -> list[str]:
+    single = len(group) == 1
+    low = group["fastest_rank_ns"].min() if single else group["step_ns"].min()
+    high = group["slowest_rank_ns"].max() if single else group["step_ns"].max()
+    rate = text.number(float(group["samples_per_s"].median()))
+    times = [float(group["step_ns"].median()), float(low), float(high)]
+    return [text.ranges(group["step"].tolist()), *map(text.duration, times), rate]
+
+
+def _phase_notes(steps: pd.DataFrame, by: str) -> Iterator[str]:
+    previous = None
+    for _, group in steps.groupby(by, sort=True):
+        phase = int(group["phase"].iloc[0])
+        changed = (
+            "changed" if previous is not None and phase != previous else "same" if previous is not None else "first"
+        )
+        yield changed if bool(group["complete"].all()) else "incomplete"
+        previous = phase
+
+
+def _kind(row: dict[str, Any]) -> str:
+    return str(row["kind"]) if row["label"] else ""
+
+
+def _waited_for(run: Run, step: int) -> RenderableType:
+    own = run.waited_for_of(step)
+    kept = own.sort_values("duration_ns", ascending=False, kind="stable").head(_ROWS).sort_values("order")
+    rows = [
+        [operation_name(row), _kind(row), text.duration(row["duration_ns"]), text.percent(row["share"])]
+        for row in records(kept)
+    ]
+    rest = own.drop(kept.index)
+    if len(rest):
+        total, share = float(rest["duration_ns"].sum()), float(rest["share"].sum())
+        rows.append([f"({len(rest)} others)", "", text.duration(total), text.percent(share)])
+    took = float(own["duration_ns"].sum())
+    rows.append(["(the step)", "", text.duration(took), text.percent(float(own["share"].sum()))])
+    return text.table(
+        f"What step {step} waited for, in order{only(run)}", ["critical path", "kind", "time", "share"], rows, left=2
+    )
+
+
+def _culprits(run: Run, steps: list[int]) -> Iterator[RenderableType]:
+    frame = run.culprits_of(steps)
+    if not len(frame):
+        return
+    more = f"; {len(frame) - _CULPRITS_SHOWN} more left out" if len(frame) > _CULPRITS_SHOWN else ""
+    title = f"What stands out, and what it takes of a step{only(run)}{more}"
+    lines = [f"{at}. {sentence}." for at, sentence in enumerate(frame["sentence"].head(_CULPRITS_SHOWN), 1)]
+    yield Group(Text(title, style="bold"), text.paragraph("\n".join(lines)))
+
+
+def _operations(run: Run, steps: list[int]) -> RenderableType:
+    which = text.steps(steps) + only(run)
+    frame = run.operations_of(steps).sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
+    rows = [
+        [
+            row["name"],
+            f"{row['calls_per_step']:.4g}",
+            text.duration(row["median_ns"]),
+            text.duration(row["max_ns"]),
+            text.size(row["bytes_sent"]) if row["part"] == "communication" else "",
+            text.percent(row["hidden_share"]) if row["part"] == "communication" else "",
+        ]
+        for row in records(frame.assign(name=operation_names(frame)).head(_ROWS))
+    ]
+    columns = ["operation", "calls", "median", "longest", "payload", "hidden"]
+    more = f"; {len(frame) - _ROWS} shorter ones left out" if len(frame) > _ROWS else ""
+    return text.table(f"Operations, one rank in one step, of {which}{more}", columns, rows)
+
+
+def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:
+    which, frame = text.steps(steps) + only(run), run.formulas_of(steps)
+    frame = frame[frame["difference"].abs() > DIFFERS]
+    frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
+    if not len(frame):
+        return
+    rows = [
+        [
+            row["name"],
+            f"{row['calls']:,}",
+            text.duration(row["median_ns"]),
+            text.duration(row["formula_ns"]),
+            text.signed_percent(row["difference"]),
+        ]
+        for row in records(frame.assign(name=operation_names(frame)).head(_FORMULAS_SHOWN))
+    ]
+    columns = ["operation", "calls", "link model", "formula", "difference"]
+    more = f"; {len(frame) - _FORMULAS_SHOWN} more left out" if len(frame) > _FORMULAS_SHOWN else ""
+    yield text.table(f"NCCL's own formula where it differs by over 5 %, of {which}{more}", columns, rows)
+
+
+def _ranks(run: Run, kept: list[int]) -> RenderableType:
+    """Shares of the whole step: what a rank waits because others begin it earlier or end it later is a part, too."""
+    parts = parts_of_step(run, kept)
+    if not len(parts):
+        return text.paragraph("Ranks: none ended a step.")
+    rows = part_rows(parts[parts["part"] != PARTS["exposed_ns"]])
+    return text.table(f"How the ranks spent a step, of {text.steps(kept) + only(run)}", PART_COLUMNS, rows)
+
+
+def part_rows(parts: pd.DataFrame) -> list[list[str]]:
+    """Of `parts_of_step`, under `PART_COLUMNS`."""
+    return [
+        [
+            row["part"],
+            text.duration(row["mean_ns"]),
+            text.percent(row["share"]),
+            text.duration(row["most_ns"]),
+            text.alike(row["rank"], row["rank_count"]),
+            "-" if np.isnan(row["most_over_mean"]) else f"{row['most_over_mean']:.2f}",
+        ]
+        for row in records(parts)
+    ]
+
+
+def _links(run: Run) -> RenderableType:
+    if not len(run.links):
+        world = "a real run does not see them" if run.info.world == "real" else "none was used"
+        return text.paragraph(f"Links: nothing recorded; {world}.")
+    classes = [
+        [
+            row["link_class"],
+            str(row["links"]),
+            text.size(row["bytes_carried"]),
+            text.percent(row["mean_utilisation"]),
+            text.percent(row["peak_utilisation"]),
+        ]
+        for row in records(run.link_classes)
+    ]
+    hottest = [
+        [
+            *(text.alike(row["link"], row["link_count"]), row["direction"], row["link_class"]),
+            text.size(row["bytes_carried"]),
+            *(text.percent(row["utilisation"]), text.percent(row["busy_share"])),
+        ]
+        for row in records(run.links.head(5))
+    ]
+    return Group(
+        text.table("Links, over the whole run", ["class", "links", "carried", "mean load", "peak load"], classes),
+        text.table("Hottest links", ["link", "direction", "class", "carried", "load", "busy"], hottest, left=3),
+    )
+
+
+def _imbalance(run: Run) -> RenderableType:
+    if not len(run.plan):
+        return text.paragraph("Plan: no tables.")
+    rows, causes = balance_rows(run, 3)
+    parts = [text.table("Balance of the tables", BALANCE_COLUMNS, rows)]
+    if causes:
+        parts.append(text.table("Tables that cause it", CAUSE_COLUMNS, causes, left=3, kept=_NAMES_KEPT))
+    return Group(*parts)
+
+
+def balance_rows(run: Run, most_causes: int) -> tuple[list[list[str]], list[list[str]]]:
+    """The plan's loads under `BALANCE_COLUMNS`, and under `CAUSE_COLUMNS` so many tables that make each uneven."""
+    rows, causes = [], []
+    for row in records(run.imbalance):
+        title, word, form = MEASURE_WORDS[row["measure"]]
+        numbers = [form(row["worst"]), str(row["worst_rank"]), form(row["mean"]), f"{row['max_over_mean']:.2f}"]
+        rows.append([title, *numbers])
+        own = run.imbalance_causes[(run.imbalance_causes["measure"] == row["measure"]).to_numpy(bool)]
+        most = most_causes if row["max_over_mean"] > _EVEN else 0
+        for cause in records(own[(own["excess"] > 0).to_numpy(bool)].head(most)):
+            here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
+            causes.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
+    return rows, causes
+
+
+def _memory(run: Run) -> RenderableType:
+    if not len(run.rank_memory):
+        return text.paragraph("Memory: nothing recorded.")
+    fullest = records(run.rank_memory.head(1))[0]
+    own = run.memory[run.memory["rank"] == fullest["rank"]].sort_values("size_bytes", ascending=False, kind="stable")
+    capacity = fullest["capacity_bytes"]
+    rows = [[row["part"], text.size(row["size_bytes"]), _part_of(row["size_bytes"], capacity)] for row in records(own)]
+    rows.append(["(in all)", text.size(fullest["used_bytes"]), _part_of(fullest["used_bytes"], capacity)])
+    rank = text.alike(fullest["rank"], fullest["rank_count"])
+    title = f"Memory of the fullest rank, {rank}, of {text.size(capacity)}"
+    return text.table(title, ["part", "size", "of capacity"], rows)
+
+
+def _part_of(size_bytes: float, capacity: float) -> str:
+    return text.percent(size_bytes / capacity) if capacity else "-"
+
+
+def _metrics(run: Run) -> RenderableType:
+    frame = run.metrics_by_step
+    if not len(frame):
+        return text.paragraph("Recorded numbers: none.")
+    names = list(dict.fromkeys(frame["name"].tolist()))
+    shown = names[:3]
+    values = {(row["step"], row["name"]): row["mean"] for row in records(frame)}
+    steps = sorted(set(frame["step"].tolist()))
+    half = _STEPS_SHOWN // 2
+    kept = steps if len(steps) <= _STEPS_SHOWN else [*steps[:half], *steps[-half:]]
+    rows = [[str(step), *(_exact(values.get((step, name), float("nan"))) for name in shown)] for step in kept]
+    if len(kept) < len(steps):
+        rows.insert(half, ["...", *("" for _ in shown)])
+    title = "Recorded numbers, mean over ranks"
+    title += f"; {len(names) - len(shown)} more names left out" if len(names) > len(shown) else ""
+    return text.table(title, ["step", *shown], rows)
+
+
+def _exact(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.7g}"

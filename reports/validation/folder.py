@@ -1,0 +1,100 @@
+"""What a validation left in its folder, as frames; making it is left to `real.validation.cli`, showing it to its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.errors import ReportError
+from reports.store.columns import fixed
+from reports.store.run_folder import RUN_FILE
+from reports.validation.store import SCHEMA_VERSION, VALIDATION_FILE
+from reports.validation.validation import VALIDATED_OPERATIONS
+
+_SIDES = ("predicted", "measured")
+_TIMES = ("median_ns", "median_low_ns", "median_high_ns", "low_ns", "high_ns")
+SCENARIOS = {
+    **dict.fromkeys(["scenario", "library"], "str"),
+    "world_size": "int",
+    **{f"{side}_{name}": "float" for side in _SIDES for name in _TIMES},
+    **dict.fromkeys(["error", "error_low", "error_high"], "float"),
+    **dict.fromkeys(["inside", "is_too_noisy"], "bool"),
+    "ended": "str",
+}
+OPERATIONS = {"scenario": "str", **VALIDATED_OPERATIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """`scenarios` has a row each, `operations` one for each of a scenario's; `head` says how they were found.
+
+    Columns are those of validation.json (docs/validation.md); what is null there is nan, in `inside` False.
+    """
+
+    folder: Path
+    head: Mapping[str, Any]
+    scenarios: pd.DataFrame
+    operations: pd.DataFrame
+
+    def runs(self) -> list[Path]:
+        """The folders of the runs that lie in it, of which there may be fewer than scenarios."""
+        every = [self.folder / name / side for name in self.scenarios["scenario"] for side in _SIDES]
+        return [folder for folder in every if (folder / RUN_FILE).is_file()]
+
+
+def load(folder: Path) -> Validated:
+    """The folder's validation.json.
+
+    Raises:
+        ReportError: there is none, or it is not one of ours, or of a newer release.
+    """
+    if not (folder / VALIDATION_FILE).exists():
+        raise ReportError(f"{folder}: expected two run folders, or that of a validation, which has {VALIDATION_FILE}")
+    content = _content(folder / VALIDATION_FILE)
+    try:
+        scenarios = [_scenario(one) for one in content["scenarios"]]
+        operations = [{"scenario": one["name"], **row} for one in content["scenarios"] for row in one["operations"]]
+        return Validated(
+            folder=folder,
+            head={name: value for name, value in content.items() if name != "scenarios"},
+            scenarios=_frame(scenarios, SCENARIOS),
+            operations=_frame(operations, OPERATIONS),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ReportError(f"{folder / VALIDATION_FILE}: not a validation's: {error!r}") from None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ReportError(f"{path}: could not be read: {why}; expected what 'python -m real validate' wrote") from None
+    except json.JSONDecodeError as error:
+        raise ReportError(f"{path}: not JSON: {error}") from None
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ReportError(f"{path}: schema_version = {version!r}: expected {SCHEMA_VERSION}")
+    assert isinstance(content, dict)
+    return content
+
+
+def _scenario(one: Mapping[str, Any]) -> dict[str, Any]:
+    sides = {side: one[side] or {} for side in _SIDES}
+    times = {f"{side}_{name}": sides[side].get(name) for side in _SIDES for name in _TIMES}
+    names = ("library", "world_size", "error", "error_low", "error_high", "inside", "is_too_noisy", "ended")
+    return {"scenario": one["name"], **times, **{name: one[name] for name in names}}
+
+
+def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame:
+    unknown = {"float": np.nan, "bool": False}
+    columns = {
+        name: [unknown.get(kind) if row[name] is None else row[name] for row in rows] for name, kind in kinds.items()
+    }
+    return fixed(columns, kinds)

@@ -1,0 +1,242 @@
+"""Validations for the terminal and for scripts; the numbers are left to `validation`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.console import Group, RenderableType
+
+from reports.analysis import statistics
+from reports.analysis.repeats import Plays
+from reports.terminal import text
+from reports.terminal.run_tables import records
+from reports.validation.validation import Validation, errors_of
+
+# Of that many scenarios, those with the greatest errors, it is shown where the error comes from.
+_EXPLAINED = 3
+_OPERATIONS = 6
+_TITLE = "Step times, and where 80 % of the steps lie"
+_COLUMNS = ["scenario", "predicted", "80 % of it", "measured", "80 % of it", "error", "inside"]
+
+
+def summarize(validations: Sequence[Validation], precision: float, max_error: float | None) -> RenderableType:
+    """A row a scenario, what to know of each, where the greatest errors come from, and all errors in short."""
+    rows = [
+        [
+            one.name,
+            *_median_and_interval(one.predicted),
+            *_median_and_interval(one.measured),
+            text.signed_percent(one.error),
+            "-" if one.inside is None else "yes" if one.inside else "no",
+        ]
+        for one in validations
+    ]
+    parts = [text.table(_TITLE, _COLUMNS, rows)]
+    notes = [note for one in validations for note in _notes(one, precision)]
+    single = [one for one in validations if one.predicted is not None and len(one.predicted.each) == 1]
+    if single:
+        notes.append(
+            f"Nothing varies between draws of {text.counted(len(single), 'scenario')}: the predicted interval is that"
+            " of unlike steps alone, too narrow to hold a measurement"
+        )
+    if notes:
+        parts.append(text.paragraph("\n".join(notes)))
+    known = [one for one in validations if not math.isnan(one.error)]
+    parts += [_explained(one) for one in sorted(known, key=lambda one: -abs(one.error))[:_EXPLAINED]]
+    parts.append(text.paragraph("\n".join(_verdict(known, len(validations), max_error)), style="bold"))
+    return Group(*parts)
+
+
+def of_scenarios(scenarios: pd.DataFrame) -> RenderableType:
+    """The same table of what `validation_folder` has read, and all errors in short."""
+    rows = [
+        [
+            row["scenario"],
+            *(
+                words
+                for side in ("predicted", "measured")
+                for words in _time_and_interval(*(row[f"{side}_{name}_ns"] for name in ("median", "low", "high")))
+            ),
+            text.signed_percent(row["error"]),
+            "-" if math.isnan(row["error"]) else "yes" if row["inside"] else "no",
+        ]
+        for row in records(scenarios)
+    ]
+    found = statistics.errors(scenarios["error"].dropna().tolist())
+    short = f"Median error {text.percent(found.median)}, worst {text.signed_percent(found.worst)}."
+    return Group(text.table(_TITLE, _COLUMNS, rows), text.paragraph(short, style="bold"))
+
+
+def _time_and_interval(median: float, low: float, high: float) -> list[str]:
+    return ["-", "-"] if math.isnan(median) else [text.duration(median), between(low, high)]
+
+
+def as_json(validations: Sequence[Validation]) -> dict[str, Any]:
+    """The same whole, as JSON-ready values."""
+    plain = text.plain(
+        {
+            "errors": dataclasses.asdict(errors_of(validations)),
+            "scenarios": [
+                {
+                    **_head(one),
+                    "predicted": _side(one.predicted, "draw"),
+                    "measured": _side(one.measured, "round"),
+                    **_outcome(one),
+                    "operations": records(one.operations),
+                }
+                for one in validations
+            ],
+        }
+    )
+    assert isinstance(plain, dict)
+    return plain
+
+
+def frame(validations: Sequence[Validation]) -> pd.DataFrame:
+    """One row a scenario, for a file: as objects, so that whole numbers stay so beside what is unknown, nan."""
+    rows = []
+    for one in validations:
+        row = _head(one)
+        for side, plays, play in (("predicted", one.predicted, "draw"), ("measured", one.measured, "round")):
+            values = {key: value for key, value in (_side(plays, play) or {}).items() if not isinstance(value, list)}
+            row |= {f"{side}_{key}": value for key, value in values.items()}
+        rows.append({**row, **_outcome(one)})
+    return pd.DataFrame(rows, dtype=object)
+
+
+def operations_frame(validations: Sequence[Validation]) -> pd.DataFrame:
+    """One row for each scenario and operation."""
+    each = [one.operations for one in validations]
+    both = pd.concat(each, ignore_index=True)
+    both.insert(
+        0, "scenario", [one.name for one, rows in zip(validations, each, strict=True) for _ in range(len(rows))]
+    )
+    return both
+
+
+def spread_line(plays: Plays) -> str:
+    """Of a prediction's draws, in one line."""
+    sample = plays.sample
+    if len(plays.each) == 1:
+        of = "in every draw, as nothing varies between them"
+    else:
+        of = f"over {text.counted(len(plays.each), 'draw')}"
+    where = between(sample.low, sample.high)
+    lie = f"within {where}" if "-" in where else f"at {where}"
+    return f"median {text.duration(sample.median)}, 80 % of steps {lie}, {of}"
+
+
+def spread_json(plays: Plays) -> dict[str, Any]:
+    """The same for scripts."""
+    sample = plays.sample
+    return {
+        "draws": len(plays.each),
+        "interval_median_ns": sample.median,
+        "interval_ns": [sample.low, sample.high],
+    }
+
+
+def between(low: float, high: float) -> str:
+    """ "7.90-8.41 ms"; with two units where they differ."""
+    first, second = text.duration(low), text.duration(high)
+    if first == second:
+        return first
+    number, _, unit = first.rpartition(" ")
+    return f"{number}-{second}" if second.endswith(f" {unit}") else f"{first}-{second}"
+
+
+def _head(one: Validation) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in ("name", "file", "digest", "library", "world_size", "steps")}
+
+
+def _side(plays: Plays | None, play: str) -> dict[str, Any] | None:
+    if plays is None:
+        return None
+    sample = plays.sample
+    return {
+        "median_ns": sample.median,
+        "median_low_ns": sample.median_low,
+        "median_high_ns": sample.median_high,
+        "low_ns": sample.low,
+        "high_ns": sample.high,
+        "spread": sample.spread,
+        "uncertainty": sample.uncertainty,
+        "disagreement": plays.disagreement,
+        "steps": sample.count,
+        f"{play}s": len(plays.each),
+        f"{play}_medians_ns": plays.medians_ns,
+        f"{play}_steps_ns": [list(one.step_ns) for one in plays.each],
+    }
+
+
+def _outcome(one: Validation) -> dict[str, Any]:
+    names = ("error", "error_low", "error_high", "inside", "is_too_noisy", "ended")
+    return {name: getattr(one, name) for name in names}
+
+
+def _median_and_interval(plays: Plays | None) -> list[str]:
+    if plays is None:
+        return ["-", "-"]
+    return [text.duration(plays.sample.median), between(plays.sample.low, plays.sample.high)]
+
+
+def _notes(one: Validation, precision: float) -> Iterator[str]:
+    if one.ended:
+        yield f"{one.name}: ENDED EARLY: {one.ended}"
+    if one.is_too_noisy and one.measured is not None:
+        yield f"{one.name}: TOO NOISY: {noise(one.measured, precision)}"
+
+
+def noise(plays: Plays, precision: float) -> str:
+    """Why a measured median is not known as precisely as was asked for."""
+    sample, rounds = plays.sample, text.counted(len(plays.each), "round")
+    known = text.counted(sample.count, "step")
+    if not math.isnan(sample.uncertainty):
+        known = f"median known to ±{text.percent(sample.uncertainty)}"
+    lie = ""
+    if len(plays.each) > 1:
+        lie = f", whose own medians are {between(min(plays.medians_ns), max(plays.medians_ns))}"
+    return f"{known} after {rounds}{lie}; asked for ±{text.percent(precision)}"
+
+
+def _explained(one: Validation) -> RenderableType:
+    kept = one.operations.head(_OPERATIONS)
+    rows = [
+        [
+            _name(row),
+            str(row["kind"]) if row["label"] else "",
+            text.duration(row["predicted_ns"]),
+            text.duration(row["measured_ns"]),
+            text.signed_percent(row["error"]),
+            text.signed_percent(row["error_of_step"]),
+        ]
+        for row in records(kept)
+    ]
+    columns = ["operation", "kind", "predicted", "measured", "error", "of the step"]
+    more = f"; {len(one.operations) - len(kept)} others left out" if len(one.operations) > len(kept) else ""
+    return text.table(f"{one.name}: where operations differ most{more}", columns, rows, left=2)
+
+
+def _name(row: dict[str, Any]) -> str:
+    name = str(row["label"] or row["kind"])
+    return name if row["stream"] == "main" else f"{name} @{row['stream']}"
+
+
+def _verdict(known: Sequence[Validation], count: int, max_error: float | None) -> Iterator[str]:
+    if not known:
+        yield f"Errors: none of {text.counted(count, 'scenario')} was compared."
+        return
+    errors = errors_of(known)
+    worst = max(known, key=lambda one: abs(one.error))
+    yield (
+        f"Errors of {text.counted(len(known), 'scenario')}: median {text.signed_percent(errors.signed_median)};"
+        f" sizes: median {text.percent(errors.median)}, 95th percentile {text.percent(errors.p95)};"
+        f" worst {text.signed_percent(errors.worst)} ({worst.name})"
+    )
+    if max_error is not None:
+        past = [one.name for one in known if one.is_past(max_error)]
+        yield f"Past {text.percent(max_error)}: {', '.join(past) or 'none'}"

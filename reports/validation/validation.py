@@ -1,0 +1,87 @@
+"""Scenarios' predicted and measured step times held against each other; showing and storing that is left to others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis import statistics
+from reports.analysis.repeats import Plays
+from reports.analysis.statistics import Errors
+from reports.compare.compare import OPERATION_ERRORS, operation_errors
+from reports.store.columns import fixed
+
+# `error_of_step` is (predicted - measured) over the measured median of the whole step.
+VALIDATED_OPERATIONS = {**OPERATION_ERRORS, "error_of_step": "float"}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One scenario. `predicted` or `measured` is None where it has no run that came to its end; `ended` says why.
+
+    `is_too_noisy`: the measured median is not known as precisely as was asked for. Errors are predicted over measured
+    median, minus 1.
+    """
+
+    name: str
+    file: str
+    digest: str
+    library: str
+    world_size: int
+    steps: int
+    predicted: Plays | None = None
+    measured: Plays | None = None
+    ended: str = ""
+    is_too_noisy: bool = False
+
+    @property
+    def error(self) -> float:
+        """Nan without both sides."""
+        return self._error_against("median")
+
+    @property
+    def error_low(self) -> float:
+        """Were the measured median at the upper end of its interval."""
+        return self._error_against("median_high")
+
+    @property
+    def error_high(self) -> float:
+        """Were the measured median at the lower end of its interval."""
+        return self._error_against("median_low")
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured median lies where 80 % of the predicted steps do; None without both sides."""
+        if self.predicted is None or self.measured is None:
+            return None
+        return self.predicted.sample.low <= self.measured.sample.median <= self.predicted.sample.high
+
+    @cached_property
+    def operations(self) -> pd.DataFrame:
+        """Predicted and measured median of each operation of one rank in one step; the greatest differences first."""
+        if self.predicted is None or self.measured is None:
+            return fixed({name: [] for name in VALIDATED_OPERATIONS}, VALIDATED_OPERATIONS)
+        both = operation_errors(self.predicted.operations, self.measured.operations)
+        off = (both["predicted_ns"] - both["measured_ns"]).to_numpy(float) / self.measured.sample.median
+        order = np.argsort(-np.abs(np.nan_to_num(off)), kind="stable")
+        return fixed({**both.assign(error_of_step=off).iloc[order]}, VALIDATED_OPERATIONS)
+
+    def is_past(self, max_error: float) -> bool:
+        """Whether the error is known and greater than that."""
+        return abs(self.error) > max_error  # not true of nan
+
+    def _error_against(self, name: str) -> float:
+        if self.predicted is None or self.measured is None:
+            return math.nan
+        against: float = getattr(self.measured.sample, name)
+        return self.predicted.sample.median / against - 1 if against else math.nan
+
+
+def errors_of(validations: Sequence[Validation]) -> Errors:
+    """Over all scenarios that have both sides."""
+    return statistics.errors([one.error for one in validations if not math.isnan(one.error)])

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
+from reports.run import Run
+from scenarios.trace import Recording
+from tests.reports.recordings import PATIENT, by_hand, recordings, step_of, thinned, with_spans
+
+
+def test_the_parts_of_a_step_are_means_over_ranks_with_the_worst_one():
+    parts = parts_of_step(Run.of(by_hand()), [1, 2])
+    # rank 0 computes 0-70 and ends at 95; rank 1 computes 0-60 and 95-100
+    expected = [
+        ("compute", 67.5, 0.675, 70.0, 0, 1, 70 / 67.5),
+        ("communication", 45.0, 0.45, 55.0, 0, 1, 55 / 45),
+        ("hidden communication", 15.0, 0.15, 30.0, 0, 1, 2.0),
+        ("exposed communication", 30.0, 0.3, 35.0, 1, 1, 35 / 30),
+    ]
+    assert list(parts.head(4).itertuples(index=False, name=None)) == expected
+    idle, outside = parts.tail(2).itertuples(index=False, name=None)
+    assert idle[:6] == ("idle", 0.0, 0.0, 0.0, 0, 1)
+    assert math.isnan(idle[6])
+    assert outside == ("outside its own", 2.5, 0.025, 5.0, 0, 1, 2.0)
+
+
+@PATIENT
+@given(recordings())
+def test_what_does_not_overlap_adds_up_to_the_step(recording: Recording):
+    run = Run.of(recording)
+    kept = steady_kept(run)
+    parts = parts_of_step(run, kept).set_index("part")["mean_ns"]
+    if len(parts):
+        complete = run.steps[run.steps["step"].isin(kept)]
+        alone = [PARTS[name] for name in ("compute_ns", "exposed_ns", "idle_ns", "outside_ns")]
+        whole = complete["step_ns"].mean()
+        ranks_in_each = complete["ranks"].nunique() == 1 and complete["ranks"].iloc[0] == 3
+        if ranks_in_each:
+            assert math.isclose(parts[alone].sum(), whole, rel_tol=1e-9, abs_tol=1e-6)
+        assert math.isclose(parts[PARTS["hidden_ns"]] + parts[PARTS["exposed_ns"]], parts[PARTS["communication_ns"]])
+
+
+def test_steady_steps_are_the_complete_ones_of_the_last_phase():
+    spans = [one for step in range(5) for one in step_of(100 * step, step, compressed=step >= 2)]
+    spans = [one for one in spans if (one.step, one.rank, one.kind) != (4, 1, "step")]
+    assert steady_steps(Run.of(with_spans(by_hand(), *spans)).steps)["step"].tolist() == [2, 3]
+    assert steady_kept(Run.of(thinned(steps=(2,)))) == [2]
+    assert steady_kept(Run.of(with_spans(by_hand()))) == []
+    assert len(parts_of_step(Run.of(with_spans(by_hand())), [])) == 0

@@ -1,0 +1,346 @@
+"""What stands out: a slow GPU, a rank with more to do, slow and busy links; and where nothing does."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+
+from reports.run import Run
+from reports.store import run_folder as store
+from reports.terminal import run_tables as tables
+from reports.terminal import text
+from scenarios.hardware import Network, Slow
+from scenarios.rank import Kernel, Rank
+from scenarios.trace import LinkRow, Recording, Span
+from sim.run import simulate
+from tests import small
+from tests.reports.recordings import PATIENT, SCENARIO, info, recordings, span
+
+RANKS, STEPS, MS = 4, 3, 1_000_000
+
+
+def computed(rank: int, took_ms: list[float], **changes: Any) -> list[Span]:
+    """Steps of 20 ms in which a rank computes "forward" for so long, and then an equal "loss"."""
+    spans = []
+    for step, took in enumerate(took_ms):
+        start = 20 * MS * step
+        at = {"step": step, "host": rank // 2, "sequence": 3 * step}
+        middle = start + round(took * MS)
+        own = {name: one for name, one in changes.items() if name in ("rank_count", "host")}
+        work = {"kernel": "gemm", "flops": 100.0, "bytes_read": 20.0, **changes}
+        spans += [
+            span(rank, "step", start, start + 20 * MS, **{**at, **own}),
+            span(rank, "compute", start, middle, **{**at, "label": "forward", **work}),
+            span(rank, "compute", middle, middle + MS, **{**at, "label": "loss", **own}),
+        ]
+    return spans
+
+
+def recorded(*spans: list[Span], links: tuple[LinkRow, ...] = (), **changes: Any) -> Run:
+    """Ranks 0 to 3 that are alike, 4 ms and 1 ms a step, but for those given."""
+    given_ranks = {one[0].rank for one in spans}
+    alike = [computed(rank, [4] * STEPS) for rank in range(RANKS) if rank not in given_ranks]
+    about = info(**{"world_size": RANKS, **changes})
+    return Run.of(Recording(info=about, spans=[one for each in (*alike, *spans) for one in each], links=list(links)))
+
+
+def sentences(run: Run) -> list[str]:
+    found: list[str] = run.culprits["sentence"].tolist()
+    return found
+
+
+def nic(name: str, carried: float, gb_per_s: float = 50.0, **changes: Any) -> LinkRow:
+    """What it carries in a step is in MB."""
+    known: dict[str, Any] = {"link_class": "nic", "direction": name.rpartition(".")[2], "host": 0, "busy_ns": 0}
+    row = {**known, "link": name, "bytes_carried": carried * 1e6 * STEPS, "bytes_per_s": gb_per_s * 1e9, **changes}
+    return LinkRow(**row)
+
+
+def test_a_gpu_whose_computations_take_longer_than_the_same_ones_elsewhere():
+    run = recorded(computed(3, [8] * STEPS))
+    assert sentences(run) == [
+        "GPU 1 of host 1 (rank 3): its computations take 1.8 times as long as the same ones elsewhere; "
+        "4.00 ms of a step's 20.0 ms"
+    ]
+    (row,) = run.culprits.drop(columns="sentence").to_dict("records")
+    assert row == {
+        **{"kind": "gpu", "name": "GPU 1 of host 1 (rank 3)", "cause": "slower", "host": 1, "rank": 3, "count": 1},
+        **{"times": 9 / 5, "takes_ns": 9e6, "usual_ns": 5e6, "cost_ns": 4e6},
+    }
+
+
+@pytest.mark.parametrize(
+    "took", [[4.5] * STEPS, [8, 4, 4], [3] * STEPS], ids=["less than a tenth", "in one step only", "faster"]
+)
+def test_a_gpu_that_is_not_slow_is_not_named(took):
+    assert sentences(recorded(computed(3, took))) == []
+
+
+def test_where_all_scatter_nobody_is_named_who_does_not_more_than_the_others():
+    took = [4, 5.5, 4.5, 6, 5]
+    scattered = [computed(rank, [one] * STEPS) for rank, one in enumerate(took)]
+    assert sentences(recorded(*scattered, world_size=5)) == []
+    slow = recorded(*scattered, computed(5, [12] * STEPS), world_size=6)
+    assert slow.culprits["rank"].tolist() == [5]
+
+
+def test_of_two_gpus_the_slower_one_is_named():
+    first, second = computed(0, [4] * STEPS), computed(1, [8] * STEPS)
+    run = Run.of(Recording(info=info(), spans=[*first, *second]))
+    assert run.culprits["name"].tolist() == ["GPU 1 of host 0 (rank 1)"]
+
+
+def test_what_is_usual_counts_ranks_as_often_as_they_are():
+    """Of 2 + 16 ranks, the two are fast and the others usual."""
+    fast = [computed(rank, [2] * STEPS) for rank in (0, 1)]
+    usual = computed(2, [4] * STEPS, rank_count=16)
+    slow = computed(3, [8] * STEPS, rank_count=3)
+    run = recorded(*fast, usual, slow, world_size=21)
+    assert run.culprits[["name", "count"]].to_numpy().tolist() == [["GPU 1 of host 1 (rank 3 & 2 more)", 3]]
+
+
+def test_work_that_is_not_equal_is_no_slowness():
+    more = computed(3, [8] * STEPS, flops=200.0, bytes_read=50.0)
+    assert sentences(recorded(more)) == [
+        "GPU 1 of host 1 (rank 3): forward touches 2.5 times as many bytes as on the median rank; "
+        "it computes 4.00 ms longer than the median rank, of a step's 20.0 ms"
+    ]
+    assert recorded(more).culprits["cause"].tolist() == ["more to do"]
+    assert sentences(recorded(computed(3, [4.4] * STEPS, bytes_read=22.0))) == []
+
+
+def test_work_that_the_median_rank_has_not():
+    only = computed(3, [8] * STEPS, label="lookup", bytes_read=float(1 << 20))
+    others = [computed(rank, [4] * STEPS) for rank in range(3)]
+    assert sentences(recorded(*others, only)) == [
+        "GPU 1 of host 1 (rank 3): lookup touches 1.00 MiB a step, none on the median rank; "
+        "it computes 4.00 ms longer than the median rank, of a step's 20.0 ms"
+    ]
+
+
+def test_a_slow_gpu_comes_before_a_rank_with_more_to_do_that_costs_more():
+    run = recorded(computed(2, [6] * STEPS), computed(3, [15] * STEPS, bytes_read=90.0))
+    assert run.culprits["cause"].tolist() == ["slower", "more to do"]
+    assert run.culprits["rank"].tolist() == [2, 3]
+
+
+def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> list[Span]:
+    """As `computed`, and then an update of its own, all of it so many times as slow."""
+    at = 20 * MS * np.arange(STEPS) + 15 * MS
+    update = {"host": rank // 2, "label": "update", "kernel": "update", "bytes_read": mega_bytes * 1e6}
+    spans = [
+        *computed(rank, [4] * STEPS),
+        *(span(rank, "compute", start, start + round(took_ms * MS), step=n, **update) for n, start in enumerate(at)),
+    ]
+    return [
+        one
+        if one.kind == "step"
+        else dataclasses.replace(one, end_ns=one.start_ns + (one.end_ns - one.start_ns) * slower)
+        for one in spans
+    ]
+
+
+def test_what_a_slow_gpu_computes_alone_is_taken_at_the_speed_of_others():
+    others = [updated(rank, 1, 10 + rank) for rank in range(RANKS - 1)]
+    run = recorded(*others, updated(3, 2.5, 30, slower=2))
+    assert sentences(run) == [
+        "GPU 1 of host 1 (rank 3): its computations take 2.0 times as long as the same ones elsewhere; "
+        "5.00 ms of a step's 20.0 ms",
+        "GPU 1 of host 1 (rank 3): update touches 2.7 times as many bytes as on the median rank; "
+        "it computes 1.50 ms longer than the median rank, of a step's 20.0 ms",
+    ]
+
+
+def test_a_slow_gpu_has_no_more_to_do_for_being_slow():
+    others = [updated(rank, 2, 10 + rank) for rank in range(RANKS - 1)]
+    assert recorded(*others, updated(3, 2, 30, slower=2)).culprits["cause"].tolist() == ["slower"]
+
+
+def test_two_slow_gpus_do_not_tell_each_other_what_is_usual():
+    others = [updated(rank, 1, 10 + rank) for rank in range(RANKS)]
+    run = recorded(*others, *(updated(rank, 2, 30, slower=4) for rank in (4, 5)), world_size=6)
+    assert run.culprits["cause"].tolist() == ["slower", "slower", "more to do"]
+    assert run.culprits["cost_ns"].tolist() == [15e6, 15e6, 1e6]
+
+
+def test_what_it_takes_of_a_step_is_no_more_than_the_step():
+    """Computations at the same time on two streams; a link that carried much in a step that was longer."""
+
+    def twice(rank: int, took_ms: float) -> list[Span]:
+        spans = computed(rank, [took_ms] * STEPS)
+        return [*spans, *(dataclasses.replace(one, stream="side") for one in spans if one.label == "forward")]
+
+    run = recorded(*(twice(rank, 4) for rank in range(3)), twice(3, 18))
+    assert run.culprits["cost_ns"].tolist() == [20e6]
+    assert sentences(run)[0].endswith("; 20.0 ms of a step's 20.0 ms")
+    busy = recorded(links=tuple(nic(f"host{host}.nic0.out", 100 if host else 3000) for host in range(4)))
+    assert busy.culprits["cost_ns"].tolist() == [20e6]
+    assert "needs 20.0 ms of a step's 20.0 ms" in sentences(busy)[0]
+
+
+def test_a_nic_of_a_lower_rate_is_named_once():
+    links = [
+        nic(f"host{host}.nic0.{way}", 100, 12.5 if host == 2 else 50) for host in range(4) for way in ("in", "out")
+    ]
+    assert sentences(recorded(links=tuple(links))) == [
+        "host2.nic0.in: 12.5 GB/s where the median NIC has 50.0 GB/s; "
+        "needs 8.00 ms of a step's 20.0 ms, the median NIC 2.00 ms"
+    ]
+
+
+def test_a_slow_nic_is_slow_also_where_it_carries_most():
+    links = [nic(f"host{host}.nic0.out", 100 if host else 600, 50 if host else 25) for host in range(4)]
+    assert recorded(links=tuple(links)).culprits[["name", "cause"]].to_numpy().tolist() == [
+        ["host0.nic0.out", "slower"]
+    ]
+
+
+def test_of_nics_that_carry_more_the_worst_is_named():
+    links = [nic(f"host{host}.nic0.out", carried) for host, carried in enumerate([100, 100, 100, 300, 200])]
+    run = recorded(links=tuple(links))
+    assert sentences(run) == [
+        "host3.nic0.out: carries 286 MiB a step, the median NIC 95.4 MiB; "
+        "needs 6.00 ms of a step's 20.0 ms, the median NIC 2.00 ms"
+    ]
+    assert run.culprits[["kind", "cause", "rank", "cost_ns"]].to_numpy().tolist() == [["nic", "more to do", -1, 4e6]]
+
+
+def test_an_oversubscribed_leaf():
+    nics = [nic(f"host{host}.nic0.out", 100) for host in range(4)]
+    uplinks = [
+        nic(f"leaf{leaf}.uplinks.out", 200, 20 if leaf else 100, link_class="uplink", host=2 * leaf) for leaf in (0, 1)
+    ]
+    assert sentences(recorded(links=(*nics, *uplinks))) == [
+        "leaf1.uplinks.out: 20.0 GB/s where the median leaf has 100 GB/s; "
+        "needs 10.0 ms of a step's 20.0 ms, the median leaf 2.00 ms"
+    ]
+
+
+def leafs(*gb_per_s: float, carried: tuple[float, ...] = (100, 100, 50), per_leaf: int | None = 4) -> Run:
+    """Of 4, 4 and 2 hosts."""
+    network = {"kind": "leaf_spine", "hosts_per_leaf": per_leaf}
+    uplinks = [
+        nic(f"leaf{leaf}.uplinks.out", each, rate, link_class="uplink", host=4 * leaf)
+        for leaf, (rate, each) in enumerate(zip(gb_per_s, carried, strict=True))
+    ]
+    scenario = {**SCENARIO, "cluster": {"hosts": 10, "network": network}}
+    return recorded(links=tuple(uplinks), scenario=scenario)
+
+
+def test_uplinks_of_a_smaller_leaf_are_not_slow_for_being_fewer():
+    assert sentences(leafs(20, 20, 10)) == []
+    assert leafs(20, 20, 10, carried=(100, 100, 100), per_leaf=None).culprits["cause"].tolist() == ["slower"]
+    assert sentences(leafs(20, 20, 10, carried=(100, 100, 100))) == [
+        "leaf2.uplinks.out: carries 47.7 MiB a step for each host, the median leaf 23.8 MiB; "
+        "needs 10.0 ms of a step's 20.0 ms, the median leaf 5.00 ms"
+    ]
+    assert sentences(leafs(20, 20, 5)) == [
+        "leaf2.uplinks.out: 2.50 GB/s for each host where the median leaf has 5.00 GB/s; "
+        "needs 10.0 ms of a step's 20.0 ms, the median leaf 5.00 ms"
+    ]
+
+
+def test_links_of_other_kinds_and_idle_ones_are_no_like():
+    """A host's bridge carries what all of its GPUs send; a NIC without traffic says nothing of the others."""
+    gpus = [nic(f"gpu{gpu}.out", 50, link_class="pcie") for gpu in range(4)]
+    bridges = [nic(f"host{host}.bridge.out", 200, link_class="pcie") for host in range(2)]
+    nics = [nic(f"host{host}.nic0.out", 0 if host < 3 else 300) for host in range(4)]
+    assert sentences(recorded(links=(*gpus, *bridges, *nics))) == []
+
+
+def test_a_link_that_needs_less_than_others_usually_do_holds_nobody_up():
+    nics = [nic(f"host{host}.nic0.out", 100 if host else 300) for host in range(4)]
+    uplinks = [nic(f"leaf{leaf}.uplinks.out", 400, link_class="uplink") for leaf in range(2)]
+    assert sentences(recorded(links=(*nics, *uplinks))) == []
+
+
+def test_what_is_usual_of_links_counts_them_as_often_as_they_are():
+    links = (nic("host0.nic0.out", 100, link_count=2), nic("host5.nic0.out", 300, link_count=9))
+    assert sentences(recorded(links=links)) == []
+    run = recorded(links=(links[0], dataclasses.replace(links[1], link_count=1)))
+    assert run.culprits["name"].tolist() == ["host5.nic0.out"]
+
+
+def test_nvlinks_of_a_mesh_are_single_or_double_by_design():
+    links = [nic(f"gpu0.nvlink{gpu}.out", 100, 25 if gpu < 2 else 50, link_class="nvlink") for gpu in range(1, 6)]
+    assert sentences(recorded(links=tuple(links))) == []
+
+
+def test_what_costs_next_to_nothing_is_not_named():
+    assert sentences(recorded(computed(3, [4.19] * STEPS, kernel="x", bytes_read=90.0))) == []
+
+    def nics(carried: float, gb_per_s: float) -> Run:
+        odd = nic("host9.nic0.out", carried, gb_per_s)
+        return recorded(links=(odd, *(nic(f"host{host}.nic0.out", 1) for host in range(3))))
+
+    assert sentences(nics(10, 50)) == [], "0.18 of 20 ms"
+    assert len(sentences(nics(12, 50))) == 1
+    assert sentences(nics(1, 26)) == [], "18 of 20,000 us"
+    assert len(sentences(nics(1, 24))) == 1, "a slow one is worth a look sooner"
+
+
+def test_the_summary_shows_the_worst_three_and_json_all():
+    slow = [computed(rank, [took] * STEPS) for rank, took in ((3, 9), (4, 7), (5, 8), (6, 6))]
+    alike = [computed(rank, [4] * STEPS) for rank in range(7, 12)]
+    run = recorded(*slow, *alike, world_size=12)
+    summary = text.as_text(tables.summarize(run))
+    shown = summary[summary.index("What stands out") :].split("\n\n")[0]
+    assert shown.splitlines()[0] == "What stands out, and what it takes of a step; 1 more left out"
+    assert [line.split(":")[0] for line in shown.splitlines() if ". GPU" in line] == [
+        "1. GPU 1 of host 1 (rank 3)",
+        "2. GPU 1 of host 2 (rank 5)",
+        "3. GPU 0 of host 2 (rank 4)",
+    ]
+    assert "(rank 6)" not in shown
+    assert [row["rank"] for row in tables.as_json(run)["culprits"]] == [3, 5, 4, 6]
+    assert "stands out" not in text.as_text(tables.summarize(recorded()))
+
+
+def test_links_are_looked_at_where_no_span_was_kept():
+    run = recorded(links=tuple(nic(f"host{host}.nic0.out", 100, 10 if host else 50) for host in (1, 0, 0)))
+    run.__dict__["kept_steps"] = run.steps.iloc[:0]
+    assert run.culprits["name"].tolist() == ["host1.nic0.out"]
+
+
+@PATIENT
+@given(recordings())
+def test_parts_say_what_the_whole_says(tmp_path_factory, recording):
+    whole = Run.of(recording).culprits
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "PART_ROWS", 1)
+        parted = store.load(store.write(recording, tmp_path_factory.mktemp("parts") / "run"))
+        pd.testing.assert_frame_equal(parted.culprits, whole)
+
+
+async def exchanging(rank: Rank) -> None:
+    """Two steps of 10 GFLOP, 1 ms, and 1 MiB to each other rank, 0.8 ms on a NIC."""
+    elements = rank.world_size << 18
+    for index in range(2):
+        with rank.step(index):
+            await rank.compute(Kernel(kind="gemm", flops=1e10), int, label="forward")
+            given, taken = (torch.zeros(elements, device=rank.device) for _ in range(2))
+            await rank.all_to_all_single(taken, given, label="exchange")
+
+
+@pytest.mark.parametrize(
+    ("slow", "name", "cause"),
+    [
+        (Slow(), None, None),
+        (Slow(gpus={5: 0.5}), "GPU 1 of host 2 (rank 5)", "slower"),
+        (Slow(nics={(1, 0): 0.25}), "host1.nic0.in", "slower"),
+        (Slow(leafs={1: 0.25}), "leaf1.uplinks.in", "slower"),
+    ],
+)
+@pytest.mark.parametrize("fidelity", ["flows", "links"])
+def test_of_a_prediction_the_part_that_was_made_slow_is_named(slow, name, cause, fidelity):
+    network = Network(kind="leaf_spine", hosts_per_leaf=2)
+    on = small.cluster(hosts=8, slow=slow, network=network)
+    found = small.scenario(on, library="nccl", payload="sizes", fidelity=fidelity, steps=2)
+    run = Run.of(simulate(found, small.Play(exchanging)))
+    assert run.culprits[["name", "cause"]].to_numpy().tolist() == ([[name, cause]] if name else [])

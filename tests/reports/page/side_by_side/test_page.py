@@ -1,0 +1,151 @@
+"""The page of several runs says what their frames say, and is drawn in Chromium without an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports.page import render
+from reports.page.blocks import Chart, Facts, Link, Section, Table, Words
+from reports.page.side_by_side import page as pages
+from reports.page.side_by_side.charts import Dots, colors, dots
+from reports.side_by_side.frames import Beside
+from reports.side_by_side.words import sentences
+from reports.terminal import text
+from scenarios.trace import Recording
+from tests.reports.page.browser import Browser
+from tests.reports.page.test_in_browser import CHARTS, READY
+from tests.reports.recordings import by_hand, info, thinned
+from tests.reports.side_by_side.test_frames import of, slower
+from tests.reports.side_by_side.test_tables import placed_elsewhere
+
+HREFS = ("report.html", "../other run/report.html")
+
+
+@pytest.fixture
+def both() -> Beside:
+    return of(by_hand(), placed_elsewhere())
+
+
+def found(sections: list[Section], name: str) -> Section:
+    return next(one for one in sections if one.name == name)
+
+
+def table(sections: list[Section], name: str) -> Table:
+    return next(block for block in found(sections, name).blocks if isinstance(block, Table))
+
+
+def test_each_section_shows_something_and_each_chart_has_a_table(both: Beside):
+    kinds = {one.name: [type(block) for block in one.blocks] for one in pages.sections(both, HREFS)}
+    assert kinds == {
+        "glance": [Words, Facts, Table],
+        "settings": [Table],
+        "parts": [Chart, Table],
+        "steps": [Chart, Table],
+        "operations": [Chart, Table],
+        "memory": [Chart, Table],
+        "links": [Chart, Table],
+        "balance": [Chart, Table],
+        "plan": [Table],
+    }
+
+
+def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: Beside):
+    page = pages.page(both, HREFS, "side_by_side/")
+    words, facts, runs = found(list(page.sections), "glance").blocks
+    assert isinstance(words, Words)
+    assert isinstance(facts, Facts)
+    assert isinstance(runs, Table)
+    assert words.text == sentences(both)[0]
+    step = facts.items[0]
+    assert (step.name, step.value, step.note, step.raw) == ("step time", "200 ns", "+100.0 % against 100 ns", 200.0)
+    assert [row[0] for row in runs.rows] == [Link("run0", HREFS[0]), Link("run1", HREFS[1])]
+    assert runs.raw == {"step_ns-0": 100.0, "step_ns-1": 200.0}
+    assert page.foot[0].startswith("All numbers here are those of the tables in side_by_side/")
+
+
+def test_tables_have_the_numbers_of_the_frames(both: Beside):
+    sections = pages.sections(both, HREFS)
+    assert table(sections, "settings").rows == [["batch_size", "64", "128"]]
+    numbers = table(sections, "parts")
+    assert numbers.rows[0] == ["step time", "100 ns", "200 ns", "+100.0 %"]
+    assert numbers.raw == {"compute_ns-0": 67.5, "compute_ns-1": 135.0}
+    assert table(sections, "steps").rows == [
+        ["run0", "3", "100 ns", "100 ns", "100 ns"],
+        ["run1", "3", "200 ns", "200 ns", "200 ns"],
+    ]
+    operations = table(sections, "operations")
+    assert operations.rows[0] == ["forward", "compute", "50 ns", "100 ns", "+50 ns", ""]
+    assert operations.rows[-1] == ["update", "compute", "5 ns", "-", "-5 ns", ""]
+    assert operations.rows[1][-3:] == ["90 ns", "+45 ns", "+30 ns"]
+    assert table(sections, "memory").rows == [
+        ["embedding weights", "8.00 KiB", "8.00 KiB"],
+        ["activations", "4.00 KiB", "4.00 KiB"],
+        ["(in all)", "12.0 KiB", "12.0 KiB"],
+    ]
+    assert table(sections, "links").rows[2] == ["nic", "run0", "nic1", "2", "225 B", "37.5 %", "50.0 %"]
+    assert table(sections, "balance").rows[:3] == [
+        ["compute of a step", "run0", "70 ns", "0", "68 ns", "1.037"],
+        ["compute of a step", "run1", "140 ns", "0", "135 ns", "1.037"],
+        ["ids a step", "run0", "300", "1", "200", "1.500"],
+    ]
+    assert table(sections, "plan").rows == [["t0", "table_wise 0, 4.00 KiB", "table_wise 1, 4.00 KiB"]]
+
+
+def test_what_is_not_there_has_a_reason():
+    bare = Recording(info=info(world="real"))
+    assert {one.name: one.absent for one in pages.sections(of(bare, bare), HREFS) if one.absent} == {
+        "settings": "None differs; 13 settings the same in all.",
+        "parts": "No rank of any run ended a step.",
+        "steps": "No rank of any run ended a step.",
+        "operations": "No rank of any run ended a step.",
+        "memory": "No run has recorded its memory.",
+        "links": "No run has recorded its links: a real run does not see them.",
+        "balance": "No run has a plan, or spans of its steady steps.",
+        "plan": "No two have a plan.",
+    }
+    left_out = found(pages.sections(of(thinned(ranks=(), steps=())), HREFS[:1]), "operations")
+    assert left_out.absent == "The spans of steady steps were left out of all runs."
+    half = pages.sections(of(by_hand(), bare), HREFS)
+    assert {one.name for one in half if one.absent} == {"plan"}
+    assert table(half, "links").note == "Nothing recorded: run1."
+
+
+def test_what_was_left_out_or_ended_early_is_said():
+    sections = pages.sections(of(by_hand(complete=False, error="interrupted"), thinned(), slower()), [""] * 3)
+    notes = found(sections, "glance").blocks[-1]
+    assert isinstance(notes, Words)
+    assert notes.items == [
+        "run0 ended early: interrupted.",
+        "run1: spans kept of 1 of 2 ranks in 2 steps; 12 others left out.",
+    ]
+    assert table(sections, "glance").rows[0][0] == "run0", "there is no page to lead to"
+
+
+def test_a_run_has_the_same_colour_in_every_chart():
+    runs = of(by_hand(), slower(), by_hand())
+    colored = colors(runs)
+    assert len(set(colored.values())) == 3
+    drawn = dots(Dots(["a", "b"], {"run2": [1.0, float("nan")]}, text.number), colored, x="x")
+    dot = next(one for one in drawn.renderers if one.glyph.__class__.__name__ == "Scatter")
+    assert (dot.glyph.line_color, dot.glyph.size) == (colored["run2"], 8)
+    assert drawn.hover.renderers == [dot], "readers ask for dots, not for what ties them"
+
+
+@pytest.mark.parametrize("count", [1, 2, 12])
+def test_chromium_draws_all_of_it(browser: Browser, tmp_path: Path, count: int):
+    runs = of(*([by_hand(name="<b>&</b>"), placed_elsewhere(), Recording(info=info())] * 4)[:count])
+    path = tmp_path / "side_by_side.html"
+    render.write(pages.page(runs, ["report.html"] * count), path)
+    for dark, phone in ((False, False), (True, True)):
+        browser.open(path, dark=dark, phone=phone)
+        browser.wait_until(READY)
+        assert (browser.console_errors(), browser.requests()) == ([], [])
+        charts = browser.evaluate(CHARTS)
+        assert {name for name, _, _ in charts} == {"parts", "steps", "operations", "memory", "links", "balance"}
+        assert all(height >= 100 and is_drawn for _, height, is_drawn in charts)
+        assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the page"
+        browser.screenshot(f"beside-{count}-{'phone' if phone else 'desktop'}")
+    raw = browser.evaluate("document.querySelector('[data-table=\"Runs\"]').dataset['step_ns-0']")
+    assert float(raw) == runs.results["step_ns"].iloc[0]

@@ -1,0 +1,336 @@
+"""The page of a run as its reader has it: opened from disk in Chromium, for every scenario of the library."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from reports import report
+from reports.analysis.frames import KEYS, STEP
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps
+from reports.analysis.typical_step import typical_step
+from reports.compare import compare
+from reports.page.timeline import address
+from reports.run import Run
+from reports.side_by_side.frames import beside
+from reports.store import run_folder as store
+from reports.terminal import text
+from scenarios.load import load
+from scenarios.programs import build
+from scenarios.trace import Recording, Span
+from sim.run import simulate
+from tests.reports.page.browser import PHONE, Browser
+
+ROOT = Path(__file__).parents[3]
+LIBRARY = sorted(path.stem for path in (ROOT / "scenarios" / "library").glob("*.toml"))
+TYPICAL = "criteo_small_2x2"
+MOST_STEPS = 2  # of the others
+MOST_BYTES = 5_000_000
+
+Reported = Callable[[str], tuple[Run, Path]]
+
+READY = "document.documentElement.dataset.ready == 'yes'"
+SECTIONS = """[...document.querySelectorAll("main > section")].map(section => [
+    section.id,
+    section.classList.contains("absent"),
+    section.querySelector(".reason")?.innerText.trim() ?? "",
+    [...section.querySelectorAll("figure, table, dl, p, pre")].filter(one => one.clientHeight > 0).length,
+])"""
+# Of each chart in sight, how high it is and whether something is drawn in it, in each of its figures.
+CHARTS = """[...document.querySelectorAll("[data-chart]")].filter(one => !one.closest("details:not([open])"))
+.map(one => {
+    const root = [...Bokeh.index].find(view => one.contains(view.el));
+    const figures = (root.model.type == "Figure" ? [root] : root.child_views).filter(view => view.frame);
+    const isDrawn = (view) => view.frame.bbox.width > 100 && view.model.renderers.length > 0;
+    return [one.dataset.chart, one.clientHeight, figures.length > 0 && figures.every(isDrawn)];
+})"""
+TIMELINE = """((figure) => ({
+    from: Number(figure.dataset.from), until: Number(figure.dataset.until), shown: Number(figure.dataset.shown),
+    marked: Number(figure.dataset.marked),
+    count: figure.querySelector(".count").innerText, checked: [...figure.querySelectorAll("[data-operation]:checked")]
+        .map(box => [box.dataset.name, Number(box.dataset.spans)]),
+    drawn: [...Bokeh.index].map(view => view.model.document.get_model_by_name("shown")).find(one => one).indices.length,
+}))(document.querySelector("[data-timeline]"))"""
+# Shares of the chart's box: where its frame begins and ends.
+FRAME = """((box, frame) => [frame.left / box.width, frame.top / box.height, frame.right / box.width,
+    frame.bottom / box.height])(document.querySelector("#chart-timeline").getBoundingClientRect(),
+    [...Bokeh.index].find(view => view.frame && view.model.document.get_model_by_name("spans")).frame.bbox)"""
+LANES = """[...Bokeh.index].find(view => view.frame && view.model.document.get_model_by_name("spans"))
+    .model.y_range.start + 0.5"""
+TOOLTIPS = """(() => {
+    const found = [];
+    const look = (root) => {
+        for (const one of root.querySelectorAll("*")) {
+            if (one.classList.contains("bk-tooltip-content")) found.push(one.innerText);
+            if (one.shadowRoot) look(one.shadowRoot);
+        }
+    };
+    look(document);
+    return found.join(" ");
+})()"""
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """A library scenario's run and its page, made when first asked for."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    @cache
+    def made(name: str) -> tuple[Run, Path]:
+        path = ROOT / "scenarios" / "library" / f"{name}.toml"
+        steps = load(path, {}).steps
+        scenario = load(path, {"steps": steps if name == TYPICAL else min(steps, MOST_STEPS)})
+        place = store.write(simulate(scenario, build(scenario)), folder / name)
+        run = store.load(place)
+        return run, report.write(run, place / report.FOLDER)
+
+    return made
+
+
+@pytest.fixture
+def typical(reported: Reported, browser: Browser) -> Run:
+    """The run whose page is open and ready."""
+    run, page = reported(TYPICAL)
+    browser.open(page)
+    browser.wait_until(READY)
+    return run
+
+
+def check_whole(browser: Browser, page: Path) -> None:
+    """Opens a page on which nothing goes wrong and nothing is missing."""
+    browser.open(page)
+    browser.wait_until(READY)
+    assert browser.console_errors() == []
+    assert browser.requests() == []
+    for section, is_absent, reason, seen in browser.evaluate(SECTIONS):
+        assert reason.endswith(".") == is_absent, section
+        assert seen > 0, section
+    for chart, height, is_drawn in browser.evaluate(CHARTS):
+        assert height > 50, chart
+        assert is_drawn, chart
+    words = browser.evaluate("document.querySelector('main').innerText")
+    assert re.findall(r".*\b(?:nan|NaN|None|undefined|inf|Infinity)\b.*", words) == []
+    assert page.stat().st_size <= MOST_BYTES
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_every_library_scenario_has_a_whole_page(browser: Browser, reported: Reported, name: str) -> None:
+    check_whole(browser, reported(name)[1])
+
+
+def as_measured(run: Run, folder: Path) -> Path:
+    """The same run, as if it had been measured and everything had taken a tenth longer."""
+    spans = run.spans
+    times = {name: spans[name] * 11 // 10 for name in spans if name.endswith("_ns") and name != "formula_ns"}
+    rows = [Span(**row) for row in spans.assign(**times).to_dict("records")]
+    info = dataclasses.replace(run.info, world="real")
+    return store.write(Recording(info=info, spans=rows), folder)
+
+
+def test_a_comparison_has_a_whole_page_that_leads_to_the_worst_cases(
+    browser: Browser, reported: Reported, tmp_path: Path
+) -> None:
+    run, _ = reported(TYPICAL)
+    folders = (tmp_path / "predicted", as_measured(run, tmp_path / "measured"))
+    page = report.write_comparison(compare(run, store.load(folders[1])), folders, tmp_path / "out")
+    check_whole(browser, page)
+    browser.screenshot("comparison")
+    for world in ("predicted", "measured"):
+        browser.open(page)
+        browser.wait_until(READY)
+        browser.click(f"#worst a[href*='{world}']")
+        browser.wait_until(f"location.hash.startsWith('#timeline') && {READY}")
+        assert browser.evaluate(TIMELINE)["marked"] >= 1
+
+
+def test_runs_beside_each_other_have_a_whole_page(browser: Browser, reported: Reported, tmp_path: Path) -> None:
+    names = ("criteo_dlrm_2x4", "criteo_dlrm_2x4_straggler")
+    found = beside([(name, reported(name)[0]) for name in names])
+    check_whole(browser, report.write_beside(found, [tmp_path / name for name in names], tmp_path / "out"))
+    browser.screenshot("beside")
+
+
+@pytest.mark.parametrize("name", [TYPICAL, "criteo_dlrm_8x8", "twrw_2048x8", "all_reduce_4x1_200mbit"])
+def test_a_page_is_as_wide_as_a_phone_in_the_dark(browser: Browser, reported: Reported, name: str) -> None:
+    browser.open(reported(name)[1], dark=True, phone=True)
+    browser.wait_until(READY)
+    assert browser.evaluate("document.documentElement.scrollWidth") == PHONE[0]  # else a phone shows all of it smaller
+    assert browser.console_errors() == []
+
+
+def facts(browser: Browser) -> dict[str, tuple[float, str]]:
+    """The tiles: by name, the number and how it stands there."""
+    found = browser.evaluate("""[...document.querySelectorAll("[data-fact]")].map(one =>
+        [one.dataset.fact, Number(one.dataset.raw), one.querySelector("dd").firstChild.textContent.trim()])""")
+    return {name: (raw, words) for name, raw, words in found}
+
+
+def test_the_numbers_at_a_glance_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
+    steady = steady_steps(typical.steps)
+    spent = parts_of_step(typical, steady_kept(typical)).set_index("part")["mean_ns"]
+    parts = ("compute", "exposed communication", "hidden communication", "idle")
+    step_ns, rate = float(steady["step_ns"].median()), float(steady["samples_per_s"].median())
+    memory, load = typical.rank_memory["used_share"].max(), typical.links["utilisation"].max()
+    assert facts(browser) == {
+        "step time": (step_ns, text.duration(step_ns)),
+        "samples a second": (rate, text.number(rate)),
+        **{part: (spent[part], text.duration(spent[part])) for part in parts},
+        "fullest memory": (memory, text.percent(memory)),
+        "hottest link": (load, text.percent(load)),
+    }
+
+
+def totals(browser: Browser, title: str) -> dict[str, float]:
+    """What a table says that its numbers add up to."""
+    found = browser.evaluate("({...document.querySelector(`[data-table='${arguments[0]}']`).dataset})", title)
+    return {name: float(value) for name, value in found.items() if name != "table"}
+
+
+def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
+    step = typical_step(typical)
+    of_step = typical.steps[typical.steps["step"] == step]
+    assert totals(browser, "Steps, by what they do") == {"sum": typical.steps["step_ns"].sum()}
+    assert totals(browser, "The whole path") == {"sum": of_step["step_ns"].sum()}
+    operations = typical.operations_of(steady_kept(typical))
+    added = ("mean_ns", "exposed_ns", "hidden_ns")
+    assert totals(browser, "All operations") == {name: operations[name].sum() for name in added}
+    links = typical.links
+    carried = (links["bytes_carried"] * links["link_count"]).sum()
+    assert totals(browser, "Classes of links, over the whole run") == {"bytes": carried}
+    parts = totals(browser, "How the ranks spent it")
+    whole = typical.steps.loc[typical.steps["step"].isin(steady_kept(typical)), "step_ns"].mean()
+    assert sum(parts[name] for name in ("compute", "exposed", "idle", "outside")) == pytest.approx(whole)
+
+
+def operations(run: Run) -> pd.Series:
+    """How many spans each operation has in steps."""
+    spans = run.spans
+    return spans[(spans["kind"] != STEP) & (spans["step"] >= 0)].groupby(KEYS).size()
+
+
+def test_a_timeline_has_every_span_of_a_small_run(browser: Browser, typical: Run) -> None:
+    found, counts = browser.evaluate(TIMELINE), operations(typical)
+    assert found["shown"] == found["drawn"] == counts.sum()
+    assert found["count"] == f"{counts.sum():,} of {counts.sum():,} spans"
+    assert sorted(spans for _, spans in found["checked"]) == sorted(counts)
+
+
+def test_an_operation_that_is_unchecked_is_not_drawn(browser: Browser, typical: Run) -> None:
+    before = browser.evaluate(TIMELINE)
+    picture = browser.screenshot("timeline", "[data-timeline] .drawing").read_bytes()
+    name, spans = before["checked"][0]
+    browser.click(f"[data-operation][data-name='{name}']")
+    after = browser.evaluate(TIMELINE)
+    assert after["checked"] == before["checked"][1:]
+    assert after["shown"] == after["drawn"] == before["shown"] - spans
+    assert after["count"] == f"{before['shown'] - spans:,} of {before['shown']:,} spans"
+    assert browser.screenshot("timeline-without-one", "[data-timeline] .drawing").read_bytes() != picture
+    browser.click("[data-show='none']")
+    assert browser.evaluate(TIMELINE)["drawn"] == 0
+    browser.click("[data-show='all']")
+    assert browser.evaluate(TIMELINE) == before
+
+
+@pytest.mark.parametrize("part", ["compute", "communication"])
+def test_a_timeline_shows_one_part_alone(browser: Browser, typical: Run, part: str) -> None:
+    browser.click(f"[data-show='{part}']")
+    found = browser.evaluate(TIMELINE)
+    kinds = operations(typical)
+    is_compute = kinds.index.get_level_values("kind") == "compute"
+    assert found["drawn"] == kinds[is_compute if part == "compute" else ~is_compute].sum()
+
+
+def test_what_is_typed_finds_operations(browser: Browser, typical: Run) -> None:
+    browser.find(".find").send_keys("UPDATE")
+    found = browser.evaluate(TIMELINE)
+    counts = operations(typical)
+    named = counts[counts.index.get_level_values("label").str.contains("update")]
+    assert len(found["checked"]) == len(named) > 0
+    assert found["drawn"] == named.sum()
+
+
+def span(found: dict[str, Any]) -> tuple[float, float]:
+    """What the axis shows, in ms."""
+    return found["from"], found["until"]
+
+
+def test_a_timeline_zooms_by_buttons_and_by_a_drag_and_back(browser: Browser, typical: Run) -> None:
+    begin, end = span(browser.evaluate(TIMELINE))
+    step = typical.steps[typical.steps["step"] == typical_step(typical)].iloc[0]
+    origin = typical.outline.first_ns
+    assert begin <= (step["start_ns"] - origin) / 1e6 < (step["end_ns"] - origin) / 1e6 <= end
+    browser.click("[data-zoom='0.5']")
+    quarter = (end - begin) / 4
+    assert span(browser.evaluate(TIMELINE)) == pytest.approx((begin + quarter, end - quarter))
+    browser.click("[data-shift='0.5']")
+    assert span(browser.evaluate(TIMELINE)) == pytest.approx((begin + 2 * quarter, end))
+    browser.click("[data-reset]")
+    whole = span(browser.evaluate(TIMELINE))
+    assert whole[0] <= begin < end <= whole[1]
+    left, top, right, bottom = browser.evaluate(FRAME)
+    middle, length = (top + bottom) / 2, whole[1] - whole[0]
+    browser.show("#chart-timeline")
+    browser.drag("#chart-timeline", (left + (right - left) * 0.25, middle), (left + (right - left) * 0.5, middle))
+    expected = (whole[0] + length * 0.25, whole[0] + length * 0.5)
+    assert span(browser.evaluate(TIMELINE)) == pytest.approx(expected, abs=length * 0.01)  # a pixel or two
+    browser.click("[data-reset]")
+    assert span(browser.evaluate(TIMELINE)) == whole
+
+
+def test_an_address_that_is_none_stops_nothing(browser: Browser, reported: Reported) -> None:
+    browser.open(reported(TYPICAL)[1], "%E0%A4%A")
+    browser.wait_until(READY)
+    assert browser.console_errors() == []
+
+
+def test_an_address_leads_to_a_span_and_the_mouse_says_what_it_is(browser: Browser, reported: Reported) -> None:
+    run, page = reported(TYPICAL)
+    spans = run.spans[(run.spans["step"] == typical_step(run)) & (run.spans["rank"] == run.spans["rank"].min())]
+    spans = spans[(spans["kind"] == "compute") & (spans["stream"] == "main")]
+    one = spans.assign(took=spans["end_ns"] - spans["start_ns"]).nlargest(1, "took").iloc[0]
+    start, end, step, origin = (*map(int, one[["start_ns", "end_ns", "step"]]), run.outline.first_ns)
+    browser.open(page, address("", one["label"], start, end, run).removeprefix("#"))
+    browser.wait_until(READY)
+    found = browser.evaluate(TIMELINE)
+    middle, (begin, until) = (start + end) / 2e6 - origin / 1e6, span(found)
+    same = run.spans[(run.spans[KEYS] == one[KEYS]).all(axis=1)]
+    near = (same["end_ns"] >= begin * 1e6 + origin) & (same["start_ns"] <= until * 1e6 + origin)
+    assert found["marked"] == int(near.sum()) >= 1
+    assert sum(count for _, count in found["checked"]) == found["shown"]  # nothing is hidden
+    assert begin < (start - origin) / 1e6 < (end - origin) / 1e6 < until
+    assert until - begin == pytest.approx(5 * (end - start) / 1e6)  # what is beside it is seen, too
+    left, top, right, bottom = browser.evaluate(FRAME)
+    browser.show("#chart-timeline")
+    of_first_lane = top + (bottom - top) / browser.evaluate(LANES) / 2
+    browser.hover("#chart-timeline", (left + (right - left) * (middle - begin) / (until - begin), of_first_lane))
+    words = " ".join(browser.wait_until(TOOLTIPS).split())
+    assert words.startswith(f"{one['label']} rank: ")
+    assert f" step: {step} took: {text.duration(end - start)} " in words
+
+
+def test_the_dark_page_is_dark_and_paper_is_white(browser: Browser, reported: Reported) -> None:
+    ink = "[...Bokeh.index].find(view => view.model.type == 'Figure').model.below[0].major_label_text_color"
+    colours = {}
+    for dark in (False, True):
+        browser.open(reported(TYPICAL)[1], dark=dark)
+        browser.wait_until(READY)
+        colours[dark] = browser.evaluate("getComputedStyle(document.body).backgroundColor"), browser.evaluate(ink)
+        browser.screenshot(f"page-{'dark' if dark else 'light'}")
+    assert all(one != other for one, other in zip(*colours.values(), strict=True))
+    _, pages = browser.printed("page")
+    assert 2 <= pages <= 30
+    browser.command("Emulation.setEmulatedMedia", media="print")
+    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == colours[False][0]
+
+
+def test_a_folded_table_opens(browser: Browser, typical: Run) -> None:
+    browser.click("#hidden summary")
+    assert browser.evaluate("document.querySelector('#hidden details table').clientHeight") > 100
+    assert browser.console_errors() == []

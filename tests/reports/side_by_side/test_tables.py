@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from reports.run import Run
+from reports.side_by_side import tables as beside_tables
+from reports.side_by_side.frames import Beside, beside
+from reports.side_by_side.words import marks, more, sentences, value_shown
+from reports.terminal import text
+from scenarios.trace import Recording
+from tests.reports.recordings import SCENARIO, by_hand, thinned
+from tests.reports.side_by_side.test_frames import changed, of, slower
+
+
+def printed(both: Beside) -> str:
+    return text.as_text(beside_tables.summarize(both))
+
+
+def section(summary: str, title: str) -> list[str]:
+    """A table's columns and rows, without blanks in a row."""
+    lines = summary.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(title))
+    rows = [lines[at + 1], *lines[at + 3 :]]
+    return [" ".join(line.split()) for line in rows[: rows.index("")]]
+
+
+def placed_elsewhere() -> Recording:
+    recording = slower()
+    recording.plan = [dataclasses.replace(recording.plan[0], rank=1), recording.plan[1]]
+    return recording
+
+
+def test_what_differs_comes_first_and_the_changes_with_it():
+    summary = printed(of(by_hand(), placed_elsewhere()))
+    assert summary.splitlines()[:7] == [
+        "2 runs side by side, the others against the first:",
+        "run0: by_hand, predicted, 2 ranks",
+        "run1: slower, predicted, 2 ranks",
+        "",
+        "run1: batch_size is 128 instead of 64; the step takes 2 times as long (200 ns ",
+        "instead of 100 ns), most of it compute (+68 ns).",
+        "",
+    ]
+    assert section(summary, "Settings that differ; 12 the same") == ["setting run0 run1", "batch_size 64 128"]
+    step = section(summary, "Step time, median of steady steps, and its parts, means over ranks")
+    assert step == [
+        "run0 run1 change",
+        "step time 100 ns 200 ns +100.0 %",
+        "samples/s 1,280,000,000 1,280,000,000 +0.0 %",
+        "compute 68 ns 135 ns +100.0 %",
+        "communication 45 ns 90 ns +100.0 %",
+        "of it hidden 15 ns 30 ns +100.0 %",
+        "of it exposed 30 ns 60 ns +100.0 %",
+        "idle 0 ns 0 ns -",
+        "outside its own 2 ns 5 ns +100.0 %",
+        "payload of a rank 1000 B 1000 B +0.0 %",
+        "memory, fullest 12.0 KiB 12.0 KiB +0.0 %",
+        "load, hottest link 50.0 % 25.0 % -50.0 %",
+        "compute, most/mean 1.04 1.04 +0.0 %",
+        "ids, most/mean 1.50 2.00 +33.3 %",
+    ]
+    assert section(summary, "Operations, one rank in one step, by change") == [
+        "operation run0 run1 change exposed",
+        "forward 50 ns 100 ns +50 ns",
+        "compressed gradients 45 ns 90 ns +45 ns +30 ns",
+        "backward 30 ns 60 ns +30 ns",
+        "other update - 10 ns +10 ns",
+        "update 5 ns - -5 ns",
+    ]
+    assert section(summary, "Tables that are placed elsewhere; 1 placed alike") == [
+        "table run0 run1",
+        "t0 table_wise 0 table_wise 1",
+    ]
+
+
+def test_of_three_runs_values_and_changes_stand_apart():
+    summary = printed(of(by_hand(), slower(), by_hand()))
+    assert section(summary, "Step time, median")[:2] == ["run0 run1 run2", "step time 100 ns 200 ns 100 ns"]
+    assert section(summary, "The same, changes against run0")[:2] == ["run1 run2", "step time +100.0 % +0.0 %"]
+    assert section(summary, "Operations")[:2] == ["operation run0 run1 - run0 run2 - run0", "forward 50 ns +50 ns 0 ns"]
+    assert "run2: the same settings; the step takes as long (100 ns)." in summary
+
+
+def test_of_more_runs_each_is_a_row():
+    summary = printed(of(by_hand(), slower(), by_hand(), by_hand(), placed_elsewhere()))
+    assert section(summary, "Settings that differ") == [
+        "setting value runs",
+        "batch_size 64 run0, run2, run3",
+        "batch_size 128 run1, run4",
+    ]
+    assert section(summary, "Step time, median")[1:3] == [
+        "run0 100 ns +0.0 % 68 ns 30 ns 0 ns 2 ns 12.0 KiB",
+        "run1 200 ns +100.0 % 135 ns 60 ns 0 ns 5 ns 12.0 KiB",
+    ]
+    assert section(summary, "Operations")[:2] == ["operation run0 most change in", "forward 50 ns +50 ns run1"]
+    assert section(summary, "Tables that are placed elsewhere")[1:] == [
+        "t0 table_wise 0 run0, run1, run2, run3",
+        "t0 table_wise 1 run4",
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 30])
+def test_the_summary_fits_80_columns(count):
+    names = [f"criteo_dlrm_2x4-20260102-03040{at}" for at in range(count)]
+    recordings = [
+        placed_elsewhere() if at % 2 else changed({"a_setting_of_a_very_long_name" * 2: at}) for at in range(count)
+    ]
+    both = beside([(name, Run.of(one)) for name, one in zip(names, recordings, strict=True)])
+    summary = printed(both)
+    assert max(map(len, summary.splitlines())) <= 80
+    assert "\x1b" not in summary
+    marked = marks(names)
+    assert (marked[0], len(set(marked))) == ("A", count)
+
+
+def test_what_is_not_there_is_said():
+    bare = thinned(ranks=(), steps=())
+    bare.plan = []
+    summary = printed(of(by_hand(), bare))
+    assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12 \nothers left out" in summary
+    assert "Plan: no two of them have one." in summary
+    assert section(summary, "Operations")[:2] == ["operation run0", "forward 50 ns"], (
+        "the longest first, where nothing changes"
+    )
+    early = by_hand(complete=False, error="interrupted")
+    assert "run1: by_hand, predicted, 2 ranks; ENDED EARLY: interrupted" in printed(of(by_hand(), early))
+    nothing = printed(of(Recording(info=bare.info), Recording(info=bare.info)))
+    assert "Settings: none differs; 13 the same." in nothing
+    assert "there are no two step times to compare" in nothing
+    assert "Operations: No rank of any run ended a step." in nothing
+
+
+def test_tables_that_differ_alike_are_one_line():
+    def with_rows(rows: int) -> Recording:
+        tables = [{"name": name, "rows": rows} for name in ("t0", "t1", "t2")]
+        return changed({"model": {"tables": tables}})
+
+    assert section(printed(of(with_rows(10), with_rows(2000))), "Settings that differ") == [
+        "setting run0 run1",
+        "model.tables.*.rows (3 tables) 10 2,000",
+    ]
+
+
+def test_a_sentence_says_the_first_settings_and_what_became_of_the_step():
+    faster = changed({"library": "nccl", "payload": None, "extra": True, "batch_size": 2, "fidelity": "links"})
+    faster.spans = [
+        dataclasses.replace(one, start_ns=one.start_ns // 4, end_ns=one.end_ns // 4) for one in faster.spans
+    ]
+    assert sentences(of(by_hand(), faster)) == [
+        "run1: batch_size is 2 instead of 64, no payload, fidelity is links instead of flows and 2 more settings"
+        " differ; the step is 4 times as fast (25 ns instead of 100 ns), most of it compute (-50 ns)."
+    ]
+    assert sentences(of(by_hand(), changed({"extra": True}, world="real", played_on="this machine"))) == [
+        "run1: it is measured instead of predicted, extra is true, which run0 has not; the step takes as long (100 ns)."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("batch_size", "8192", "8,192"),
+        ("cluster.host.nics.link.bytes_per_s", "25000000000.0", "25.0 GB/s"),
+        ("cluster.host.gpu.memory_bytes", "2147483648", "2.00 GiB"),
+        ("cluster.host.gpu.ramps_ns.gemm", "8000", "8.00 us"),
+        ("compression.kind", "none", "none"),
+        ("model.top", "64, 32, 1", "64, 32, 1"),
+        ("ids.exponent", "1.05", "1.05"),
+        ("hosts_share_cores", "false", "false"),
+        ("model", "", "-"),
+    ],
+)
+def test_settings_are_shown_with_their_units(key, value, shown):
+    assert value_shown(key, value) == shown
+
+
+def test_differences_have_signs():
+    assert [more(1500.0), more(-1500.0), more(0.0)] == ["+1.50 us", "-1.50 us", "0 ns"]
+
+
+def test_json_has_the_frames_whole():
+    both = of(by_hand(), placed_elsewhere())
+    content: dict[str, Any] = json.loads(json.dumps(beside_tables.as_json(both), allow_nan=False))
+    head = {key: content.pop(key) for key in ("base", "runs", "same_settings", "same_tables")}
+    assert head == {"base": "run0", "runs": ["run0", "run1"], "same_settings": 12, "same_tables": 1}
+    assert {name: len(rows) for name, rows in content.items()} == {
+        name: len(frame) for name, frame in both.frames().items()
+    }
+    assert content["results"][1]["step_change"] == 1.0
+    assert content["results"][1]["idle_change"] is None
+    assert SCENARIO["batch_size"] == int(content["settings"][0]["value"])

@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+
+from reports.errors import ReportError
+from reports.perfetto import trace as perfetto
+from reports.run import Run
+from reports.store import run_folder as store
+from scenarios.trace import LoadRow, Recording, Span, TrafficRow
+from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_loads, with_spans
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return store.write(by_hand(), tmp_path / "run")
+
+
+def sentence(folder: Path) -> str:
+    with pytest.raises(ReportError) as caught:
+        store.load(folder)
+    return str(caught.value)
+
+
+def as_spans(run: Run) -> list[Span]:
+    return [Span(**row) for row in run.spans.to_dict("records")]
+
+
+def test_a_folder_holds_what_its_document_lists(folder):
+    tables = ["links", "loads", "memory", "metrics", "plan", "spans", "traffic"]
+    names = {"run.json", "trace.json", *(f"{table}.parquet" for table in tables)}
+    assert {path.name for path in folder.iterdir()} == names
+    assert os.listdir(folder.parent) == ["run"]
+
+
+def test_what_was_written_is_loaded(folder):
+    recording, run = by_hand(), store.load(folder)
+    assert run.info == recording.info
+    assert sorted(map(repr, as_spans(run))) == sorted(map(repr, recording.spans))
+    direct = Run.of(recording)
+    for name in ("metrics", "plan", "memory", "links"):
+        pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
+
+
+def test_loads_and_traffic_are_loaded_as_they_were_recorded(tmp_path):
+    recording = with_loads(by_hand())
+    run = store.load(store.write(recording, tmp_path / "run"))
+    assert [LoadRow(**row) for row in run.loads.to_dict("records")] == recording.loads
+    assert [TrafficRow(**row) for row in run.traffic.to_dict("records")] == recording.traffic
+
+
+def test_a_folder_of_a_release_without_them_has_empty_ones(folder):
+    for name in ("loads", "traffic"):
+        (folder / f"{name}.parquet").unlink()
+    run, direct = store.load(folder), Run.of(by_hand())
+    for name in ("loads", "traffic"):
+        pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
+        assert len(getattr(run, name)) == 0
+
+
+@PATIENT
+@given(recordings())
+def test_any_spans_survive_a_round_trip(tmp_path_factory, recording):
+    folder = store.write(recording, tmp_path_factory.mktemp("trip") / "run")
+    assert sorted(map(repr, as_spans(store.load(folder)))) == sorted(map(repr, recording.spans))
+
+
+def test_identical_spans_give_identical_bytes_however_they_were_gathered(tmp_path):
+    recording = by_hand()
+    shuffled = random.Random(5).sample(recording.spans, len(recording.spans))
+    later = dataclasses.replace(by_hand(started="2027-01-01", hosts=("x", "y")), spans=shuffled)
+    first, second = store.write(recording, tmp_path / "a"), store.write(later, tmp_path / "b")
+    assert (first / "spans.parquet").read_bytes() == (second / "spans.parquet").read_bytes()
+    changed = [*shuffled[:-1], dataclasses.replace(shuffled[-1], end_ns=shuffled[-1].end_ns + 1)]
+    third = store.write(with_spans(recording, *changed), tmp_path / "c")
+    assert (first / "spans.parquet").read_bytes() != (third / "spans.parquet").read_bytes()
+
+
+def test_spans_lie_by_step_then_rank_then_issue_and_outside_of_steps_last(tmp_path):
+    spans = [span(0, "barrier", 0, 1, step=-1), *by_hand().spans, span(1, "barrier", 300, 301, step=-1)]
+    path = store.write(with_spans(by_hand(), *spans), tmp_path / "run") / "spans.parquet"
+    rows = pq.read_table(path).to_pylist()
+    assert [row["step"] for row in rows] == [0] * 8 + [1] * 8 + [2] * 8 + [-1] * 2
+    in_steps = [(row["step"], row["rank"], row["issued_ns"]) for row in rows[:24]]
+    assert in_steps == sorted(in_steps)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_however_a_run_is_cut_into_steps_its_spans_have_the_same_bytes(parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "GROUP_ROWS", 5)
+    whole = store.write(by_hand(), tmp_path / "whole")
+    with store.writing(tmp_path / "parts") as written:
+        for first in range(0, 3, parts):
+            written.add([one for one in by_hand().spans if first <= one.step < first + parts])
+        written.finish(by_hand())
+    groups = pq.ParquetFile(whole / "spans.parquet").metadata
+    assert [groups.row_group(at).num_rows for at in range(groups.num_row_groups)] == [5, 5, 5, 5, 4]
+    for name in ("spans.parquet", "trace.json", "run.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.parametrize("changes", [{}, {"ranks": None}, {"steps": None}, {"phases": ()}])
+def test_what_was_left_out_by_choice_is_kept_in_mind(changes, tmp_path):
+    recording = thinned(**changes)
+    assert store.load(store.write(recording, tmp_path / "run")).info == recording.info
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ranks": "1"}, {"left_out": None}, {"phases": None}, {"steps": [1.5]}, {"more": 1}]
+)
+def test_a_foreign_word_on_what_was_left_out_is_said(changes, tmp_path):
+    folder = store.write(thinned(), tmp_path / "run")
+    found = {"ranks": [1], "steps": [1, 2], "left_out": 12, "phases": [1], **changes}
+    path = edited(folder, thinned=found)
+    expected = "expected numbers for ranks, steps, left_out, phases"
+    assert sentence(folder) == f"{path}: thinned = {found!r}: {expected}"
+
+
+def test_of_what_is_thinned_only_what_is_there_is_said(tmp_path):
+    whole, run = Run.of(by_hand()), store.load(store.write(thinned(), tmp_path / "run"))
+    pd.testing.assert_frame_equal(run.steps, whole.steps)
+    own = whole.ranks_of([1, 2])
+    pd.testing.assert_frame_equal(
+        run.ranks.drop(columns="compute_over_mean"),
+        own[own["rank"] == 1].drop(columns="compute_over_mean").reset_index(drop=True),
+    )
+    assert set(run.critical_path["step"]) == {1, 2}
+    assert set(run.critical_path["rank"]) == {1}
+    assert (run.operations["steps"].max(), run.operations["ranks"].max()) == (2, 1)
+
+
+def test_nan_metrics_stay_nan(tmp_path):
+    recording = by_hand()
+    recording.metrics = [dataclasses.replace(recording.metrics[0], value=float("nan"))]
+    assert np.isnan(store.load(store.write(recording, tmp_path / "run")).metrics["value"].iloc[0])
+
+
+def test_an_existing_folder_is_never_touched(tmp_path):
+    target = tmp_path / "run"
+    target.mkdir()
+    with pytest.raises(ReportError) as caught:
+        store.write(by_hand(), target)
+    assert str(caught.value) == f"{target}: exists already; nothing is ever overwritten, give another folder"
+    assert list(target.iterdir()) == []
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(perfetto, "write", full)
+    with pytest.raises(ReportError) as caught:
+        store.write(by_hand(), tmp_path / "run")
+    assert str(caught.value) == f"{tmp_path / 'run'}: could not be written: No space left on device"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(perfetto, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(by_hand(), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_that_is_no_int_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(pa.ArrowInvalid):
+        store.write(with_spans(by_hand(), span(0, "compute", 0, 10, bytes_in=0.5)), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fresh_folder_is_free(tmp_path):
+    now = datetime(2026, 1, 2, 3, 4, 5)
+    first = store.fresh_folder(tmp_path / "runs", "a/b: c", now)
+    assert first == tmp_path / "runs" / "a-b-c-20260102-030405"
+    store.write(by_hand(), first)
+    second = store.fresh_folder(tmp_path / "runs", "a/b: c", now)
+    assert second.name == "a-b-c-20260102-030405-2"
+    store.write(by_hand(), second)
+    assert store.fresh_folder(tmp_path / "runs", "a/b: c", now).name == "a-b-c-20260102-030405-3"
+    assert store.fresh_folder(tmp_path, "..", now).name == "run-20260102-030405"
+
+
+def test_a_missing_folder_is_said(tmp_path):
+    assert sentence(tmp_path / "no") == f"{tmp_path / 'no'}: no such run folder"
+
+
+def test_a_foreign_folder_is_said(tmp_path):
+    assert sentence(tmp_path) == f"{tmp_path}: not a run folder: it has no run.json"
+
+
+def test_a_file_in_place_of_the_folder_is_said(tmp_path):
+    (tmp_path / "file").write_text("x")
+    assert sentence(tmp_path / "file") == f"{tmp_path / 'file'}: not a run folder: it has no run.json"
+
+
+def edited(folder: Path, **changes: object) -> Path:
+    path = folder / "run.json"
+    content = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    return path
+
+
+def test_a_newer_schema_is_said(folder):
+    path = edited(folder, schema_version=2)
+    assert sentence(folder) == f"{path}: schema_version = 2: this release reads up to 1"
+
+
+def test_a_foreign_run_json_is_said(folder):
+    path = edited(folder, schema_version=None)
+    assert sentence(folder) == f"{path}: not written by this project: it has no schema_version"
+
+
+def test_run_json_without_a_field_is_said(folder):
+    path = edited(folder, digest=None, seed=None)
+    assert sentence(folder) == f"{path}: damaged: no digest, seed"
+
+
+def test_run_json_of_a_release_that_did_not_know_where_it_was_played(folder):
+    edited(folder, played_on=None)
+    assert store.load(folder).info == by_hand().info
+
+
+def test_spans_of_a_release_that_did_not_know_nccl_s_formula(tmp_path):
+    folder = store.write(on_nccl(by_hand(), formula_ns=28), tmp_path / "run")
+    path = folder / "spans.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["formula_ns"]), path)
+    run = store.load(folder)
+    pd.testing.assert_frame_equal(run.spans, store.load(store.write(by_hand(), tmp_path / "without")).spans)
+    assert len(run.formulas) == 0
+
+
+def test_run_json_with_a_wrong_type_is_said(folder):
+    path = edited(folder, world_size="two")
+    assert sentence(folder) == f"{path}: world_size = 'two': expected int"
+
+
+def test_run_json_with_hosts_that_have_no_names_is_said(folder):
+    path = edited(folder, hosts=["host-a", 2])
+    assert sentence(folder) == f"{path}: hosts = ['host-a', 2]: expected names"
+
+
+def test_run_json_that_is_cut_off_is_said(folder):
+    path = folder / "run.json"
+    path.write_text('{"name": ')
+    assert sentence(folder) == f"{path}: not JSON: Expecting value: line 1 column 10 (char 9)"
+
+
+def test_a_missing_table_is_said(folder):
+    (folder / "plan.parquet").unlink()
+    assert sentence(folder) == f"{folder}: damaged: it has no plan.parquet"
+
+
+def test_a_table_that_is_cut_off_is_said(folder):
+    path = folder / "spans.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert sentence(folder).startswith(f"{path}: not a readable Parquet file: ")
+    assert "\n" not in sentence(folder)
+
+
+def test_a_table_of_other_columns_is_said(folder):
+    path = folder / "metrics.parquet"
+    pq.write_table(pa.table({"rank": [1], "step": ["x"]}), path)
+    assert sentence(folder) == f"{path}: column name is missing or not string"
+
+
+def test_an_incomplete_run_is_readable(tmp_path):
+    recording = Recording(info=info(complete=False, error="rank 1 was killed by signal 9"))
+    run = store.load(store.write(recording, tmp_path / "run"))
+    assert (run.info.complete, run.info.error) == (False, "rank 1 was killed by signal 9")
+    assert all(len(frame) == 0 for frame in run.derived().values())

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given, settings
+
+from reports.errors import ReportError
+from reports.run import Run
+from reports.terminal import run_tables as tables
+from reports.terminal import text
+from scenarios.trace import Metric, Recording
+from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
+
+
+def printed(recording: Recording, step: int | None = None) -> str:
+    return text.as_text(tables.summarize(Run.of(recording), step))
+
+
+def section(summary: str, title: str) -> list[list[str]]:
+    """The rows of one table as words."""
+    lines = summary.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(title))
+    rows = lines[at + 3 :]
+    return [line.split() for line in rows[: rows.index("")]]
+
+
+def test_the_headline_says_what_ran_and_how_long_a_step_takes():
+    assert printed(by_hand()).splitlines()[:3] == [
+        "by_hand: predicted, 2 ranks on 2 hosts, library gloo, payload values, fidelity ",
+        "flows",
+        "step time 100 ns, the median of steps 1-2",
+    ]
+    assert "1,280,000,000 samples/s at a batch of 64 a rank" in printed(by_hand())
+    assert printed(by_hand(world="real")).startswith(
+        "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values"
+    )
+
+
+def test_the_headline_says_that_hosts_were_emulated():
+    recording = by_hand(world="real")
+    recording.info = dataclasses.replace(recording.info, played_on="emulated hosts")
+    assert printed(recording).startswith("by_hand: measured, 2 ranks on 2 emulated hosts, library gloo")
+
+
+def test_steps_of_other_operations_are_told_apart():
+    assert [row[-1] for row in section(printed(by_hand()), "Steps")] == ["first", "changed", "same"]
+    spans = [one for step in range(20) for one in step_of((100 + step) * step, step, compressed=step >= 5)]
+    rows = section(printed(with_spans(by_hand(), *spans)), "Steps")
+    assert [(row[0], row[-1]) for row in rows] == [("0-4", "first"), ("5-19", "changed")]
+
+
+def test_the_critical_path_is_that_of_a_typical_step_or_the_one_asked_for():
+    assert "What step 1 waited for, in order" in printed(by_hand())
+    rows = section(printed(by_hand(), step=0), "What step 0 waited for, in order")
+    assert rows == [
+        ["forward", "compute", "60", "ns", "60.0", "%"],
+        ["gradients", "all_reduce", "35", "ns", "35.0", "%"],
+        ["update", "compute", "5", "ns", "5.0", "%"],
+        ["(the", "step)", "100", "ns", "100.0", "%"],
+    ]
+    with pytest.raises(ReportError) as caught:
+        printed(by_hand(), step=9)
+    assert str(caught.value) == "--step 9: the run has steps 0 to 2"
+
+
+def test_operations_say_what_was_hidden():
+    rows = section(printed(by_hand()), "Operations, one rank in one step, of steps 1-2")
+    assert ["compressed", "gradients", "1", "45", "ns", "55", "ns", "1000", "B", "33.3", "%"] in rows
+    assert not any(row[0] == "gradients" for row in rows), "step 0 did other things than the headline's steps"
+    assert ["backward", "1", "30", "ns", "30", "ns"] in rows
+
+
+def test_kinds_and_streams_are_named_where_a_label_is_not_enough():
+    spans = [
+        span(0, "step", 0, 9),
+        span(0, "all_reduce", 0, 4, label="same"),
+        span(0, "compute", 0, 3, label="same"),
+        span(0, "compute", 0, 2, label="same", stream="side"),
+        span(0, "barrier", 0, 1),
+    ]
+    rows = section(printed(with_spans(by_hand(), *spans)), "Operations")
+    assert [row[:2] for row in rows[:3]] == [["same", "(all_reduce)"], ["same", "(compute)"], ["same", "@side"]]
+    assert rows[3][:2] == ["barrier", "1"]
+
+
+FORMULA = "NCCL's own formula where it differs by over 5 %, of "
+
+
+def test_nccl_s_own_formula_stands_beside_the_link_model_where_they_differ():
+    recording = on_nccl(by_hand(), formula_ns=28)
+    assert section(printed(recording), f"{FORMULA}steps 1-2") == [
+        ["compressed", "gradients", "2", "35", "ns", "28", "ns", "+25.0", "%"]
+    ]
+    assert tables.as_json(Run.of(recording))["formulas"] == tables.records(Run.of(recording).formulas)
+    alike = on_nccl(by_hand(), formula_ns=36)
+    assert FORMULA not in printed(alike)
+    assert len(tables.as_json(Run.of(alike))["formulas"]) == 2
+    assert FORMULA not in printed(by_hand())
+    assert tables.as_json(Run.of(by_hand()))["formulas"] == []
+
+
+def test_formulas_that_differ_most_come_first_and_the_others_are_counted():
+    calls = [
+        span(0, "all_reduce", 0, 40 + at, label=f"l{at:02}", group="world", call=at, formula_ns=50) for at in range(24)
+    ]
+    summary = printed(with_spans(by_hand(), span(0, "step", 0, 99), *calls))
+    assert f"{FORMULA}step 0; 9 more left out" in summary
+    shown = ["l23", "l22", "l21", "l00", "l20", "l01", "l19", "l02", "l18", "l03"]
+    assert [row[0] for row in section(summary, FORMULA)] == shown
+
+
+def test_tables_that_load_the_worst_rank_are_named():
+    summary = printed(by_hand())
+    assert section(summary, "Balance of the tables")[0] == ["ids", "a", "step", "300", "1", "200", "1.50"]
+    assert section(summary, "Tables that cause it")[0] == ["t1", "table_wise", "ids", "300", "150", "+150"]
+
+
+def test_tables_that_load_a_rank_are_told_apart_by_their_names():
+    recording = by_hand()
+    recording.plan = [
+        dataclasses.replace(row, table=table, sharding_type=sharding, ids_per_step=ids)
+        for row in recording.plan
+        for table, sharding, ids in (
+            ("user_clicks_of_seven_days", "table_column_wise", 2e5 * row.rank),
+            ("user_clicks_of_thirty_days", "table_row_wise", 1e5 * row.rank),
+        )
+    ]
+    summary = printed(recording)
+    assert max(map(len, summary.splitlines())) <= 80
+    assert [row[:2] for row in section(summary, "Tables that cause it")[:2]] == [
+        ["user_click…even_days", "table_c…n_wise"],
+        ["user_click…irty_days", "table_row_wise"],
+    ]
+
+
+def test_memory_is_that_of_the_fullest_rank():
+    summary = printed(by_hand())
+    assert "Memory of the fullest rank, 1, of 16.0 KiB" in summary
+    assert section(summary, "Memory")[-1] == ["(in", "all)", "12.0", "KiB", "75.0", "%"]
+
+
+def test_links_come_by_class_and_the_hottest_first():
+    summary = printed(by_hand())
+    assert section(summary, "Links, over the whole run")[0] == ["nic", "2", "225", "B", "37.5", "%", "50.0", "%"]
+    assert [row[0] for row in section(summary, "Hottest links")] == ["nic1", "nic0", "hbm0"]
+
+
+def test_many_steps_of_metrics_show_both_ends():
+    recording = by_hand()
+    recording.metrics = [Metric(rank=0, step=step, name="loss", value=step / 8) for step in range(100)]
+    rows = section(printed(recording), "Recorded numbers")
+    assert [row[0] for row in rows] == ["0", "1", "2", "3", "4", "5", "...", "94", "95", "96", "97", "98", "99"]
+    assert rows[-1] == ["99", "12.375"]
+
+
+def test_what_was_not_recorded_is_said():
+    empty = printed(Recording(info=info(complete=False, error="rank 1 was killed by signal 9", world="real")))
+    assert [line for line in empty.splitlines() if line] == [
+        "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values",
+        "THIS RUN ENDED EARLY: rank 1 was killed by signal 9",
+        "Steps: no rank ended one.",
+        "Links: nothing recorded; a real run does not see them.",
+        "Plan: no tables.",
+        "Memory: nothing recorded.",
+        "Recorded numbers: none.",
+    ]
+
+
+@settings(PATIENT, max_examples=8)
+@given(recordings())
+def test_any_run_fits_80_columns_without_colour_codes(recording):
+    summary = printed(recording)
+    assert max(map(len, summary.splitlines())) <= 80
+    assert "\x1b" not in summary
+    json.dumps(tables.as_json(Run.of(recording)), allow_nan=False)
+
+
+def test_what_was_left_out_by_choice_is_said_and_not_counted():
+    summary = printed(thinned())
+    assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others left out\n" in summary
+    assert "step time 100 ns, the median of steps 1-2\n" in summary
+    assert "\nOperations, one rank in one step, of steps 1-2, seen on 1 of 2 ranks\n" in summary
+    assert "\nWhat step 1 waited for, in order, seen on 1 of 2 ranks\n" in summary
+    title = "How the ranks spent a step, of steps 1-2, seen on 1 of 2 ranks"
+    assert section(summary, title)[0] == ["compute", "65", "ns", "65.0", "%", "65", "ns", "1", "1.00"]
+    assert tables.as_json(Run.of(thinned()))["thinned"] == {
+        "ranks": [1],
+        "steps": [1, 2],
+        "left_out": 12,
+        "phases": [1],
+    }
+
+
+def test_steps_that_were_left_out_cannot_be_shown():
+    with pytest.raises(ReportError) as caught:
+        printed(thinned(), step=0)
+    assert str(caught.value) == "--step 0: its spans were left out; expected steps 1-2"
+    nothing = with_spans(thinned(ranks=()), *(one for one in thinned().spans if one.kind == "step"))
+    summary = printed(nothing)
+    assert "spans kept of 0 of 2 ranks" in summary
+    assert "\nOperations: their spans of these steps were left out.\n" in summary
+    assert "waited for" not in summary
+
+
+def test_json_says_what_the_frames_say():
+    run = Run.of(by_hand())
+    content = json.loads(json.dumps(tables.as_json(run), allow_nan=False))
+    assert content["median_step_ns"] == 100.0
+    assert content["median_of_steps"] == [1, 2]
+    assert content["operations"] == tables.records(run.operations)
+    assert [row["label"] for row in content["waited_for"][:3]] == ["forward", "gradients", "update"]
+
+
+def test_a_run_without_steps_has_no_median():
+    content = tables.as_json(Run.of(dataclasses.replace(by_hand(), spans=[])))
+    assert (content["median_step_ns"], content["median_of_steps"]) == (None, [])

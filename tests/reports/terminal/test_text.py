@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from reports.terminal import text
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("ns", "words"),
+    [(0, "0 ns"), (999, "999 ns"), (1000, "1.00 us"), (8_123_456, "8.12 ms"), (-45_600, "-45.6 us"), (2e11, "200 s")],
+)
+def test_durations_have_three_digits_and_a_unit(ns, words):
+    assert text.duration(ns) == words
+
+
+@pytest.mark.parametrize(("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (3 << 39, "1.50 TiB")])
+def test_sizes_are_binary(size, words):
+    assert text.size(size) == words
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "words"), [(0, "0.00 B/s"), (999, "999 B/s"), (1.25e8, "125 MB/s"), (1.25e10, "12.5 GB/s")]
+)
+def test_rates_are_decimal(bytes_per_s, words):
+    assert text.rate(bytes_per_s) == words
+
+
+def test_one_that_stands_for_others_has_them_in_its_name():
+    assert [text.alike("rank 4139", count) for count in (1, 16, 1200)] == [
+        "rank 4139",
+        "rank 4139 & 15 more",
+        "rank 4139 & 1,199 more",
+    ]
+
+
+def test_what_is_unknown_is_a_dash():
+    forms = (text.duration, text.size, text.rate, text.number, text.percent, text.signed_percent)
+    assert [form(NAN) for form in forms] == ["-"] * 6
+
+
+def test_what_is_without_end_is_said_so():
+    assert [form(float("inf")) for form in (text.duration, text.size, text.rate)] == ["inf s", "inf TiB", "inf GB/s"]
+
+
+def test_labels_cannot_command_a_terminal():
+    wicked = "\x1b[31mred\x1b[0m\r\ud800"
+    shown = text.as_text(text.table(wicked, [wicked], [[wicked]])) + text.as_text(text.paragraph(f"a\n{wicked}"))
+    assert [line.strip() for line in shown.splitlines()].count(repr(wicked)) == 4
+    assert all(one.isprintable() for one in shown.splitlines())
+
+
+def test_shares_say_their_sign_where_it_matters():
+    assert (text.percent(0.123), text.signed_percent(0.123), text.signed_percent(-0.5)) == (
+        "12.3 %",
+        "+12.3 %",
+        "-50.0 %",
+    )
+
+
+def test_things_are_counted_in_the_plural_except_one():
+    assert [text.counted(count, "rank") for count in (0, 1, 131072)] == ["0 ranks", "1 rank", "131,072 ranks"]
+
+
+WORDS = st.text(st.characters(codec="utf-8", categories=["L", "N"]), max_size=90)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, st.integers(0, 10**9).map(str)), min_size=1, max_size=4))
+def test_no_line_is_wider_than_a_terminal_and_no_number_is_cut(rows):
+    lines = text.as_text(text.table("Title", ["one", "two", "a number"], rows, left=2)).splitlines()
+    assert max(map(cell_len, lines)) <= text.WIDTH
+    assert [line.rstrip().endswith(row[2]) for line, row in zip(lines[3:], rows, strict=False)] == [True] * len(rows)
+
+
+def test_text_is_cut_first_where_it_is_wider_than_what_is_kept_of_it():
+    row = ["n" * 50, "s" * 20, "1" * 30]
+    line = text.as_text(text.table("Title", ["name", "sort", "a number"], [row], left=2, kept=(30, 12))).splitlines()[3]
+    assert [len(words) for words in line.split()] == [30, 16, 30]
+    tight = text.as_text(text.table("Title", ["name", "sort", "a number"], [row], left=2, kept=(60, 12))).splitlines()
+    assert max(map(cell_len, tight)) <= text.WIDTH
+    assert tight[3].split()[-1] == row[-1]
+
+
+def test_labels_are_never_taken_for_markup():
+    printed = text.as_text(text.table("Title", ["operation"], [["[red]all[/red] :smile:"]]))
+    assert "[red]all[/red] :smile:" in printed
+
+
+def test_colours_are_for_terminals(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    text.show(text.paragraph("bold", style="bold"), terminal)
+    assert "\x1b[" in terminal.getvalue()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in text.as_text(text.paragraph("bold", style="bold red"))
+
+
+def test_json_has_no_nan_and_no_numpy():
+    assert text.plain({1: [np.int64(3), np.float64("nan"), (np.bool_(True), float("inf"))]}) == {
+        "1": [3, None, [True, None]]
+    }
