@@ -36,11 +36,11 @@ from real.emulate.fabric import Fabric
 from real.launch.job import Job
 from real.launch.launcher import launch
 from reports.analysis.statistics import Sample, errors, sample
-from scenarios.load import load, load_profile
-from scenarios.programs.collective import CollectiveProgram
-from scenarios.rank import Rank
-from scenarios.scenario import Collective, Scenario
-from scenarios.trace import Recording
+from scenarios.config.load import load, load_profile
+from scenarios.config.scenario import Collective, Scenario
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Recording
+from scenarios.workloads.collective import CollectiveProgram
 from sim.run import simulate
 
 RATES = ("100mbit", "200mbit", "500mbit", "1gbit")

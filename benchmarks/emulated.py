@@ -21,9 +21,9 @@ from real.emulate.fabric import Fabric
 from real.launch.job import Job
 from real.launch.launcher import launch
 from reports.store import run_folder as store
-from scenarios.load import load
-from scenarios.rank import Rank
-from scenarios.scenario import Scenario
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Rank
 
 SIZES = (64 << 10, 2 << 20, 8 << 20)
 WARM_UP = 3

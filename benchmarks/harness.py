@@ -37,9 +37,9 @@ from real.launch.job import Job
 from real.launch.launcher import Hosts, ThisMachine, launch
 from real.rank.rank import TorchRank
 from reports.store import run_folder as store
-from scenarios.load import load
-from scenarios.rank import Kernel, Rank
-from scenarios.scenario import Scenario
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Kernel, Rank
 
 RANKS = 2
 BLOCK = 20  # steps that follow each other

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scenarios.errors import ScenarioError
-from scenarios.load import load_profile
+from scenarios.config.load import load_profile
+from scenarios.seam.errors import ScenarioError
 
 _PROFILE = "measured.toml"
 

@@ -30,9 +30,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import scenarios
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
-from scenarios.load import load
-from scenarios.programs.dense import build_layers
-from scenarios.resnet import resnet50_shapes
+from scenarios.config.load import load
+from scenarios.workloads.dlrm.dense import build_layers
+from scenarios.workloads.resnet import resnet50_shapes
 
 LIBRARY = Path(scenarios.__file__).parent / "library"
 CRITEO = load(LIBRARY / "criteo_dlrm_8x8.toml").model

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from scenarios.hardware import Gpu
-from scenarios.load import load_profile
-from scenarios.rank import Kernel
+from scenarios.config.hardware import Gpu
+from scenarios.config.load import load_profile
+from scenarios.seam.rank import Kernel
 from sim.engine.roofline import cost
 
 FILE = Path("tests/data/published/kernels.csv")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from scenarios.load import load
-from scenarios.programs import build
-from scenarios.scenario import Compression, Scenario
+from scenarios.config.load import load
+from scenarios.config.scenario import Compression, Scenario
+from scenarios.workloads import build
 from sim.run import simulate
 
 LIBRARY = Path("scenarios/library")

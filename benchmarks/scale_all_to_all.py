@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.baselines.cases import calls
-from scenarios.load import load, load_profile
-from scenarios.programs import build
-from scenarios.programs.all_to_all import Splits
-from scenarios.scenario import Exchange, Scenario
+from scenarios.config.load import load, load_profile
+from scenarios.config.scenario import Exchange, Scenario
+from scenarios.workloads import build
+from scenarios.workloads.all_to_all import Splits
 from sim.engine.fabric import Fabric
 from sim.nccl import plan as nccl
 from sim.nccl.transport import costs_of

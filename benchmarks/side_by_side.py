@@ -41,10 +41,10 @@ from rich.table import Table
 from benchmarks.baselines import alpha_beta, simgrid_flows
 from benchmarks.baselines.alpha_beta import AlphaBeta
 from benchmarks.baselines.cases import Case, calls
-from scenarios.calls import Call
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster
-from scenarios.load import load_profile
+from scenarios.config.hardware import Cluster
+from scenarios.config.load import load_profile
+from scenarios.seam.calls import Call
+from scenarios.seam.errors import ScenarioError
 
 OURS = "ours"
 # How it is fitted, and whether an all-to-all's messages take one alpha together.

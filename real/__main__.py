@@ -17,9 +17,9 @@ from real.launch.job import Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.launch.placement import JOB, Place, check_world_size, place
 from reports.errors import ReportError
-from scenarios.errors import ProgramError, ScenarioError
+from scenarios.seam.errors import ProgramError, ScenarioError
 
-_PROGRAM = "scenarios.programs:build"
+_PROGRAM = "scenarios.workloads:build"
 _WRITER = "reports.store.run_folder:write"
 
 
@@ -115,8 +115,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     """Everything that can be wrong is found here, before any process starts."""
-    from scenarios.load import load
-    from scenarios.notes import print_notes_of_measuring
+    from scenarios.config.load import load
+    from scenarios.config.warnings import print_notes_of_measuring
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
     scenario = dataclasses.replace(load(options.scenario, overrides), payload="values", ranks="each")

@@ -285,7 +285,7 @@ def _calibrate(options: argparse.Namespace) -> None:
     from reports.nccl import profile as nccl_profile
     from reports.nccl import published
     from reports.terminal import present, text
-    from scenarios.shelf import profile_file
+    from scenarios.config.catalogue import profile_file
 
     found = _measurements(options, options.out)
     if options.out.suffix != ".toml":
@@ -328,8 +328,8 @@ def _say_notes(notes: Iterable[str]) -> None:
 def _figures(profile: str) -> Figures:
     """What a profile, which must be there, says of NCCL."""
     from reports.nccl.fit import Figures
-    from scenarios.errors import ScenarioError
-    from scenarios.load import load_profile
+    from scenarios.config.load import load_profile
+    from scenarios.seam.errors import ScenarioError
 
     try:
         found = load_profile(profile)
@@ -344,7 +344,7 @@ def _figures(profile: str) -> Figures:
 
 def _predict(row: PublishedRow, profile: str | None, figures: Figures | None = None) -> Prediction:
     from reports.nccl.published import Prediction
-    from scenarios.errors import ScenarioError
+    from scenarios.seam.errors import ScenarioError
     from sim.published import predict
 
     try:

@@ -15,7 +15,7 @@ from reports.analysis import stragglers as culprits
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Held, Part, Spans
-from scenarios.trace import Recording, RunInfo
+from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
 FRAMES = (

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from scenarios.measured import Measured
+    from scenarios.config.provenance import Measured
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from scenarios.mistakes import report_mistakes
+    from scenarios.config.toml.mistakes import report_mistakes
 
     if options.command == "check":
         return check_files(options.files)
@@ -73,10 +73,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def check_files(files: Sequence[str]) -> int:
     """Print `FILE: ok` for each, or its sentences to stderr; 2 if any file has mistakes."""
-    from scenarios.errors import ScenarioError
-    from scenarios.load import load
-    from scenarios.notes import print_notes
+    from scenarios.config.load import load
+    from scenarios.config.warnings import print_notes
     from scenarios.planner.plan import plan_tables
+    from scenarios.seam.errors import ScenarioError
 
     code = 0
     for file in files:
@@ -97,9 +97,9 @@ def check_files(files: Sequence[str]) -> int:
 
 def print_plan(file: str) -> int:
     """Print where a scenario's tables go; 2 if they fit nowhere, or there are none."""
-    from scenarios.errors import ScenarioError
-    from scenarios.load import load, report_mistakes
+    from scenarios.config.load import load, report_mistakes
     from scenarios.planner.plan import format_plan, plan_tables
+    from scenarios.seam.errors import ScenarioError
 
     with report_mistakes():
         scenario = load(file)
@@ -111,8 +111,8 @@ def print_plan(file: str) -> int:
 
 def list_library() -> None:
     """Print each ready scenario: its file, what it runs on, and its description."""
-    from scenarios.load import load
-    from scenarios.shelf import library_files
+    from scenarios.config.catalogue import library_files
+    from scenarios.config.load import load
 
     for path in library_files():
         scenario = load(path)
@@ -123,9 +123,9 @@ def list_library() -> None:
 
 def list_profiles(files: Sequence[str] = ()) -> None:
     """Print each ready profile, or each of some files: its name, main figures, description and how it was measured."""
-    from scenarios.load import load_measured, load_profile
-    from scenarios.shelf import profile_files
-    from scenarios.units import format_bytes, format_rate
+    from scenarios.config.catalogue import profile_files
+    from scenarios.config.load import load_measured, load_profile
+    from scenarios.config.units import format_bytes, format_rate
 
     for path, name in [(file, file) for file in files] or [(str(path), path.stem) for path in profile_files()]:
         host = load_profile(name).host
@@ -139,8 +139,8 @@ def list_profiles(files: Sequence[str] = ()) -> None:
 
 def print_profile(name: str) -> None:
     """Print the file of a ready profile, which a scenario can also name by the path of a changed copy."""
-    from scenarios.load import load_profile
-    from scenarios.shelf import profile_file
+    from scenarios.config.catalogue import profile_file
+    from scenarios.config.load import load_profile
 
     load_profile(name)  # what is wrong with the name is said there
     file = profile_file(name)
@@ -150,7 +150,7 @@ def print_profile(name: str) -> None:
 
 
 def _print_measured(measured: Measured) -> None:
-    from scenarios.units import format_bytes
+    from scenarios.config.units import format_bytes
 
     cpu = f" ({measured.cpu})" if measured.cpu else ""
     print(f"    measured on {measured.machine}{cpu}, {measured.date}, by {measured.command}")
@@ -163,14 +163,14 @@ def _print_measured(measured: Measured) -> None:
 
 def print_schema() -> None:
     """Print the JSON Schema of a scenario file."""
-    from scenarios.schema import json_schema
+    from scenarios.config.toml.schema import json_schema
 
     print(json.dumps(json_schema(), indent=2))
 
 
 def print_keys() -> None:
     """Print the reference of all keys."""
-    from scenarios.schema import reference
+    from scenarios.config.toml.schema import reference
 
     print(reference(), end="")
 
@@ -203,7 +203,7 @@ def _forget_unwritten(stream: TextIO) -> None:
 
 
 def _description(file: str) -> str:
-    from scenarios.tree import read_toml
+    from scenarios.config.toml.tree import read_toml
 
     return str(read_toml(file).get("description", ""))
 

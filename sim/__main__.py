@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
     from reports.run import Run
-    from scenarios.alike import Alike
-    from scenarios.rank import Program
-    from scenarios.scenario import Scenario
-    from scenarios.trace import Span
+    from scenarios.config.host_classes import Alike
+    from scenarios.config.scenario import Scenario
+    from scenarios.seam.rank import Program
+    from scenarios.seam.trace import Span
     from sim.draws import Digest
     from sim.progress import Bar
     from sim.span_filter import Keeping
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         from reports.errors import ReportError
-        from scenarios.errors import ProgramError
+        from scenarios.seam.errors import ProgramError
 
         try:
             return _predict(options)
@@ -69,9 +69,9 @@ _OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity", "
 
 
 def _predict(options: argparse.Namespace) -> int:
-    from scenarios.errors import ScenarioError
-    from scenarios.load import load, report_mistakes
-    from scenarios.notes import print_notes
+    from scenarios.config.load import load, report_mistakes
+    from scenarios.config.warnings import print_notes
+    from scenarios.seam.errors import ScenarioError
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
     with report_mistakes():
@@ -79,8 +79,8 @@ def _predict(options: argparse.Namespace) -> int:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load(options.scenario, given)
         # Only now, so that a bad file is reported at once: these load torch.
-        from scenarios.alike import alike_of
-        from scenarios.programs import build
+        from scenarios.config.host_classes import alike_of
+        from scenarios.workloads import build
         from sim.progress import Bar
 
         keeping = _keeping(options, scenario)
@@ -116,7 +116,7 @@ class _Asked:
 
 
 def _keeping(options: argparse.Namespace, scenario: Scenario) -> Keeping:
-    from scenarios.errors import ScenarioError
+    from scenarios.seam.errors import ScenarioError
     from sim.span_filter import Keeping, chosen
 
     found = []
@@ -131,7 +131,7 @@ def _keeping(options: argparse.Namespace, scenario: Scenario) -> Keeping:
 
 def _keeping_played(keeping: Keeping, words: str, alike: Alike) -> Keeping:
     """Of the chosen ranks those that are played."""
-    from scenarios.errors import ScenarioError
+    from scenarios.seam.errors import ScenarioError
 
     kept = keeping.among(alike.ranks)
     if keeping.has_ranks and not kept.has_ranks:
@@ -146,7 +146,7 @@ def _keeping_played(keeping: Keeping, words: str, alike: Alike) -> Keeping:
 def _record(asked: _Asked) -> Digest:
     """Play it and write its folder, span by span; also of a play that Ctrl-C ended."""
     from reports.store import run_folder as store
-    from scenarios.notes import NotesAfter, print_notes_after
+    from scenarios.config.warnings import NotesAfter, print_notes_after
     from sim.draws import Digest
     from sim.interrupt import Interrupt
     from sim.run import Position, play

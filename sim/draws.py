@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
-from scenarios.rank import Program
-from scenarios.scenario import Scenario
-from scenarios.trace import Recording, Span
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import Recording, Span
 from sim.run import Position, play, simulate
 from sim.span_filter import Keeping
 

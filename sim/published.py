@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster
-from scenarios.load import load_profile
-from scenarios.rank import Rank, Work
-from scenarios.scenario import Scenario
-from scenarios.shelf import TEMPLATE, profile_names
-from scenarios.trace import MemoryRow, PlanRow, Recording
+from scenarios.config.catalogue import TEMPLATE, profile_names
+from scenarios.config.hardware import Cluster
+from scenarios.config.load import load_profile
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.rank import Rank, Work
+from scenarios.seam.trace import MemoryRow, PlanRow, Recording
 from sim.nccl.model.predictor import Choice
 from sim.nccl.model.topology import Function
 from sim.nccl.rings_and_trees import members_by_host, shape_of

@@ -12,13 +12,13 @@ from functools import partial
 
 import torch
 
-from scenarios.alike import Alike, alike_of
-from scenarios.calls import never_awaited
-from scenarios.errors import CollectiveError, DeadlockError, ProgramError
-from scenarios.rank import Program
-from scenarios.scenario import Scenario
-from scenarios.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
-from scenarios.versions import versions
+from scenarios.config.host_classes import Alike, alike_of
+from scenarios.config.scenario import Scenario
+from scenarios.seam.calls import never_awaited
+from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
+from scenarios.seam.versions import versions
 from sim.engine.machine import Machine
 from sim.nccl.folded import uplink_counts
 from sim.rank.open_span import Draft

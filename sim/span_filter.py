@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from scenarios.trace import Span, Thinned
+from scenarios.seam.trace import Span, Thinned
 
 _STEP = "step"
 _WORDS = "numbers and ranges such as '0,8,16-23', 'every:64', 'all' or 'none'"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scenarios.alike import Alike
-from scenarios.scenario import Scenario
+from scenarios.config.host_classes import Alike
+from scenarios.config.scenario import Scenario
 from sim.engine.machine import Machine
 from sim.gloo.flows import GlooFlows
 from sim.hosts.cores import Thread

@@ -15,9 +15,9 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from scenarios.load import load
-from scenarios.programs import build
-from scenarios.trace import Recording
+from scenarios.config.load import load
+from scenarios.seam.trace import Recording
+from scenarios.workloads import build
 from sim.run import simulate
 
 LIBRARY = Path(__file__).parent.parent / "scenarios" / "library"

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
-from scenarios.rank import Rank
-from scenarios.scenario import Scenario
-from scenarios.trace import MemoryRow, PlanRow
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import MemoryRow, PlanRow
 
 GPU = Gpu(
     name="test",

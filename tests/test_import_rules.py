@@ -17,7 +17,7 @@ ALLOWED = {
     "scenarios": {"scenarios", "torch"},
     "sim": {"sim", "scenarios", "torch"},
     "real": {"real", "scenarios", "torch"},
-    "reports": {"reports", "scenarios.trace", "pandas", "pyarrow"},
+    "reports": {"reports", "scenarios.seam.trace", "pandas", "pyarrow"},
 }
 WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
 
@@ -26,7 +26,12 @@ CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
     "real/validation/cli.py": {"reports", "sim.draws"},
-    "reports/__main__.py": {"sim.published", "scenarios.errors", "scenarios.load", "scenarios.shelf"},
+    "reports/__main__.py": {
+        "sim.published",
+        "scenarios.seam.errors",
+        "scenarios.config.load",
+        "scenarios.config.catalogue",
+    },
     "sim/clock.py": {"simpy"},
 }
 
@@ -64,7 +69,7 @@ def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
     [
         ("reports", ("torch", "simpy")),
         ("reports.store.run_folder", ("torch", "simpy")),
-        ("scenarios.load", ("torch", "simpy", "pandas")),
+        ("scenarios.config.load", ("torch", "simpy", "pandas")),
         ("sim.run", ("pandas",)),
         ("real.rank.run", ("simpy", "pandas")),
     ],

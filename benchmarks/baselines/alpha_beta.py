@@ -70,7 +70,7 @@ def predict(
     *,
     overlapped: bool = False,
 ) -> float:
-    """Seconds of a collective; `op` and `size_bytes`, a rank's larger buffer, as in `scenarios.programs.collective`.
+    """Seconds of a collective; `op` and `size_bytes`, a rank's larger buffer, as in `scenarios.workloads.collective`.
 
     The algorithm is a sequence of rounds. A round takes alpha, and beta for each byte through the interface that has
     most to send or to receive: all ranks of a host share one, and what stays inside a host crosses none. With a single

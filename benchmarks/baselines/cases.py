@@ -8,11 +8,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, model_validator
 
-from scenarios.calls import Call
-from scenarios.hardware import Cluster
-from scenarios.programs.all_to_all import Splits
-from scenarios.rank import Group
-from scenarios.scenario import Exchange
+from scenarios.config.hardware import Cluster
+from scenarios.config.scenario import Exchange
+from scenarios.seam.calls import Call
+from scenarios.seam.rank import Group
+from scenarios.workloads.all_to_all import Splits
 
 Matrix = Sequence[Sequence[int]]
 _ELEMENT_BYTES = 4
@@ -25,7 +25,7 @@ _CALLED = {
 
 
 class Case(BaseModel):
-    """One collective on one platform, measured, and predicted by us; sizes as in `scenarios.programs.collective`.
+    """One collective on one platform, measured, and predicted by us; sizes as in `scenarios.workloads.collective`.
 
     `splits` of an all-to-all: "even"; "random", drawn as in the program, from `seed` and `skew` for each of `steps`; or
     for each step a matrix of the bytes that each rank (row) sends to each. With several steps, the median is predicted.

@@ -33,9 +33,9 @@ from typing import Any
 
 from benchmarks.baselines.alpha_beta import AlphaBeta
 from benchmarks.baselines.cases import calls as calls_of
-from scenarios.calls import Call
-from scenarios.hardware import Cluster
-from scenarios.load import load_profile
+from scenarios.config.hardware import Cluster
+from scenarios.config.load import load_profile
+from scenarios.seam.calls import Call
 from sim.engine.fabric import Fabric
 from sim.engine.roofline import cost
 from sim.gloo import algorithms as gloo

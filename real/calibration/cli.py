@@ -38,14 +38,14 @@ from real.emulate.fabric import MOST_HOSTS, Fabric
 from real.emulate.ip_tc import burst_of
 from real.launch.launcher import Hosts, ThisMachine
 from real.progress import Bar
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster, Link, Nics
-from scenarios.load import load_profile
-from scenarios.measured import Group
-from scenarios.programs.dlrm import DlrmProgram
-from scenarios.rank import Program
-from scenarios.scenario import Scenario
-from scenarios.trace import Recording, Span
+from scenarios.config.hardware import Cluster, Link, Nics
+from scenarios.config.load import load_profile
+from scenarios.config.provenance import Group
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.dlrm.program import DlrmProgram
 
 Simulate = Callable[[Scenario, Program, int], Recording]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from scenarios.measured import Group, Measured
-from scenarios.versions import versions
+from scenarios.config.provenance import Group, Measured
+from scenarios.seam.versions import versions
 
 _CPUS = Path("/proc/cpuinfo")  # proc_cpuinfo(5)
 

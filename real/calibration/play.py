@@ -12,9 +12,9 @@ from real.calibration.recordings import kept
 from real.launch.job import Job
 from real.launch.launcher import Hosts, launch, spool_folder
 from real.progress import Bar
-from scenarios.hardware import Cluster
-from scenarios.scenario import Scenario
-from scenarios.trace import Recording
+from scenarios.config.hardware import Cluster
+from scenarios.config.scenario import Scenario
+from scenarios.seam.trace import Recording
 
 _TIMEOUT_S = 120.0
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from scenarios.hardware import Cluster, Gpu, Inside, Network, Nics, Tcp
-from scenarios.measured import Group, Measured
+from scenarios.config.hardware import Cluster, Gpu, Inside, Network, Nics, Tcp
+from scenarios.config.provenance import Group, Measured
 
 _Lines = dict[str, str]  # a table's keys, and their values as TOML
 

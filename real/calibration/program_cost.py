@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from scenarios.hardware import Cluster, Tcp
-from scenarios.programs.dlrm import DlrmProgram
-from scenarios.scenario import Compression, Interaction, Model, Scenario, Table
-from scenarios.trace import Span
+from scenarios.config.hardware import Cluster, Tcp
+from scenarios.config.scenario import Compression, Interaction, Model, Scenario, Table
+from scenarios.seam.trace import Span
+from scenarios.workloads.dlrm.program import DlrmProgram
 
 STEPS = 45
 # The first ones compress nothing, and warm up.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 
 _NAME = "recording"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from real.rank.libraries import transport
-from scenarios.rank import Group, Kernel
+from scenarios.seam.rank import Group, Kernel
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from real.emulate import netns
 from real.emulate.cluster import EmulatedHosts, Traffic, clusters, down, find, sweep, traffic, up
 from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, Fabric, control_address, data_address, fabric_of
 from real.emulate.netns import EmulationError
-from scenarios.errors import ScenarioError
-from scenarios.load import load
-from scenarios.units import format_bytes, format_rate, parse_rate, parse_size
+from scenarios.config.load import load
+from scenarios.config.units import format_bytes, format_rate, parse_rate, parse_size
+from scenarios.seam.errors import ScenarioError
 
 # tc's own spelling, such as 200mbit, where bps are bytes: a number without a unit is bits there, and a mistake here.
 _TC_RATE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)(i?)(bit|bps)", re.IGNORECASE)

@@ -22,7 +22,7 @@ from real.emulate import ip_tc as wiring
 from real.emulate import netns
 from real.emulate.fabric import CONTROL, CONTROL_ADDRESS, Fabric
 from real.emulate.netns import EmulationError
-from scenarios.trace import EMULATED_HOSTS
+from scenarios.seam.trace import EMULATED_HOSTS
 
 RECORDS = Path("/run/twinstep")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Network, Nics
-from scenarios.scenario import Scenario
+from scenarios.config.hardware import Network, Nics
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
 
 CONTROL = "control"
 # A bridge of Linux has 1024 ports (BR_MAX_PORTS, net/bridge/br_private.h), of which the spine wants one.

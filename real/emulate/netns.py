@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from scenarios.errors import ScenarioError
+from scenarios.seam.errors import ScenarioError
 
 FOLDER = Path("/run/netns")  # where iproute2 keeps names
 _CLONE_NEWNET = 0x40000000  # linux/sched.h

@@ -9,7 +9,7 @@ from real.emulate.cli import say, those_of, warnings
 from real.emulate.cluster import emulated, sweep
 from real.emulate.fabric import fabric_of
 from real.launch.launcher import Hosts, ThisMachine
-from scenarios.scenario import Scenario
+from scenarios.config.scenario import Scenario
 
 
 @contextmanager

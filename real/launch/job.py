@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from scenarios.scenario import Scenario
-from scenarios.trace import Recording
+from scenarios.config.scenario import Scenario
+from scenarios.seam.trace import Recording
 
 Check = Literal["always", "first", "never"]
 
 if TYPE_CHECKING:  # the launcher has no need of torch
-    from scenarios.rank import Program
+    from scenarios.seam.rank import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scenarios.errors import ScenarioError
-from scenarios.scenario import Scenario
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
 
 # Our launcher's own variables: where its warden listens, the run's secret, the store's socket, the job's file.
 WARDEN = "TWINSTEP_WARDEN"

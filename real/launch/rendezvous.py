@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import Store
 from real.launch.job import Job
 from real.launch.placement import STORE_FD, TOKEN, WARDEN, Place
 from real.launch.rank0_supervisor import Host
-from scenarios.errors import RankLostError, ScenarioError
+from scenarios.seam.errors import RankLostError, ScenarioError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

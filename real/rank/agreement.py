@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real.rank.libraries import Joined, all_gather
-from scenarios.arguments import REDUCE_OPS
-from scenarios.calls import Call, disagreement
-from scenarios.rank import Group
+from scenarios.seam.arguments import REDUCE_OPS
+from scenarios.seam.calls import Call, disagreement
+from scenarios.seam.rank import Group
 
 _OPS = (
     "all_to_all",

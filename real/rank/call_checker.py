@@ -14,8 +14,8 @@ from real.rank.agreement import Agreement
 from real.rank.drive import Player
 from real.rank.lanes import Pending
 from real.rank.libraries import Joined
-from scenarios.calls import Call
-from scenarios.errors import CollectiveError
+from scenarios.seam.calls import Call
+from scenarios.seam.errors import CollectiveError
 
 # Whether what is issued now is checked; a spawned coroutine inherits it, so that it is the same on all ranks.
 CHECKING: ContextVar[bool] = ContextVar("checking", default=False)

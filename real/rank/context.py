@@ -18,10 +18,10 @@ from real.rank.group_agreement import SetUps
 from real.rank.journal import Journal
 from real.rank.lanes import CpuLane, Lane
 from real.rank.libraries import Gloo, Joined, Nccl, Wire, transport
-from scenarios.calls import Call
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster
-from scenarios.rank import Group
+from scenarios.config.hardware import Cluster
+from scenarios.seam.calls import Call
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.rank import Group
 
 
 class Observer(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from real.rank.journal import Entry, Journal
 from real.rank.lanes import Lane, Mark
-from scenarios.errors import ProgramError
+from scenarios.seam.errors import ProgramError
 
 T = TypeVar("T")
 

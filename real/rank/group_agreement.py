@@ -19,10 +19,10 @@ from real.rank.journal import Entry, Journal
 from real.rank.lanes import Lane
 from real.rank.libraries import transport
 from real.supervise.rank_status import ranks
-from scenarios.calls import Call
-from scenarios.errors import CollectiveError, RankLostError
-from scenarios.rank import Group
-from scenarios.setups import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
+from scenarios.seam.calls import Call
+from scenarios.seam.errors import CollectiveError, RankLostError
+from scenarios.seam.group_calls import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
+from scenarios.seam.rank import Group
 
 
 class SetUps:

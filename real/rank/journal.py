@@ -15,9 +15,9 @@ from itertools import count
 from typing import Any
 
 from real.rank.lanes import Lane, Mark, Reading
-from scenarios.calls import Call
-from scenarios.rank import Kernel
-from scenarios.trace import Metric, Span
+from scenarios.seam.calls import Call
+from scenarios.seam.rank import Kernel
+from scenarios.seam.trace import Metric, Span
 
 # The training step that a coroutine is in; a spawned one inherits it.
 STEP: ContextVar[int] = ContextVar("step", default=-1)

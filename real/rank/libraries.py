@@ -1,7 +1,7 @@
 """How tensors travel over torch.distributed: what gloo and NCCL cannot do as asked is done with what they can.
 
 Whatever only moves travels as bytes, so every dtype does; a reduction that a library lacks is made of one that it has.
-Arguments are checked by `scenarios.calls` before; waiting and times are left to the lanes. So the frequent calls go to
+Arguments are checked by `scenarios.seam.calls` before; waiting and times are left to the lanes. So the frequent calls go to
 `ProcessGroup`'s own methods: torch.distributed's functions check once more, which takes 4 to 6 us.
 """
 
@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from scenarios.arguments import REDUCE_OPS
-from scenarios.errors import ProgramError, RankLostError
-from scenarios.memory import as_bytes, resolved, without_grad
-from scenarios.rank import Group
+from scenarios.seam.arguments import REDUCE_OPS
+from scenarios.seam.errors import ProgramError, RankLostError
+from scenarios.seam.rank import Group
+from scenarios.seam.tensor_bytes import as_bytes, resolved, without_grad
 
 _OPS: dict[str, Any] = {name: op for op, name in REDUCE_OPS.items()}
 # Neither library reduces these; sums and products of a wider integer, cut to the width, are the same.

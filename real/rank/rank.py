@@ -20,18 +20,18 @@ from real.rank.journal import STEP, Entry
 from real.rank.lanes import Pending
 from real.rank.libraries import Joined, Rows, Sent
 from real.rank.work import Computed, Nothing, TorchWork
-from scenarios import calls
-from scenarios.arguments import check_label
-from scenarios.asked import Asked, check_asked, checked
-from scenarios.calls import Call
-from scenarios.rank import Group, Kernel, Work
-from scenarios.setups import SetUp, new_group_set_up, stream_set_up
+from scenarios.seam import calls
+from scenarios.seam.arguments import check_label
+from scenarios.seam.calls import Call
+from scenarios.seam.group_calls import SetUp, new_group_set_up, stream_set_up
+from scenarios.seam.issue import Asked, check_asked, checked
+from scenarios.seam.rank import Group, Kernel, Work
 
 T = TypeVar("T")
 
 
 class TorchRank:
-    """One rank of a real world on one stream; see `scenarios.rank.Rank`."""
+    """One rank of a real world on one stream; see `scenarios.seam.rank.Rank`."""
 
     def __init__(self, seat: Seat, stream: str = "main") -> None:
         self._seat = seat

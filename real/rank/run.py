@@ -29,10 +29,10 @@ from real.rank.rank import TorchRank
 from real.supervise import spool
 from real.supervise.merge import merge, spool_head
 from real.supervise.spool import Spool
-from scenarios.calls import never_awaited
-from scenarios.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
-from scenarios.rank import Program
-from scenarios.trace import Recording
+from scenarios.seam.calls import never_awaited
+from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import Recording
 
 # A transport that waits longer than the warden does never speaks first.
 TRANSPORT_TIMEOUTS = 3.0

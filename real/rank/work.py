@@ -9,7 +9,7 @@ from real.rank import libraries as wires
 from real.rank.context import Seat
 from real.rank.journal import Entry
 from real.rank.lanes import Pending
-from scenarios.errors import CollectiveError
+from scenarios.seam.errors import CollectiveError
 
 T = TypeVar("T")
 

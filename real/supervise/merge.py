@@ -11,9 +11,9 @@ from real.rank.journal import Row, entered, metric, span
 from real.rank.lanes import SAME_CLOCK, Alignment, Sight
 from real.supervise import spool
 from real.supervise.spool import Spool
-from scenarios.rank import Program
-from scenarios.trace import MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
-from scenarios.versions import versions
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
+from scenarios.seam.versions import versions
 
 R = TypeVar("R")
 

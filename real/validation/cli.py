@@ -34,10 +34,10 @@ from reports.terminal.present import output, print_json
 from reports.validation import store as validation_store
 from reports.validation import tables as validation_tables
 from reports.validation.validation import Validation
-from scenarios.errors import ProgramError, ScenarioError
-from scenarios.notes import print_notes, print_notes_of_measuring
-from scenarios.scenario import Scenario
-from scenarios.versions import versions
+from scenarios.config.scenario import Scenario
+from scenarios.config.warnings import print_notes, print_notes_of_measuring
+from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.versions import versions
 
 # Steps of one process resemble each other: however narrow its interval, one round does not say how rounds differ.
 _LEAST_ROUNDS = 2
@@ -86,7 +86,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
 
 def _check_programs(scenarios: Iterable[Scenario]) -> None:
     """What does not fit the cluster is said before anything runs."""
-    from scenarios.programs import build  # noqa: PLC0415  (loads torch, after all mistakes in files are said)
+    from scenarios.workloads import build  # noqa: PLC0415  (loads torch, after all mistakes in files are said)
 
     for scenario in scenarios:
         build(scenario)
@@ -180,7 +180,7 @@ class _Session:
         return self._code or (1 if past else 0)
 
     def _predict(self, scenario: Scenario, bar: Bar) -> Iterator[Play]:
-        from scenarios.programs import build  # noqa: PLC0415  (as above)
+        from scenarios.workloads import build  # noqa: PLC0415  (as above)
         from sim.draws import draws  # noqa: PLC0415
 
         sized = dataclasses.replace(scenario, payload="sizes")

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real.launch.placement import Place
-from scenarios.errors import ScenarioError
-from scenarios.load import load
-from scenarios.scenario import Scenario
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
 
 # 27 after the warm-up: the standard error of their median is a quarter of their deviation, 1.253 / sqrt(27) if normal.
 _LEAST_STEPS = 30

@@ -13,9 +13,9 @@ from pathlib import Path
 from real.launch.job import Job
 from real.launch.launcher import Hosts, launch, spool_folder
 from real.launch.placement import Place, check_world_size
-from scenarios.scenario import Scenario
+from scenarios.config.scenario import Scenario
 
-PROGRAM = "scenarios.programs:build"
+PROGRAM = "scenarios.workloads:build"
 _WRITER = "reports.store.run_folder:write"
 _LAST = "measured"
 

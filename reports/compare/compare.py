@@ -21,7 +21,7 @@ from reports.compare.worst_cases import worst_cases
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import fixed
-from scenarios.trace import PLAYING
+from scenarios.seam.trace import PLAYING
 
 # What the digest leaves out of what is not at a scenario's root.
 _FAULTS = "cluster.slow"

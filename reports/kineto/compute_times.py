@@ -1,7 +1,7 @@
 """What computations took in measured runs, for a prediction to take them in place of its rooflines.
 
 A computation is known by its label and by how many of that label its rank has begun on that stream in this step; how a
-prediction finds its time is left to `scenarios.compute_times`, whose file this writes.
+prediction finds its time is left to `scenarios.config.compute_times`, whose file this writes.
 """
 
 from __future__ import annotations

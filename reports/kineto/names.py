@@ -54,7 +54,7 @@ _OPERATOR_WORDS = (
 
 
 def kernel_kind(name: str) -> str:
-    """The kind of a GPU kernel by its name, as `scenarios.rank.Kernel` has them; "other" where it tells none."""
+    """The kind of a GPU kernel by its name, as `scenarios.seam.rank.Kernel` has them; "other" where it tells none."""
     plain = name.lower().replace("(anonymous namespace)::", "")
     head = re.split(r"[<(]", plain, maxsplit=1)[0]  # what a template was made with says less than its own name
     return next((kind for part in (head, plain) for kind, words in _KERNEL_WORDS if re.search(words, part)), "other")

@@ -35,7 +35,7 @@ from reports.kineto.trace_file import (
     whole_number,
 )
 from reports.terminal.text import counted, printable, ranges
-from scenarios.trace import Recording, RunInfo, Span
+from scenarios.seam.trace import Recording, RunInfo, Span
 
 PLAYED_ON = "a profiler's trace"
 MAIN = "main"

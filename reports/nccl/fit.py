@@ -36,7 +36,7 @@ _STEP_NS, _STEP = 10_000, 0.1  # to a second point of a line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What a profile says of NCCL, by the names of `scenarios.hardware.Cluster`."""
+    """What a profile says of NCCL, by the names of `scenarios.config.hardware.Cluster`."""
 
     nccl_efficiency: float
     nccl_start_ns: int

@@ -38,7 +38,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupErrors:
-    """What `scenarios.measured.Group` says, of the rows held out of one operation and scale."""
+    """What `scenarios.config.provenance.Group` says, of the rows held out of one operation and scale."""
 
     name: str
     median_error: float

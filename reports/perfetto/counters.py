@@ -12,7 +12,7 @@ import pandas as pd
 from reports.analysis.frames import ints
 from reports.analysis.intervals import Ints
 from reports.store.columns import schema_of, to_frame
-from scenarios.trace import LinkRow, LoadRow
+from scenarios.seam.trace import LinkRow, LoadRow
 
 EVENTS_MAX = 100_000
 # A period has an event at its begin and one at its end, where no other begins there.

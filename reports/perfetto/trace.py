@@ -21,7 +21,7 @@ from reports.analysis.frames import COMPUTE, STEP, ints, is_collective
 from reports.perfetto.counters import Counter, Counters
 from reports.store.parts import Spans
 from reports.terminal.text import alike
-from scenarios.trace import RunInfo
+from scenarios.seam.trace import RunInfo
 
 # Arrows among more members than this hide what they should show, and swell the file.
 ARROW_MEMBERS_MAX = 64

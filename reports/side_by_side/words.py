@@ -13,7 +13,7 @@ from reports.side_by_side.frames import Beside
 from reports.terminal import text
 from reports.terminal.headline import WORLDS
 from reports.terminal.names import operation_names
-from scenarios.trace import RunInfo
+from scenarios.seam.trace import RunInfo
 
 _SETTINGS_SAID = 3
 _NAME_WIDTH = 10

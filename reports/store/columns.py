@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from scenarios.trace import LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
+from scenarios.seam.trace import LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
 
 TABLES: dict[str, type] = {
     "spans": Span,

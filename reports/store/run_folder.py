@@ -1,7 +1,7 @@
 """Run folders: written whole or not at all, never over an existing one, and read back as a `Run`.
 
 A folder holds run.json, one Parquet file a table and trace.json for Perfetto. What the columns mean is left to
-scenarios.trace, what follows from them to `frames`.
+scenarios.seam.trace, what follows from them to `frames`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reports.perfetto.counters import Counters
 from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.store.parts import PART_ROWS, Held, Spans, Stored, unreadable
-from scenarios.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinned
+from scenarios.seam.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinned
 
 RUN_FILE = "run.json"
 SPANS_FILE = "spans.parquet"

@@ -10,7 +10,7 @@ import pandas as pd
 from reports.analysis.step_breakdown import steady_steps
 from reports.run import Run
 from reports.terminal import text
-from scenarios.trace import EMULATED_HOSTS, RunInfo
+from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
 WORLDS = {"sim": "predicted", "real": "measured"}
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from scenarios.arguments import dtype_name
 from scenarios.compression.orthogonalise import orthogonalise_launches, uses_gram_schmidt
-from scenarios.rank import Kernel
+from scenarios.seam.arguments import dtype_name
+from scenarios.seam.rank import Kernel
 
 
 def cost(kind: str, like: Tensor, *, flops: float, read: float, written: float, launches: int = 1) -> Kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scenarios.compression.reducing import ReducingRank
-from scenarios.rank import Kernel
+from scenarios.seam.rank import Kernel
 
 
 async def compute(

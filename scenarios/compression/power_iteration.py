@@ -18,7 +18,7 @@ from scenarios.compression.orthogonalise import REFILL_LAUNCHES, orthogonalise, 
 from scenarios.compression.reducing import ReducingRank
 from scenarios.compression.state import PowerSGDState, draw_normal
 from scenarios.compression.vanilla import group_size
-from scenarios.rank import Kernel
+from scenarios.seam.rank import Kernel
 
 _FEW_COLUMNS = 4
 

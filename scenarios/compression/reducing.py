@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.rank import Group, Kernel, Work
+from scenarios.seam.rank import Group, Kernel, Work
 
 T = TypeVar("T")
 
 
 class ReducingRank(Protocol):
-    """The part of `scenarios.rank.Rank` that reduces gradients; every Rank is one."""
+    """The part of `scenarios.seam.rank.Rank` that reduces gradients; every Rank is one."""
 
     @property
     def world_size(self) -> int: ...

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from scenarios.compression.bucket import Bucket
-from scenarios.rank import Group
-from scenarios.scenario import Compression
+from scenarios.config.scenario import Compression
+from scenarios.seam.rank import Group
 
 _log = logging.getLogger(__name__)
 _DRAW_BOUND = 1_000_000_000  # seeds of draws are below it, as in torch 2.13

@@ -8,7 +8,7 @@ from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import cost
 from scenarios.compression.local import compute
 from scenarios.compression.reducing import ReducingRank
-from scenarios.rank import Group
+from scenarios.seam.rank import Group
 
 
 async def vanilla(

@@ -1,14 +1,14 @@
 """Where the shards of embedding tables go: TorchRec's planner, under its names."""
 
-from scenarios.planner.comms import BasicCommsBandwidths, CollectiveType, GeneralizedCommsBandwidth
-from scenarios.planner.enumerator import EmbeddingEnumerator
-from scenarios.planner.memory_balanced import MemoryBalancedPartitioner
-from scenarios.planner.partitioner import GreedyPerfPartitioner
-from scenarios.planner.perf_estimator import EmbeddingPerfEstimator
+from scenarios.planner.estimators.bandwidths import BasicCommsBandwidths, CollectiveType, GeneralizedCommsBandwidth
+from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
+from scenarios.planner.estimators.storage import EmbeddingStorageEstimator, PipelineType
+from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
+from scenarios.planner.partition.memory_balanced import MemoryBalancedPartitioner
 from scenarios.planner.plan_text import format_plan, format_proposal
 from scenarios.planner.planner import EmbeddingShardingPlanner, Search
-from scenarios.planner.proposers import GreedyProposer, GridSearchProposer, UniformProposer
-from scenarios.planner.storage_estimator import EmbeddingStorageEstimator, PipelineType
+from scenarios.planner.search.enumerator import EmbeddingEnumerator
+from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, UniformProposer
 from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
 from scenarios.planner.types import (
     CacheParams,

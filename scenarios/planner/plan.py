@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, repeat
 
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster, Host
-from scenarios.planner.enumerator import EmbeddingEnumerator
-from scenarios.planner.partitioner import GreedyPerfPartitioner
+from scenarios.config.hardware import Cluster, Host
+from scenarios.config.scenario import ELEMENT_BYTES, Model, Scenario, Table
+from scenarios.config.units import format_bytes
+from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
 from scenarios.planner.plan_text import format_plan
 from scenarios.planner.planned import (
     Plan,
@@ -24,7 +24,8 @@ from scenarios.planner.planned import (
     planned_table,
 )
 from scenarios.planner.planner import Found, Search
-from scenarios.planner.proposers import (
+from scenarios.planner.search.enumerator import EmbeddingEnumerator
+from scenarios.planner.search.proposers import (
     GreedyProposer,
     GridSearchProposer,
     Proposer,
@@ -41,9 +42,8 @@ from scenarios.planner.types import (
     ShardingType,
     TensorShape,
 )
-from scenarios.run_length import Runs, runs_of
-from scenarios.scenario import ELEMENT_BYTES, Model, Scenario, Table
-from scenarios.units import format_bytes
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.run_length import Runs, runs_of
 
 __all__ = ["Plan", "PlannedShard", "PlannedTable", "format_plan", "plan_tables", "topology_of"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 
+from scenarios.config.units import format_bytes
 from scenarios.planner.planned import Plan, PlannedShard, PlannedTable, planned_table
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import ShardingOption, ShardingType
-from scenarios.run_length import Run, runs_of
-from scenarios.units import format_bytes
+from scenarios.seam.run_length import Run, runs_of
 
 _MOST_LINES = 16
 _NAMED_TABLES = 3

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scenarios.config.scenario import Table
 from scenarios.planner.types import Shard, ShardingOption, ShardingType, Storage, known_storage, perf_ms
-from scenarios.run_length import Run, Runs, run_count, runs_of
-from scenarios.scenario import Table
-from scenarios.trace import PlanRow
+from scenarios.seam.run_length import Run, Runs, run_count, runs_of
+from scenarios.seam.trace import PlanRow
 
 _SPLIT_BY_ROW = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
 

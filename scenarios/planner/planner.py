@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from scenarios.planner.enumerator import BATCH_SIZE, EmbeddingEnumerator, Module, Sharder
-from scenarios.planner.partitioner import GreedyPerfPartitioner
-from scenarios.planner.proposers import GreedyProposer, GridSearchProposer, Proposer, UniformProposer
+from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
+from scenarios.planner.search.enumerator import BATCH_SIZE, EmbeddingEnumerator, Module, Sharder
+from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, Proposer, UniformProposer
 from scenarios.planner.topology import DeviceHardware, Topology
 from scenarios.planner.types import (
     ParameterConstraints,
@@ -20,7 +20,7 @@ from scenarios.planner.types import (
     Storage,
     write_ranks_in_order,
 )
-from scenarios.run_length import run_count, runs_of
+from scenarios.seam.run_length import run_count, runs_of
 
 
 class Partitioner(Protocol):

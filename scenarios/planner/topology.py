@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from scenarios.planner.comms import (
+from scenarios.planner.estimators.bandwidths import (
     CROSS_NODE_BANDWIDTH,
     GIB,
     INTRA_NODE_BANDWIDTH,
@@ -14,7 +14,7 @@ from scenarios.planner.comms import (
     GeneralizedCommsBandwidth,
 )
 from scenarios.planner.types import Perf, Storage
-from scenarios.run_length import KeptRuns, Run
+from scenarios.seam.run_length import KeptRuns, Run
 
 # TorchRec 1.8's default constants. Bandwidths are bytes/ms here, as in its Topology; the figures are GiB/s.
 HBM_CAP = 32 * GIB

@@ -19,7 +19,7 @@ from scenarios.planner.kinds import (
     ShardingType,
     SortBy,
 )
-from scenarios.run_length import runs_of
+from scenarios.seam.run_length import runs_of
 
 __all__ = [
     "PARTITION_BY",

@@ -12,8 +12,8 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from scenarios.arguments import size_bytes
-from scenarios.rank import Group, Kernel, Rank, Work
+from scenarios.seam.arguments import size_bytes
+from scenarios.seam.rank import Group, Kernel, Rank, Work
 from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, take_chunks
 
 

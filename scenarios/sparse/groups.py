@@ -13,9 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scenarios.meta import cat
-from scenarios.rank import Group, Rank
-from scenarios.scenario import ShardingType
+from scenarios.config.scenario import ShardingType
+from scenarios.seam.meta_tensors import cat
+from scenarios.seam.rank import Group, Rank
 from scenarios.sparse.feature_exchange import chunks_kernel
 from scenarios.sparse.input_dist import (
     LABEL,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from scenarios.meta import cat
+from scenarios.seam.meta_tensors import cat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

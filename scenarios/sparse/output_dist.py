@@ -14,9 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scenarios.arguments import dtype_name, size_bytes
-from scenarios.meta import cat
-from scenarios.rank import Group, Kernel, Rank
+from scenarios.seam.arguments import dtype_name, size_bytes
+from scenarios.seam.meta_tensors import cat
+from scenarios.seam.rank import Group, Kernel, Rank
 from scenarios.sparse.feature_exchange import permute_kernel
 from scenarios.sparse.input_dist import staggered_sources
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, cast
 
-from scenarios.run_length import Run, Runs, runs_of
-from scenarios.scenario import ShardingType
+from scenarios.config.scenario import ShardingType
+from scenarios.seam.run_length import Run, Runs, runs_of
+from scenarios.seam.trace import PlanRow
 from scenarios.sparse.input_dist import block_size
-from scenarios.trace import PlanRow
 
 Kind = Literal["replicated", "by_rank", "by_host", "by_row"]
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from scenarios.rank import Group, Rank
+from scenarios.seam.rank import Group, Rank
 from scenarios.sparse.output_dist import LABEL, LABEL_BACKWARD, copy_to_all, sum_to_owner
 
 Strides = Sequence[Sequence[int]]

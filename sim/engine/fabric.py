@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scenarios.hardware import Cluster, Nics
-from scenarios.trace import LinkRow, LoadRow
+from scenarios.config.hardware import Cluster, Nics
+from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.link_usage import Loads
 from sim.engine.max_min import Capacity
 from sim.engine.slow_start import SlowStart

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scenarios.trace import TrafficRow
+from scenarios.seam.trace import TrafficRow
 
 Array = npt.NDArray[Any]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from scenarios.hardware import Cluster
-from scenarios.rank import Kernel
+from scenarios.config.hardware import Cluster
+from scenarios.seam.rank import Kernel
 from sim.clock import Clock, Signal, all_of
 from sim.engine.fabric import Fabric, Path
 from sim.engine.flow_bundle import Bundle

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scenarios.errors import ProgramError
-from scenarios.hardware import Gpu
-from scenarios.rank import Kernel
+from scenarios.config.hardware import Gpu
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from sim.gloo.script import Copy, Reduce, Schedule, Script, Totals, WaitRecv, Wa
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 
 if TYPE_CHECKING:
-    from scenarios.calls import Call
+    from scenarios.seam.calls import Call
 
 
 def script(call: Call) -> Script:

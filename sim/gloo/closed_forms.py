@@ -9,7 +9,7 @@ from sim.gloo.script import HEADER_BYTES, NOTICE_BYTES, Totals
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 
 if TYPE_CHECKING:
-    from scenarios.calls import Call
+    from scenarios.seam.calls import Call
 
 Calls: TypeAlias = "Sequence[Call]"
 

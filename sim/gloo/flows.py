@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from scenarios.rank import Kernel
+from scenarios.seam.rank import Kernel
 from sim.clock import Signal
 from sim.engine.fabric import Path
 from sim.engine.machine import Machine

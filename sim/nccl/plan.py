@@ -30,7 +30,7 @@ from sim.nccl.tuning import (
 )
 
 if TYPE_CHECKING:
-    from scenarios.calls import Call
+    from scenarios.seam.calls import Call
 
 Calls: TypeAlias = "Sequence[Call]"
 Layout: TypeAlias = Sequence[int]

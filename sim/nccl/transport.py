@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from scenarios.alike import Alike
-from scenarios.hardware import Cluster, Inside
-from scenarios.rank import Group
+from scenarios.config.hardware import Cluster, Inside
+from scenarios.config.host_classes import Alike
+from scenarios.seam.rank import Group
 from sim.clock import Signal, all_of
 from sim.engine.fabric import Path
 from sim.engine.flow_bundle import MERGED_SHARE, MOST_SINGLE, Array, Bundle

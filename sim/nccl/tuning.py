@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from scenarios.hardware import NCCL_P2P_SHARE, NCCL_START_NS
+from scenarios.config.hardware import NCCL_P2P_SHARE, NCCL_START_NS
 from sim.nccl.model import mesh as nccl_mesh
 from sim.nccl.model import predictor, tables
 from sim.nccl.model.latency import inter_hop_us, intra_hop_us

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from scenarios.errors import CollectiveError
-from scenarios.setups import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
+from scenarios.seam.errors import CollectiveError
+from scenarios.seam.group_calls import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
 
 
 class Founding:

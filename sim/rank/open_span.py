@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scenarios.calls import Call
-from scenarios.rank import Kernel
-from scenarios.trace import Span
+from scenarios.seam.calls import Call
+from scenarios.seam.rank import Kernel
+from scenarios.seam.trace import Span
 
 
 class Draft:

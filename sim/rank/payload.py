@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenarios.calls import Call
-from scenarios.memory import as_bytes, resolved
+from scenarios.seam.calls import Call
+from scenarios.seam.tensor_bytes import as_bytes, resolved
 from sim.rank.reduction import Reduce
 
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios import calls
-from scenarios.arguments import check_label
-from scenarios.asked import Asked, check_asked, checked
-from scenarios.calls import Call
-from scenarios.errors import ProgramError
-from scenarios.rank import Group, Kernel, Work
-from scenarios.setups import new_group_set_up, stream_set_up
+from scenarios.seam import calls
+from scenarios.seam.arguments import check_label
+from scenarios.seam.calls import Call
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.group_calls import new_group_set_up, stream_set_up
+from scenarios.seam.issue import Asked, check_asked, checked
+from scenarios.seam.rank import Group, Kernel, Work
 from sim.clock import Signal
 from sim.hosts.launch_queue import Issuing
 from sim.hosts.threads import Hosts
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class SimRank:
-    """One rank of a simulated world on one stream; see `scenarios.rank.Rank`."""
+    """One rank of a simulated world on one stream; see `scenarios.seam.rank.Rank`."""
 
     def __init__(self, world: World, rank: int, stream: str = "main", founding: Founding | None = None) -> None:
         self._world = world

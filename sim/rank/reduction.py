@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from scenarios.memory import resolved
-from scenarios.rank import Group
+from scenarios.seam.rank import Group
+from scenarios.seam.tensor_bytes import resolved
 from sim.gloo.segments import all_reduce_segments
 
 # The name of a reduction, the members' inputs in group order, and their group; the result has an input's shape.

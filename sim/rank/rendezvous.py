@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scenarios.calls import Call, disagreement
-from scenarios.errors import CollectiveError
-from scenarios.rank import Group
+from scenarios.seam.calls import Call, disagreement
+from scenarios.seam.errors import CollectiveError
+from scenarios.seam.rank import Group
 from sim.clock import Signal
 from sim.hosts.cores import Thread
 from sim.rank.payload import Payload, Payloads, deliver

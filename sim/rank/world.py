@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from scenarios.alike import Alike
-from scenarios.compute_times import Calls
-from scenarios.errors import ProgramError
-from scenarios.rank import Group
-from scenarios.scenario import Scenario
-from scenarios.trace import Metric
+from scenarios.config.compute_times import Calls
+from scenarios.config.host_classes import Alike
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Group
+from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
 from sim.rank.group_rendezvous import Founding
 from sim.rank.open_span import Draft

@@ -7,7 +7,7 @@ import dataclasses
 from benchmarks import accuracy
 from benchmarks.accuracy import WARM_UP, Case, Cases, Row, cases, steps, times_s
 from reports.analysis.statistics import sample
-from scenarios.hardware import Link, Nics
+from scenarios.config.hardware import Link, Nics
 from sim.run import simulate
 from tests.small import cluster, scenario
 

@@ -7,9 +7,9 @@ import torch
 from pydantic import ValidationError
 
 from benchmarks.baselines.cases import Case, calls
-from scenarios.calls import Call, all_to_all_single_call, disagreement, reduction_call
-from scenarios.load import load_profile
-from scenarios.rank import Group
+from scenarios.config.load import load_profile
+from scenarios.seam.calls import Call, all_to_all_single_call, disagreement, reduction_call
+from scenarios.seam.rank import Group
 
 ELEMENT = 4
 

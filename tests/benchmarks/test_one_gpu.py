@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.one_gpu import SCALES, main, scenarios
-from scenarios.load import load
-from scenarios.programs import build
-from scenarios.shelf import profile_file
+from scenarios.config.catalogue import profile_file
+from scenarios.config.load import load
+from scenarios.workloads import build
 
 
 @pytest.mark.parametrize(("kind", "profile"), [("cuda", "dgx_h100"), ("cpu", "cpu_local")])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import published_kernels, published_steps
-from scenarios.load import load_profile
-from scenarios.rank import Kernel
+from scenarios.config.load import load_profile
+from scenarios.seam.rank import Kernel
 from sim.engine.roofline import cost
 
 

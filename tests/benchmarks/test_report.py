@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import report
-from scenarios.load import load
+from scenarios.config.load import load
 
 
 @pytest.fixture

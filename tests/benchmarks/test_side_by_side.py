@@ -12,8 +12,8 @@ import scenarios
 from benchmarks import side_by_side
 from benchmarks.baselines import alpha_beta, simgrid_flows
 from benchmarks.baselines.cases import Case
-from scenarios.errors import ScenarioError
-from scenarios.load import load_profile
+from scenarios.config.load import load_profile
+from scenarios.seam.errors import ScenarioError
 
 PROFILE = Path(scenarios.__file__).parent / "profiles" / "cpu_local.toml"
 RATE = 2e9  # of its NIC

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.baselines import simgrid_flows
 from benchmarks.baselines.alpha_beta import AlphaBeta
 from benchmarks.baselines.cases import calls
-from scenarios.hardware import Cluster
-from scenarios.load import load_profile
+from scenarios.config.hardware import Cluster
+from scenarios.config.load import load_profile
 from sim.engine.fabric import Fabric
 
 

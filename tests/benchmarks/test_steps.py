@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.accuracy import RATES
 from benchmarks.steps import choices, pairs, show
-from scenarios.load import load
+from scenarios.config.load import load
 
 
 def test_every_choice_is_a_scenario(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from scenarios.rank import Program
-from scenarios.trace import Recording
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import Recording
 from tests.contract.worlds import WORLDS, scenario
 
 Play = Callable[[Program, int, int], Recording]

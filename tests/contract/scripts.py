@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.rank import Rank
-from scenarios.trace import MemoryRow, PlanRow, Recording
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import MemoryRow, PlanRow, Recording
 
 
 @dataclass(frozen=True)

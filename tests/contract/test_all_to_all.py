@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenarios.rank import Rank
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
 
 # The examples of torch.distributed.all_to_all and all_to_all_single: rows from each rank (row) to each (column).

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.errors import ProgramError
-from scenarios.rank import Group, Kernel, Rank
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Group, Kernel, Rank
 from tests.contract.worlds import results
 
 Issue = Callable[[Rank], Awaitable[Any]]

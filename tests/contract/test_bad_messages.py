@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenarios.errors import ProgramError
-from scenarios.rank import Rank
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
 
 Side = Callable[[Rank], Awaitable[Any]]

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from scenarios.rank import Kernel, Rank
+from scenarios.seam.rank import Kernel, Rank
 from tests.contract.worlds import results
 
 KERNEL = Kernel(kind="elementwise", bytes_read=1000.0)

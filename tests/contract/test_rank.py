@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.errors import ProgramError
-from scenarios.rank import Group, Kernel, Rank
-from scenarios.trace import Recording, Span
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Group, Kernel, Rank
+from scenarios.seam.trace import Recording, Span
 from tests.contract.conftest import Play
 from tests.contract.scripts import Script, note, noted
 

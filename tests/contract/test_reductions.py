@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.rank import Rank
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import WORLDS, results
 
 OPS = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from scenarios.errors import CollectiveError, ProgramError
-from scenarios.rank import Kernel, Rank
+from scenarios.seam.errors import CollectiveError, ProgramError
+from scenarios.seam.rank import Kernel, Rank
 from tests.contract.worlds import results
 
 SHORT = "rank {}: all_to_all: input_tensor_list has 1 tensors, expected the group's size {}"

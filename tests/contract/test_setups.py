@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from scenarios.errors import ProgramError
-from scenarios.rank import Group, Rank
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Group, Rank
 from tests.contract.worlds import results
 
 Make = Callable[[Rank], Group]

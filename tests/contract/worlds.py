@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
-from scenarios.rank import Program
-from scenarios.scenario import Scenario
-from scenarios.trace import Recording
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import Recording
 from sim.run import simulate
 from tests.contract.scripts import Script
 from tests.real.pool import shared_pool

@@ -34,7 +34,7 @@ INPUT_DIST = (REPLAYS, "tests/scenarios/sparse/test_input_dist.py", "-k", "input
 POWERSGD = (REPLAYS, "tests/scenarios/compression", "-k", "compression or powersgd and sim")
 EXCHANGE = ("tests/contract/test_all_to_all.py", "tests/properties/test_all_to_all.py")
 
-DEVICES, WALK = "scenarios/planner/devices.py", "scenarios/planner/walk.py"
+DEVICES, WALK = "scenarios/planner/partition/devices.py", "scenarios/planner/partition/walk.py"
 HOST = "scenarios/sparse/kernels_host.py"
 DIST, FEATURES = "scenarios/sparse/input_dist.py", "scenarios/sparse/feature_exchange.py"
 BATCHED, ITERATION = "scenarios/compression/batched.py", "scenarios/compression/power_iteration.py"
@@ -43,7 +43,7 @@ LAYERWISE, STATE = "scenarios/compression/layerwise.py", "scenarios/compression/
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "partitioner: the smallest group first",
-        "scenarios/planner/partitioner.py",
+        "scenarios/planner/partition/greedy_perf.py",
         "else _size, reverse=True)",
         "else _size)",
         PARTITIONER,
@@ -71,7 +71,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "partitioner: hosts by number, not by load",
-        "scenarios/planner/hosts.py",
+        "scenarios/planner/partition/hosts.py",
         "map(itemgetter(2), self._order)",
         "iter(sorted(map(itemgetter(2), self._order), key=lambda hosts: hosts.start))",
         PARTITIONER,
@@ -92,7 +92,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "partitioner: the module with the most tables first",
-        "scenarios/planner/partitioner.py",
+        "scenarios/planner/partition/greedy_perf.py",
         "key=lambda group: tables[group[0].path]",
         "key=lambda group: -tables[group[0].path]",
         PARTITIONER,

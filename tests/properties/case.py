@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from scenarios.rank import Rank
+from scenarios.seam.rank import Rank
 from tests.properties.bits import Bits, bits_of
 from tests.properties.groups import Lobby
 

@@ -8,7 +8,7 @@ from math import prod
 
 from torch import Tensor
 
-from scenarios.rank import Group, Rank, Work
+from scenarios.seam.rank import Group, Rank, Work
 from tests.properties.bits import arbitrary
 from tests.properties.groups import WORLD, Lobby, Place
 from tests.properties.short import Short

@@ -9,9 +9,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from scenarios.programs.buckets import GradientReducer
-from scenarios.rank import Kernel
-from scenarios.scenario import Buckets
+from scenarios.config.scenario import Buckets
+from scenarios.seam.rank import Kernel
+from scenarios.workloads.ddp_buckets import GradientReducer
 from tests.properties.bits import torch_dtype, whole
 from tests.properties.groups import Lobby
 from tests.properties.short import Short

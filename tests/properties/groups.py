@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scenarios.rank import Group, Rank
+from scenarios.seam.rank import Group, Rank
 from tests.properties.short import Short
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.rank import Group, Rank
+from scenarios.seam.rank import Group, Rank
 from tests.properties.bits import arbitrary, torch_dtype, whole
 from tests.properties.groups import WORLD, Lobby, Place
 from tests.properties.short import Short

@@ -10,8 +10,8 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from scenarios.rank import Rank
-from scenarios.scenario import ShardingType
+from scenarios.config.scenario import ShardingType
+from scenarios.seam.rank import Rank
 from scenarios.sparse.groups import Lookup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import ShardedTable, TableShard

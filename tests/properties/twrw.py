@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenarios.rank import Group
+from scenarios.seam.rank import Group
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 from tests.properties.bags import (
     bags_of,

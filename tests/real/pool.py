@@ -26,10 +26,10 @@ import torch.distributed as dist
 from real.launch.job import Check, Job
 from real.launch.placement import Place
 from real.rank.run import RankRun, is_second_hand, sentence_of
-from scenarios.errors import ProgramError
-from scenarios.rank import Program
-from scenarios.scenario import Scenario
-from scenarios.trace import Recording
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Program
+from scenarios.seam.trace import Recording
 
 TIMEOUT_S = 30.0
 # After the first rank has gone wrong, others that go wrong by themselves may still say so.

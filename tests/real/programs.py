@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import torch
 
-from scenarios.rank import Kernel, Program, Rank
-from scenarios.scenario import Scenario
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Kernel, Program, Rank
 from tests.contract.scripts import Script
 
 LATE = 1  # the rank that misbehaves

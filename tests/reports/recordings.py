@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from scenarios.trace import (
+from scenarios.seam.trace import (
     LinkRow,
     LoadRow,
     MemoryRow,

@@ -23,7 +23,7 @@ from reports.store import run_folder as store
 from reports.store.parts import Held
 from reports.terminal import run_tables as tables
 from reports.terminal import text
-from scenarios.trace import MemoryRow, Metric, PlanRow, Recording, Thinned
+from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, Thinned
 from tests.reports.recordings import PATIENT, by_hand, info, link, on_nccl, recordings, with_spans
 
 # Ranks 0 and 1 of `by_hand` stand for so many hosts of one GPU each.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scenarios.calls import Call
-from scenarios.rank import Group
+from scenarios.seam.calls import Call
+from scenarios.seam.rank import Group
 
 
 def group_of(ranks: int) -> Group:

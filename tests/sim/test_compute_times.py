@@ -11,12 +11,12 @@ import pytest
 
 from reports.__main__ import main as reports
 from reports.store import run_folder as store
-from scenarios.compute_times import Calls, ComputeTime, ComputeTimes
-from scenarios.hardware import Cluster
-from scenarios.load import load
-from scenarios.programs import build
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import Span
+from scenarios.config.compute_times import Calls, ComputeTime, ComputeTimes
+from scenarios.config.hardware import Cluster
+from scenarios.config.load import load
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Span
+from scenarios.workloads import build
 from sim.engine.machine import Machine
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends

@@ -10,13 +10,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.errors import ScenarioError
-from scenarios.programs import build
-from scenarios.programs.data import draw_bags, draw_dense, initial_rows
-from scenarios.programs.dense import Cross, Dot, build_layers
-from scenarios.programs.dlrm import DlrmProgram
-from scenarios.scenario import Buckets, Compression, Ids, Interaction, Model, Optimizer, Scenario, ShardingType, Table
-from scenarios.trace import Recording
+from scenarios.config.scenario import (
+    Buckets,
+    Compression,
+    Ids,
+    Interaction,
+    Model,
+    Optimizer,
+    Scenario,
+    ShardingType,
+    Table,
+)
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.trace import Recording
+from scenarios.workloads import build
+from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, initial_rows
+from scenarios.workloads.dlrm.dense import Cross, Dot, build_layers
+from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.small import GPU, cluster, scenario
 

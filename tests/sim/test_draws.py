@@ -9,8 +9,8 @@ import pytest
 
 from reports.run import Run
 from reports.store import run_folder as store
-from scenarios.programs import build
-from scenarios.scenario import Exchange, Scenario
+from scenarios.config.scenario import Exchange, Scenario
+from scenarios.workloads import build
 from sim.__main__ import main
 from sim.draws import Digest, draws, further_draws
 from sim.run import play, simulate

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.hardware import Cluster, Inside, Link, Network, Nics
-from scenarios.programs import build
-from scenarios.rank import Group, Kernel, Rank, Work
-from scenarios.scenario import Compression, Gradients, Ids, Scenario, ShardingType
-from scenarios.trace import Span
+from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
+from scenarios.config.scenario import Compression, Gradients, Ids, Scenario, ShardingType
+from scenarios.seam.rank import Group, Kernel, Rank, Work
+from scenarios.seam.trace import Span
+from scenarios.workloads import build
 from sim.nccl import transport as phases
 from sim.nccl.transport import COARSE_SHARE, MOST_EXACT
 from sim.run import simulate

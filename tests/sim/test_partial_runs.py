@@ -19,10 +19,10 @@ import pytest
 from reports.__main__ import main as show
 from reports.run import Run
 from reports.store import run_folder as store
-from scenarios.programs import build
-from scenarios.rank import Kernel, Rank
-from scenarios.scenario import Exchange, Scenario
-from scenarios.trace import Recording, Span
+from scenarios.config.scenario import Exchange, Scenario
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads import build
 from sim.__main__ import main
 from sim.run import Position, play, simulate
 from sim.span_filter import Keeping, chosen

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.errors import ScenarioError
+from scenarios.seam.errors import ScenarioError
 from sim.published import predict
 
 FILE = Path(__file__).parents[1] / "data" / "published" / "collectives.csv"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from scenarios.hardware import Cluster, Network, Nics, Slow
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import Recording
+from scenarios.config.hardware import Cluster, Network, Nics, Slow
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
 from sim.run import simulate

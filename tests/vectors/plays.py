@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scenarios.rank import Rank
-from scenarios.trace import Span
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Span
 from tests.contract.scripts import Script
 from tests.contract.worlds import WORLDS, scenario
 

@@ -27,11 +27,11 @@ from real.calibration.profile import FREE_PEAKS, profile_text
 from real.emulate.cli import say
 from real.launch.launcher import ThisMachine
 from real.progress import Bar
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster
-from scenarios.load import load_profile
-from scenarios.measured import Group
-from scenarios.trace import Recording
+from scenarios.config.hardware import Cluster
+from scenarios.config.load import load_profile
+from scenarios.config.provenance import Group
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.trace import Recording
 
 # A CPU's kernels take 15 % more or less in another process, or a minute later.
 _LAUNCHES = {"cpu": 3, "cuda": 1}

@@ -22,11 +22,11 @@ from real.calibration.kernels.probes import WARM_UP, Alone, computing_ranks, pro
 from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Sizes, Workload
 from real.calibration.machine import cpu_name
 from real.rank.lanes import now_ns
-from scenarios.document import GpuSection
-from scenarios.hardware import Gpu
-from scenarios.rank import Kernel, Rank, Work
-from scenarios.scenario import Scenario
-from scenarios.trace import MemoryRow, Metric, PlanRow, Span
+from scenarios.config.hardware import Gpu
+from scenarios.config.scenario import Scenario
+from scenarios.config.toml.sections import GpuSection
+from scenarios.seam.rank import Kernel, Rank, Work
+from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Span
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from real.calibration.kernels.probes import WARM_UP, launches_in
 from real.calibration.variation import spread
-from scenarios.hardware import Gpu
-from scenarios.measured import Group
-from scenarios.trace import Span
+from scenarios.config.hardware import Gpu
+from scenarios.config.provenance import Group
+from scenarios.seam.trace import Span
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from real.calibration.kernels.workloads import HOST, Sizes, Workload, workloads
-from scenarios.hardware import Cluster
-from scenarios.programs.dense import load_autograd
-from scenarios.rank import Group, Kernel, Rank, Work
-from scenarios.scenario import Scenario
-from scenarios.trace import MemoryRow, PlanRow
+from scenarios.config.hardware import Cluster
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Group, Kernel, Rank, Work
+from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.workloads.dlrm.dense import load_autograd
 
 T = TypeVar("T")
 

@@ -16,16 +16,16 @@ from torch import Tensor
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.costs import copy_cost, cost
 from scenarios.compression.local import compute
-from scenarios.programs.all_to_all import checksum, checksum_cost
-from scenarios.programs.buckets import GradientBucket, flatten
-from scenarios.programs.dense import Block, Cross, Dot, Linear
-from scenarios.programs.embedding import Piece, Rows
-from scenarios.programs.powersgd import Products, draw_pool, update_cost, update_sgd, weight_gradient
-from scenarios.rank import Group, Rank
-from scenarios.scenario import Optimizer
+from scenarios.config.scenario import Optimizer
+from scenarios.seam.rank import Group, Rank
 from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.workloads.all_to_all import checksum, checksum_cost
+from scenarios.workloads.ddp_buckets import GradientBucket, flatten
+from scenarios.workloads.dlrm.dense import Block, Cross, Dot, Linear
+from scenarios.workloads.dlrm.embedding import Piece, Rows
+from scenarios.workloads.powersgd import Products, draw_pool, update_cost, update_sgd, weight_gradient
 
 _SGD = Optimizer()
 _MEMBERS = 2  # buckets, or sources, of an exchange

@@ -17,10 +17,10 @@ import torch
 
 from real.calibration.network.probes import others_s_so_far
 from real.calibration.network.samples import whole_s
-from scenarios.hardware import Cluster
-from scenarios.rank import Group, Kernel, Rank
-from scenarios.scenario import Scenario
-from scenarios.trace import MemoryRow, Metric, PlanRow, Span
+from scenarios.config.hardware import Cluster
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Group, Kernel, Rank
+from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Span
 
 WARM_UP = 5
 REPEATS = 100

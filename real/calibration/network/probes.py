@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from real.calibration.network.path import PathEnd
-from scenarios.hardware import Cluster
-from scenarios.rank import Kernel, Rank, Work
-from scenarios.scenario import Scenario
-from scenarios.trace import MemoryRow, PlanRow
+from scenarios.config.hardware import Cluster
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Kernel, Rank, Work
+from scenarios.seam.trace import MemoryRow, PlanRow
 
 # Of each probe these first repetitions are dropped: connections, buffers and caches are new.
 WARM_UP = 3

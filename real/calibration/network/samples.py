@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from real.calibration.network.probes import WARM_UP, Probe
-from scenarios.trace import Metric, Span
+from scenarios.seam.trace import Metric, Span
 
 
 @dataclass(frozen=True, slots=True)

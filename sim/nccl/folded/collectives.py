@@ -9,9 +9,9 @@ from hashlib import blake2b
 
 import numpy as np
 
-from scenarios.alike import Alike
-from scenarios.calls import Call
-from scenarios.rank import Group
+from scenarios.config.host_classes import Alike
+from scenarios.seam.calls import Call
+from scenarios.seam.rank import Group
 from sim.engine.fabric import Fabric
 from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as nccl_paths

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scenarios.alike import Alike
+from scenarios.config.host_classes import Alike
 from sim.engine.fabric import Fabric
 from sim.engine.max_min import Capacity
 from sim.nccl import rings_and_trees as nccl_paths

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from real.calibration.machine import cpu_name, measured_here
 from real.calibration.profile import profile_text
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
-from scenarios.load import load_measured, load_profile
-from scenarios.measured import Group, Measured
-from scenarios.tree import read_toml
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
+from scenarios.config.load import load_measured, load_profile
+from scenarios.config.provenance import Group, Measured
+from scenarios.config.toml.tree import read_toml
 
 KINDS = ("gemm", "embedding_lookup", "bucketize", "reduction", "qr")
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)

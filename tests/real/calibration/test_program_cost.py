@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from real.calibration.program_cost import alone, fit, scenario_of
-from scenarios.programs.dlrm import DlrmProgram
-from scenarios.trace import Span
+from scenarios.seam.trace import Span
+from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.small import CORE, TCP, cluster, scenario
 

@@ -15,7 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
-from scenarios.rank import Rank
+from scenarios.seam.rank import Rank
 
 HOOKS: Mapping[str, Callable[..., Any]] = {"batched": batched_powerSGD_hook, "layerwise": powerSGD_hook}
 SMALL_BUCKETS = {"bucket_cap_mb": 0.004}

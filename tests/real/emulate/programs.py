@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from scenarios.rank import Program, Rank
-from scenarios.scenario import Scenario
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Program, Rank
 from tests.contract.scripts import Script
 
 STEPS = 6

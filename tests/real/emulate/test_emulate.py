@@ -26,9 +26,9 @@ from real.emulate.netns import EmulationError
 from real.launch.job import Job
 from real.launch.launcher import launch, spool_folder
 from reports.store import run_folder as store
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Link, Network, Slow
-from scenarios.scenario import Scenario
+from scenarios.config.hardware import Link, Network, Slow
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
 from tests.contract.worlds import scenario
 from tests.real.emulate.programs import REDUCED_BYTES, STEPS
 

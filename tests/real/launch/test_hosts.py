@@ -14,8 +14,8 @@ from real.emulate.fabric import Fabric, fabric_of
 from real.launch import hosts as hosting
 from real.launch.hosts import hosts_for
 from real.launch.launcher import ThisMachine
-from scenarios.hardware import Link, Nics
-from scenarios.scenario import Scenario
+from scenarios.config.hardware import Link, Nics
+from scenarios.config.scenario import Scenario
 from tests.contract.worlds import scenario
 
 

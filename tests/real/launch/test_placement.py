@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from real.launch.placement import Place, first_host, place
-from scenarios.errors import ScenarioError
+from scenarios.seam.errors import ScenarioError
 
 TORCHRUN = {
     "RANK": "5",

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from real.launch.job import Check
 from real.rank import libraries as wire
 from real.rank.run import is_second_hand, sentence_of
-from scenarios.errors import CollectiveError, ProgramError, RankLostError
-from scenarios.rank import Kernel, Rank
+from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError
+from scenarios.seam.rank import Kernel, Rank
 from tests.contract.scripts import Script
 from tests.contract.worlds import scenario
 from tests.real.pool import shared_pool

@@ -28,9 +28,9 @@ from real.rank.libraries import Gloo, Joined, Nccl
 from real.rank.rank import TorchRank
 from real.supervise.control_channel import position
 from real.supervise.rank_status import Roll
-from scenarios.calls import Call
-from scenarios.errors import ScenarioError
-from scenarios.rank import Group, Kernel
+from scenarios.seam.calls import Call
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.rank import Group, Kernel
 from tests.contract.worlds import scenario
 from tests.real.rank.fake_cuda import NAME, Device, NcclWork, Stream, installed
 

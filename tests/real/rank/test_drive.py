@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from real.rank.drive import play
-from scenarios.errors import ProgramError
+from scenarios.seam.errors import ProgramError
 
 
 async def gives(value: int) -> int:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from real.rank.journal import Entry, Journal, entered, span
 from real.rank.lanes import CpuLane
-from scenarios.trace import Span
+from scenarios.seam.trace import Span
 
 
 def call(index: int, issued_ns: int, end_ns: int, *, rank: int = 0, group: str = "world") -> Span:

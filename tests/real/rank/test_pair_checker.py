@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from real.launch.job import Check
-from scenarios.errors import CollectiveError, RankLostError
-from scenarios.rank import Rank, Work
+from scenarios.seam.errors import CollectiveError, RankLostError
+from scenarios.seam.rank import Rank, Work
 from tests.contract.scripts import Script
 from tests.contract.worlds import scenario
 from tests.real.pool import shared_pool

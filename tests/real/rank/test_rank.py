@@ -7,7 +7,7 @@ import time
 import torch
 from torch.distributed import ReduceOp
 
-from scenarios.rank import Kernel, Rank
+from scenarios.seam.rank import Kernel, Rank
 from tests.contract.scripts import Script
 from tests.contract.worlds import scenario
 from tests.real.pool import shared_pool

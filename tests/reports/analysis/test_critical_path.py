@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from reports.run import Run
-from scenarios.trace import Recording, Span
+from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, info, recordings, span
 
 COLLECTIVE = {"group": "world", "call": 0}

@@ -10,7 +10,7 @@ from hypothesis import given
 from reports.analysis import frames
 from reports.run import Run
 from reports.store.columns import TABLES, TEXT
-from scenarios.trace import LinkRow, Metric, Recording, Span
+from scenarios.seam.trace import LinkRow, Metric, Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, with_loads, with_spans
 
 

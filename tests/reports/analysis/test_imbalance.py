@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.run import Run
-from scenarios.trace import PlanRow, Recording
+from scenarios.seam.trace import PlanRow, Recording
 from tests.reports.recordings import PATIENT, by_hand, info
 
 

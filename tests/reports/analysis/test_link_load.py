@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reports.analysis.link_load import class_load, host_matrix
 from reports.run import Run
 from reports.store.columns import to_arrow, to_frame
-from scenarios.trace import LoadRow, TrafficRow
+from scenarios.seam.trace import LoadRow, TrafficRow
 from tests.reports.recordings import PATIENT, by_hand
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
 from reports.run import Run
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, recordings, step_of, thinned, with_spans
 
 

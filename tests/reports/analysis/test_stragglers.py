@@ -15,9 +15,9 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
-from scenarios.hardware import Network, Slow
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import LinkRow, Recording, Span
+from scenarios.config.hardware import Network, Slow
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import LinkRow, Recording, Span
 from sim.run import simulate
 from tests import small
 from tests.reports.recordings import PATIENT, SCENARIO, info, recordings, span

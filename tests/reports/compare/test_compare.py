@@ -15,7 +15,7 @@ from reports.compare.checks import METRIC_TOLERANCE
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
-from scenarios.trace import Recording, Span
+from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import SCENARIO, by_hand, thinned, with_spans
 
 

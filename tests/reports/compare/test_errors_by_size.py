@@ -14,7 +14,7 @@ from reports.compare.calls import calls_of_both
 from reports.compare.errors_by_size import CALL_ERRORS, ERRORS_BY_SIZE, call_errors, errors_by_size
 from reports.run import Run
 from reports.terminal import text
-from scenarios.trace import Recording, Span
+from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
 from tests.reports.store.test_parts import both
 

@@ -11,7 +11,7 @@ from reports.compare.calls import calls_of_both
 from reports.compare.worst_cases import MOST, MOST_OF_ONE, WORST, worst_cases
 from reports.run import Run
 from reports.terminal import text
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
 
 

@@ -18,8 +18,8 @@ from reports.kineto.compute_times import Times, measure
 from reports.nccl import published
 from reports.run import Run
 from reports.store import run_folder as store
-from scenarios.compute_times import ComputeTime, read_compute_times
-from scenarios.trace import Recording, Span
+from scenarios.config.compute_times import ComputeTime, read_compute_times
+from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, info, span
 
 SAMPLES = Path(__file__).parents[2] / "data" / "kineto"

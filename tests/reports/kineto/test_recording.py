@@ -25,7 +25,7 @@ from reports.kineto.names import collective_kind, kernel_kind, operator_kind
 from reports.kineto.recording import Profile
 from reports.run import Run
 from reports.terminal.text import as_text
-from scenarios.trace import Span
+from scenarios.seam.trace import Span
 from tests.reports.recordings import PATIENT
 
 SAMPLES = Path(__file__).parents[2] / "data" / "kineto"

@@ -23,9 +23,9 @@ from reports.nccl.fit import Figures, Fit, fit
 from reports.nccl.published import PublishedRow
 from reports.terminal.text import WIDTH, as_text
 from scenarios.__main__ import main as scenarios_main
-from scenarios.load import load, load_measured, load_profile
-from scenarios.programs import build
-from scenarios.shelf import profile_file, profile_names
+from scenarios.config.catalogue import profile_file, profile_names
+from scenarios.config.load import load, load_measured, load_profile
+from scenarios.workloads import build
 from sim.published import predict
 from sim.run import simulate
 from tests.reports.recordings import PATIENT

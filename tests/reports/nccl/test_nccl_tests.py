@@ -21,7 +21,7 @@ from reports.nccl import nccl_tests, published, published_tables
 from reports.nccl.nccl_tests import Given
 from reports.nccl.published import Prediction, PublishedRow
 from reports.terminal.text import as_text
-from scenarios.load import load_profile
+from scenarios.config.load import load_profile
 from tests.reports.recordings import PATIENT
 
 SAMPLES = Path(__file__).parents[2] / "data" / "nccl_tests"

@@ -21,7 +21,7 @@ from reports.errors import ReportError
 from reports.nccl import published
 from reports.nccl.published import PREDICTED, Prediction, PublishedRow
 from reports.terminal.text import WIDTH
-from scenarios.errors import ScenarioError
+from scenarios.seam.errors import ScenarioError
 from tests.reports.recordings import PATIENT
 
 COLUMNS = [name for name in PublishedRow.__slots__ if name not in ("file", "line")]

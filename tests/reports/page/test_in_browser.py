@@ -22,9 +22,9 @@ from reports.run import Run
 from reports.side_by_side.frames import beside
 from reports.store import run_folder as store
 from reports.terminal import text
-from scenarios.load import load
-from scenarios.programs import build
-from scenarios.trace import Recording, Span
+from scenarios.config.load import load
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads import build
 from sim.run import simulate
 from tests.reports.page.browser import PHONE, Browser
 

@@ -15,7 +15,7 @@ from reports.perfetto import trace as perfetto
 from reports.perfetto.counters import Counters
 from reports.run import Run
 from reports.store.parts import Held
-from scenarios.trace import LinkRow, LoadRow, Recording
+from scenarios.seam.trace import LinkRow, LoadRow, Recording
 from tests.reports.recordings import by_hand, link, with_loads
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from reports.perfetto import trace as perfetto
 from reports.run import Run
 from reports.store.parts import Held
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, info, recordings, span, with_spans
 
 

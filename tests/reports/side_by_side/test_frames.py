@@ -13,7 +13,7 @@ from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, Beside, beside, names_of, operations, plans, results
 from reports.side_by_side.settings import settings
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, info, span, step_of, thinned, with_spans
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reports.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from reports.side_by_side import tables as beside_tables
 from reports.side_by_side.frames import Beside, beside
 from reports.side_by_side.words import marks, more, sentences, value_shown
 from reports.terminal import text
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, thinned
 from tests.reports.side_by_side.test_frames import changed, of, slower
 

@@ -17,7 +17,7 @@ from reports.store.columns import TABLES
 from reports.store.parts import Held, Stored
 from reports.terminal import run_tables as tables
 from reports.terminal import text
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, on_nccl, recordings, span, with_spans
 
 

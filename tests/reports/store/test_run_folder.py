@@ -18,7 +18,7 @@ from reports.errors import ReportError
 from reports.perfetto import trace as perfetto
 from reports.run import Run
 from reports.store import run_folder as store
-from scenarios.trace import LoadRow, Recording, Span, TrafficRow
+from scenarios.seam.trace import LoadRow, Recording, Span, TrafficRow
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_loads, with_spans
 
 

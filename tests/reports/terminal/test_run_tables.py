@@ -10,7 +10,7 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import run_tables as tables
 from reports.terminal import text
-from scenarios.trace import Metric, Recording
+from scenarios.seam.trace import Metric, Recording
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
 
 

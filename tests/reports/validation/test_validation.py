@@ -16,7 +16,7 @@ from reports.terminal.text import as_text
 from reports.validation import store as validation_store
 from reports.validation.tables import as_json, between, summarize
 from reports.validation.validation import Validation, errors_of
-from scenarios.trace import Recording, Span
+from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "validation.md").read_text(encoding="utf-8")

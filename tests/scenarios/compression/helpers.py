@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from scenarios.compression import PowerSGDState
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
-from scenarios.programs.buckets import GradientBucket
-from scenarios.scenario import Scenario
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.scenario import Scenario
+from scenarios.workloads.ddp_buckets import GradientBucket
 from tests.scenarios.compression.lockstep import Fabric, play
 
 Shapes = Sequence[tuple[int, ...]]

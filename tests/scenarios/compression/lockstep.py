@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.calls import Call, all_to_all_single_call, disagreement, reduction_call
-from scenarios.rank import Group, Kernel
+from scenarios.seam.calls import Call, all_to_all_single_call, disagreement, reduction_call
+from scenarios.seam.rank import Group, Kernel
 
 LAPS_WITHOUT_PROGRESS = 10_000
 

@@ -9,8 +9,8 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState as TorchState
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
-from scenarios.rank import Group
-from scenarios.scenario import Compression
+from scenarios.config.scenario import Compression
+from scenarios.seam.rank import Group
 from tests.scenarios.compression.helpers import Run, random_gradients
 
 SHAPES = [(6, 8), (5,), (6, 8), (4, 9)]

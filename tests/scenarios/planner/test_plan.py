@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.errors import ScenarioError
-from scenarios.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.scenario import Interaction, Model, Optimizer, Planner, Scenario, ShardingType, Table
 from scenarios.planner.plan import capacity_bytes, format_plan, plan_tables, topology_of
 from scenarios.planner.plan_text import format_proposal, rank_ranges
 from scenarios.planner.topology import Topology
-from scenarios.scenario import Interaction, Model, Optimizer, Planner, Scenario, ShardingType, Table
+from scenarios.seam.errors import ScenarioError
 
 from .test_partitioner import option
 

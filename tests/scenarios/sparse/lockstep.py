@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios import calls
-from scenarios.errors import CollectiveError, DeadlockError
-from scenarios.rank import Group, Kernel
+from scenarios.seam import calls
+from scenarios.seam.errors import CollectiveError, DeadlockError
+from scenarios.seam.rank import Group, Kernel
 
 
 @dataclass(eq=False)

@@ -18,12 +18,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.programs.data import draw_bags
-from scenarios.programs.distribution import draws_of
-from scenarios.scenario import Ids, Interaction, Model, Scenario, Table
+from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.sparse import KeyedJagged, ShardedTable, build_groups
 from scenarios.sparse.expected import Flows, Traffic, expected_traffic
 from scenarios.sparse.tables import Kind, Layout, Piece, layouts
+from scenarios.workloads.dlrm.batches import draw_bags
+from scenarios.workloads.dlrm.id_distribution import draws_of
 from tests.scenarios.sparse.lockstep import LockstepRank
 from tests.scenarios.sparse.test_groups import World, table
 from tests.small import cluster, scenario

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from scenarios.programs.data import draw_bags
-from scenarios.programs.distribution import draws_of
-from scenarios.rank import Group, Kernel
+from scenarios.seam.rank import Group, Kernel
 from scenarios.sparse import KeyedJagged, build_groups
 from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
+from scenarios.workloads.dlrm.batches import draw_bags
+from scenarios.workloads.dlrm.id_distribution import draws_of
 from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
 from tests.scenarios.sparse.test_expected import SIGMAS, Drawn, plays
 

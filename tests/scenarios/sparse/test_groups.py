@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from scenarios.seam.trace import PlanRow
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import ShardedTable, TableShard, tables_of_plan
-from scenarios.trace import PlanRow
 from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
 
 TYPES = [

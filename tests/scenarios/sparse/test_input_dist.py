@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenarios.errors import CollectiveError
-from scenarios.rank import Group
+from scenarios.seam.errors import CollectiveError
+from scenarios.seam.rank import Group
 from scenarios.sparse import (
     DpSparseFeaturesDist,
     KeyedJagged,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from scenarios.planner.planned import next_row
-from scenarios.run_length import Runs, run_count
+from scenarios.seam.run_length import Runs, run_count
+from scenarios.seam.trace import PlanRow
 from scenarios.sparse.tables import ShardedTable, TableShard, layouts, tables_of_plan
-from scenarios.trace import PlanRow
 
 RUN: dict[str, Any] = {"table": "a", "compute_kernel": "fused", "storage_bytes": 0, "perf_ms": 0.0, "ids_per_step": 0.0}
 Runlike = tuple[int, dict[str, int]]

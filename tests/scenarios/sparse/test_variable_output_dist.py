@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenarios.rank import Group
+from scenarios.seam.rank import Group
 from scenarios.sparse import (
     KeyedJagged,
     TwRwSparseFeaturesDist,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scenarios.hardware import Inside, Link, Network
+from scenarios.config.hardware import Inside, Link, Network
 from sim.engine.fabric import Fabric
 from tests.small import cluster
 

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.hardware import Inside, Link
-from scenarios.rank import Rank
-from scenarios.trace import Recording, TrafficRow
+from scenarios.config.hardware import Inside, Link
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Recording, TrafficRow
 from sim.engine.host_traffic import Traffic
 from sim.run import simulate
 from tests.sim.nccl.folded.test_folded import MIB, World, exchange, worlds

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.rank import Rank
-from scenarios.trace import LoadRow, Recording
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import LoadRow, Recording
 from sim.engine import link_usage as loads
 from sim.engine.link_usage import LEAST_PERIODS, Loads
 from sim.engine.machine import Machine

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from scenarios.hardware import Cluster, Inside, Link, Network, Nics
-from scenarios.rank import Kernel
+from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
+from scenarios.seam.rank import Kernel
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
 from tests.small import cluster

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.hardware import Cluster
-from scenarios.rank import Rank
-from scenarios.scenario import Scenario
+from scenarios.config.hardware import Cluster
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Rank
 from sim.engine.slow_start import SlowStart
 from sim.run import simulate
 from tests.small import Play, cluster, scenario

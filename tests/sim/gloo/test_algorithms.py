@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.calls import Call
+from scenarios.seam.calls import Call
 from sim.gloo import algorithms as gloo
 from sim.gloo.script import (
     Copy,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scenarios.hardware import Link, Nics
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import LinkRow, Span
+from scenarios.config.hardware import Link, Nics
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import LinkRow, Span
 from sim.engine import max_min as sharing
 from sim.run import simulate
 from tests.small import Play, cluster, scenario

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from scenarios.hardware import Cluster
-from scenarios.rank import Kernel, Rank
+from scenarios.config.hardware import Cluster
+from scenarios.seam.rank import Kernel, Rank
 from sim.hosts.launch_queue import Issuing
 from sim.run import simulate
 from tests.small import Play, cluster, scenario

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenarios.hardware import Inside, Link, Nics, Tcp
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import Span
+from scenarios.config.hardware import Inside, Link, Nics, Tcp
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Span
 from sim.run import simulate
 from tests.small import CORE, TCP, Play, cluster, scenario
 

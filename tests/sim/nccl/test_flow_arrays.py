@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from scenarios.hardware import Cluster, Inside, Link, Network, Nics
-from scenarios.load import load_profile
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import Recording
+from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
+from scenarios.config.load import load_profile
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MERGED_SHARE
 from sim.engine.routes import routes

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.calls import Call
+from scenarios.seam.calls import Call
 from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.plan import NcclPlan, Phase

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from reports.run import Run
 from reports.terminal.run_tables import summarize
 from reports.terminal.text import as_text
-from scenarios.hardware import Inside, Link, Network, Nics
-from scenarios.load import load_profile
-from scenarios.rank import Kernel, Rank
-from scenarios.scenario import Scenario
-from scenarios.trace import Recording
+from scenarios.config.hardware import Inside, Link, Network, Nics
+from scenarios.config.load import load_profile
+from scenarios.config.scenario import Scenario
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Recording
 from sim import transport
 from sim.nccl import plan as nccl
 from sim.nccl import transport as phases

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scenarios.errors import CollectiveError
-from scenarios.rank import Kernel, Rank
+from scenarios.seam.errors import CollectiveError
+from scenarios.seam.rank import Kernel, Rank
 from tests.contract.worlds import results
 
 

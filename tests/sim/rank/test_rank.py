@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scenarios.errors import CollectiveError, DeadlockError, ProgramError
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import Recording
+from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Recording
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 

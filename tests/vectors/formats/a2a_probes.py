@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from scenarios.errors import ProgramError
-from scenarios.rank import Rank
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import WORLDS
 from tests.vectors.fields import TEXT, WHOLE, Fields, Is, VectorError, one_of
 from tests.vectors.files import Check, File, Format

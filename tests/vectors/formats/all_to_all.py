@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.rank import Rank
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import WORLDS
 from tests.vectors.fields import COUNT, FLAG, SIZE, TEXT, Each, Fields, Is, VectorError, one_of
 from tests.vectors.files import Case, Check, File, Format

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from scenarios.planner.perf_estimator import EmbeddingPerfEstimator
-from scenarios.planner.shapes import cut
-from scenarios.planner.storage_estimator import EmbeddingStorageEstimator
+from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
+from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
+from scenarios.planner.search.shapes import cut
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import (
     PARTITION_BY,

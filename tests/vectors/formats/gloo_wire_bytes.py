@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from scenarios.calls import Call
 from scenarios.compression.batched import square_side
+from scenarios.seam.calls import Call
 from sim.gloo import algorithms as gloo
 from sim.gloo.script import wire_bytes
 from tests.sim import collective_calls as make

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.state import draw_normal
-from scenarios.programs.buckets import GradientBucket
-from scenarios.rank import Kernel, Rank, Work
+from scenarios.seam.rank import Kernel, Rank, Work
+from scenarios.workloads.ddp_buckets import GradientBucket
 from tests.vectors.files import Case
 
 ALGORITHMS = {"batched_powerSGD_hook": batched_powersgd, "powerSGD_hook": layerwise_powersgd}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.rank import Rank
+from scenarios.seam.rank import Rank
 
 Body: TypeAlias = Callable[[Rank], Awaitable[Any]]
 # What a rank hands to the list form, or to the single form (with splits or without).

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from scenarios.rank import Group, Rank
+from scenarios.seam.rank import Group, Rank
 from scenarios.sparse import v0_2_0
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 from scenarios.sparse.keyed_jagged import KeyedJagged

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from scenarios.rank import Rank
+from scenarios.seam.rank import Rank
 from scenarios.sparse.output_dist import TwRwPooledEmbeddingDist
 from tests.contract.worlds import WORLDS
 from tests.vectors.fields import COUNT, NUMBER, SIZE, TEXT, Each, Fields

@@ -18,10 +18,10 @@ from real.calibration.kernels.device import DeviceProbes
 from real.calibration.kernels.probes import WARM_UP
 from real.calibration.kernels.workloads import DEVICE, HOST
 from real.calibration.machine import cpu_name
-from scenarios.document import Ramps
-from scenarios.load import load_measured, load_profile
-from scenarios.scenario import Scenario
-from scenarios.trace import Metric, Recording
+from scenarios.config.load import load_measured, load_profile
+from scenarios.config.scenario import Scenario
+from scenarios.config.toml.sections import Ramps
+from scenarios.seam.trace import Metric, Recording
 from sim.run import simulate
 
 KINDS = set(Ramps.model_fields)

@@ -30,9 +30,9 @@ from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Workload
 from real.calibration.machine import cpu_name
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.journal import Entry
-from scenarios.document import Ramps
-from scenarios.rank import Kernel, Rank
-from scenarios.trace import Metric
+from scenarios.config.toml.sections import Ramps
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import Metric
 from sim.run import simulate
 from tests.real.rank.fake_cuda import LOOK_NS, NAME, Device, installed
 from tests.small import CORE, GPU, cluster, scenario

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from real.calibration.kernels.fit import Timed, fit, fit_to_peaks, observe, predicted_s
 from real.calibration.kernels.probes import WARM_UP, probe_label
-from scenarios.hardware import Gpu
-from scenarios.trace import Span
+from scenarios.config.hardware import Gpu
+from scenarios.seam.trace import Span
 from tests.small import CORE, GPU
 
 # flop and bytes: products by size and by shape, and what moves memory only.

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from real.calibration.network.crowded_cores import Crowd, Typical, barrier_s, fit, typical, with_spins
-from scenarios.hardware import Cluster, Inside, Link, Nics
-from scenarios.trace import Metric
+from scenarios.config.hardware import Cluster, Inside, Link, Nics
+from scenarios.seam.trace import Metric
 from sim.run import simulate
 from tests.small import CORE, TCP, cluster, scenario
 

@@ -11,7 +11,7 @@ import pytest
 from real.calibration.network.fit import fit
 from real.calibration.network.probes import NetworkProbes, Probe, bulk_bytes, calls_timed, schedule
 from real.calibration.network.samples import Seen, observe
-from scenarios.hardware import Cluster, Inside, Link, Nics
+from scenarios.config.hardware import Cluster, Inside, Link, Nics
 from sim.hosts.tcp import SEGMENT_BYTES
 from sim.run import simulate
 from tests.small import CORE, TCP, cluster, scenario

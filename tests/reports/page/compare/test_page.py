@@ -16,7 +16,7 @@ from reports.page.compare import error_charts
 from reports.page.compare import page as pages
 from reports.run import Run
 from reports.terminal import text
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.page.browser import Browser
 from tests.reports.recordings import by_hand, with_spans
 

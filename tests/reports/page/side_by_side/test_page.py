@@ -13,7 +13,7 @@ from reports.page.side_by_side.charts import Dots, colors, dots
 from reports.side_by_side.frames import Beside
 from reports.side_by_side.words import sentences
 from reports.terminal import text
-from scenarios.trace import Recording
+from scenarios.seam.trace import Recording
 from tests.reports.page.browser import Browser
 from tests.reports.page.test_in_browser import CHARTS, READY
 from tests.reports.recordings import by_hand, info, thinned

@@ -12,17 +12,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.alike import Alike
-from scenarios.errors import CollectiveError, ProgramError
-from scenarios.hardware import Cluster, Inside, Link, Network, Nics, Slow
-from scenarios.load import load
-from scenarios.programs.all_to_all import AllToAllProgram
-from scenarios.programs.collective import CollectiveProgram
-from scenarios.programs.dlrm import DlrmProgram
-from scenarios.programs.powersgd import PowerSGDProgram
-from scenarios.rank import Rank
-from scenarios.scenario import Collective, Exchange, Gradients, Ids, Interaction, Model, Scenario, ShardingType, Table
-from scenarios.trace import Recording
+from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics, Slow
+from scenarios.config.host_classes import Alike
+from scenarios.config.load import load
+from scenarios.config.scenario import (
+    Collective,
+    Exchange,
+    Gradients,
+    Ids,
+    Interaction,
+    Model,
+    Scenario,
+    ShardingType,
+    Table,
+)
+from scenarios.seam.errors import CollectiveError, ProgramError
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Recording
+from scenarios.workloads.all_to_all import AllToAllProgram
+from scenarios.workloads.collective import CollectiveProgram
+from scenarios.workloads.dlrm.program import DlrmProgram
+from scenarios.workloads.powersgd import PowerSGDProgram
 from sim.run import simulate
 from tests.small import GPU, Play, cluster, scenario
 
@@ -330,7 +340,7 @@ def test_a_slow_nic_slows_a_tree_by_what_its_host_has_of_it(slow: int, size_byte
 
 @pytest.mark.parametrize("kind", ["table_row_wise", "table_wise"])
 def test_hosts_that_are_only_near_each_other_add_up(kind: ShardingType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scenarios.alike.MOST_RANKS", 8)
+    monkeypatch.setattr("scenarios.config.host_classes.MOST_RANKS", 8)
     on = cluster(8, 4, gpu=BIG)
     made = training((kind,), on)
     assert made.model is not None

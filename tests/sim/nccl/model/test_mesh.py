@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.load import load_profile
+from scenarios.config.load import load_profile
 from sim.nccl.model.mesh import Mesh, Part, Rings, bus_gb_per_s, search
 from sim.nccl.model.topology import Path
 

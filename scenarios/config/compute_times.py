@@ -1,0 +1,176 @@
+"""Measured times of computations: read from a CSV file and found for each call; measuring them is left to reports.
+
+A computation is known by its label and by how many of that label its rank has begun on that stream in this step: one
+label may stand for computations of several sizes (a gradient bucket's each), which come in the same order every step.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from scenarios.config.ids_file import utf8_content
+from scenarios.config.toml.mistakes import path_text, toml_text
+
+NEEDED = ("label", "time_us")
+COLUMNS = ("label", "call", "time_us", "spread", "samples")  # the last two are for people
+_MOST_US = 3600e6  # an hour, as of any time in a scenario
+
+
+class Costed(Protocol):
+    """A kernel or the span of one."""
+
+    @property
+    def flops(self) -> float: ...
+    @property
+    def bytes_read(self) -> float: ...
+    @property
+    def bytes_written(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeTime:
+    """What one computation takes in the mean: the `call`-th of its label in a step, from 1; with None, each one that
+    has no time of its own.
+    """
+
+    label: str
+    call: int | None
+    time_ns: int
+
+    def __str__(self) -> str:
+        return self.label if self.call is None else f"{self.label} (call {self.call})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeTimes:
+    """A file's times, in its order; each label and call is there once."""
+
+    path: Path
+    rows: tuple[ComputeTime, ...]
+
+
+class Calls:
+    """Counts the computations of each rank, stream and step, and finds their times."""
+
+    def __init__(self, times: ComputeTimes | None) -> None:
+        self._times = {(row.label, row.call): row for row in times.rows} if times else {}
+        self._last: dict[tuple[int, str, str], tuple[int, int]] = {}
+
+    def next(self, rank: int, stream: str, step: int, label: str, cost: Costed) -> ComputeTime | None:
+        """That of the next computation, in the order of issue; None outside steps, of what is not in the file, and of
+        what has nothing to do: a rank may have no table of a kind that others have.
+        """
+        if not self._times or step < 0:
+            return None
+        key = rank, stream, label
+        last_step, count = self._last.get(key, (step, 0))
+        call = count + 1 if last_step == step else 1
+        self._last[key] = step, call
+        if not (cost.flops or cost.bytes_read or cost.bytes_written):
+            return None
+        return self._times.get((label, call)) or self._times.get((label, None))
+
+
+def read_compute_times(path: Path) -> tuple[ComputeTimes, tuple[str, ...]]:
+    """The file's times, and a sentence for every mistake in it.
+
+    Columns may stand in any order: `label`, `time_us` and, where a label stands for several computations of a step,
+    `call`; `spread` and `samples` are not read.
+
+    Raises:
+        ValueError: what was expected instead of such a file, as a phrase.
+    """
+    file = _File(path_text(path))
+    names: list[str] | None = None
+    for line, cells in file.records(utf8_content(path).decode()):
+        if names is not None:
+            file.add(line, names, cells)
+        elif file.check_names(cells):
+            names = cells
+        else:
+            break
+    if not file.rows and not file.mistakes:
+        file.say("no times; expected a first line with the columns' names, and rows below it")
+    return ComputeTimes(path=path, rows=tuple(file.rows.values())), tuple(file.mistakes)
+
+
+class _File:
+    """What one file says: its rows by label and call, and its mistakes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lines: dict[tuple[str, int | None], int] = {}
+        self.rows: dict[tuple[str, int | None], ComputeTime] = {}
+        self.mistakes: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        self.mistakes.append(f"{self._name}: {sentence}")
+
+    def records(self, text: str) -> Iterator[tuple[int, list[str]]]:
+        """Each record that is not blank, with the line where it begins, counted from 1."""
+        reader, line = csv.reader(io.StringIO(text, newline=""), strict=True), 1
+        try:
+            for cells in reader:
+                if any(map(str.strip, cells)):
+                    yield line, [cell.strip() for cell in cells]
+                line = reader.line_num + 1
+        except csv.Error as error:
+            self.say(f"line {line}: not CSV: {error}")
+
+    def check_names(self, names: list[str]) -> bool:
+        """Whether the first line has the columns that are needed, each once, and no others."""
+        before = len(self.mistakes)
+        expected = f"expected {', '.join(COLUMNS)}, with commas between them"
+        if missing := [name for name in NEEDED if name not in names]:
+            self.say(f"first line: {', '.join(missing)}: missing; {expected}")
+        for name in dict.fromkeys(names):
+            if name not in COLUMNS:
+                self.say(f"first line: {toml_text(name)}: unknown column; {expected}")
+            elif names.count(name) > 1:
+                self.say(f"first line: {name}: given more than once; expected once")
+        return len(self.mistakes) == before
+
+    def add(self, line: int, names: list[str], cells: list[str]) -> None:
+        """One row below the first line."""
+        if len(cells) != len(names):
+            values = f"{len(cells)} value{'' if len(cells) == 1 else 's'}"
+            self.say(f"line {line}: {values}; expected {len(names)}, as in the first line")
+            return
+        given = dict(zip(names, cells, strict=True))
+        before = len(self.mistakes)
+        label = given["label"]
+        if not (label and label.isprintable()):
+            self._refuse(line, "label", label, "a computation's label")
+        call, time_us = self._call(line, given.get("call", "")), self._time_us(line, given["time_us"])
+        key = label, call
+        if len(self.mistakes) == before and (first := self._lines.setdefault(key, line)) != line:
+            which = f"call {call} of each label" if call else "each label"
+            self._refuse(line, "label", label, f"{which} once, but line {first} has it already")
+        if len(self.mistakes) == before:
+            self.rows[key] = ComputeTime(label=label, call=call, time_ns=round(1000 * time_us))
+
+    def _call(self, line: int, cell: str) -> int | None:
+        if not cell:
+            return None
+        if not (cell.isascii() and cell.isdigit() and len(cell) < 10 and int(cell)):
+            self._refuse(line, "call", cell, "a whole number from 1 to 999999999, or nothing for every call")
+            return None
+        return int(cell)
+
+    def _time_us(self, line: int, cell: str) -> float:
+        try:
+            value = float(cell)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= _MOST_US or "_" in cell:  # 1_000 is a number in Python only
+            self._refuse(line, "time_us", cell, f"a number from 0 to {_MOST_US:.0f}")
+        return value
+
+    def _refuse(self, line: int, column: str, cell: str, expected: str) -> None:
+        self.say(f"line {line}: {column} = {toml_text(cell)}: expected {expected}")

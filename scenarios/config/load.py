@@ -1,0 +1,71 @@
+"""scenario.toml to a `Scenario` that is true: the only reader of scenario files; running it is left to sim and real."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from scenarios.config.hardware import Cluster
+from scenarios.config.provenance import Measured
+from scenarios.config.scenario import Scenario
+from scenarios.config.toml.build import build, build_cluster, build_measured, have
+from scenarios.config.toml.checks import check, check_profile
+from scenarios.config.toml.include import read_profile_tree, read_tree
+from scenarios.config.toml.mistakes import Mistakes, report_mistakes
+from scenarios.config.toml.schema import read_document
+from scenarios.config.toml.sections import Document
+
+__all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
+
+# Of [run].
+OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times")
+
+
+def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Scenario:
+    """Read, check and freeze a scenario.
+
+    `overrides` are values of [run] from a command line, by the key's name; None leaves the file's value. Mistakes in
+    them are called `--batch-size = ...`; those in files begin with the path as it was given.
+
+    Raises:
+        ScenarioError: with a sentence for every mistake in the file, what it includes and the overrides.
+    """
+    file = os.fspath(path)
+    mistakes = read_tree(file)
+    _override(mistakes, overrides or {})
+    document = read_document(mistakes)
+    check(document, mistakes)
+    mistakes.raise_any()
+    return build(document, mistakes, Path(file))
+
+
+def load_profile(name: str) -> Cluster:
+    """One host of a ready profile, or of a profile file whose path ends in .toml; one GPU if it does not say how many.
+
+    Raises:
+        ScenarioError: as `load` does.
+    """
+    return build_cluster(have(_read_profile(name).cluster))
+
+
+def load_measured(name: str) -> Measured | None:
+    """Where the figures of such a profile come from; None if it was not measured. ScenarioError as `load_profile`."""
+    measured = _read_profile(name).measured
+    return build_measured(measured) if measured is not None else None
+
+
+def _read_profile(name: str) -> Document:
+    mistakes = read_profile_tree(name)
+    mistakes.tree.lay_under({"cluster": {"profile": name, "hosts": 1, "gpus_per_host": 1}}, name)
+    document = read_document(mistakes)
+    check_profile(document, mistakes)
+    mistakes.raise_any()
+    return document
+
+
+def _override(mistakes: Mistakes, overrides: Mapping[str, object]) -> None:
+    for key, value in overrides.items():
+        assert key in OVERRIDES, f"{key} is not one of {OVERRIDES}"
+        if value is not None:
+            mistakes.tree.put("run", key, value, f"--{key.replace('_', '-')}")

@@ -1,0 +1,222 @@
+"""A scenario as frozen values: the cluster, the model, and how the step is played; `load` makes it true once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from scenarios.config.compute_times import ComputeTimes
+from scenarios.config.hardware import Cluster
+from scenarios.seam.trace import PLAYING
+
+ShardingType = Literal[
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "table_row_wise",
+    "column_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+
+# Bytes of an element, by the names of torch's dtypes.
+ELEMENT_BYTES = {
+    **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
+    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ids:
+    """How a table's ids are drawn.
+
+    "uniform": every row alike. "zipf": the k-th most frequent row with a weight of k ** -exponent, rows shuffled
+    unless `order = "by_frequency"` (then id 0 is the most frequent). "file": bags of ids read from `path` in order,
+    sample after sample over ranks and steps, from the start again at the end.
+    """
+
+    kind: Literal["uniform", "zipf", "file"] = "uniform"
+    exponent: float = 0.0
+    order: Literal["shuffled", "by_frequency"] = "shuffled"
+    path: Path | None = None
+    sha256: str = ""  # of the file's content, so that a changed file is a changed scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One embedding table.
+
+    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
+    `sharding` are the types that the planner may give to this table.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    ids_per_sample: float
+    ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
+    ids: Ids = Ids()
+    sharding: tuple[ShardingType, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """How dense and embedded features meet.
+
+    "cat": concatenated. "dot": pairwise dot products of the features (all dims equal) beside the dense one.
+    "dcn": `layers` cross layers of rank `low_rank` over the concatenation (DLRM-DCNv2).
+    """
+
+    kind: Literal["cat", "dot", "dcn"]
+    layers: int = 0
+    low_rank: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """ "sgd", or "adagrad" (row-wise in embedding tables: one float32 a row)."""
+
+    kind: Literal["sgd", "adagrad"] = "sgd"
+    learning_rate: float = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A DLRM: dense features through `bottom`, tables, an interaction, then `top` to one logit."""
+
+    dense_features: int
+    bottom: tuple[int, ...]
+    interaction: Interaction
+    top: tuple[int, ...]
+    tables: tuple[Table, ...]
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    optimizer: Optimizer = Optimizer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """How GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables."""
+
+    sort_by: Literal["storage", "perf"] = "storage"
+    balance_modules: bool = False
+    reserved_share: float = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buckets:
+    """Gradient buckets as DDP makes them."""
+
+    first_bytes: int = 1 << 20
+    cap_bytes: int = 25 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """Gradient compression, with PowerSGDState's own option names and defaults."""
+
+    kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] = "none"
+    matrix_approximation_rank: int = 1
+    start_powerSGD_iter: int = 1000
+    min_compression_rate: float = 2.0
+    use_error_feedback: bool = True
+    warm_start: bool = True
+    orthogonalization_epsilon: float = 0.0
+    random_seed: int = 0
+    compression_stats_logging_frequency: int = 10_000
+    batch_tensors_with_same_shape: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What the program `all_to_all` sends: `size_bytes` a rank; "random" splits are drawn anew each step.
+
+    `skew` is the exponent of the peers' shares: 0 is even in expectation; peer k gets a weight of (k+1) ** -skew.
+    """
+
+    size_bytes: int
+    splits: Literal["even", "random"] = "even"
+    skew: float = 0.0
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """What the program `collective` calls each step; `size_bytes` is a rank's larger buffer.
+
+    `splits` and `skew` are as in `Exchange`.
+    """
+
+    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
+    size_bytes: int
+    splits: Literal["even", "random"] = "even"
+    skew: float = 0.0
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradients:
+    """What the program `powersgd` reduces: parameter shapes in the order of the forward pass.
+
+    `forward_flops` and `backward_flops` a step on each rank are spread over the parameters by their number of elements.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    forward_flops: float = 0.0
+    backward_flops: float = 0.0
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that a run needs. `model` for `dlrm`, and for the others what they are about."""
+
+    name: str
+    path: Path
+    program: Literal["dlrm", "all_to_all", "collective", "powersgd"]
+    cluster: Cluster
+    batch_size: int
+    steps: int
+    seed: int
+    payload: Literal["values", "sizes"]
+    fidelity: Literal["flows", "links"]
+    library: Literal["gloo", "nccl"]
+    timeout_s: float
+    ranks: Literal["each", "alike"] = "each"
+    model: Model | None = None
+    planner: Planner = Planner()
+    buckets: Buckets = Buckets()
+    compression: Compression = Compression()
+    exchange: Exchange | None = None
+    collective: Collective | None = None
+    gradients: Gradients | None = None
+    compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
+
+    def as_dict(self) -> dict[str, Any]:
+        """The scenario as JSON-ready values."""
+        plain = _plain(self)
+        assert isinstance(plain, dict)
+        return plain
+
+    def digest(self) -> str:
+        """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
+
+        Neither does what is slow, so that a fault can be compared with the cluster without it, and with a real run.
+        """
+        kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
+        del kept["cluster"]["slow"]
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, Path) else value

@@ -1,0 +1,147 @@
+"""Follows `include` and `cluster.profile` from file to file into one `Tree`; the values are left to `document`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scenarios.config.catalogue import profile_file, profile_names
+from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
+from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, read_toml, too_deep
+
+PROFILE_KEYS = ("description", "cluster", "measured")
+LONGEST_CHAIN = 64  # files, each included by the one before
+
+
+def read_tree(file: str) -> Mistakes:
+    """Everything that a scenario file says, with what it includes and its profile laid under.
+
+    Raises:
+        ScenarioError: the file itself cannot be read.
+    """
+    mistakes = Mistakes(Tree(root=file))
+    reader = _Reader(mistakes=mistakes)
+    reader.read(file)
+    reader.read_profile()
+    return mistakes
+
+
+def read_profile_tree(name: str) -> Mistakes:
+    """What a profile says, by its name or its path; with a mistake that names the known ones when there is none."""
+    mistakes = Mistakes(Tree(root=name))
+    file = name if name.endswith(".toml") else profile_file(name)
+    if file is None:
+        mistakes.unusable(f"profile = {toml_text(name)}: expected {_named()}")
+    else:
+        _Reader(mistakes=mistakes, in_profile=True).read(file)
+    return mistakes
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    mistakes: Mistakes
+    in_profile: bool = False
+    chain: list[str] = field(default_factory=list)  # the files that are being read, each included by the one before
+    done: set[str] = field(default_factory=set)  # all that were read: laid under once more, they would change nothing
+
+    def read(self, file: str) -> None:
+        """Lay a file, then what it includes, under what is there."""
+        self.done.add(os.path.abspath(file))
+        try:
+            values = read_toml(file)
+        except ValueError as error:
+            self._give_up(str(error))
+            return
+        if (key := too_deep(values)) is not None:
+            self._give_up(f"{_shown(file)}: {key_text((key,))}: {TOO_DEEP}")
+            return
+        included = values.pop("include", [])
+        if self.in_profile:
+            self._check_profile(values, file)
+        elif "measured" in values:
+            self._complain(file, ("measured",), values.pop("measured"), "nothing measured outside a profile")
+        self.mistakes.tree.lay_under(values, _shown(file))
+        self.chain.append(file)
+        self._read_included(file, included)
+        self.chain.pop()
+
+    def read_profile(self) -> None:
+        """Lay the cluster's profile under everything, by its name or its path."""
+        cluster = self.mistakes.tree.values.get("cluster")
+        if not isinstance(cluster, dict) or "profile" not in cluster:
+            return
+        file = self._profile_file(cluster["profile"])
+        if file is None:
+            self.mistakes.tree.lost.append(("cluster",))
+            return
+        self.in_profile = True
+        self.done.clear()  # what is laid under as a profile is checked as one
+        self.read(file)
+
+    def _profile_file(self, name: object) -> str | None:
+        """Where the profile of that name is; None if the name is of no use, which then is a mistake."""
+        path = ("cluster", "profile")
+        if not isinstance(name, str) or not name.strip():
+            return None  # `document` says so
+        origin = self.mistakes.tree.origin(path)
+        file = os.path.join(os.path.dirname(origin), name) if name.endswith(".toml") else profile_file(name)
+        if file is None or not os.path.isfile(file):
+            self.mistakes.add(path, f"{path_text(file)} to be a file" if file else _named())
+            return None
+        if os.path.samefile(file, origin):
+            self.mistakes.add(path, "a file other than this one")
+            return None
+        return os.path.normpath(file)
+
+    def _read_included(self, file: str, included: object) -> None:
+        single = not isinstance(included, list)
+        names: list[object] = included if isinstance(included, list) else [included]
+        for index in reversed(range(len(names))):
+            path: KeyPath = ("include",) if single else ("include", index)
+            self._read_one(file, path, names[index])
+
+    def _read_one(self, file: str, path: KeyPath, name: object) -> None:
+        target = os.path.normpath(os.path.join(os.path.dirname(file), name)) if isinstance(name, str) else ""
+        chain = [*self.chain, target]
+        if not isinstance(name, str):
+            self._complain(file, path, name, "a path relative to this file")
+        elif not os.path.isfile(target):
+            self._complain(file, path, name, f"{path_text(target)} to be a file")
+        elif any(os.path.samefile(target, seen) for seen in self.chain):
+            self._complain(file, path, name, f"no cycle, but {' includes '.join(map(_shown, chain))}")
+        elif len(chain) > LONGEST_CHAIN:
+            self._complain(file, path, name, f"at most {LONGEST_CHAIN} files, each included by the one before")
+        elif os.path.abspath(target) not in self.done:
+            self.read(target)
+
+    def _complain(self, file: str, path: KeyPath, value: object, expected: str) -> None:
+        self._give_up(f"{_shown(file)}: {key_text(path)} = {toml_text(value)}: expected {expected}")
+
+    def _give_up(self, sentence: str) -> None:
+        """Say that a file is of no use. A profile can supply the cluster only, any other file everything."""
+        self.mistakes.unusable(sentence, lost=("cluster",) if self.in_profile else ())
+
+    def _check_profile(self, values: dict[str, Any], file: str) -> None:
+        for key in [key for key in values if key not in PROFILE_KEYS]:
+            known = ", ".join(PROFILE_KEYS)
+            text = toml_text(values.pop(key))
+            self._give_up(f"{_shown(file)}: {key_text((key,))} = {text}: unknown key; expected one of {known}")
+        values.pop("description", None)  # the profile's, not the scenario's
+        cluster = values.get("cluster", {})
+        if not isinstance(cluster, dict):
+            self._give_up(f"{_shown(file)}: cluster = {toml_text(values.pop('cluster'))}: expected a table")
+        elif "profile" in cluster:
+            text = toml_text(cluster.pop("profile"))
+            self._give_up(f"{_shown(file)}: cluster.profile = {text}: expected no profile within a profile")
+
+
+def _named() -> str:
+    return f"one of {', '.join(profile_names())}, or a path that ends in .toml"
+
+
+def _shown(file: str) -> str:
+    """A path as people know it: a ready profile by its file's name alone, wherever this package is installed."""
+    path = Path(file)
+    return path.name if profile_file(path.stem) == file else file

@@ -1,0 +1,132 @@
+"""Collects a user's mistakes, each one sentence, in the order of the file; finding them is left to others."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+from scenarios.config.toml.tree import KeyPath, Tree
+from scenarios.seam.errors import ScenarioError
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST = 60  # characters of a value in a sentence
+_LONGEST_DECIMAL = 1000  # bits of an integer: Python refuses to write very long ones as decimals
+
+
+class Mistakes:
+    """The mistakes in one tree so far. A value that one of them names is not sound: no check should build on it."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self._first: list[str] = []  # of whole files
+        self._found: list[tuple[tuple[int, ...], str]] = []
+        self._paths: set[KeyPath] = set()
+        self._unknown: list[KeyPath] = []
+
+    def say(self, sentence: str) -> None:
+        """A mistake that is no value of the tree; these come first, each once."""
+        if sentence not in self._first:
+            self._first.append(sentence)
+
+    def unusable(self, sentence: str, lost: KeyPath = ()) -> None:
+        """A file that is of no use; from now on, nothing in the table at `lost` counts as missing."""
+        self.tree.lost.append(lost)
+        self.say(sentence)
+
+    def add(self, path: KeyPath, expected: str) -> None:
+        """The value at `path` is not what was expected."""
+        self._note(path, f"{self._place(path)} = {toml_text(self.tree.at(path))}: expected {expected}")
+
+    def unknown(self, path: KeyPath, known: list[str]) -> None:
+        """The key at `path` means nothing there."""
+        value = toml_text(self.tree.at(path))
+        self._unknown.append(path)
+        self._note(path, f"{self._place(path)} = {value}: unknown key; expected one of {', '.join(known)}")
+
+    def missing(self, path: KeyPath, expected: str) -> None:
+        """The key at `path` is needed; says nothing when it is there after all, misspelt, or perhaps in a lost file."""
+        try:
+            above = self.tree.at(path[:-1])
+        except (LookupError, TypeError):
+            return
+        if isinstance(above, dict) and path[-1] not in above and self.tree.is_whole(path) and not self._misspelt(path):
+            self._note(path, f"{self._place(path)}: missing; expected {expected}")
+
+    def sound(self, *paths: KeyPath) -> bool:
+        """Whether no mistake names one of these values, a part of it or the table around it."""
+        return not any(
+            found[: len(path)] == path or path[: len(found)] == found for path in paths for found in self._paths
+        )
+
+    def sentences(self) -> list[str]:
+        """All that was found: of whole files first, then in the order of the file."""
+        ordered = sorted(self._found, key=lambda found: found[0])
+        return [*self._first, *(sentence for _, sentence in ordered)]
+
+    def raise_any(self) -> None:
+        """Raise ScenarioError with all of them, if there are any."""
+        if sentences := self.sentences():
+            raise ScenarioError(sentences)
+
+    def _note(self, path: KeyPath, sentence: str) -> None:
+        self._paths.add(path)
+        self._found.append((self.tree.position(path), sentence))
+
+    def _misspelt(self, path: KeyPath) -> bool:
+        strangers = [str(unknown[-1]) for unknown in self._unknown if unknown[:-1] == path[:-1]]
+        return bool(get_close_matches(str(path[-1]), strangers))
+
+    def _place(self, path: KeyPath) -> str:
+        origin = self.tree.origin(path)
+        return origin if origin.startswith("--") else f"{origin}: {key_text(path)}"
+
+
+@contextmanager
+def report_mistakes() -> Iterator[None]:
+    """For hallways: print the sentences of a ScenarioError to stderr and exit with 2, without a traceback."""
+    try:
+        yield
+    except ScenarioError as error:
+        print(*error.sentences, sep="\n", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def key_text(path: KeyPath) -> str:
+    """A path as people write it: `model.tables[2].rows`."""
+    parts = [f"[{key}]" if isinstance(key, int) else f".{_key(key)}" for key in path]
+    return "".join(parts).removeprefix(".")
+
+
+def toml_text(value: object) -> str:
+    """A value much as TOML writes it, shortened to one readable piece."""
+    return _short(_toml(value))
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A file's path as it is, or quoted when it has what cannot be printed, such as a line's end."""
+    text = os.fspath(path)
+    return text if text.isprintable() else repr(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(str(key))} = {_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, int) and value.bit_length() > _LONGEST_DECIMAL:
+        return hex(value)
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _key(key: str) -> str:
+    return _short(key if _BARE.fullmatch(key) else repr(key))

@@ -1,0 +1,147 @@
+"""The single values of a scenario file: what each accepts, and the phrase that says so; tables of them are `document`.
+
+Each is an `Annotated` type whose `Accept` both reads a TOML value and describes it, to people and to editors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from scenarios.config import units
+from scenarios.config.units import Quantity
+
+_MOST = 2**63 - 1  # TOML promises no larger integers, and neither do seeds and tensors
+MOST_GPUS = 2**20  # of a cluster, and of whatever else is counted by machine
+MOST_IDS = 10**6  # of one sample and table
+BYTES_BELOW = 2**60  # of anything, so that sums and counts of bits still fit 64 bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared by identity: typing hashes it
+class Accept:
+    """Field metadata: `read` turns a TOML value into ours, or raises ValueError with a phrase ("" for `expected`)."""
+
+    expected: str
+    read: Callable[[Any], object]
+    json_schema: Mapping[str, object] = field(default_factory=dict)
+
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return dict(self.json_schema)
+
+    def _validate(self, value: object) -> object:
+        try:
+            return self.read(value)
+        except (ValueError, OverflowError) as error:
+            phrase = str(error) if isinstance(error, ValueError) else ""
+            raise PydanticCustomError("expected", "{phrase}", {"phrase": phrase or self.expected}) from None
+
+
+def _whole(least: int, most: int = _MOST, alternative: str = "") -> Accept:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError
+        if value > most:
+            raise ValueError(f"a whole number of at most {most}")
+        return value
+
+    expected = f"a whole number of at least {least}{alternative}"
+    limits = {"minimum": least} if most == _MOST else {"minimum": least, "maximum": most}
+    return Accept(expected=expected, read=read, json_schema={"type": "integer", **limits})
+
+
+def _number(expected: str, fits: Callable[[float], bool], most: float = math.inf) -> Accept:
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError
+        number = float(value)
+        if not math.isfinite(number) or not fits(number):
+            raise ValueError
+        if number > most:
+            raise ValueError(f"a number of at most {most}")
+        return number
+
+    limit = {"maximum": most} if math.isfinite(most) else {}
+    return Accept(expected=expected, read=read, json_schema={"type": "number", **limit})
+
+
+def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most: str = "", below: str = "") -> Accept:
+    """The bounds are quantities, too; they are parsed late, because pint takes long to import."""
+
+    def read(value: object) -> float:
+        if not isinstance(value, str):
+            raise ValueError
+        number = parse(value)
+        if number < parse(least):
+            raise ValueError(f"{kind.noun} of at least {least}")
+        if most and number > parse(most):
+            raise ValueError(f"{kind.noun} of at most {most}")
+        if below and number >= parse(below):
+            raise ValueError(f"{kind.noun} below {below}")
+        return number
+
+    return Accept(expected=kind.expected, read=read, json_schema={"type": "string", "examples": [kind.example]})
+
+
+def _quantiles() -> Accept:
+    def read(value: object) -> tuple[float, ...]:
+        numbers = value if isinstance(value, list) else []
+        if len(numbers) < 2 or any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in numbers):
+            raise ValueError
+        if not all(0 <= one <= 1e6 for one in numbers) or numbers != sorted(numbers):
+            raise ValueError
+        return tuple(map(float, numbers))
+
+    schema = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2}
+    return Accept(expected="two or more rising numbers of at least 0", read=read, json_schema=schema)
+
+
+def _text(expected: str, fits: Callable[[str], bool]) -> Accept:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not fits(value):
+            raise ValueError
+        return value
+
+    return Accept(expected=expected, read=read, json_schema={"type": "string"})
+
+
+Count = Annotated[int, _whole(1)]
+CountOrZero = Annotated[int, _whole(0)]
+Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
+Machines = Annotated[int, _whole(1, MOST_GPUS)]
+Place = Annotated[int, _whole(0, MOST_GPUS)]  # of one machine among others
+NvLinks = Annotated[int, _whole(0, 100)]  # between two GPUs
+Width = Annotated[int, _whole(1, 10**6)]  # so that no matrix comes near 2**63 bytes
+Seed32 = Annotated[int, _whole(0, 2**32 - 1)]  # all that numpy's RandomState takes
+IdsCount = Annotated[int, _whole(1, MOST_IDS, " or a table such as {mean = 2.5}")]
+IdsMean = Annotated[float, _number("a number above 0", lambda value: value > 0, MOST_IDS)]
+Exponent = Annotated[float, _number("a number above 0", lambda value: value > 0, 100)]
+Skew = Annotated[float, _number("a number of at least 0", lambda value: value >= 0, 100)]
+LearningRate = Annotated[float, _number("a number above 0", lambda value: value > 0, 10**6)]
+Efficient = Annotated[float, _number("a share from 0.000001 to 1", lambda value: 1e-6 <= value <= 1)]
+Payload = Annotated[float, _number("a share from 0.01 to 1", lambda value: 0.01 <= value <= 1)]
+Acknowledged = Annotated[float, _number("a share from 0 to 1", lambda value: 0 <= value <= 1)]
+Quantiles = Annotated[tuple[float, ...], _quantiles()]
+Reserve = Annotated[float, _number("a share from 0 to below 1", lambda value: 0 <= value < 1)]
+Error = Annotated[float, _number("a number", lambda value: True)]
+Positive = Annotated[float, _number("a number above 0", lambda value: value > 0)]
+NotNegative = Annotated[float, _number("a number of at least 0", lambda value: value >= 0)]
+AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1, 10**6)]
+Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 B/s", most="1 EB/s")]
+Size = Annotated[int, _quantity(units.SIZE, units.parse_size, "1 B", below="1024 PiB")]  # BYTES_BELOW
+Latency = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1 h")]
+Duration = Annotated[int, _quantity(units.TIME, units.parse_time, "1 ns", most="1000 h")]
+FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1 FLOP/s", most="1 EFLOP/s")]
+Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, "0 FLOP", most="1000 EFLOP")]
+Name = Annotated[str, _text("a name without '/'", lambda value: bool(value.strip()) and "/" not in value)]
+File = Annotated[str, _text("a path relative to this file", lambda value: bool(value.strip()))]
+Profile = Annotated[str, _text("a profile's name, or a path that ends in .toml", lambda value: bool(value.strip()))]
+Text = Annotated[str, _text("a string", lambda value: True)]
+Uniform = Annotated[str, _text("'uniform', {zipf = 1.05} or {file = 'ids.csv'}", lambda value: value == "uniform")]

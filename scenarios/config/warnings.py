@@ -1,0 +1,113 @@
+"""What a user should know of a scenario that is right but may not mean what it seems; mistakes are left to `load`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from scenarios.config.compute_times import Calls
+from scenarios.config.host_classes import Alike
+from scenarios.config.scenario import Scenario
+from scenarios.config.toml.mistakes import toml_text
+from scenarios.seam.trace import Span
+
+_MOST_NAMES = 8  # in a sentence
+_MANY_RANKS = 2048
+
+
+def notes(scenario: Scenario, alike: Alike | None = None) -> Iterator[str]:
+    """One sentence each, with file, key and value; `alike`: the hosts that are played, if not all."""
+    compression, gpu = scenario.compression, scenario.cluster.host.gpu
+    if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
+        yield (
+            f"{scenario.path}: compression.start_powerSGD_iter = {compression.start_powerSGD_iter}: nothing is"
+            f" compressed in {scenario.steps} steps; a smaller number lets a run show it"
+        )
+    if scenario.library == "gloo" and gpu.kind == "cuda":
+        yield (
+            f"{scenario.path}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
+            " the prediction is a lower bound"
+        )
+    if alike is None and scenario.cluster.world_size > _MANY_RANKS:
+        yield (
+            f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks are played one by one, for"
+            " minutes or hours; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library 'nccl'"
+        )
+    if alike is not None and not alike.is_exact:
+        yield (
+            f"{scenario.path}: run.ranks = 'alike': expected loads are of more than {len(alike.hosts)} kinds; hosts"
+            f" that one is played for differ by up to {100 * alike.spread:.2g} % of the most that any host has"
+        )
+
+
+def notes_of_measuring(scenario: Scenario) -> Iterator[str]:
+    """The same, of what predictions have and real runs have not."""
+    if count := scenario.cluster.slow.count:
+        yield (
+            f"{scenario.path}: cluster.slow: {count} of the cluster's parts {'is' if count == 1 else 'are'} slow in"
+            " predictions only; a real run takes its devices as they are"
+        )
+
+
+class NotesAfter:
+    """What measured times were for in a prediction, as its spans come, each stream's in the order of issue."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._path, self._times = scenario.path, scenario.compute_times
+        self._computations = Calls(self._times)
+        self._unused = dict.fromkeys(self._times.rows) if self._times else {}
+        self._took_ns = {True: 0, False: 0}
+        self._others: Counter[str] = Counter()
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Further spans."""
+        if self._times is None:
+            return
+        for span in spans:
+            if span.kind == "compute" and span.step >= 0:
+                found = self._computations.next(span.rank, span.stream, span.step, span.label, span)
+                duration_ns = span.end_ns - span.start_ns
+                self._took_ns[found is not None] += duration_ns
+                if found is not None:
+                    self._unused.pop(found, None)
+                elif duration_ns and (span.flops or span.bytes_read or span.bytes_written):
+                    self._others[span.label] += duration_ns
+
+    def sentences(self) -> Iterator[str]:
+        """When all are there."""
+        if self._times is None:
+            return
+        begin = f"{self._path}: run.compute_times = {toml_text(str(self._times.path))}"
+        share = self._took_ns[True] / max(sum(self._took_ns.values()), 1)
+        longest = _listed(name for name, _ in self._others.most_common())
+        rest = f"; by roofline, longest first: {longest}" if self._others else ""
+        yield f"{begin}: {100 * share:.1f} % of the time that steps compute is measured{rest}"
+        if self._unused:
+            yield f"{begin}: not in this program's steps: {_listed(map(str, self._unused))}"
+
+
+def print_notes(scenario: Scenario, alike: Alike | None = None) -> None:
+    """To stderr, each behind "note: "."""
+    _print(notes(scenario, alike))
+
+
+def print_notes_of_measuring(scenario: Scenario) -> None:
+    """The same before a real run."""
+    _print(notes_of_measuring(scenario))
+
+
+def print_notes_after(notes: NotesAfter) -> None:
+    """The same of what is known after a prediction."""
+    _print(notes.sentences())
+
+
+def _print(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        print(f"note: {sentence}", file=sys.stderr)
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = len(every) - _MOST_NAMES
+    return ", ".join(every[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

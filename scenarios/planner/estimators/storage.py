@@ -1,0 +1,153 @@
+"""What a shard takes of its rank's memory: weights, optimizer state, cache and exchange buffers; nothing dense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from math import ceil
+
+from scenarios.planner.estimators.perf import BIGINT_BYTES, CACHE_LOAD_FACTOR, Load, load_of, volumes
+from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
+from scenarios.planner.types import (
+    CacheParams,
+    ComputeKernel,
+    ParameterConstraints,
+    Shard,
+    ShardingOption,
+    ShardingType,
+    Storage,
+)
+from scenarios.seam.run_length import runs_of
+
+# A cached row's bookkeeping: bytes for every row of the table, and for every row that the cache holds.
+CACHE_ROW_BYTES, CACHED_ROW_BYTES = 4, 16
+
+_CACHED = (ComputeKernel.FUSED_UVM_CACHING, ComputeKernel.KEY_VALUE)
+_CUT_BY_ROWS = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
+
+
+class PipelineType(StrEnum):
+    """How many batches are under way at a time, which decides how many buffers there are."""
+
+    NONE = "none"
+    TRAIN_BASE = "train_base"
+    TRAIN_SPARSE_DIST = "train_sparse_dist"
+    TRAIN_PREFETCH_SPARSE_DIST = "train_prefetch_sparse_dist"
+
+
+_UNPIPELINED = (PipelineType.NONE, PipelineType.TRAIN_BASE)
+
+
+class EmbeddingStorageEstimator:
+    """Writes `storage` into the shards of options. `constraints` by table name.
+
+    `run_embedding_at_peak_memory`: a pipeline's outputs come on top of its inputs. `is_inference`: weights only.
+
+    Optimizer state comes from the option's tensor: `optimizer_row_bytes` where it has that (`TensorShape`), else the
+    class in `_optimizer_classes` that torch's in-backward optimizers leave there.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        constraints: Mapping[str, ParameterConstraints] | None = None,
+        pipeline_type: PipelineType = PipelineType.NONE,
+        run_embedding_at_peak_memory: bool = False,
+        is_inference: bool = False,
+    ) -> None:
+        self._topology = topology
+        self._constraints = constraints or {}
+        self._pipeline = pipeline_type
+        self._at_peak = run_embedding_at_peak_memory
+        self._is_inference = is_inference
+
+    def estimate(self, sharding_options: list[ShardingOption], sharder_data_map: object = None) -> None:
+        """Storage of every shard, in bytes. `sharder_data_map` is not looked at, as in the perf estimator."""
+        for option in sharding_options:
+            load = load_of(option, self._constraints.get(option.name))
+            priced: dict[tuple[int, int], Storage] = {}  # thousands of shards have one size
+            for _, shard in runs_of(option.shards):
+                rows, dim = shard.size
+                if (rows, dim) not in priced:
+                    priced[rows, dim] = self._storage(option, load, shard)
+                shard.storage = priced[rows, dim]
+
+    def _storage(self, option: ShardingOption, load: Load, shard: Shard) -> Storage:
+        io = 0 if self._is_inference else self._io_bytes(option, load, shard)
+        rows, dim = _shape(option)
+        total = rows * dim * load.element_bytes
+        whole = self._held(option, shard, total)
+        if self._topology.compute_device not in DEVICES_WITH_HBM:
+            return Storage(0, whole + io)
+        if option.compute_kernel == ComputeKernel.FUSED_UVM:
+            return Storage(io, whole)
+        factor = held_share(load.cache)
+        books = 0 if self._is_inference else ceil(shard.size[0] * (CACHE_ROW_BYTES + factor * CACHED_ROW_BYTES))
+        if option.compute_kernel == ComputeKernel.KEY_VALUE:
+            return Storage(io, 0, whole + books)
+        if option.compute_kernel in (ComputeKernel.FUSED_UVM_CACHING, ComputeKernel.QUANT_UVM_CACHING):
+            return Storage(self._held(option, shard, round(total * factor)) + books + io, whole)
+        return Storage(whole + io, 0)
+
+    def _held(self, option: ShardingOption, shard: Shard, table_bytes: int) -> int:
+        """The shard's part of so many bytes of its table, with what the optimizer keeps beside them."""
+        share = _share(table_bytes, option, shard)
+        return share if self._is_inference else share + _optimizer_bytes(option, shard, share)
+
+    def _io_bytes(self, option: ShardingOption, load: Load, shard: Shard) -> int:
+        """Bytes of the buffers for ids and rows."""
+        if shard.size[0] == 0 and option.sharding_type in _CUT_BY_ROWS:
+            return 0
+        ids, rows_out = volumes(option.sharding_type, load, self._topology)
+        inputs = ceil(ids * BIGINT_BYTES)
+        outputs = ceil(rows_out * shard.size[1] * load.element_bytes)
+        if self._topology.compute_device not in DEVICES_WITH_HBM or self._pipeline in _UNPIPELINED:
+            return inputs + outputs
+        peak = outputs if self._at_peak else 0  # else they come when the inputs are gone
+        if self._pipeline is PipelineType.TRAIN_SPARSE_DIST:
+            return 2 * inputs + peak
+        return 3 * inputs + _prefetch_bytes(option, load.cache, inputs) + peak
+
+
+def held_share(cache: CacheParams | None) -> float:
+    """The share of a table's rows that takes memory in its cache; an empty cache is sized like an unknown one."""
+    return (cache.load_factor if cache else None) or CACHE_LOAD_FACTOR
+
+
+def _prefetch_bytes(option: ShardingOption, cache: CacheParams | None, inputs: int) -> int:
+    if option.compute_kernel not in _CACHED:
+        return 0
+    passes = cache.multipass_prefetch_config if cache else None
+    return ceil((1 + 6 / (passes.num_passes if passes else 1)) * inputs)
+
+
+def _share(size_bytes: int, option: ShardingOption, shard: Shard) -> int:
+    """A shard's part of the table's bytes; a replica's is all of them."""
+    rows, dim = _shape(option)
+    if option.sharding_type == ShardingType.DATA_PARALLEL:
+        return size_bytes
+    return ceil(size_bytes * shard.size[0] * shard.size[1] / (rows * dim))
+
+
+def _optimizer_bytes(option: ShardingOption, shard: Shard, weight_bytes: int) -> int:
+    """What the optimizer keeps beside so many bytes of weights."""
+    row_bytes: int | None = getattr(option.tensor, "optimizer_row_bytes", None)
+    if row_bytes is not None:  # in proportion, so that a cache's state is its share
+        element_bytes: int = option.tensor.element_size()
+        return ceil(weight_bytes * row_bytes / (shard.size[1] * element_bytes))
+    return ceil(weight_bytes * _optimizer_multiple(option))
+
+
+def _optimizer_multiple(option: ShardingOption) -> float:
+    classes = getattr(option.tensor, "_optimizer_classes", None) or [None]
+    name = getattr(classes[0], "__name__", "")
+    if name in ("", "SGD"):
+        return 0.0
+    if name == "RowWiseAdagrad":
+        return 1 / _shape(option)[1]
+    return 2.0 if name == "Adam" else 1.0
+
+
+def _shape(option: ShardingOption) -> tuple[int, int]:
+    rows, dim = option.tensor.shape
+    return int(rows), int(dim)

@@ -1,0 +1,311 @@
+"""The partitioner's book-keeping: what is free on each rank and host, and which rank takes a shard; which shard is next
+is not decided here.
+
+`RankQueue` answers "the least loaded rank that this shard fits on". Ranks that a shard did not fit on are parked by
+the tier that was short, fullest last, and come back when a shard asks for no more than they have. Shards come largest
+first, so that a parked rank comes back once for every shard it then takes: O(log W) a shard also when memory is tight.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain, pairwise
+from operator import attrgetter
+from typing import Protocol
+
+from scenarios.planner.topology import DeviceHardware
+from scenarios.planner.types import Perf, Storage
+from scenarios.seam.run_length import Run
+
+
+class Estimated(Protocol):
+    """A shard whose costs are known."""
+
+    storage: Storage
+    perf: Perf
+    rank: int | None
+
+
+class Rank:
+    """One rank's free bytes and perf in ms, unpacked: plain slots are what the inner loops read and write fastest.
+
+    `stamp` counts how often others than the queue have charged it: an older entry of a queue is out of date.
+    """
+
+    __slots__ = (
+        "bwd_comms", "bwd_compute", "ddr", "fwd_comms", "fwd_compute", "hbm", "input_dist_comms", "number",
+        "prefetch_compute", "ssd", "stamp",
+    )  # fmt: skip
+
+    def __init__(self, number: int, free: Storage, perf: Perf) -> None:
+        self.number = number
+        self.hbm, self.ddr, self.ssd = free.hbm, free.ddr, free.ssd
+        self.fwd_compute, self.fwd_comms = perf.fwd_compute, perf.fwd_comms
+        self.bwd_compute, self.bwd_comms = perf.bwd_compute, perf.bwd_comms
+        self.input_dist_comms, self.prefetch_compute = perf.input_dist_comms, perf.prefetch_compute
+        self.stamp = 0
+
+    def total(self) -> float:
+        """Its perf in ms, added in the order of Perf.total: ties between ranks hang on the last bit."""
+        return self.fwd_compute + self.bwd_compute + self.fwd_comms + self.bwd_comms + self.prefetch_compute
+
+    def free(self) -> Storage:
+        """What is free."""
+        return Storage(self.hbm, self.ddr, self.ssd)
+
+    def twin(self, number: int) -> Rank:
+        """Another rank with as much free and as much to do."""
+        twin = Rank.__new__(Rank)
+        twin.number, twin.stamp = number, 0
+        twin.hbm, twin.ddr, twin.ssd = self.hbm, self.ddr, self.ssd
+        twin.fwd_compute, twin.fwd_comms = self.fwd_compute, self.fwd_comms
+        twin.bwd_compute, twin.bwd_comms = self.bwd_compute, self.bwd_comms
+        twin.input_dist_comms, twin.prefetch_compute = self.input_dist_comms, self.prefetch_compute
+        return twin
+
+    def hardware(self) -> DeviceHardware:
+        """The same in the planner's words."""
+        perf = Perf(
+            self.fwd_compute,
+            self.fwd_comms,
+            self.bwd_compute,
+            self.bwd_comms,
+            self.input_dist_comms,
+            self.prefetch_compute,
+        )
+        return DeviceHardware(self.number, self.free(), perf)
+
+
+_CHARGED = tuple(name for name in Rank.__slots__ if name not in ("number", "stamp"))
+
+
+def save(ranks: Sequence[Rank]) -> list[tuple[float, ...]]:
+    """What `restore` needs to forget all charges of these ranks from now on."""
+    return list(map(attrgetter(*_CHARGED), ranks))
+
+
+def restore(ranks: Sequence[Rank], saved: Sequence[tuple[float, ...]]) -> None:
+    """The ranks as they were saved."""
+    for rank, values in zip(ranks, saved, strict=True):
+        for name, value in zip(_CHARGED, values, strict=True):
+            setattr(rank, name, value)
+
+
+def charge(ranks: Iterable[Rank], shards: Iterable[Estimated]) -> None:
+    """The i-th shard's storage and perf to the i-th rank, whether it fits or not; ranks may repeat, or end.
+
+    Thousands of ranks times thousands of tables come through here. What is mostly zero is passed over.
+    """
+    for rank, shard in zip(ranks, shards, strict=False):
+        need, perf = shard.storage, shard.perf
+        rank.hbm -= need.hbm
+        if need.ddr:
+            rank.ddr -= need.ddr
+        if need.ssd:
+            rank.ssd -= need.ssd
+        rank.fwd_compute += perf.fwd_compute
+        rank.fwd_comms += perf.fwd_comms
+        rank.bwd_compute += perf.bwd_compute
+        rank.bwd_comms += perf.bwd_comms
+        if perf.input_dist_comms:
+            rank.input_dist_comms += perf.input_dist_comms
+        if perf.prefetch_compute:
+            rank.prefetch_compute += perf.prefetch_compute
+
+
+def first_overdrawn(ranks: Iterable[Rank]) -> int | None:
+    """Where the first rank stands that was charged more than it has in some tier; None if there is none."""
+    short = [rank.hbm < 0 or rank.ddr < 0 or rank.ssd < 0 for rank in ranks]
+    return short.index(True) if True in short else None
+
+
+class Stretch:
+    """Ranks `first` to `end` - 1 that are alike; `like` has the number of the first."""
+
+    __slots__ = ("end", "first", "like")
+
+    def __init__(self, first: int, end: int, like: Rank) -> None:
+        self.first, self.end, self.like = first, end, like
+
+
+class Ranks:
+    """All ranks, in stretches of what is alike; one of them stands for itself from the first time it is asked for.
+
+    Only while nobody has asked for one may stretches be cut, and charged by charging their `like`.
+    """
+
+    def __init__(self, likes: Iterable[Run[Rank]]) -> None:
+        self.stretches: list[Stretch] = []
+        self.count = 0
+        for count, like in likes:
+            self.stretches.append(Stretch(self.count, self.count + count, like))
+            self.count += count
+        self._known: dict[int, Rank] = {}
+
+    def cut(self, starts: Iterable[int]) -> None:
+        """Let a stretch begin at each of these ranks."""
+        edges = sorted({*starts, *[stretch.first for stretch in self.stretches]})
+        if len(edges) == len(self.stretches):
+            return
+        old, cut = iter(self.stretches), list[Stretch]()
+        stretch = next(old)
+        for first, end in pairwise([*edges, self.count]):
+            if first == stretch.end:
+                stretch = next(old)
+            like = stretch.like if first == stretch.first else stretch.like.twin(first)
+            cut.append(Stretch(first, end, like))
+        self.stretches = cut
+
+    def __getitem__(self, number: int) -> Rank:
+        if number not in self._known:
+            stretch = self.stretches[bisect_right(self.stretches, number, key=attrgetter("first")) - 1]
+            alone = stretch.end - stretch.first == 1
+            self._known[number] = stretch.like if alone else stretch.like.twin(number)
+        return self._known[number]
+
+    def runs(self) -> list[Run[Rank]]:
+        """All ranks as they are now: how many that are alike, and the first of them."""
+        known, at = sorted(self._known), 0
+        runs: list[Run[Rank]] = []
+        for stretch in self.stretches:
+            first = stretch.first
+            while at < len(known) and known[at] < stretch.end:
+                if first < known[at]:
+                    runs.append((known[at] - first, stretch.like.twin(first)))
+                runs.append((1, self._known[known[at]]))
+                first, at = known[at] + 1, at + 1
+            if first < stretch.end:
+                runs.append((stretch.end - first, stretch.like.twin(first)))
+        return runs
+
+
+def fits_together(need: Storage, ranks: Sequence[Rank]) -> bool:
+    """Whether these ranks have as much free, all of them together."""
+    free = Storage(
+        sum([rank.hbm for rank in ranks]), sum([rank.ddr for rank in ranks]), sum([rank.ssd for rank in ranks])
+    )
+    return need.fits_in(free)
+
+
+Entry = tuple[float, int, int, Rank]  # perf total in ms, a tie-break that no two ranks share, the rank's stamp, it
+
+
+_STRETCH = -1  # stands for the stamp in the entry of a whole stretch: no rank has it, so that it is looked at anew
+_NUMBER = (1 << 32) - 1  # the part of a tie-break that is the rank's number
+
+
+class _Rest(Rank):
+    """Ranks of a stretch that the queue has not taken out of it; each is as this one, and comes next in `numbers`."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, stretch: Stretch, modulus: int) -> None:
+        first, end, like = stretch.first, stretch.end, stretch.like.hardware()
+        super().__init__(first, like.storage, like.perf)
+        self.numbers = chain.from_iterable(
+            range(first + (tie - first) % modulus, end, modulus) for tie in range(modulus)
+        )
+
+
+class RankQueue:
+    """Ranks, least loaded first, ties by (number mod `modulus`, number)."""
+
+    __slots__ = ("_active", "_modulus", "_parked", "_ranks")
+
+    def __init__(self, ranks: Sequence[Rank] | Ranks, modulus: int) -> None:
+        self._modulus = modulus
+        self._ranks = ranks
+        if isinstance(ranks, Ranks):
+            entries = [self._first_entry(stretch, ranks) for stretch in ranks.stretches]
+        else:
+            entries = [self._entry(rank) for rank in ranks]
+        self._active: list[Entry] = entries
+        self._parked: tuple[list[tuple[int, Entry]], ...] = ([], [], [])  # by tier, as (-free bytes, entry)
+        heapify(self._active)
+
+    def place(self, shards: Sequence[Estimated]) -> list[Rank]:
+        """Charge each shard to the first rank that it fits on; the ranks, fewer than `shards` if one fits nowhere."""
+        taken: list[Rank] = []
+        charge(self._least_loaded(shards, taken), shards)
+        return taken
+
+    def _least_loaded(self, shards: Iterable[Estimated], taken: list[Rank]) -> Iterator[Rank]:
+        """A rank for each shard, which must have been charged when the next one is asked for."""
+        active, (by_hbm, by_ddr, by_ssd) = self._active, self._parked
+        for shard in shards:
+            need, (_, tie, stamp, rank) = shard.storage, active[0]
+            fits = need.hbm <= rank.hbm and need.ddr <= rank.ddr and need.ssd <= rank.ssd
+            if not fits or stamp != rank.stamp or by_hbm or by_ddr or by_ssd:
+                if not self._bring_up(need):
+                    return
+                _, tie, stamp, rank = active[0]
+            taken.append(rank)
+            yield rank
+            heapreplace(active, (rank.total(), tie, stamp, rank))
+
+    def place_apart(self, shards: Iterable[Estimated]) -> list[Rank]:
+        """The same, on ranks that all differ."""
+        taken: list[Rank] = []
+        for shard in shards:
+            if not self._bring_up(shard.storage):
+                break
+            taken.append(heappop(self._active)[-1])
+            charge(taken[-1:], (shard,))
+        self.refresh(taken)
+        return taken
+
+    def refresh(self, ranks: Iterable[Rank]) -> None:
+        """Queue anew ranks that were charged by others; their old entries are dropped where they turn up."""
+        for rank in ranks:
+            rank.stamp += 1
+            heappush(self._active, self._entry(rank))
+
+    def _entry(self, rank: Rank) -> Entry:
+        return (rank.total(), self._tie(rank.number), rank.stamp, rank)
+
+    def _first_entry(self, stretch: Stretch, ranks: Ranks) -> Entry:
+        if stretch.end - stretch.first == 1:
+            return self._entry(ranks[stretch.first])
+        rest = _Rest(stretch, self._modulus)
+        return (rest.total(), self._tie(next(rest.numbers)), _STRETCH, rest)
+
+    def _tie(self, number: int) -> int:
+        return number % self._modulus << 32 | number
+
+    def _open(self, entry: Entry) -> None:
+        """Queue the next rank of a stretch by itself, and the stretch without it."""
+        total, tie, _, rest = entry
+        assert isinstance(rest, _Rest)
+        # If others have charged the rank it is queued already, and this entry is out of date.
+        heappush(self._active, (total, tie, 0, self._ranks[tie & _NUMBER]))
+        number = next(rest.numbers, None)
+        if number is not None:
+            heappush(self._active, (total, self._tie(number), _STRETCH, rest))
+
+    def _bring_up(self, need: Storage) -> bool:
+        """Bring the first rank that has `need` free to the top; False if none has."""
+        active, (by_hbm, by_ddr, by_ssd) = self._active, self._parked
+        hbm, ddr, ssd = need.hbm, need.ddr, need.ssd
+        while by_hbm and -by_hbm[0][0] >= hbm:
+            heappush(active, heappop(by_hbm)[1])
+        while by_ddr and -by_ddr[0][0] >= ddr:
+            heappush(active, heappop(by_ddr)[1])
+        while by_ssd and -by_ssd[0][0] >= ssd:
+            heappush(active, heappop(by_ssd)[1])
+        while active:
+            _, _, stamp, rank = active[0]
+            if rank.stamp != stamp != _STRETCH:
+                heappop(active)
+            elif hbm > rank.hbm:
+                heappush(by_hbm, (-rank.hbm, heappop(active)))
+            elif ddr > rank.ddr:
+                heappush(by_ddr, (-rank.ddr, heappop(active)))
+            elif ssd > rank.ssd:
+                heappush(by_ssd, (-rank.ssd, heappop(active)))
+            elif stamp == _STRETCH:
+                self._open(heappop(active))
+            else:
+                return True
+        return False

@@ -1,0 +1,270 @@
+"""One partition on its way: which group goes where by the rules of its kind; the groups' order is the partitioner's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain
+from typing import cast
+
+from scenarios.planner.partition.devices import (
+    Estimated,
+    Rank,
+    RankQueue,
+    Ranks,
+    charge,
+    first_overdrawn,
+    fits_together,
+    restore,
+    save,
+)
+from scenarios.planner.partition.hosts import Hosts
+from scenarios.planner.topology import DeviceHardware, Topology, next_device
+from scenarios.planner.types import (
+    ComputeKernel,
+    PartitionByType,
+    PlannerError,
+    PlannerErrorType,
+    Shard,
+    ShardingOption,
+    ShardingType,
+    Storage,
+    write_ranks_in_order,
+)
+from scenarios.seam.run_length import KeptRuns, run_count, runs_of
+
+# Looked up once: to read a member of an enum takes longer than to compare with it.
+_DEVICE = PartitionByType.DEVICE.value
+_COLUMN_WISE = ShardingType.COLUMN_WISE.value
+_KEY_VALUE = ComputeKernel.KEY_VALUE.value
+
+Group = Sequence[ShardingOption]
+"""Options that must be placed together."""
+
+
+class Walk:
+    """Ranks are charged as it goes, and written into the shards by `finish`. `old` is release 0.2.0."""
+
+    def __init__(self, topology: Topology, hbm_per_device: int | None, old: bool) -> None:
+        self._old = old
+        self._modulus = 1 if old else topology.local_world_size
+        self._ranks = Ranks((count, _rank(device, hbm_per_device)) for count, device in runs_of(topology.devices))
+        self._hosts = Hosts(self._ranks, topology.local_world_size if old else topology.intra_group_size)
+        self._queue: RankQueue  # all ranks, from `place` on
+        self._placed: list[tuple[Sequence[Shard], Sequence[Rank]]] = []
+        self._on_all: list[Sequence[Shard]] = []  # a shard on each rank, in order
+
+    def replicate(self, options: Sequence[ShardingOption]) -> None:
+        """Uniform options, a shard on every rank each; comes before all else.
+
+        Nobody looks at the memory until all are charged: only if a rank is overdrawn then, they are gone through again
+        for the first shard that did not fit.
+        """
+        whole = [option for option in options if option.num_shards == self._ranks.count]
+        self._ranks.cut(_starts([option.shards for option in whole], self._ranks.count))
+        likes = [stretch.like for stretch in self._ranks.stretches]
+        saved = save(likes)
+        if len(whole) == len(options):
+            for option in options:
+                charge(likes, self._along(option))
+                self._on_all.append(option.shards)
+            if first_overdrawn(likes) is None:
+                return
+        restore(likes, saved)
+        for option in options:
+            self._replicate_or_raise(option, likes)
+
+    def place(self, groups: Iterable[Group]) -> None:
+        """Every group, on a rank, a host or several hosts."""
+        self._queue = RankQueue(self._ranks, self._modulus)
+        alone: list[ShardingOption] = []  # neighbours without a rule of their own go to the queue in one go
+        for group in groups:
+            option = group[0]
+            apart = option.compute_kernel == _KEY_VALUE and option.sharding_type == _COLUMN_WISE and not self._old
+            if option.partition_by == _DEVICE and not apart and len(group) == 1:
+                alone.append(option)
+            else:
+                self._each(alone)
+                alone = []
+                self._by_rule(group)
+        self._each(alone)
+
+    def _by_rule(self, group: Group) -> None:
+        by = group[0].partition_by
+        if by == PartitionByType.HOST:
+            self._host(group)
+        elif by == PartitionByType.MULTI_HOST and not self._old:
+            self._multi_host(group)
+        elif by == PartitionByType.DEVICE:
+            if len(group) != 1:
+                raise AssertionError(f"Unexpected length for sharding options: {len(group)}: {_named(group)}")
+            self._each_apart(group[0])
+        else:
+            raise RuntimeError(f"Unexpected sharding option group {_named(group)}: partition_by {by!r}")
+
+    def finish(self) -> Sequence[DeviceHardware]:
+        """Write every shard's rank; what is left on each rank, and its perf."""
+        for shards, ranks in self._placed:
+            for shard, rank in zip(shards, ranks, strict=True):
+                shard.rank = rank.number
+        for shards in self._on_all:
+            write_ranks_in_order(shards)
+        return KeptRuns([(count, rank.hardware()) for count, rank in self._ranks.runs()], next_device)
+
+    def _along(self, option: ShardingOption) -> Sequence[Estimated]:
+        """The option's shard on the first rank of each stretch."""
+        if run_count(option.shards) == self._ranks.count:
+            return _estimated(option)
+        runs, end = iter(runs_of(option.shards)), 0
+        along: list[Shard] = []
+        for stretch in self._ranks.stretches:
+            if stretch.first == end:
+                count, shard = next(runs)
+                end += count
+            along.append(shard)
+        return cast("Sequence[Estimated]", along)
+
+    def _replicate_or_raise(self, option: ShardingOption, likes: Sequence[Rank]) -> None:
+        if option.num_shards != self._ranks.count:
+            raise self._wrong_count(option, self._ranks.count)
+        shards = self._along(option)
+        charge(likes, shards)
+        at = first_overdrawn(likes)
+        if at is not None:
+            need = shards[at].storage
+            message = f"Shard of size {self._text(need)} bytes does not fit on any rank."
+            message += f" Device memory cap: {self._text(likes[at].free() + need)}."
+            raise _error("uniform_no_fit", message)
+
+    def _keep(self, shards: Sequence[Shard], ranks: Sequence[Rank]) -> None:
+        self._placed.append((shards, ranks))
+        self._hosts.touch(ranks)
+
+    def _each(self, options: Sequence[ShardingOption]) -> None:
+        """Shard after shard, each on the least loaded rank that has room."""
+        shards = list(chain.from_iterable([option.shards for option in options]))
+        taken = self._queue.place(cast("list[Estimated]", shards))
+        if len(taken) < len(shards):
+            start = "Device partition failed. Couldn't find a rank"
+            raise self._no_rank("device_no_fit", start, options, shards[len(taken)])
+        self._keep(shards, taken)
+
+    def _each_apart(self, option: ShardingOption) -> None:
+        """The same, on ranks that all differ."""
+        if option.num_shards > self._ranks.count:
+            raise _error(
+                "cw_kv_too_many_shards",
+                f"COLUMN_WISE sharding requires num_shards ({option.num_shards}) <= num_devices ({self._ranks.count})",
+            )
+        taken = self._queue.place_apart(_estimated(option))
+        if len(taken) < option.num_shards:
+            start = "COLUMN_WISE partition failed. Couldn't find a suitable rank"
+            raise self._no_rank("cw_kv_no_fit", start, [option], option.shards[len(taken)])
+        self._keep(option.shards, taken)
+
+    def _host(self, group: Group) -> None:
+        """All options on the least loaded host that takes them."""
+        need = Storage.sum(option.total_storage for option in group)
+        for hosts in self._hosts.by_perf():
+            ranks = self._hosts.ranks(hosts[0])  # what does not fit there does not fit on one that is like it
+            if fits_together(need, ranks) and self._all_or_none(group, ranks, self._on_host):
+                return
+        raise _error("no_host", f"can't find a host for sharding option group {_named(group)}")
+
+    def _multi_host(self, group: Group) -> None:
+        """Blocks of shards, a host each, on hosts that follow each other in the order of their load."""
+        size, option = self._hosts.size, _only(group)
+        count, rest = divmod(option.num_shards, size)
+        if rest:
+            raise _error(
+                "grid_not_multiple_of_local",
+                "Grid Sharding is unable to place shards equally over hosts without overlapping."
+                f" num_shards={option.num_shards} % local_world_size={size} != 0",
+            )
+        hosts = list(chain.from_iterable(self._hosts.by_perf()))
+        # With more blocks than hosts the hosts are gone through again and again, and there is one way to do it.
+        starts, hosts = (range(len(hosts) - count + 1), hosts) if count < len(hosts) else (range(1), hosts * count)
+        for start in starts:
+            ranks = [rank for host in hosts[start : start + count] for rank in self._hosts.ranks(host)]
+            if option.sharding_type == ShardingType.GRID_SHARD and self._all_or_none(group, ranks, self._spread):
+                return
+        raise _error("no_hosts", f"can't find hosts for sharding option group {_named(group)}")
+
+    def _all_or_none(
+        self, group: Group, ranks: Sequence[Rank], place: Callable[[ShardingOption, Sequence[Rank]], bool]
+    ) -> bool:
+        """Place the whole group on these ranks; False, and nothing charged, if some of it cannot be."""
+        saved, before = save(ranks), len(self._placed)
+        if all(place(option, ranks) for option in group):
+            self._queue.refresh(ranks)
+            return True
+        restore(ranks, saved)
+        del self._placed[before:]
+        return False
+
+    def _on_host(self, option: ShardingOption, ranks: Sequence[Rank]) -> bool:
+        if option.sharding_type == ShardingType.TABLE_ROW_WISE:
+            return self._spread(option, ranks)
+        if option.sharding_type == ShardingType.TABLE_COLUMN_WISE:
+            taken = RankQueue(ranks, 1 if self._old else len(ranks)).place(_estimated(option))
+            self._keep(option.shards[: len(taken)], taken)
+            return len(taken) == option.num_shards
+        if self._old:
+            raise RuntimeError(f"{option.fqn}: sharding type {option.sharding_type} cannot be placed on a host")
+        return False
+
+    def _spread(self, option: ShardingOption, ranks: Sequence[Rank]) -> bool:
+        """Shard i on the i-th of `ranks`, which may repeat."""
+        if option.num_shards != len(ranks):
+            if self._old:
+                raise self._wrong_count(option, len(ranks))
+            return False
+        charge(ranks, _estimated(option))
+        self._keep(option.shards, ranks)
+        return first_overdrawn(ranks) is None
+
+    def _wrong_count(self, option: ShardingOption, devices: int) -> Exception:
+        message = (
+            f"For a uniform partition, the number of shards ({option.num_shards})"
+            f" must equal the number of devices ({devices})"
+        )
+        return RuntimeError(message) if self._old else _error("uniform_shard_count", message)
+
+    def _no_rank(self, kind: str, start: str, options: Sequence[ShardingOption], shard: Shard) -> PlannerError:
+        table = next(option.name for option in options if any(shard is other for other in option.shards))
+        largest = max(rank.free() for _, rank in self._ranks.runs())
+        end = f"for shard {shard} of table {table}, largest device storage: {self._text(largest)}"
+        return _error(kind, f"{start} {end}")
+
+    def _text(self, storage: Storage) -> str:
+        return f"Storage(hbm={storage.hbm}, ddr={storage.ddr})" if self._old else str(storage)
+
+
+def _starts(options: Sequence[Sequence[Shard]], ranks: int) -> Iterable[int]:
+    """The ranks where runs of shards begin, of options with a shard on every rank."""
+    if any(run_count(shards) == ranks for shards in options):
+        return range(ranks)
+    return chain.from_iterable(accumulate([count for count, _ in runs_of(shards)][:-1]) for shards in options)
+
+
+def _rank(device: DeviceHardware, hbm: int | None) -> Rank:
+    free = device.storage
+    return Rank(device.rank, Storage(hbm, free.ddr, free.ssd) if hbm else free, device.perf)
+
+
+def _estimated(option: ShardingOption) -> Sequence[Estimated]:
+    return cast("Sequence[Estimated]", option.shards)
+
+
+def _named(group: Group) -> str:
+    return f"{', '.join(option.fqn for option in group)} of {Storage.sum(option.total_storage for option in group)}"
+
+
+def _error(kind: str, message: str) -> PlannerError:
+    return PlannerError(message, PlannerErrorType.PARTITION, kind)
+
+
+def _only(group: Group) -> ShardingOption:
+    if len(group) != 1:
+        message = f"Unexpected length for sharding options: {len(group)}. Length needs to be 1: {_named(group)}"
+        raise _error("multi_host_group", message)
+    return group[0]

@@ -1,0 +1,160 @@
+"""Every way to shard every table, with its cost: the planner's search space; choosing among them is the proposers'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
+from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
+from scenarios.planner.search.shapes import cut
+from scenarios.planner.topology import Topology
+from scenarios.planner.types import (
+    PARTITION_BY,
+    ComputeKernel,
+    ParameterConstraints,
+    PlannerError,
+    PlannerErrorType,
+    ShardingOption,
+    ShardingType,
+    TableTensor,
+)
+
+BATCH_SIZE = 512
+"""Samples a rank, unless given: TorchRec 1.8's default."""
+
+
+# The others are looked at for a table whose constraints name them.
+USUAL_TYPES = tuple(kind for kind in ShardingType if kind is not ShardingType.GRID_SHARD)
+USUAL_KERNELS = (
+    ComputeKernel.DENSE,
+    ComputeKernel.FUSED,
+    ComputeKernel.FUSED_UVM,
+    ComputeKernel.FUSED_UVM_CACHING,
+    ComputeKernel.QUANT,
+    ComputeKernel.QUANT_UVM,
+    ComputeKernel.QUANT_UVM_CACHING,
+)
+
+
+class Estimator(Protocol):
+    """Writes perf or storage into the shards of options."""
+
+    def estimate(self, sharding_options: list[ShardingOption]) -> None: ...
+
+
+class Sharder(Protocol):
+    """What shards one type of module, as TorchRec's ModuleSharder."""
+
+    @property
+    def module_type(self) -> type: ...
+    def shardable_parameters(self, module: Any) -> Mapping[str, TableTensor]: ...
+    def sharding_types(self, compute_device_type: str) -> Sequence[str]: ...
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]: ...
+
+
+class Module(Protocol):
+    """What is asked of a model: torch.nn.Module has it."""
+
+    def named_children(self) -> Iterable[tuple[str, Any]]: ...
+
+
+class EmbeddingEnumerator:
+    """Options of tables under `constraints` (by table name), estimated by perf and storage unless told otherwise."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        batch_size: int = BATCH_SIZE,
+        constraints: Mapping[str, ParameterConstraints] | None = None,
+        estimator: Estimator | Sequence[Estimator] | None = None,
+        use_exact_enumerate_order: bool = False,
+    ) -> None:
+        self._topology = topology
+        self._batch_size = batch_size
+        self._constraints = constraints or {}
+        if estimator is None:
+            estimator = [
+                EmbeddingPerfEstimator(topology, self._constraints),
+                EmbeddingStorageEstimator(topology, self._constraints),
+            ]
+        self._in_order = use_exact_enumerate_order
+        self._estimators = list(estimator) if isinstance(estimator, Sequence) else [estimator]
+
+    def enumerate(self, module: Module, sharders: Sequence[Sharder]) -> list[ShardingOption]:
+        """Options of every parameter that a sharder can shard, module by module.
+
+        Children come in reverse, as in TorchRec; with `use_exact_enumerate_order` in the model's order.
+
+        Raises:
+            PlannerError: a table for which the constraints leave nothing (kind "no_options").
+        """
+        by_type = {sharder.module_type: sharder for sharder in sharders}
+        options: list[ShardingOption] = []
+        waiting: list[tuple[str, Any]] = [("", module)]
+        while waiting:
+            path, child = waiting.pop()
+            sharder = by_type.get(type(child))
+            if sharder is None:
+                below = [(f"{path}.{name}" if path else name, each) for name, each in child.named_children()]
+                waiting += reversed(below) if self._in_order else below
+                continue
+            for name, tensor in sharder.shardable_parameters(child).items():
+                options += self.of_table(name, tensor, (path, child), sharder)
+        return options
+
+    def of_table(
+        self, name: str, tensor: TableTensor, module: tuple[str, object], sharder: Sharder
+    ) -> list[ShardingOption]:
+        """Options of one table, with perf and storage.
+
+        Raises:
+            PlannerError: the constraints leave nothing (kind "no_options").
+        """
+        wished, device = self._constraints.get(name, ParameterConstraints()), self._topology.compute_device
+        types = wished.sharding_types or USUAL_TYPES
+        kernels = wished.compute_kernels or USUAL_KERNELS
+        options = [
+            self._option(name, tensor, module, kind, kernel)
+            for kind in sharder.sharding_types(device)
+            if kind in types
+            for kernel in sharder.compute_kernels(kind, device)
+            if kernel in kernels
+        ]
+        if not options:
+            message = f"table {name}: no sharding type and compute kernel of its constraints can be had on {device}"
+            raise PlannerError(message, PlannerErrorType.STRICT_CONSTRAINTS, "no_options")
+        for estimator in self._estimators:
+            estimator.estimate(options)
+        return options
+
+    def _option(
+        self, name: str, tensor: TableTensor, module: tuple[str, object], kind: str, kernel: str
+    ) -> ShardingOption:
+        wished = self._constraints.get(name, ParameterConstraints())
+        rows, dim = tensor.shape
+        return ShardingOption(
+            name=name,
+            tensor=tensor,
+            module=module,
+            input_lengths=wished.pooling_factors,
+            batch_size=self._batch_size,
+            sharding_type=kind,
+            partition_by=PARTITION_BY[ShardingType(kind)],
+            compute_kernel=kernel,
+            shards=cut(kind, rows, dim, self._topology, wished.min_partition),
+            cache_params=wished.cache_params,
+            enforce_hbm=wished.enforce_hbm,
+            stochastic_rounding=wished.stochastic_rounding,
+            bounds_check_mode=wished.bounds_check_mode,
+            feature_names=wished.feature_names,
+            output_dtype=wished.output_dtype,
+            key_value_params=wished.key_value_params,
+            is_pooled=_is_pooled(module[1]),
+            num_poolings=wished.num_poolings,
+        )
+
+
+def _is_pooled(module: object) -> bool:
+    """Whether its bags become one row each: so in all modules but TorchRec's EmbeddingCollection, known by its name."""
+    return not any(base.__name__ == "EmbeddingCollectionInterface" for base in type(module).__mro__)

@@ -1,0 +1,136 @@
+"""One collective a step and nothing else, for measuring; how messages travel is left to the worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scenarios.config.host_classes import all_alike, played
+from scenarios.config.scenario import Exchange, Scenario
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.rank import Rank, Work
+from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.workloads.all_to_all import Splits, checksum, checksum_cost, draw_values, splits_of
+
+_ROOT = 0
+
+
+class CollectiveProgram:
+    """Each step is one call on the world's group, after a barrier that stands outside of it.
+
+    `collective.size_bytes` is a rank's larger buffer. The first step, which also warms up, ends with a `checksum` of
+    the call's output, so that two runs can be held against each other; later ones are the call alone.
+    """
+
+    plan: tuple[PlanRow, ...] = ()
+
+    def __init__(self, scenario: Scenario) -> None:
+        assert scenario.collective is not None
+        self._scenario, self._collective = scenario, scenario.collective
+        _check_shares(scenario)
+        self.alike = all_alike(scenario)
+        self._splits = _splits(scenario)
+        self.memory: tuple[MemoryRow, ...] = self._memory()
+
+    async def __call__(self, rank: Rank) -> None:
+        buffers = self._buffers(rank)
+        call = _CALLS[self._collective.op]
+        for step in range(self._scenario.steps):
+            if self._splits is not None:
+                buffers.lay_out(*splits_of(self._splits, step, rank))
+            await rank.barrier(label="start")
+            with rank.step(step):
+                await call(rank, buffers)
+                if step == 0:
+                    output = buffers.output
+                    rank.record("checksum", await rank.compute(checksum_cost(output), checksum, output))
+
+    def _buffers(self, rank: Rank) -> _Buffers:
+        given, received = self._elements(rank.rank)
+        dtype = getattr(torch, self._collective.dtype)
+        values = draw_values(self._scenario.seed, rank.rank, given, dtype, rank.device)[:given]
+        return _Buffers(values, torch.zeros(received, dtype=dtype, device=rank.device) if received else values)
+
+    def _elements(self, rank: int) -> tuple[int, int]:
+        """Of what a rank gives and of what it receives in a buffer of its own."""
+        elements = self._collective.size_bytes // getattr(torch, self._collective.dtype).itemsize
+        share = elements // self._scenario.cluster.world_size
+        match self._collective.op:
+            case "reduce_scatter":
+                return elements, share
+            case "all_gather":
+                return share, elements
+            case "all_to_all":
+                assert self._splits is not None
+                if self.alike is not None:
+                    return elements, elements
+                steps = range(self._scenario.steps)
+                return elements, max(int(self._splits.received(step)[rank]) for step in steps)
+            case _:
+                return elements, 0
+
+    def _memory(self) -> tuple[MemoryRow, ...]:
+        itemsize = getattr(torch, self._collective.dtype).itemsize
+        capacity_bytes = self._scenario.cluster.host.gpu.memory_bytes
+        return tuple(
+            MemoryRow(
+                rank=rank, part=part, size_bytes=elements * itemsize, capacity_bytes=capacity_bytes, rank_count=count
+            )
+            for rank, count in played(self._scenario, self.alike)
+            for part, elements in zip(("input", "output"), self._elements(rank), strict=True)
+        )
+
+
+@dataclass(slots=True)
+class _Buffers:
+    """What a rank gives and where it receives; the same tensor where the call works in place."""
+
+    given: Tensor
+    output: Tensor
+    sends: Sequence[float] | None = None
+    receives: Sequence[float] | None = None
+    received: Tensor | None = None
+
+    def lay_out(self, sends: Sequence[float], receives: Sequence[float], received: int) -> None:
+        """For an all-to-all of these elements to and from each member; `received` from all ranks."""
+        self.sends, self.receives = sends, receives
+        self.received = self.output[:received]
+
+
+def _check_shares(scenario: Scenario) -> None:
+    collective, ranks = scenario.collective, scenario.cluster.world_size
+    assert collective is not None
+    share_bytes = ranks * getattr(torch, collective.dtype).itemsize
+    if collective.op in ("reduce_scatter", "all_gather") and collective.size_bytes % share_bytes:
+        raise ScenarioError(
+            f"{scenario.path}: collective.size = '{collective.size_bytes} B': expected a multiple of {share_bytes}"
+            f" bytes, a {collective.dtype} for each of {ranks} ranks"
+        )
+
+
+def _splits(scenario: Scenario) -> Splits | None:
+    collective = scenario.collective
+    assert collective is not None
+    if collective.op != "all_to_all":
+        return None
+    exchange = Exchange(
+        size_bytes=collective.size_bytes, splits=collective.splits, skew=collective.skew, dtype=collective.dtype
+    )
+    return Splits(exchange, scenario.cluster.world_size, scenario.seed)
+
+
+def _all_to_all(rank: Rank, buffers: _Buffers) -> Work[Tensor]:
+    assert buffers.received is not None, "it was laid out"
+    return rank.all_to_all_single(buffers.received, buffers.given, buffers.receives, buffers.sends)
+
+
+_CALLS: dict[str, Callable[[Rank, _Buffers], Work[Tensor]]] = {
+    "all_reduce": lambda rank, buffers: rank.all_reduce(buffers.given),
+    "reduce_scatter": lambda rank, buffers: rank.reduce_scatter_tensor(buffers.output, buffers.given),
+    "all_gather": lambda rank, buffers: rank.all_gather_into_tensor(buffers.output, buffers.given),
+    "broadcast": lambda rank, buffers: rank.broadcast(buffers.given, _ROOT),
+    "all_to_all": _all_to_all,
+}

@@ -1,0 +1,216 @@
+"""Gradient buckets as DDP makes them, and their reduction beside the backward pass; how is left to `compression`.
+
+Modelled on torch 2.13's DDP with `gradient_as_bucket_view`, from its second step on: buckets follow the order in which
+gradients arrive from the start. DDP's first step, one bucket with everything, and the pass that makes the buckets anew
+after it, are not played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd, vanilla
+from scenarios.compression.batched import square_side
+from scenarios.compression.costs import copy_cost
+from scenarios.compression.layerwise import lay_out
+from scenarios.compression.local import compute
+from scenarios.config.scenario import Buckets, Compression, Scenario
+from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.rank import Rank, Work
+
+Shape = tuple[int, ...]
+
+
+class GradientBucket:
+    """One flat buffer, and views of it in the shapes of its gradients; a `compression.Bucket`."""
+
+    __slots__ = ("_buffer", "_gradients", "_index", "_is_last")
+
+    def __init__(self, index: int, buffer: Tensor, shapes: Sequence[Shape], *, is_last: bool) -> None:
+        self._index, self._buffer, self._is_last = index, buffer, is_last
+        self._gradients = unflatten(buffer, shapes)
+
+    def index(self) -> int:
+        """Which bucket of the step this is, from 0."""
+        return self._index
+
+    def buffer(self) -> Tensor:
+        """All elements: contiguous, 1-D."""
+        return self._buffer
+
+    def gradients(self) -> list[Tensor]:
+        """Views of the buffer in the gradients' shapes."""
+        return self._gradients
+
+    def is_last(self) -> bool:
+        """Whether this is the last bucket of its step."""
+        return self._is_last
+
+
+def unflatten(buffer: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
+    """Views of a flat buffer in these shapes, which fill it, one after the other."""
+    pieces = buffer.split_with_sizes([prod(shape) for shape in shapes])
+    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def flatten(gradients: Sequence[Tensor], buffer: Tensor) -> None:
+    """Copy the gradients, each row-major, one after the other, into a flat buffer that they fill."""
+    torch.cat([gradient.reshape(-1) for gradient in gradients], out=buffer)
+
+
+def assign_buckets(sizes_bytes: Sequence[int], buckets: Buckets) -> tuple[tuple[int, ...], ...]:
+    """The indices of the gradients in each bucket, in the order of their arrival: last parameter first.
+
+    A bucket closes when its size reaches the cap, with the gradient that overshoots; the first has a cap of its own.
+    """
+    assigned: list[tuple[int, ...]] = []
+    members: list[int] = []
+    filled_bytes = 0
+    for index in reversed(range(len(sizes_bytes))):
+        members.append(index)
+        filled_bytes += sizes_bytes[index]
+        if filled_bytes >= (buckets.cap_bytes if assigned else buckets.first_bytes):
+            assigned.append(tuple(members))
+            members, filled_bytes = [], 0
+    return (*assigned, tuple(members)) if members else tuple(assigned)
+
+
+def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
+    """Batched PowerSGD makes one square matrix of a bucket: its rank cannot be larger than the matrix.
+
+    Raises:
+        ScenarioError: it is, in a step that compresses.
+    """
+    compression = scenario.compression
+    if compression.kind != "batched_powersgd" or compression.start_powerSGD_iter >= scenario.steps:
+        return
+    sizes = [prod(shape) for shape in shapes]
+    assigned = assign_buckets([size * dtype.itemsize for size in sizes], scenario.buckets)
+    side = min(square_side(sum(sizes[index] for index in members)) for members in assigned)
+    if compression.matrix_approximation_rank > side:
+        raise ScenarioError(
+            f"{scenario.path}: compression.matrix_approximation_rank = {compression.matrix_approximation_rank}:"
+            f" expected at most {side}, the side of the smallest gradient bucket as a square matrix"
+        )
+
+
+class GradientReducer:
+    """Averages the gradients of one step over all ranks while the backward pass goes on; made once, used each step.
+
+    `side` is a stream of its own (`rank.stream("gradients")`, made by all ranks), on which the buckets are copied and
+    reduced one after the other, in the order of their indices, as soon as they and those before them are full.
+    """
+
+    def __init__(
+        self,
+        side: Rank,
+        shapes: Sequence[Shape],
+        *,
+        dtype: torch.dtype = torch.float32,
+        buckets: Buckets = Buckets(),  # noqa: B008 (frozen)
+        compression: Compression = Compression(),  # noqa: B008 (frozen)
+    ) -> None:
+        self.state = None if compression.kind == "none" else PowerSGDState.from_options(compression)
+        self._kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] = compression.kind
+        self._side, self._shapes, self._dtype = side, tuple(map(tuple, shapes)), dtype
+        self._members = assign_buckets([prod(shape) * dtype.itemsize for shape in self._shapes], buckets)
+        self._buckets = [self._allocate(index) for index in range(len(self._members))]
+        self._bucket_of = {member: index for index, members in enumerate(self._members) for member in members}
+        self._start_step()
+
+    def add(self, parameter_index: int, gradient: Tensor) -> None:
+        """Hand over a gradient, in any order; it must keep its values until `finish`.
+
+        Raises:
+            ProgramError: no such parameter, another shape or dtype than the parameter's, or given twice in a step.
+        """
+        self._check(parameter_index, gradient)
+        self._given[parameter_index] = gradient
+        bucket = self._bucket_of[parameter_index]
+        self._missing[bucket] -= 1
+        while len(self._works) < len(self._buckets) and not self._missing[len(self._works)]:
+            self._works.append(self._side.spawn(self._reduce(len(self._works))))
+
+    async def finish(self) -> list[Tensor]:
+        """The averaged gradients by parameter: views of the buckets, valid until gradients of the next step are added.
+
+        Raises:
+            ProgramError: a parameter's gradient was not given in this step.
+        """
+        absent = [index for index in range(len(self._shapes)) if index not in self._given]
+        if absent:
+            raise ProgramError(f"rank {self._side.rank}: no gradient was added for parameters {absent}")
+        works = self._works
+        self._start_step()
+        for work in works:
+            await work
+        views = dict[int, Tensor]()
+        for members, bucket in zip(self._members, self._buckets, strict=True):
+            views.update(zip(members, bucket.gradients(), strict=True))
+        return [views[index] for index in range(len(self._shapes))]
+
+    def _start_step(self) -> None:
+        self._given: dict[int, Tensor] = {}
+        self._missing = [len(members) for members in self._members]
+        self._works: list[Work[Tensor]] = []
+
+    def _allocate(self, index: int) -> GradientBucket:
+        shapes = [self._shapes[member] for member in self._members[index]]
+        buffer = torch.empty(sum(map(prod, shapes)), dtype=self._dtype, device=self._side.device)
+        return GradientBucket(index, buffer, shapes, is_last=index == len(self._members) - 1)
+
+    def _check(self, index: int, gradient: Tensor) -> None:
+        rank = self._side.rank
+        if not 0 <= index < len(self._shapes):
+            raise ProgramError(f"rank {rank}: parameter {index} is not one of the {len(self._shapes)} parameters")
+        if index in self._given:
+            raise ProgramError(f"rank {rank}: the gradient of parameter {index} was added twice in one step")
+        if tuple(gradient.shape) != self._shapes[index] or gradient.dtype != self._dtype:
+            raise ProgramError(
+                f"rank {rank}: the gradient of parameter {index} is {tuple(gradient.shape)} {gradient.dtype},"
+                f" expected {self._shapes[index]} {self._dtype}"
+            )
+
+    def _reduce(self, index: int) -> Coroutine[Any, Any, Tensor]:
+        # The gradients are taken out now: the coroutine may run when the next step has begun to be filled.
+        return self._copy_and_reduce(self._buckets[index], [self._given[member] for member in self._members[index]])
+
+    async def _copy_and_reduce(self, bucket: GradientBucket, gradients: list[Tensor]) -> Tensor:
+        kernel = copy_cost(bucket.buffer(), bucket.buffer().numel())
+        await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label="gradients.bucket")
+        if self.state is None:
+            return await vanilla(self._side, bucket, label="gradients.mean")
+        reduce = batched_powersgd if self._kind == "batched_powersgd" else layerwise_powersgd
+        return await reduce(self._side, self.state, bucket)
+
+
+def reduction_memory_bytes(
+    shapes: Sequence[Shape], dtype: torch.dtype, buckets: Buckets, compression: Compression
+) -> dict[str, int]:
+    """What a `GradientReducer` keeps on a rank's device, by part; parts that take nothing are left out.
+
+    P and Q are counted without warm start too, which has them only while a bucket is reduced.
+    """
+    numels = [prod(shape) for shape in shapes]
+    assigned = assign_buckets([numel * dtype.itemsize for numel in numels], buckets)
+    parts = {"gradient buckets": sum(numels), "compression factors": 0, "compression error": 0}
+    for members in assigned if compression.kind != "none" else ():
+        factors, error = _compression_numels([tuple(shapes[member]) for member in members], compression)
+        parts["compression factors"] += factors
+        parts["compression error"] += error if compression.use_error_feedback else 0
+    return {part: numel * dtype.itemsize for part, numel in parts.items() if numel}
+
+
+def _compression_numels(shapes: Sequence[Shape], compression: Compression) -> tuple[int, int]:
+    """Elements of P and Q, and of the error, of one bucket."""
+    rank, numel = compression.matrix_approximation_rank, sum(map(prod, shapes))
+    if compression.kind == "batched_powersgd":
+        side = square_side(numel)
+        return 2 * side * rank, side * side
+    layout = lay_out(tuple(shapes), rank, compression.min_compression_rate)
+    return sum(alike.p_numel + alike.q_numel for alike in layout.shapes), numel

@@ -1,0 +1,179 @@
+"""Batches for a DLRM, the same for the same seed in both worlds; how features travel is left to `sparse`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from scenarios.config.ids_file import read_bags
+from scenarios.config.scenario import Model, Scenario, Table
+
+Ints = npt.NDArray[np.int64]
+
+# Rank k of a Zipf distribution becomes row k * step mod rows: the golden ratio spreads neighbours evenly over a table
+# (Knuth, TAOCP vol. 3, 6.4), as hashing does with real ids, so that the frequent rows do not share one block.
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+_ALL_BITS = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bags:
+    """One table's ids of one rank's batch: `lengths` [batch], `ids` [sum of lengths], sample after sample; int64."""
+
+    lengths: Ints
+    ids: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """`features` [batch, dense features] in the model's dtype, `labels` [batch] of 0 and 1 in float32."""
+
+    features: Tensor
+    labels: Tensor
+
+
+def draw_bags(scenario: Scenario, number: int, rank: int, step: int) -> Bags:
+    """The bags of table `number` in this rank's batch of this step."""
+    assert scenario.model is not None
+    table = scenario.model.tables[number]
+    if table.ids.kind == "file":
+        first = (step * scenario.cluster.world_size + rank) * scenario.batch_size
+        return _read_bags(table, first, scenario.batch_size)
+    generator = np.random.default_rng([scenario.seed, rank, step, number])
+    if table.ids_per_sample_kind == "poisson":
+        lengths = generator.poisson(table.ids_per_sample, scenario.batch_size).astype(np.int64)
+    else:
+        lengths = np.full(scenario.batch_size, int(table.ids_per_sample), dtype=np.int64)
+    return Bags(lengths, draw_ids(generator, table, int(lengths.sum())))
+
+
+def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:
+    """`count` ids in [0, rows), as the table's `Ids` say."""
+    if table.ids.kind == "uniform" or table.ids.exponent == 0:
+        return generator.integers(0, table.rows, count, dtype=np.int64)
+    ranks = draw_zipf(generator, table.rows, table.ids.exponent, count)
+    if table.ids.order == "by_frequency":
+        return ranks
+    return _scattered(ranks, table.rows)
+
+
+def _scattered(ranks: Ints, rows: int) -> Ints:
+    """`ranks * coprime_step(rows) % rows` in two parts, so that int64 holds their products up to 2**41 rows."""
+    step, low = coprime_step(rows), 21
+    high: Ints = (ranks >> low) * step % rows
+    scattered: Ints = ((high << low) + (ranks & ((1 << low) - 1)) * step) % rows
+    return scattered
+
+
+def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count: int) -> Ints:
+    """`count` draws of k in [0, size) with probability proportional to (k + 1) ** -exponent.
+
+    Exact, by rejection-inversion: W. Hoermann, G. Derflinger, Rejection-inversion to generate variates from monotone
+    discrete distributions, ACM TOMACS 6(3), 1996. Few draws are rejected, whatever the size.
+    """
+    below = _integral(1.5, exponent) - 1.0
+    above = _integral(size + 0.5, exponent)
+    sure = 2.0 - _inverse(_integral(2.5, exponent) - 2.0**-exponent, exponent)
+    result = np.empty(count, dtype=np.int64)
+    todo: Ints = np.arange(count)
+    while todo.size:
+        height = above + generator.random(todo.size) * (below - above)
+        x = _inverse(height, exponent)
+        k = np.clip(np.rint(x), 1, size)
+        kept = k - x <= sure
+        doubtful = np.flatnonzero(~kept)
+        near = k[doubtful]
+        kept[doubtful] = height[doubtful] >= _integral(near + 0.5, exponent) - near**-exponent
+        result[todo[kept]] = k[kept].astype(np.int64) - 1
+        todo = todo[~kept]
+    return result
+
+
+def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, device: torch.device) -> Dense:
+    """Normal features; labels that a linear rule with noise gives, so that training has something to learn."""
+    dtype: torch.dtype = getattr(torch, model.dtype)
+    if device.type == "meta":
+        shape = (scenario.batch_size, model.dense_features)
+        return Dense(torch.empty(shape, dtype=dtype, device=device), torch.empty(shape[:1], device=device))
+    generator = np.random.default_rng([scenario.seed, rank, step, len(model.tables)])
+    features = generator.standard_normal((scenario.batch_size, model.dense_features), dtype=np.float32)
+    noise = generator.standard_normal(scenario.batch_size, dtype=np.float32)
+    rule = np.random.default_rng([scenario.seed]).standard_normal(model.dense_features, dtype=np.float32)
+    with np.errstate(invalid="ignore"):  # all are finite, but OpenBLAS may say so of lanes that it pads (numpy 24067)
+        labels = (features @ rule + noise > 0).astype(np.float32)
+    return Dense(torch.from_numpy(features).to(device, dtype), torch.from_numpy(labels).to(device))
+
+
+def initial_rows(table: int, seed: int, rows: range, columns: range, device: torch.device) -> Tensor:
+    """The first values of a block of a table, [rows, columns] float32, uniform in (-0.05, 0.05).
+
+    Each value depends on its table, row and column alone, so that every sharding plan starts from the same model.
+    """
+    if device.type == "meta":
+        return torch.empty(len(rows), len(columns), device=device)
+    with np.errstate(over="ignore"):
+        base = _mix(np.full(1, (seed * 0x9E3779B97F4A7C15 + table) & _ALL_BITS, dtype=np.uint64))
+        keys = _mix(np.add(base, _numbers(rows)))
+        bits = _mix(np.add.outer(keys, _numbers(columns)))
+    unit = (bits >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
+    return torch.from_numpy((unit - np.float32(0.5)) * np.float32(0.1)).to(device)
+
+
+def _numbers(span: range) -> npt.NDArray[np.uint64]:
+    return np.arange(span.start, span.stop, dtype=np.uint64)
+
+
+def _mix(value: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """A good 64-bit mixing function: G. Steele et al., Fast splittable pseudorandom number generators, OOPSLA 2014."""
+    mixed = value + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _integral(x: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArray[np.float64] | float:
+    """The integral of t ** -exponent from 1 to x."""
+    logarithm = np.log(x)
+    if exponent == 1:
+        return logarithm
+    return np.expm1((1 - exponent) * logarithm) / (1 - exponent)
+
+
+def _inverse(height: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArray[np.float64]:
+    if exponent == 1:
+        return np.asarray(np.exp(height))
+    with np.errstate(divide="ignore"):  # of steep ones the far end rounds to infinity, which is clipped
+        return np.asarray(np.exp(np.log1p((1 - exponent) * height) / (1 - exponent)))
+
+
+def coprime_step(rows: int) -> int:
+    """By how many rows the next most frequent id of a shuffled table lies further on, around its end."""
+    step = max(1, round(rows * _GOLDEN))
+    while math.gcd(step, rows) != 1:
+        step += 1
+    return step
+
+
+def _read_bags(table: Table, first: int, count: int) -> Bags:
+    assert table.ids.path is not None
+    offsets, ids = file_bags(table.ids.path)
+    which = (first + np.arange(count)) % (len(offsets) - 1)
+    lengths = offsets[which + 1] - offsets[which]
+    starts = np.repeat(offsets[which] - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
+    return Bags(lengths, ids[starts + np.arange(int(lengths.sum()))])
+
+
+@cache
+def file_bags(path: Path) -> tuple[Ints, Ints]:
+    """Offsets [bags + 1] and ids of a file that `load` has checked; int64."""
+    bags = read_bags(path)
+    offsets = np.concatenate([[0], np.cumsum([len(bag) for bag in bags])]).astype(np.int64)
+    return offsets, np.array([item for bag in bags for item in bag], dtype=np.int64)

@@ -1,0 +1,296 @@
+"""The dense part of a DLRM as blocks with a forward, a backward and their costs; when they run is left to `dlrm`.
+
+A block is differentiated by itself, so that its gradients are there as soon as its backward has run, and can be
+reduced while the backward of the blocks before it goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from scenarios.config.scenario import ELEMENT_BYTES, Model
+from scenarios.seam.rank import Kernel
+
+
+@dataclass(slots=True)
+class Tape:
+    """What a block's forward leaves for its backward."""
+
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """How many operators a pass of a block runs, and the elements that they read and write."""
+
+    launches: int
+    read: int
+    written: int
+
+
+class Block(ABC):
+    """Some parameters and a function of them and of inputs [batch, ...]; `name` labels its kernels."""
+
+    def __init__(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: str) -> None:
+        self.name = name
+        self.shapes = tuple(shapes)
+        self.dtype = dtype
+        self.parameters: list[Tensor] = []
+
+    @abstractmethod
+    def function(self, *inputs: Tensor) -> Tensor:
+        """The forward, differentiable."""
+
+    @abstractmethod
+    def flops(self, batch: int) -> float:
+        """Of the forward; the backward takes twice as many, once for the inputs and once for the parameters."""
+
+    @abstractmethod
+    def touched(self, batch: int) -> Touched:
+        """By the forward."""
+
+    @abstractmethod
+    def touched_back(self, batch: int) -> Touched:
+        """By the backward, all inputs' and parameters' gradients being wanted."""
+
+    @abstractmethod
+    def width_in(self) -> int:
+        """Elements of all inputs for one sample."""
+
+    @abstractmethod
+    def width_out(self) -> int:
+        """Elements of the output for one sample."""
+
+    @property
+    def parameter_count(self) -> int:
+        """Elements of all parameters."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tape]:
+        """The output, cut from the graph, and the tape. On meta only shapes: nothing is traced."""
+        if inputs[0].is_meta:
+            output = inputs[0].new_empty(inputs[0].shape[0], self.width_out())
+            return output, Tape(inputs, output)
+        leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        with torch.enable_grad():
+            output = self.function(*leaves)
+        return output.detach(), Tape(leaves, output)
+
+    def backward(self, tape: Tape, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The gradients of the inputs and of the parameters."""
+        wanted = [*tape.inputs, *self.parameters]
+        if gradient.is_meta:
+            like = [each.new_empty(each.shape) for each in wanted]
+            return like[: len(tape.inputs)], like[len(tape.inputs) :]
+        gradients = torch.autograd.grad(tape.output, wanted, gradient)
+        return list(gradients[: len(tape.inputs)]), list(gradients[len(tape.inputs) :])
+
+    def forward_kernel(self, batch: int) -> Kernel:
+        """What the forward costs for a batch."""
+        return self._kernel(self.flops(batch), self.touched(batch))
+
+    def backward_kernel(self, batch: int) -> Kernel:
+        """What the backward costs for a batch."""
+        return self._kernel(2 * self.flops(batch), self.touched_back(batch))
+
+    def _kernel(self, flops: float, touched: Touched) -> Kernel:
+        element = ELEMENT_BYTES[self.dtype]
+        return Kernel(
+            kind="gemm",
+            flops=flops,
+            bytes_read=float(element * touched.read),
+            bytes_written=float(element * touched.written),
+            dtype=self.dtype,
+            launches=touched.launches,
+        )
+
+
+class Linear(Block):
+    """[batch, inputs] -> [batch, outputs], with ReLU unless it is the last."""
+
+    def __init__(self, name: str, inputs: int, outputs: int, dtype: str, *, relu: bool) -> None:
+        super().__init__(name, [(outputs, inputs), (outputs,)], dtype)
+        self._inputs, self._outputs, self._relu = inputs, outputs, relu
+
+    def function(self, *inputs: Tensor) -> Tensor:
+        output = functional.linear(inputs[0], *self.parameters)
+        return functional.relu(output) if self._relu else output
+
+    def flops(self, batch: int) -> float:
+        return 2.0 * batch * self._inputs * self._outputs
+
+    def touched(self, batch: int) -> Touched:
+        """addmm; relu."""
+        given, made, relu = batch * self._inputs, batch * self._outputs, int(self._relu)
+        return Touched(launches=1 + relu, read=given + self.parameter_count + relu * made, written=made + relu * made)
+
+    def touched_back(self, batch: int) -> Touched:
+        """Of relu: threshold_backward; a product each for the input and the weight, a sum for the bias."""
+        given, made, relu = batch * self._inputs, batch * self._outputs, int(self._relu)
+        return Touched(
+            launches=3 + relu,
+            read=given + self._inputs * self._outputs + (3 + 2 * relu) * made,
+            written=given + self.parameter_count + relu * made,
+        )
+
+    def width_in(self) -> int:
+        return self._inputs
+
+    def width_out(self) -> int:
+        return self._outputs
+
+
+class Cross(Block):
+    """One layer of DCNv2: x -> x0 * (W (V x) + b) + x, V [rank, width], W [width, rank].
+
+    R. Wang et al., DCN V2, WWW 2021, equation 1 with the low-rank form of section 4.
+    """
+
+    def __init__(self, name: str, width: int, low_rank: int, dtype: str) -> None:
+        super().__init__(name, [(low_rank, width), (width, low_rank), (width,)], dtype)
+        self._width, self._low_rank = width, low_rank
+
+    def function(self, *inputs: Tensor) -> Tensor:
+        first, x = inputs
+        down, up, bias = self.parameters
+        return first * functional.linear(functional.linear(x, down), up, bias) + x
+
+    def flops(self, batch: int) -> float:
+        return batch * self._width * (4.0 * self._low_rank + 2.0)
+
+    def touched(self, batch: int) -> Touched:
+        """mm, addmm, mul, add."""
+        wide, low = batch * self._width, batch * self._low_rank
+        return Touched(launches=4, read=5 * wide + low + self.parameter_count, written=3 * wide + low)
+
+    def touched_back(self, batch: int) -> Touched:
+        """Two products with the gradient, two for either factor, a sum for the bias, the two gradients of x added."""
+        wide, low = batch * self._width, batch * self._low_rank
+        factors = 2 * self._width * self._low_rank
+        return Touched(launches=8, read=10 * wide + 3 * low + factors, written=4 * wide + low + self.parameter_count)
+
+    def width_in(self) -> int:
+        return 2 * self._width
+
+    def width_out(self) -> int:
+        return self._width
+
+
+class Dot(Block):
+    """[batch, features * dim] -> [batch, dim + pairs]: dot products of all pairs of features, beside the first."""
+
+    def __init__(self, name: str, features: int, dim: int, dtype: str) -> None:
+        super().__init__(name, [], dtype)
+        self._features, self._dim = features, dim
+
+    def function(self, *inputs: Tensor) -> Tensor:
+        features = inputs[0].view(-1, self._features, self._dim)
+        products = torch.bmm(features, features.transpose(1, 2))
+        row, column = torch.tril_indices(self._features, self._features, -1, device=features.device)
+        return torch.cat([features[:, 0], products[:, row, column]], dim=1)
+
+    def flops(self, batch: int) -> float:
+        return 2.0 * batch * self._features**2 * self._dim
+
+    def touched(self, batch: int) -> Touched:
+        """bmm, tril_indices, index, cat."""
+        given, products, made = self._elements(batch)
+        pairs = made - batch * self._dim
+        return Touched(launches=4, read=2 * given + pairs + made, written=products + pairs + made)
+
+    def touched_back(self, batch: int) -> Touched:
+        """Of the pairs: zeros, index_put; of the first feature: select_backward; of bmm: two; and two sums."""
+        given, products, made = self._elements(batch)
+        pairs, first = made - batch * self._dim, batch * self._dim
+        return Touched(
+            launches=7, read=6 * given + 3 * products + 2 * pairs + first, written=5 * given + 2 * products + pairs
+        )
+
+    def _elements(self, batch: int) -> tuple[int, int, int]:
+        return batch * self.width_in(), batch * self._features**2, batch * self.width_out()
+
+    def width_in(self) -> int:
+        return self._features * self._dim
+
+    def width_out(self) -> int:
+        return self._dim + self._features * (self._features - 1) // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The dense model: `bottom` takes the dense features; then `cross` (DCN) or `dot`; `top` gives the logit."""
+
+    bottom: tuple[Block, ...]
+    dot: tuple[Block, ...]
+    cross: tuple[Block, ...]
+    top: tuple[Block, ...]
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """In the order of the forward pass."""
+        return (*self.bottom, *self.cross, *self.dot, *self.top)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of all parameters, in the order of the forward pass."""
+        return tuple(shape for block in self.blocks for shape in block.shapes)
+
+    def set_parameters(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
+        """The same first values on every rank: uniform within 1/sqrt(fan in), zero biases."""
+        generator = np.random.default_rng([seed, 1])
+        for block in self.blocks:
+            block.parameters = [_first_values(generator, shape, device, dtype) for shape in block.shapes]
+
+
+def build_layers(model: Model) -> Layers:
+    """The blocks that a model describes; parameters are set later, once a rank."""
+    dtype = model.dtype
+    bottom = _stack("bottom", (model.dense_features, *model.bottom), dtype, last_relu=True)
+    dims = [table.dim for table in model.tables]
+    width = model.bottom[-1] + sum(dims)
+    dot: tuple[Block, ...] = ()
+    cross: tuple[Block, ...] = ()
+    if model.interaction.kind == "dot":
+        dot = (Dot("interaction", len(dims) + 1, model.bottom[-1], dtype),)
+        width = dot[0].width_out()
+    elif model.interaction.kind == "dcn":
+        layers = range(model.interaction.layers)
+        cross = tuple(Cross(f"cross.{index}", width, model.interaction.low_rank, dtype) for index in layers)
+    return Layers(bottom, dot, cross, _stack("top", (width, *model.top), dtype, last_relu=False))
+
+
+def load_autograd(device: torch.device) -> None:
+    """A first backward, of one number: torch loads 0.7 s worth of modules at it, which is no part of a step."""
+    if device.type != "meta":
+        leaf = torch.ones((), device=device, requires_grad=True)
+        torch.autograd.grad(leaf * leaf, leaf, torch.ones_like(leaf))
+
+
+def _stack(name: str, widths: Sequence[int], dtype: str, *, last_relu: bool) -> tuple[Block, ...]:
+    pairs = list(pairwise(widths))
+    return tuple(
+        Linear(f"{name}.{index}", inputs, outputs, dtype, relu=last_relu or index < len(pairs) - 1)
+        for index, (inputs, outputs) in enumerate(pairs)
+    )
+
+
+def _first_values(
+    generator: np.random.Generator, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    if device.type == "meta":
+        return torch.empty(shape, device=device, dtype=dtype)
+    if len(shape) == 1:
+        return torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
+    bound = 1 / math.sqrt(shape[1])
+    values = generator.uniform(-bound, bound, shape).astype(np.float32)
+    return torch.from_numpy(values).to(device, dtype).requires_grad_()

@@ -1,0 +1,205 @@
+"""One rank's embedding rows: pooled look-up, gradient and update, with their costs; exchanges are left to `sparse`.
+
+The costs are those of one compiled pass over all tables (`embedding_host`; on GPUs fbgemm's table-batched embeddings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from scenarios.config.scenario import Optimizer
+from scenarios.seam.rank import Kernel
+from scenarios.sparse.expected_jagged import ExpectedJagged
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.workloads.dlrm import embedding_torch as embedding_device
+from scenarios.workloads.dlrm.batches import initial_rows
+from scenarios.workloads.dlrm.embedding_layout import Places
+
+# Expected ones have the shapes of real ones: what is computed on them is on meta.
+Features = KeyedJagged | ExpectedJagged
+
+ID_BYTES = 8
+LENGTH_BYTES = 8
+# Of a row's Adagrad state.
+SQUARE_BYTES = 4
+# An id's key, and the number of its bag.
+KEY_BYTES, BAG_BYTES = 8, 4
+# Keys are sorted digit by digit of 8 bits, of which row numbers have four.
+SORT_PASSES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A piece of one table: `table` is its number in the model."""
+
+    table: int
+    rows: range
+    columns: range
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """What bags name: ids, elements of their rows, and elements of what is pooled."""
+
+    ids: float
+    elements: float
+    pooled: float
+    lengths: float
+
+    @property
+    def naming_bytes(self) -> float:
+        """Of ids and lengths."""
+        return ID_BYTES * self.ids + LENGTH_BYTES * self.lengths
+
+
+class Rows:
+    """The pieces that one rank holds, one for each key of the features that it looks up, in that order.
+
+    `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. With Adagrad there is a state, the sum
+    of mean squares of each row's gradients: row-wise, one float32 a row.
+    """
+
+    def __init__(
+        self, pieces: Sequence[Piece], seed: int, device: torch.device, dtype: torch.dtype, *, optimizer: Optimizer
+    ) -> None:
+        self.pieces = tuple(pieces)
+        self._places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
+        self._rows, self._dims = self._places.rows.tolist(), self._places.dims.tolist()
+        self.flat = torch.empty(sum(map(_numel, pieces)), dtype=dtype, device=device)
+        self.weights = [
+            part.view(len(piece.rows), len(piece.columns))
+            for piece, part in zip(pieces, self.flat.split_with_sizes([_numel(piece) for piece in pieces]), strict=True)
+        ]
+        for piece, weight in zip(pieces, self.weights, strict=True):
+            weight.copy_(initial_rows(piece.table, seed, piece.rows, piece.columns, device))
+        self._optimizer = optimizer
+        self._squares = torch.zeros(sum(self._rows) if optimizer.kind == "adagrad" else 0, device=device)
+        self._dtype, self._element_bytes = dtype, dtype.itemsize
+        self._kernels = _kernels(device)
+        self._kernels.load(dtype)
+
+    def look_up(self, features: Features) -> Tensor:
+        """The sum of each bag's rows: [samples, sum of dims], columns in key order."""
+        samples = _samples(features)
+        if features.values.is_meta or not self.pieces:
+            return features.values.new_empty(samples, sum(self._dims), dtype=self._dtype)
+        pooled: Tensor = self._kernels.look_up(self.flat, self._places, features.values, features.lengths, samples)
+        return pooled
+
+    def update(self, features: Features, gradient: Tensor) -> None:
+        """One optimizer step on the rows that were looked up; `gradient` is [samples, sum of dims]."""
+        if features.values.is_meta or not self.pieces:
+            return
+        rate, given = self._optimizer.learning_rate, (features.values, features.lengths, gradient)
+        if self._optimizer.kind == "sgd":
+            self._kernels.add(self.flat, self._places, *given, -rate)
+        else:
+            self._kernels.adagrad(self.flat, self._squares, self._places, *given, rate)
+
+    def dense_gradients(self, features: Features, gradient: Tensor) -> Tensor:
+        """The gradients of all pieces' weights in one flat tensor, for tables that every rank has a copy of."""
+        if features.values.is_meta:
+            return gradient.new_empty(self.flat.numel())
+        total = torch.zeros_like(self.flat)
+        self._kernels.add(total, self._places, features.values, features.lengths, gradient, 1.0)
+        return total
+
+    def update_dense(self, gradients: Tensor) -> None:
+        """One optimizer step on all rows, from what `dense_gradients` gave."""
+        if gradients.is_meta:
+            return
+        rate = self._optimizer.learning_rate
+        if self._optimizer.kind == "sgd":
+            self.flat.sub_(gradients, alpha=rate)
+        else:
+            self._kernels.adagrad_all(self.flat, self._squares, self._places, gradients, rate)
+
+    def look_up_kernel(self, features: Features) -> Kernel:
+        """Ids and one row for each are read, one row for each bag is written."""
+        touched, size = self._touched(features), self._element_bytes
+        return self._kernel(
+            "embedding_lookup",
+            flops=touched.elements,
+            read=touched.naming_bytes + size * touched.elements,
+            written=size * touched.pooled,
+        )
+
+    def update_kernel(self, features: Features) -> Kernel:
+        """Each id's gradient is read, and its row read and written, as if no id came twice.
+
+        Adagrad has the ids in order first, so that those of a row are one behind the other.
+        """
+        touched, size = self._touched(features), self._element_bytes
+        read, written = touched.naming_bytes + 2 * size * touched.elements, size * touched.elements
+        if self._optimizer.kind == "sgd":
+            return self._kernel("embedding_update", flops=2 * touched.elements, read=read, written=written)
+        sorting = (SORT_PASSES + 1) * KEY_BYTES * touched.ids
+        bags, squares = BAG_BYTES * touched.ids, SQUARE_BYTES * touched.ids
+        return self._kernel(
+            "embedding_update",
+            flops=5 * touched.elements,
+            read=read + sorting + bags + squares,
+            written=written + sorting + bags + squares,
+        )
+
+    def dense_gradients_kernel(self, features: Features) -> Kernel:
+        """Each id's gradient is added to one of as many zeros as there are weights."""
+        touched, size = self._touched(features), self._element_bytes
+        return self._kernel(
+            "embedding_update",
+            flops=touched.elements,
+            read=touched.naming_bytes + 2 * size * touched.elements,
+            written=size * (touched.elements + self.flat.numel()),
+            launches=2,
+        )
+
+    def dense_update_kernel(self) -> Kernel:
+        """Every row, its gradient and its state are read, and all but the gradient written."""
+        elements, size = self.flat.numel(), self._element_bytes
+        squares = float(SQUARE_BYTES * self._squares.numel())
+        flops = (5 if self._squares.numel() else 2) * elements
+        return self._kernel(
+            "optimizer", flops=flops, read=2 * size * elements + squares, written=size * elements + squares
+        )
+
+    def _kernel(self, kind: str, *, flops: float, read: float, written: float, launches: int = 1) -> Kernel:
+        """One pass over all pieces, or so many; nothing where there are none."""
+        return Kernel(
+            kind=kind,
+            flops=float(flops),
+            bytes_read=float(read),
+            bytes_written=float(written),
+            dtype=str(self._dtype).removeprefix("torch."),
+            launches=launches if self.pieces else 0,
+        )
+
+    def _touched(self, features: Features) -> _Touched:
+        per_key, samples = features.length_per_key(), _samples(features)
+        return _Touched(
+            ids=float(sum(per_key)),
+            elements=float(sum(ids * dim for ids, dim in zip(per_key, self._dims, strict=True))),
+            pooled=float(samples * sum(self._dims)),
+            lengths=float(samples * len(self.pieces)),
+        )
+
+
+def _numel(piece: Piece) -> int:
+    return len(piece.rows) * len(piece.columns)
+
+
+def _kernels(device: torch.device) -> ModuleType:
+    if device.type != "cpu":
+        return embedding_device
+    from scenarios.workloads.dlrm import embedding_cpu as embedding_host  # noqa: PLC0415  (loads numba, which takes a while)
+
+    return embedding_host
+
+
+def _samples(features: Features) -> int:
+    assert features.stride is not None, "every key has the same samples"
+    return features.stride

@@ -1,0 +1,267 @@
+"""The arithmetic of embedding rows on CPU tensors, compiled by numba; on accelerators it is left to `embedding_device`.
+
+All pieces' rows lie one behind the other in one tensor, so one loop serves all tables, as fbgemm's table-batched
+embeddings do it on GPUs (docs/sparse.md has the times). An update goes to the rows at once: no gradient is repeated
+for its ids. A first call compiles, for some seconds, and leaves the code on disk for later processes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON, Array, Places
+
+# A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
+_ID_BITS = 32
+_ID_MASK = (1 << _ID_BITS) - 1
+
+# How elements are stored: as they are, or as 16 bits of a type that numba lacks.
+_PLAIN, _BFLOAT16, _FLOAT16 = 0, 1, 2
+_HALVES = {torch.bfloat16: _BFLOAT16, torch.float16: _FLOAT16}
+_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_inlined = njit(inline="always", error_model="numpy")  # by itself LLVM leaves calls, a third as quick
+
+
+class _Elements(NamedTuple):
+    """A tensor's elements as numba takes them, how they are stored, and what each half of 16 bits is worth."""
+
+    stored: Array
+    kind: int
+    worth: Array
+
+
+@cache
+def load(dtype: torch.dtype) -> None:
+    """Compile all that rows of `dtype` need, or find it on disk: no part of a step."""
+    places, ids = Places.of([], []), torch.empty(0, dtype=torch.int64)
+    weights, squares = torch.empty(0, dtype=dtype), torch.empty(0)
+    look_up(weights, places, ids, ids, 0)
+    adagrad_all(weights, squares, places, weights, 0.0)
+    add(weights, places, ids, ids, weights.view(0, 0), 0.0)
+    adagrad(weights, squares, places, ids, ids, weights.view(0, 0), 0.0)
+
+
+def look_up(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, samples: int) -> Tensor:
+    """The sum of each bag's rows: [samples, all columns] of the dtype of `weights`, summed in float32 at least.
+
+    Args:
+        weights: all rows, flat.
+        places: the pieces, in the order of their ids.
+        ids: of each piece, those of its bags one after the other; rows of the piece.
+        lengths: [pieces * samples], ids a bag.
+        samples: bags a piece.
+
+    Raises:
+        IndexError: an id is no row of its piece.
+    """
+    pooled = weights.new_empty(samples, int(places.dims.sum()))
+    of, into = _elements(weights), _elements(pooled)
+    _check(_look_up(of, places, ids.numpy(), lengths.numpy(), samples, into.stored, _sums(weights, places)), ids)
+    return pooled
+
+
+def add(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, scale: float) -> None:
+    """Add `scale` times the gradient of each bag, [samples, all columns], to each row that the bag names."""
+    of, given, sums = _elements(weights), _elements(gradient), _sums(weights, places)
+    _check(_add(of, places, ids.numpy(), lengths.numpy(), given, sums, scale), ids)
+
+
+def adagrad(
+    weights: Tensor, squares: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, rate: float
+) -> None:
+    """One step of row-wise Adagrad on each row that bags name, with the sum of its bags' gradients.
+
+    `squares` has one float32 a row, all pieces' one after the other.
+    """
+    keys, bags = np.empty(ids.numel(), np.int64), np.empty(ids.numel(), np.int32)
+    _check(_number(places, ids.numpy(), lengths.numpy(), len(gradient), keys, bags), ids)
+    keys.sort()
+    of, given, sums = _elements(weights), _elements(gradient), _sums(weights, places)
+    _adagrad(of, squares.numpy(), places, keys, bags, given, sums, rate)
+
+
+def adagrad_all(weights: Tensor, squares: Tensor, places: Places, gradients: Tensor, rate: float) -> None:
+    """One step of row-wise Adagrad on every row; `gradients` are laid out as `weights`."""
+    of, given, sums = _elements(weights), _elements(gradients), _sums(weights, places)
+    _adagrad_all(of, squares.numpy(), places, given, sums, rate)
+
+
+def _elements(tensor: Tensor) -> _Elements:
+    """Rows that lie apart are put together, or everything would be compiled for them once more."""
+    kind = _HALVES.get(tensor.dtype, _PLAIN)
+    if kind == _PLAIN:
+        return _Elements(np.ascontiguousarray(tensor.numpy()), kind, np.empty(0, np.float32))
+    return _Elements(np.ascontiguousarray(tensor.view(torch.uint16).numpy()), kind, _WORTHS[tensor.dtype])
+
+
+def _worths(dtype: torch.dtype) -> Array:
+    every: Array = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(dtype).float().numpy()
+    return every
+
+
+_WORTHS = {dtype: _worths(dtype) for dtype in _HALVES}
+
+
+def _sums(weights: Tensor, places: Places) -> Array:
+    """Room for the sum of some rows, of the widest piece."""
+    wide = np.float64 if weights.dtype == torch.float64 else np.float32
+    return np.empty(int(places.dims.max(initial=0)), wide)
+
+
+def _check(outside: int, ids: Tensor) -> None:
+    if outside >= 0:
+        raise IndexError(f"ids[{outside}] = {int(ids[outside])}: expected a row of its table")
+
+
+@_inlined
+def _take(row: Array, worth: Array, total: Array) -> None:
+    """Add a row to `total`. Loops over slices are what LLVM makes vector instructions of."""
+    if worth.size:
+        for j in range(total.size):
+            total[j] += worth[np.int64(row[j])]
+    else:
+        for j in range(total.size):
+            total[j] += row[j]
+
+
+@_inlined
+def _put(row: Array, kind: int, worth: Array, scale: float, total: Array) -> None:
+    """Add `scale` times `total` to a row, which is rounded once; of halves, `total` is used up."""
+    if kind == _PLAIN:
+        for j in range(total.size):
+            row[j] += scale * total[j]
+        return
+    for j in range(total.size):
+        total[j] = worth[np.int64(row[j])] + scale * total[j]
+    _store(row, kind, total)
+
+
+@_inlined
+def _store(row: Array, kind: int, total: Array) -> None:
+    if kind == _PLAIN:
+        row[:] = total
+        return
+    bits = total.view(np.int32)
+    for j in range(total.size):
+        row[j] = _rounded(total[j], bits[j], kind)
+
+
+@_compiled
+def _rounded(value: Any, bits: Any, kind: int) -> Any:
+    """The 16 bits nearest to a float32, of two the even ones; `bits` are its own."""
+    sign, size = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
+    if kind == _BFLOAT16:
+        if size > 0x7F800000:
+            return sign | 0x7FC0
+        return sign | ((size + 0x7FFF + ((size >> 16) & 1)) >> 16)
+    if size > 0x7F800000:
+        return sign | 0x7E00
+    if size >= 0x47800000:  # 65536 and more
+        return sign | 0x7C00
+    if size < 0x38800000:  # below 2**-14 numbers are 2**-24 apart
+        return sign | np.int64(np.rint(abs(np.float64(value)) * 16777216.0))
+    return sign | ((size - 0x38000000 + 0xFFF + ((size >> 13) & 1)) >> 13)
+
+
+@_compiled
+def _look_up(
+    of: _Elements, places: Places, ids: Array, lengths: Array, samples: int, pooled: Array, sums: Array
+) -> int:
+    i = 0
+    for piece in range(places.dims.size):
+        dim, column, rows = places.dims[piece], places.columns[piece], places.rows[piece]
+        total = sums[:dim]
+        for sample in range(samples):
+            total[:] = 0
+            for _ in range(lengths[piece * samples + sample]):
+                if ids[i] < 0 or ids[i] >= rows:
+                    return i
+                start = places.offsets[piece] + ids[i] * dim
+                _take(of.stored[start : start + dim], of.worth, total)
+                i += 1
+            _store(pooled[sample, column : column + dim], of.kind, total)
+    return -1
+
+
+@_compiled
+def _add(of: _Elements, places: Places, ids: Array, lengths: Array, given: _Elements, sums: Array, scale: float) -> int:
+    i, samples = 0, len(given.stored)
+    for piece in range(places.dims.size):
+        dim, column, rows = places.dims[piece], places.columns[piece], places.rows[piece]
+        total = sums[:dim]
+        for sample in range(samples):
+            for _ in range(lengths[piece * samples + sample]):
+                if ids[i] < 0 or ids[i] >= rows:
+                    return i
+                total[:] = 0
+                _take(given.stored[sample, column : column + dim], given.worth, total)
+                start = places.offsets[piece] + ids[i] * dim
+                _put(of.stored[start : start + dim], of.kind, of.worth, scale, total)
+                i += 1
+    return -1
+
+
+@_compiled
+def _number(places: Places, ids: Array, lengths: Array, samples: int, keys: Array, bags: Array) -> int:
+    """Of each id the key, and the sample that it belongs to."""
+    i = 0
+    for piece in range(places.dims.size):
+        rows, first = places.rows[piece], places.first_rows[piece]
+        for sample in range(samples):
+            for _ in range(lengths[piece * samples + sample]):
+                if ids[i] < 0 or ids[i] >= rows:
+                    return i
+                keys[i] = ((first + ids[i]) << _ID_BITS) | i
+                bags[i] = sample
+                i += 1
+    return -1
+
+
+@_compiled
+def _adagrad(
+    of: _Elements, squares: Array, places: Places, keys: Array, bags: Array, given: _Elements, sums: Array, rate: float
+) -> None:
+    i = piece = 0
+    while i < keys.size:
+        row = keys[i] >> _ID_BITS
+        while row >= places.first_rows[piece] + places.rows[piece]:
+            piece += 1
+        dim, column = places.dims[piece], places.columns[piece]
+        total = sums[:dim]
+        total[:] = 0
+        while i < keys.size and keys[i] >> _ID_BITS == row:
+            bag = bags[keys[i] & _ID_MASK]
+            _take(given.stored[bag, column : column + dim], given.worth, total)
+            i += 1
+        start = places.offsets[piece] + (row - places.first_rows[piece]) * dim
+        scale = _scale(squares, row, total, rate)
+        _put(of.stored[start : start + dim], of.kind, of.worth, -scale, total)
+
+
+@_compiled
+def _adagrad_all(of: _Elements, squares: Array, places: Places, given: _Elements, sums: Array, rate: float) -> None:
+    for piece in range(places.dims.size):
+        dim = places.dims[piece]
+        total = sums[:dim]
+        for row in range(places.rows[piece]):
+            start = places.offsets[piece] + row * dim
+            total[:] = 0
+            _take(given.stored[start : start + dim], given.worth, total)
+            scale = _scale(squares, places.first_rows[piece] + row, total, rate)
+            _put(of.stored[start : start + dim], of.kind, of.worth, -scale, total)
+
+
+@_inlined
+def _scale(squares: Array, row: int, total: Array, rate: float) -> Any:
+    """How far a row moves along its gradient, by whose mean square its state has grown."""
+    square = 0.0
+    for j in range(total.size):
+        square += total[j] * total[j]
+    squares[row] += square / total.size
+    return rate / (np.sqrt(squares[row]) + ADAGRAD_EPSILON)

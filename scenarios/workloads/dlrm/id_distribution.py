@@ -1,0 +1,237 @@
+"""How a batch's ids fall over blocks of a table's rows, by formula; drawing them is left to `data`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from scenarios.config.scenario import Table
+from scenarios.sparse.expected import Draws, Floats, Moments
+from scenarios.sparse.input_dist import block_size
+from scenarios.workloads.dlrm.batches import coprime_step, file_bags
+
+Ints = npt.NDArray[np.int64]
+
+# The most frequent ids are counted one by one: so many at least, and so many a block.
+_HEAD = 1 << 16
+_HEAD_PER_BLOCK = 4
+
+# Of 131,072 blocks a MiB each: tables of the same rows and ids share theirs.
+_CACHED = 128
+
+
+def block_shares(table: Table, blocks: int) -> Floats:
+    """The probability that an id of this table falls into each block of ceil(rows / blocks) rows, [blocks], read-only.
+
+    Exact but for rounding (1e-12); of shuffled Zipf ids of large tables within `block_share_error`. Time and memory
+    grow with the blocks, not with the rows.
+    """
+    if table.ids.kind == "file":
+        assert table.ids.path is not None
+        return _counted_shares(table.ids.path, table.rows, blocks)
+    zipf = _zipf(table, blocks)
+    return _uniform_shares(table.rows, blocks) if zipf is None else _zipf_shares(zipf, blocks)
+
+
+def block_share_error(table: Table, blocks: int) -> float:
+    """What no block's share is off by more than, but for rounding; 0 where shares are exact."""
+    zipf = None if table.ids.kind == "file" else _zipf(table, blocks)
+    return 0.0 if zipf is None else zipf.share_error(blocks)
+
+
+def draws_of(table: Table, batch_size: int) -> Draws:
+    """What a rank with `batch_size` samples draws of this table, as `data.draw_bags` does."""
+    if table.ids.kind == "file":
+        assert table.ids.path is not None
+        return FileDraws(table.ids.path, table.rows, batch_size)
+    return RandomDraws(table, batch_size)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomDraws:
+    """Bags of fixed or Poisson lengths with independent ids. Implements `Draws`."""
+
+    table: Table
+    samples: int
+
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+        """As the protocol says.
+
+        Of N ids a part with share p gets E[N] p on average, with a variance of E[N] p (1 - p) + Var[N] p**2.
+        """
+        shares = np.ones(1) if joined == blocks else block_shares(self.table, blocks).reshape(-1, joined).sum(1)
+        is_poisson = self.table.ids_per_sample_kind == "poisson"
+        count = ranks * self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample))
+        mean = count * shares
+        return Moments(mean, mean if is_poisson else mean * np.maximum(1 - shares, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class FileDraws:
+    """Bags from a file, `samples` of them after those of the rank before. Implements `Draws`.
+
+    Nothing is random there: moments are over all ranks and all steps until the file is read from its start again. One
+    rank or one step may differ in the mean too, as where the file has as many bags as a step.
+    """
+
+    path: Path
+    rows: int
+    samples: int
+
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+        """As the protocol says."""
+        return _window_moments(
+            self.path, ranks * self.samples, block_size(self.rows, blocks) * joined, blocks // joined
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Zipf:
+    """`rows` rows, the k-th most frequent with a weight of k ** -exponent; the `head` first are counted one by one.
+
+    Those after it (the tail) are integrated over a block where rows lie by frequency, and spread evenly over the table
+    where they are shuffled.
+    """
+
+    rows: int
+    exponent: float
+    shuffled: bool
+    head: int
+
+    def shares(self, blocks: int) -> Floats:
+        """The probability of each block, [blocks]."""
+        bounds = _bounds(self.rows, blocks)
+        first = np.arange(self.head)
+        where = first * coprime_step(self.rows) % self.rows if self.shuffled else first
+        weights = np.bincount(where // block_size(self.rows, blocks), _powers(self.head, self.exponent), blocks)
+        if self.shuffled:
+            tail = self._tail(np.array([self.head, self.rows])) * (np.diff(bounds) / self.rows)
+        else:
+            tail = self._tail(np.maximum(bounds, self.head))
+        return np.asarray((weights + tail) / (weights + tail).sum())
+
+    def share_error(self, blocks: int) -> float:
+        """A bound on what any block's share is off by: 0 for rows by frequency or without a tail.
+
+        Let q be the denominator of a convergent of step / rows. Any q consecutive ids lie one in each of q arcs of
+        rows / q rows around the table, so that a block gets less than 2 more or fewer of them than its part of the
+        table; where it is not longer than an arc, of any less than q ids at most 2. Any n consecutive ids are runs of
+        such q, of the next convergent's for as many times as fit (Ostrowski), which bounds how far the number of ids
+        in a block is from even, for every n; and weights fall with n (Abel's summation).
+        """
+        if not self.shuffled or self.head >= self.rows or blocks == 1:
+            return 0.0
+        arcs = _convergents(coprime_step(self.rows), self.rows)
+        longest = block_size(self.rows, blocks)
+        coarsest = max(q for q, _ in arcs if q * longest <= self.rows)
+        tail = self.rows - self.head
+        error = 2 * (self.head + 1.0) ** -self.exponent
+        for q, times in arcs:
+            if coarsest <= q <= tail:
+                ends = self.head + q * np.arange(1, min(times, tail // q) + 1, dtype=np.float64)
+                error += 2 * (ends**-self.exponent).sum()
+        return float(error / self._total())
+
+    def _total(self) -> float:
+        head = _powers(self.head, self.exponent).sum()
+        return float(head + self._tail(np.array([self.head, self.rows])).sum())
+
+    def _tail(self, bounds: Ints) -> Floats:
+        """Weights from each bound to the next, none below the head: Euler and Maclaurin's sum, by midpoints.
+
+        The first term left out is below (7 / 5760) s (s + 1) (s + 2) head ** (-s - 3): 1e-16 from a head of 2 ** 12.
+        """
+        low, high = bounds[:-1] + 0.5, bounds[1:] + 0.5
+        power = 1 - self.exponent
+        logarithm = np.log1p((high - low) / low)
+        area = low**power * np.expm1(power * logarithm) / power if power else logarithm
+        return np.asarray(area + self.exponent / 24 * (high ** (power - 2) - low ** (power - 2)))
+
+
+def _zipf(table: Table, blocks: int) -> Zipf | None:
+    """None where all rows are alike."""
+    if table.ids.kind == "uniform" or table.ids.exponent == 0:
+        return None
+    head = min(table.rows, max(_HEAD, _HEAD_PER_BLOCK * blocks))
+    return Zipf(table.rows, table.ids.exponent, table.ids.order == "shuffled", head)
+
+
+@lru_cache(maxsize=_CACHED)
+def _powers(count: int, exponent: float) -> Floats:
+    """Of 1 to `count`, to the minus `exponent`."""
+    return _kept(np.arange(1.0, count + 1) ** -exponent)
+
+
+@lru_cache(maxsize=_CACHED)
+def _zipf_shares(zipf: Zipf, blocks: int) -> Floats:
+    return _kept(zipf.shares(blocks))
+
+
+@lru_cache(maxsize=_CACHED)
+def _uniform_shares(rows: int, blocks: int) -> Floats:
+    return _kept(np.diff(_bounds(rows, blocks)) / rows)
+
+
+@lru_cache(maxsize=_CACHED)
+def _counted_shares(path: Path, rows: int, blocks: int) -> Floats:
+    _, ids = file_bags(path)
+    return _kept(np.bincount(ids // block_size(rows, blocks), minlength=blocks) / ids.size)
+
+
+@lru_cache(maxsize=_CACHED)
+def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> Moments:
+    """Ids in each part of the rows, [parts], of `bags` bags at a time, those after the last ones, around the file."""
+    offsets, ids = file_bags(path)
+    length = len(offsets) - 1
+    stride = math.gcd(bags, length)  # between the bags that are ever read first
+    windows = length // stride
+    group, part = np.repeat(np.arange(length) // stride, np.diff(offsets)), ids // part_size
+    mean = np.bincount(part, minlength=parts).astype(np.float64) * (bags / length)
+    return Moments(_kept(mean), _kept(_window_variance(group, part, windows, bags // stride % windows, parts)))
+
+
+def _window_variance(group: Ints, part: Ints, windows: int, width: int, parts: int) -> Floats:
+    """Of the ids in each part over `windows` windows, of which the w-th holds groups w to w + width, around the end.
+
+    `group` and `part` are those of each id. Between two windows where an id enters or leaves its part's number stays.
+    """
+    each, at_first = np.arange(parts), np.bincount(part[group < width], minlength=parts)
+    enters, leaves = (group - width + 1) % windows, (group + 1) % windows
+    later, gone = (enters > 0) & (width > 0), (leaves > 0) & (width > 0)
+    where = np.concatenate([each, part[later], part[gone]])
+    when = np.concatenate([0 * each, enters[later], leaves[gone]])
+    change = np.repeat([0, 1, -1], [parts, later.sum(), gone.sum()])
+    order = np.lexsort((when, where))
+    where, when, running = where[order], when[order], np.cumsum(change[order])
+    begins = np.searchsorted(where, each)
+    numbers = running + (at_first - running[begins])[where]
+    ends = np.append(when[1:], windows)
+    ends[begins[1:] - 1] = windows
+    even = np.bincount(part, minlength=parts) * (width / windows)
+    return np.asarray(np.bincount(where, (ends - when) * (numbers - even[where]) ** 2, parts) / windows)
+
+
+def _bounds(rows: int, blocks: int) -> Ints:
+    """Where blocks begin, and the last one ends, [blocks + 1]."""
+    return np.minimum(np.arange(blocks + 1) * block_size(rows, blocks), rows)
+
+
+def _convergents(numerator: int, denominator: int) -> list[tuple[int, int]]:
+    """Denominators of a fraction's convergents before its own, and how many times each goes into the next at most."""
+    found, before, now = [], 0, 1
+    while numerator:
+        times, rest = divmod(denominator, numerator)
+        found.append((now, times))
+        before, now = now, times * now + before
+        denominator, numerator = numerator, rest
+    return found
+
+
+def _kept(values: Floats) -> Floats:
+    values.flags.writeable = False
+    return values

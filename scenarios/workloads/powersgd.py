@@ -1,0 +1,185 @@
+"""Forward and backward passes and the reduction of gradients, compressed or not, and nothing else of a training step.
+
+The backward pass of a parameter is the product that makes its gradient, its forward pass, if any, such a product for
+nothing; how buckets are reduced is left to `buckets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scenarios.compression.costs import cost
+from scenarios.config.host_classes import all_alike, played
+from scenarios.config.scenario import Optimizer, Scenario
+from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.workloads.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
+
+# Windows into the pool of random numbers start at multiples of these, modulo the slack: all three are primes, so that
+# neighbouring steps and parameters see different numbers.
+_STEP_STRIDE, _PARAMETER_STRIDE, _SLACK = 1021, 389, 4093
+
+
+class PowerSGDProgram:
+    """Steps of: forward, backward over `scenario.gradients` in reverse, reduction beside it, an update of plain SGD.
+
+    Records `gradient_norm`, the 2-norm of all averaged gradients, each step.
+    """
+
+    plan: tuple[PlanRow, ...] = ()
+
+    def __init__(self, scenario: Scenario) -> None:
+        assert scenario.gradients is not None
+        self._scenario, self._gradients = scenario, scenario.gradients
+        self._dtype: torch.dtype = getattr(torch, scenario.gradients.dtype)
+        self._forward_work = Products(self._gradients.shapes, self._gradients.forward_flops)
+        self._backward_work = Products(self._gradients.shapes, self._gradients.backward_flops)
+        self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
+        self.alike = all_alike(scenario)
+        self.memory: tuple[MemoryRow, ...] = self._memory()
+        check_compression(scenario, scenario.gradients.shapes, self._dtype)
+
+    async def __call__(self, rank: Rank) -> None:
+        reducer = GradientReducer(
+            rank.stream("gradients"),
+            self._gradients.shapes,
+            dtype=self._dtype,
+            buckets=self._scenario.buckets,
+            compression=self._scenario.compression,
+        )
+        parameters = [torch.zeros(shape, dtype=self._dtype, device=rank.device) for shape in self._gradients.shapes]
+        pool = draw_pool(
+            self._scenario.seed,
+            rank.rank,
+            self._backward_work,
+            self._dtype,
+            rank.device,
+            numel=self._pool_numel,
+        )
+        for step in range(self._scenario.steps):
+            await rank.barrier(label="start")
+            with rank.step(step):
+                await self._forward(rank, step, pool)
+                await self._backward(rank, step, pool, reducer)
+                gradients = await reducer.finish()
+                kernel = update_cost(parameters)
+                norm = await rank.compute(kernel, update_sgd, parameters, gradients, label="update")
+                rank.record("gradient_norm", norm)
+
+    async def _forward(self, rank: Rank, step: int, pool: Tensor) -> None:
+        if not self._forward_work.samples:
+            return
+        for index, shape in enumerate(self._gradients.shapes):
+            inputs, kernel = self._forward_work.inputs(pool, step, index), self._forward_work.cost(index, pool)
+            await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"forward.{index}")
+
+    async def _backward(self, rank: Rank, step: int, pool: Tensor, reducer: GradientReducer) -> None:
+        for index in reversed(range(len(self._gradients.shapes))):
+            shape, inputs = self._gradients.shapes[index], self._backward_work.inputs(pool, step, index)
+            kernel = self._backward_work.cost(index, pool)
+            reducer.add(index, await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"backward.{index}"))
+
+    def _memory(self) -> tuple[MemoryRow, ...]:
+        shapes, scenario = self._gradients.shapes, self._scenario
+        parameter_bytes = sum(map(prod, shapes)) * self._dtype.itemsize
+        parts = {
+            "parameters": parameter_bytes,
+            "gradients": parameter_bytes,
+            "operands": self._pool_numel * self._dtype.itemsize,
+            **reduction_memory_bytes(shapes, self._dtype, scenario.buckets, scenario.compression),
+        }
+        capacity_bytes = scenario.cluster.host.gpu.memory_bytes
+        return tuple(
+            MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes, rank_count=count)
+            for rank, count in played(scenario, self.alike)
+            for part, size_bytes in parts.items()
+        )
+
+
+class Products:
+    """Which products stand for a pass: (samples x rows)^T (samples x columns) makes a gradient.
+
+    `samples` is such that the products of all parameters take about `flops`; with 0 a gradient is copied.
+    Its operands are windows into one pool of random numbers, at places that depend on step and parameter: drawing
+    anew would take the time that is to be measured.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], flops: float) -> None:
+        self._extents = [_rows_and_columns(shape) for shape in shapes]
+        self._numel = sum(map(prod, self._extents))
+        self._flops = flops
+        self.samples = round(flops / (2 * self._numel)) if self._numel else 0
+
+    @property
+    def pool_numel(self) -> int:
+        """Random numbers that are needed."""
+        return _SLACK + max((sum(self._operand_numels(index)) for index in range(len(self._extents))), default=0)
+
+    def inputs(self, pool: Tensor, step: int, index: int) -> tuple[Tensor, Tensor]:
+        """A product's operands: (samples, rows) and (samples, columns), or the gradient itself and nothing."""
+        start = (step * _STEP_STRIDE + index * _PARAMETER_STRIDE) % _SLACK
+        left, right = self._operand_numels(index)
+        middle, lines = start + left, self.samples or 1
+        return pool[start:middle].view(lines, -1), pool[middle : middle + right].view(lines, -1)
+
+    def cost(self, index: int, like: Tensor) -> Kernel:
+        """The parameter's share of the flops, by its number of elements."""
+        numel = prod(self._extents[index])
+        flops = self._flops * numel / self._numel if numel else 0.0
+        return cost("gemm", like, flops=flops, read=sum(self._operand_numels(index)), written=numel)
+
+    def _operand_numels(self, index: int) -> tuple[int, int]:
+        rows, columns = self._extents[index]
+        return (self.samples * rows, self.samples * columns) if self.samples else (rows * columns, 0)
+
+
+def draw_pool(
+    seed: int, rank: int, work: Products, dtype: torch.dtype, device: torch.device, *, numel: int | None = None
+) -> Tensor:
+    """This rank's random numbers, `numel` or as many as `work` needs; scaled so that its gradients vary by about 1.
+
+    They are drawn on the CPU in float32.
+    """
+    numel = work.pool_numel if numel is None else numel
+    if device.type == "meta":
+        return torch.empty(numel, dtype=dtype, device=device)
+    generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, rank]).generate_state(1)[0]))
+    pool = torch.randn(numel, generator=generator)
+    return pool.mul_(max(work.samples, 1) ** -0.25).to(device=device, dtype=dtype)
+
+
+def weight_gradient(left: Tensor, right: Tensor, shape: Shape) -> Tensor:
+    """What `Products.inputs` gave, multiplied, or copied if there is but one operand."""
+    if left.is_meta:
+        return left.new_empty(shape)  # torch's product of meta tensors first loads a second of symbolic algebra
+    return (torch.mm(left.mT, right) if right.numel() else left.clone()).view(shape)
+
+
+def update_sgd(
+    parameters: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float = Optimizer().learning_rate
+) -> Tensor:
+    """Plain SGD in place; returns the 2-norm of all gradients, as one float32 (float64 for float64) number."""
+    wide = torch.promote_types(gradients[0].dtype, torch.float32)
+    if gradients[0].is_meta:
+        return gradients[0].new_empty((), dtype=wide)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.sub_(gradient, alpha=learning_rate)
+    norms = torch.stack([torch.linalg.vector_norm(each, dtype=wide) for each in gradients])
+    total: Tensor = torch.linalg.vector_norm(norms)
+    return total
+
+
+def update_cost(parameters: Sequence[Tensor]) -> Kernel:
+    """Each parameter is read and written, each gradient read twice: for the update and for the norm."""
+    numel = sum(parameter.numel() for parameter in parameters)
+    launches = 2 * len(parameters) + 2
+    return cost("optimizer", parameters[0], flops=4 * numel, read=3 * numel, written=numel, launches=launches)
+
+
+def _rows_and_columns(shape: Shape) -> tuple[int, int]:
+    return (shape[0], prod(shape[1:])) if shape else (1, 1)

@@ -1,0 +1,427 @@
+"""What a good file means: defaults, includes, profiles, overrides, ids from files, and a digest of what matters."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import math
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scenarios.config.catalogue import library_files, profile_names
+from scenarios.config.hardware import Inside, Link, Network, Nics, Slow, Tcp
+from scenarios.config.load import OVERRIDES, load, load_profile
+from scenarios.config.scenario import Buckets, Compression, Exchange, Gradients, Ids, Optimizer, Planner
+from scenarios.config.toml.build import build
+from scenarios.config.toml.checks import check
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.schema import json_schema, read_document, reference
+from scenarios.config.toml.sections import Document
+from scenarios.config.toml.tree import Tree
+from scenarios.config.warnings import notes, notes_of_measuring
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.resnet import resnet50_shapes
+
+ROOT = Path(__file__).parents[3]
+PROFILES = (
+    "cpu_local",
+    "dgx1_v100",
+    "dgx_a100",
+    "dgx_h100",
+    "emulated_200mbit",
+    "hgx_h200",
+    "p6_b200",
+    "template",
+    "v100_tcp_10g",
+)
+LEAST = 'program = "all_to_all"\n[cluster]\nprofile = "cpu_local"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
+MODEL = """
+program = "dlrm"
+run = {batch_size = 4}
+cluster = {profile = "cpu_local", hosts = 2}
+[model]
+dense_features = 4
+bottom = [8, 8]
+top = [8, 1]
+interaction = {kind = "cat"}
+embedding_dim = 8
+"""
+TABLE = '[[model.tables]]\nname = "a"\nrows = 10\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return name
+
+
+def test_a_file_that_says_little_gets_the_documented_defaults(folder: Path) -> None:
+    scenario = load(write(folder, "least.toml", LEAST))
+    assert (scenario.name, scenario.path, scenario.program) == ("least", Path("least.toml"), "all_to_all")
+    assert (scenario.steps, scenario.seed, scenario.batch_size) == (3, 0, 1)
+    assert (scenario.payload, scenario.fidelity, scenario.library) == ("sizes", "flows", "gloo")
+    assert scenario.timeout_s == 60
+    assert scenario.exchange == Exchange(size_bytes=2**20)
+    assert (scenario.planner, scenario.buckets, scenario.compression) == (Planner(), Buckets(), Compression())
+    assert (scenario.model, scenario.gradients) == (None, None)
+
+
+def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
+    text = """
+    program = "all_to_all"
+    [cluster]
+    hosts = 5
+    gpus_per_host = 2
+    cores = 16
+    hosts_share_cores = true
+    host_memory = "64 GiB"
+    payload_share = 0.9
+    nccl_start = "12.5 us"
+    nccl_p2p_share = 0.5
+    [cluster.gpu]
+    name = "G"
+    kind = "cuda"
+    memory = "16 GB"
+    memory_rate = "900 GB/s"
+    launch = "5 us"
+    launches = {gemm = "9 us", qr = "0 ns"}
+    flops = {float32 = "15.7 TFLOP/s", float16 = "125 TFLOP/s"}
+    efficiency = {gemm = 0.5, default = 1}
+    [cluster.inside]
+    kind = "pcie"
+    rate = "12 GB/s"
+    latency = "2 us"
+    bridge_rate = "24 GB/s"
+    [cluster.nic]
+    per = "host"
+    count = 2
+    rate = "100 Gbit/s"
+    latency = "1.5 us"
+    burst = "16 KiB"
+    [cluster.tcp]
+    queue = "128 KiB"
+    send_buffer = "1 MiB"
+    acknowledgements = 0.02
+    send_rate = "2 GB/s"
+    receive_rate = "1.5 GB/s"
+    message = "5 us"
+    post = "6 us"
+    issue = "15 us"
+    wake = "30 us"
+    wake_spread = [0.5, 1, 4]
+    [cluster.network]
+    kind = "leaf_spine"
+    latency = "300 ns"
+    hosts_per_leaf = 2
+    oversubscription = 1.5
+    [exchange]
+    size = "1 MB"
+    """
+    cluster = load(write(folder, "inline.toml", text)).cluster
+    assert (cluster.profile, cluster.hosts, cluster.world_size, cluster.payload_share) == ("inline", 5, 10, 0.9)
+    assert (cluster.nccl_efficiency, cluster.nccl_start_ns, cluster.nccl_p2p_share) == (1.0, 12_500, 0.5)
+    assert (cluster.host.cores, cluster.host.memory_bytes) == (16, 64 * 2**30)
+    gpu = cluster.host.gpu
+    assert (gpu.name, gpu.kind, gpu.memory_bytes, gpu.memory_bytes_per_s) == ("G", "cuda", 16 * 10**9, 900e9)
+    assert (gpu.launch_ns, gpu.flops_per_s) == (5000, {"float32": 15.7e12, "float16": 125e12})
+    assert (gpu.efficiency, gpu.launches_ns) == ({"gemm": 0.5, "default": 1.0}, {"gemm": 9000, "qr": 0})
+    link = Link(bytes_per_s=12e9, latency_ns=2000)
+    assert cluster.host.inside == Inside(kind="pcie", link=link, bridge_bytes_per_s=24e9)
+    assert cluster.host.nics == Nics(
+        per="host", count=2, link=Link(bytes_per_s=12.5e9, latency_ns=1500, burst_bytes=16 * 2**10)
+    )
+    assert cluster.hosts_share_cores
+    assert cluster.tcp == Tcp(
+        queue_bytes=2**17,
+        send_buffer_bytes=2**20,
+        acknowledged_share=0.02,
+        send_bytes_per_s=2e9,
+        receive_bytes_per_s=1.5e9,
+        message_ns=5000,
+        post_ns=6000,
+        issue_ns=15_000,
+        wake_ns=30_000,
+        wake_spread=(0.5, 1.0, 4.0),
+    )
+    assert cluster.network == Network(kind="leaf_spine", latency_ns=300, hosts_per_leaf=2, oversubscription=1.5)
+
+
+def test_a_key_beside_the_profile_wins_over_the_profile(folder: Path) -> None:
+    text = LEAST.replace("cpu_local", "dgx_h100") + '[cluster.gpu]\nmemory = "96 GB"\n[cluster.nic]\nrate = "1 GB/s"\n'
+    host = load(write(folder, "a.toml", text)).cluster.host
+    plain = load_profile("dgx_h100").host
+    assert host.gpu.memory_bytes == 96 * 10**9
+    assert host.gpu.flops_per_s == plain.gpu.flops_per_s
+    assert host.nics.link == Link(bytes_per_s=1e9, latency_ns=plain.nics.link.latency_ns)
+    assert host.nics.count == 8
+
+
+def test_a_profile_may_be_a_file_beside_the_one_that_names_it(folder: Path) -> None:
+    write(folder, "parts/mine.toml", '[cluster]\nprofile = "dgx_a100"\n'.replace('profile = "dgx_a100"', "cores = 3"))
+    write(folder, "parts/base.toml", LEAST.replace("cpu_local", "mine.toml"))
+    rest = load_profile("cpu_local")
+    text = (ROOT / "scenarios" / "profiles" / "cpu_local.toml").read_text().replace("cores = 2 ", "cores = 3 ")
+    write(folder, "parts/mine.toml", text)
+    cluster = load(write(folder, "top.toml", 'include = "parts/base.toml"\n')).cluster
+    assert (cluster.profile, cluster.host.cores) == ("mine", 3)
+    assert cluster.host.gpu == rest.host.gpu
+
+
+def test_tables_merge_and_everything_else_is_taken_from_the_first_file_that_has_it(folder: Path) -> None:
+    write(folder, "base.toml", f'name = "base"\n{MODEL}{TABLE}ids_per_sample = 1\n[buckets]\ncap = "1 MiB"\n')
+    write(folder, "parts/late.toml", '[run]\nsteps = 9\nseed = 5\n[buckets]\nfirst = "2 KiB"\n')
+    text = (
+        'include = ["base.toml", "parts/late.toml"]\n[run]\nsteps = 7\n[model]\ntop = [4, 1]\n'
+        '[[model.tables]]\nname = "other"\nrows = 3\nids_per_sample = 2\n'
+    )
+    scenario = load(write(folder, "top.toml", text))
+    assert scenario.model is not None
+    assert (scenario.name, scenario.steps, scenario.seed, scenario.batch_size) == ("base", 7, 5, 4)
+    assert scenario.buckets == Buckets(first_bytes=2048, cap_bytes=2**20)
+    assert (scenario.model.bottom, scenario.model.top) == ((8, 8), (4, 1))
+    assert [table.name for table in scenario.model.tables] == ["other"]
+
+
+def test_of_two_included_files_the_later_wins(folder: Path) -> None:
+    write(folder, "one.toml", "[run]\nsteps = 1\nseed = 1\n")
+    write(folder, "two.toml", "[run]\nsteps = 2\n")
+    scenario = load(write(folder, "top.toml", f'include = ["one.toml", "two.toml"]\n{LEAST}'))
+    assert (scenario.steps, scenario.seed) == (2, 1)
+
+
+def test_a_file_may_be_included_by_two(folder: Path) -> None:
+    write(folder, "base.toml", LEAST)
+    write(folder, "one.toml", 'include = "base.toml"\n[run]\nsteps = 1\n')
+    write(folder, "two.toml", 'include = "base.toml"\n[run]\nseed = 2\n')
+    scenario = load(write(folder, "top.toml", 'include = ["one.toml", "two.toml"]\n'))
+    assert (scenario.steps, scenario.seed) == (1, 2)
+
+
+def test_options_of_the_command_line_win_and_none_leaves_the_file(folder: Path) -> None:
+    path = write(folder, "a.toml", MODEL + TABLE + "ids_per_sample = 1\n")
+    scenario = load(path, dict.fromkeys(OVERRIDES))
+    assert scenario == load(path)
+    values = {"steps": 9, "seed": 8, "batch_size": 7, "payload": "values", "fidelity": "links", "timeout": "2 min"}
+    changed = load(path, values)
+    assert (changed.steps, changed.seed, changed.batch_size) == (9, 8, 7)
+    assert (changed.payload, changed.fidelity, changed.timeout_s) == ("values", "links", 120)
+
+
+def test_tables_take_what_they_do_not_say_from_model_and_sharding(folder: Path) -> None:
+    text = MODEL + TABLE + 'ids_per_sample = {mean = 2.5}\nids = {zipf = 1.1}\n[sharding]\ntypes = ["row_wise"]\n'
+    text += '[[model.tables]]\nname = "b"\nrows = 4\ndim = 2\nids_per_sample = 3\nsharding = ["table_wise"]\n'
+    model = load(write(folder, "a.toml", text)).model
+    assert model is not None
+    first, second = model.tables
+    assert (first.dim, first.sharding, first.ids) == (8, ("row_wise",), Ids(kind="zipf", exponent=1.1))
+    assert (first.ids_per_sample, first.ids_per_sample_kind) == (2.5, "poisson")
+    assert (second.dim, second.sharding, second.ids) == (2, ("table_wise",), Ids())
+    assert (second.ids_per_sample, second.ids_per_sample_kind) == (3, "fixed")
+    assert (model.dtype, model.optimizer) == ("float32", Optimizer())
+
+
+@pytest.mark.parametrize(("content", "mean", "kind"), [("0 9\n\n3\n4\n", 1, "poisson"), ("1 2\n3 4", 2, "fixed")])
+def test_ids_from_a_file_bring_their_number_and_their_hash(folder: Path, content: str, mean: float, kind: str) -> None:
+    write(folder, "parts/ids.csv", content)
+    write(folder, "parts/base.toml", MODEL + TABLE + 'ids = {file = "ids.csv"}\n')
+    model = load(write(folder, "top.toml", 'include = "parts/base.toml"\n')).model
+    assert model is not None
+    (table,) = model.tables
+    assert (table.ids_per_sample, table.ids_per_sample_kind) == (mean, kind)
+    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    assert table.ids == Ids(kind="file", path=Path("parts/ids.csv"), sha256=sha256)
+
+
+def test_the_digest_knows_what_is_computed_and_not_how_it_is_played(folder: Path) -> None:
+    write(folder, "ids.csv", "1\n")
+    text = MODEL + TABLE + 'ids = {file = "ids.csv"}\n'
+    path = write(folder, "a.toml", text)
+    digest = load(path).digest()
+    for values in ({"payload": "values"}, {"fidelity": "links"}, {"timeout": "5 s"}):
+        assert load(path, values).digest() == digest
+    for changed in ({"seed": 1}, {"steps": 4}, {"batch_size": 5}):
+        assert load(path, changed).digest() != digest
+    assert load(write(folder, "a.toml", text.replace("rows = 10", "rows = 11"))).digest() != digest
+    write(folder, "a.toml", text)
+    write(folder, "ids.csv", "2\n")
+    assert load(path).digest() != digest
+
+
+def test_options_of_compression_that_is_off_change_nothing(folder: Path) -> None:
+    options = '[compression]\nkind = "none"\nmatrix_approximation_rank = 4\n'
+    head = (
+        'program = "powersgd"\ncluster = {profile = "v100_tcp_10g", hosts = 2}\ngradients = {shapes = [[2], [3, 3]]}\n'
+    )
+    scenario = load(write(folder, "a.toml", head + options))
+    assert scenario.compression == Compression()
+    assert scenario.gradients == Gradients(shapes=((2,), (3, 3)))
+    assert scenario.library == "nccl"
+    on = load(
+        write(folder, "a.toml", head + options.replace("none", "layerwise_powersgd") + "start_powerSGD_iter = 2\n")
+    )
+    assert on.compression == Compression(kind="layerwise_powersgd", matrix_approximation_rank=4, start_powerSGD_iter=2)
+
+
+def test_a_ragged_last_leaf_is_allowed(folder: Path) -> None:
+    text = LEAST.replace("hosts = 2", "hosts = 5") + '[cluster.network]\nkind = "leaf_spine"\nhosts_per_leaf = 2\n'
+    assert load(write(folder, "a.toml", text)).cluster.network.hosts_per_leaf == 2
+
+
+SLOW = """[cluster.network]
+kind = "leaf_spine"
+hosts_per_leaf = 2
+[[cluster.slow]]
+host = 3
+gpu = 1
+speed = 0.5
+[[cluster.slow]]
+host = 0
+nic = 0
+speed = 0.25
+[[cluster.slow]]
+leaf = 2
+speed = 0.125
+"""
+
+
+def test_parts_of_a_cluster_may_be_slow(folder: Path) -> None:
+    whole = LEAST.replace("hosts = 2", "hosts = 5\ngpus_per_host = 4")
+    cluster = load(write(folder, "a.toml", whole + SLOW)).cluster
+    assert cluster.slow == Slow(gpus={13: 0.5}, nics={(0, 0): 0.25}, leafs={2: 0.125})
+    assert (cluster.slow_hosts, cluster.slow_leafs, cluster.slow.count) == ((0, 3), (2,), 3)
+    assert [cluster.gpu_speed(rank) for rank in (12, 13, 14)] == [1, 0.5, 1]
+    assert (cluster.nic_speed(0, 0), cluster.nic_speed(1, 0)) == (0.25, 1)
+    assert (cluster.leaf_speed(1), cluster.leaf_speed(2)) == (1, 0.125)
+
+
+def test_what_reaches_all_of_its_rate_is_not_slow(folder: Path) -> None:
+    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 1\n"
+    assert load(write(folder, "a.toml", text)) == load(write(folder, "a.toml", LEAST))
+
+
+def test_a_fault_has_the_digest_of_the_cluster_without_it_and_a_note_where_it_is_measured(folder: Path) -> None:
+    plain = load(write(folder, "plain.toml", LEAST))
+    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 0.5\n"
+    slow = load(write(folder, "slow.toml", text))
+    assert dataclasses.replace(slow, name="plain").digest() == plain.digest()
+    assert [*notes(plain), *notes_of_measuring(plain), *notes(slow)] == []
+    assert list(notes_of_measuring(slow)) == [
+        "slow.toml: cluster.slow: 1 of the cluster's parts is slow in predictions only; a real run takes its devices as"
+        " they are"
+    ]
+
+
+def test_resnet50_has_its_161_tensors_of_25557032_elements() -> None:
+    shapes = resnet50_shapes()
+    assert len(shapes) == 161
+    assert sum(math.prod(shape) for shape in shapes) == 25_557_032
+    assert shapes[:3] == ((64, 3, 7, 7), (64,), (64,))
+    assert shapes[-2:] == ((1000, 2048), (1000,))
+
+
+def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_profile("tpu")
+    named = f"{', '.join(PROFILES)}, or a path that ends in .toml"
+    assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
+
+
+LIBRARY = {path.stem: tomllib.loads(path.read_text()) for path in library_files()}
+TOML_VALUES = st.recursive(
+    st.one_of(
+        st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(["3 us", "1 GB/s", "dot"])
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def places(values: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of everything in a tree of TOML values."""
+    items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    return [path for key, value in items for path in ((*above, key), *places(value, (*above, key)))]
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_whatever_stands_in_a_file_gives_a_scenario_or_sentences(data: st.DataObject) -> None:
+    values = copy.deepcopy(data.draw(st.sampled_from([LIBRARY["criteo_small_2x2"], LIBRARY["powersgd_16x1_10g"]])))
+    values["cluster"] |= tomllib.loads((ROOT / "scenarios/profiles/cpu_local.toml").read_text())["cluster"]
+    for _ in range(data.draw(st.integers(1, 4))):
+        *above, key = data.draw(st.sampled_from(places(values)))
+        target: Any = values
+        for step in above:
+            target = target[step]
+        target[key] = data.draw(TOML_VALUES)
+    mistakes = Mistakes(Tree(root="any.toml", values=values))
+    document = read_document(mistakes)
+    check(document, mistakes)
+    sentences = mistakes.sentences()
+    assert all(sentence.startswith("any.toml: ") and "\n" not in sentence for sentence in sentences)
+    assert len(sentences) == len(set(sentences))
+    if not sentences:
+        build(document, mistakes, Path("any.toml")).digest()
+
+
+def test_loading_needs_neither_torch_nor_simpy() -> None:
+    script = "import sys, scenarios.config.load as l; l.load(sys.argv[1]); print({'torch', 'simpy'} & set(sys.modules))"
+    command = [sys.executable, "-c", script, str(ROOT / "scenarios/library/criteo_dlrm_2x4.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    assert done.stdout == "set()\n"
+
+
+def run_hallway(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "scenarios", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+
+
+def test_check_says_ok_or_the_sentences_and_exits_with_2(folder: Path) -> None:
+    write(folder, "good.toml", LEAST)
+    write(folder, "bad.toml", LEAST.replace("hosts = 2", "hosts = 0"))
+    good = run_hallway("check", "good.toml")
+    assert (good.returncode, good.stdout, good.stderr) == (0, "good.toml: ok\n", "")
+    both = run_hallway("check", "bad.toml", "good.toml")
+    assert (both.returncode, both.stdout) == (2, "good.toml: ok\n")
+    assert both.stderr == "bad.toml: cluster.hosts = 0: expected a whole number of at least 1\n"
+
+
+def test_every_key_of_the_schema_is_described_and_accepts_no_null() -> None:
+    schema = json_schema()
+    tables = [schema, *schema["$defs"].values()]
+    keys = [(name, about) for table in tables for name, about in table["properties"].items()]
+    assert len(keys) > 90
+    assert [name for name, about in keys if not about.get("description")] == []
+    assert all(table["additionalProperties"] is False for table in tables)
+    assert "null" not in str(schema)
+    assert set(schema["properties"]) == set(Document.model_fields)
+
+
+def test_the_documentation_holds_the_reference_of_all_keys() -> None:
+    assert (ROOT / "docs/scenario.md").read_text().endswith(reference())
+
+
+def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
+    pieces = (ROOT / "docs/scenario.md").read_text().split("```toml\n")[1:]
+    names = [load(write(folder, f"{index}.toml", piece.split("```")[0])).program for index, piece in enumerate(pieces)]
+    assert names == ["dlrm", "all_to_all", "collective", "powersgd"]
+
+
+def test_the_ready_profiles_are_those_that_are_documented() -> None:
+    assert profile_names() == PROFILES

@@ -1,0 +1,110 @@
+"""What a profile says of its measuring is checked and shown, and changes no scenario."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from scenarios.__main__ import main
+from scenarios.config.catalogue import profile_file
+from scenarios.config.load import load, load_measured, load_profile
+from scenarios.seam.errors import ScenarioError
+
+SCENARIO = 'program = "all_to_all"\n[cluster]\nprofile = "mine.toml"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
+MEASURED = """
+[measured]
+machine = "host"
+cpu = "a core"
+kernel = "Linux 6"
+python = "3.11"
+torch = "2.13"
+date = "2026-01-02T03:04:05+00:00"
+command = "calibrate"
+ranks = 2
+duration = "30 s"
+[[measured.groups]]
+name = "gemm kernels"
+median_error = 0.01
+typical_error = 0.25
+worst_error = -0.5
+spread = 0.125
+least = "4 KiB"
+most = "16 MiB"
+"""
+
+
+@pytest.fixture
+def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    file = profile_file("cpu_local")
+    assert file is not None
+    return Path(file).read_text()
+
+
+def sentences(action: object, file: str) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        action(file)  # type: ignore[operator]
+    return list(caught.value.sentences)
+
+
+def test_where_figures_come_from_changes_no_scenario(plain: str) -> None:
+    Path("s.toml").write_text(SCENARIO)
+    Path("mine.toml").write_text(plain)
+    before = load("s.toml")
+    assert load_measured("mine.toml") is None
+    Path("mine.toml").write_text(plain + MEASURED)
+    assert load("s.toml") == before
+    assert load("s.toml").digest() == before.digest()
+    assert load_profile("mine.toml") == dataclasses.replace(before.cluster, hosts=1)
+
+
+def test_a_scenario_says_nothing_measured_of_its_own(plain: str) -> None:
+    Path("mine.toml").write_text(plain)
+    Path("s.toml").write_text(SCENARIO + "[measured]\nranks = 2\n")
+    assert sentences(load, "s.toml") == ["s.toml: measured = {ranks = 2}: expected nothing measured outside a profile"]
+
+
+def test_mistakes_in_it_are_named_by_profiles_and_by_scenarios_that_use_them(plain: str) -> None:
+    Path("s.toml").write_text(SCENARIO)
+    Path("mine.toml").write_text(plain + MEASURED.replace("ranks = 2", "rank = 2"))
+    wrong = "mine.toml: measured.rank = 2: unknown key; expected one of machine, cpu, kernel, python, torch, date,"
+    wrong += " command, ranks, duration, groups"
+    assert sentences(load_profile, "mine.toml") == [wrong]
+    assert sentences(load, "s.toml") == [wrong]
+
+
+def test_what_is_missing_from_it_is_named(plain: str) -> None:
+    text = MEASURED.replace('machine = "host"\n', "").replace("worst_error = -0.5\n", "")
+    Path("mine.toml").write_text(plain + text)
+    assert sentences(load_profile, "mine.toml") == [
+        "mine.toml: measured.groups[0].worst_error: missing; expected a number",
+        "mine.toml: measured.machine: missing; expected a string",
+    ]
+
+
+def test_profiles_in_files_are_shown_with_how_they_were_measured(
+    plain: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.toml").write_text(plain + MEASURED)
+    assert main(["profiles", "mine.toml"]) == 0
+    first, *_, measured, group = capsys.readouterr().out.splitlines()
+    assert first == "mine.toml"
+    assert measured == "    measured on host (a core), 2026-01-02T03:04:05+00:00, by calibrate"
+    assert group == (
+        "        gemm kernels, 4 KiB to 16 MiB: typical error 25%, +1% in the median, -50% at worst, spread 12%"
+    )
+
+
+def test_what_logs_do_not_say_may_be_left_out(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = ("cpu", "kernel", "python", "torch", "duration", "spread")
+    lines = [line for line in MEASURED.splitlines() if line.split(" = ")[0] not in unknown]
+    Path("mine.toml").write_text(plain + "\n".join(lines))
+    measured = load_measured("mine.toml")
+    assert measured is not None
+    assert (measured.cpu, measured.duration_ns, measured.groups[0].spread) == ("", 0, None)
+    assert main(["profiles", "mine.toml"]) == 0
+    *_, shown, group = capsys.readouterr().out.splitlines()
+    assert shown == "    measured on host, 2026-01-02T03:04:05+00:00, by calibrate"
+    assert group.endswith("-50% at worst")

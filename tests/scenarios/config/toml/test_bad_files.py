@@ -1,0 +1,81 @@
+"""Every mistake is one whole sentence with file, key, value and what was expected, and all are said in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.seam.errors import ScenarioError
+from tests.scenarios.config.toml.bad_bounds import BOUNDS, UTMOST
+from tests.scenarios.config.toml.bad_clusters import FILES, OTHER_FILES
+from tests.scenarios.config.toml.bad_pieces import A2A_INLINE, DLRM, EXCHANGE, POWERSGD, WHOLE, edited
+from tests.scenarios.config.toml.bad_workloads import WORKLOADS
+
+BAD = FILES | BOUNDS | WORKLOADS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "parts").mkdir()
+    for name, text in OTHER_FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sentences(path: str, overrides: Mapping[str, object] | None = None) -> list[str]:
+    with pytest.raises(ScenarioError) as error:
+        load(path, overrides)
+    assert str(error.value) == "\n".join(error.value.sentences)
+    return list(error.value.sentences)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_described_by_exactly_these_sentences(case: str, folder: Path) -> None:
+    text, wanted = BAD[case]
+    (folder / "bad.toml").write_text(text)
+    assert sentences("bad.toml") == wanted
+
+
+@pytest.mark.parametrize("text", [DLRM, EXCHANGE, POWERSGD, A2A_INLINE, *UTMOST.values()])
+def test_what_the_bad_files_were_made_of_is_good(text: str, folder: Path) -> None:
+    (folder / "good.toml").write_text(text)
+    assert load("good.toml").name == "good"
+
+
+def test_a_missing_file_is_named_as_the_user_gave_it(folder: Path) -> None:
+    assert sentences("./no/such.toml") == ["./no/such.toml: no such file; expected a scenario in TOML"]
+    assert sentences(str(folder / "parts")) == [f"{folder / 'parts'}: Is a directory; expected a scenario in TOML"]
+
+
+def test_a_file_that_is_no_text_is_refused(folder: Path) -> None:
+    (folder / "bad.toml").write_bytes(b"name = '\xff'")
+    assert sentences("bad.toml") == ["bad.toml: byte 8: expected UTF-8 text"]
+
+
+def test_mistakes_of_the_command_line_are_named_by_their_option(folder: Path) -> None:
+    (folder / "bad.toml").write_text(edited(DLRM, "hosts = 2", "hosts = 0"))
+    overrides = {
+        "steps": 0,
+        "batch_size": -1,
+        "payload": "full",
+        "fidelity": None,
+        "library": "nccl",
+        "timeout": "1 GiB",
+    }
+    assert sentences("bad.toml", overrides) == [
+        f"--batch-size = -1: expected {WHOLE}",
+        f"--steps = 0: expected {WHOLE}",
+        "--payload = 'full': expected 'values' or 'sizes'",
+        "--library = 'nccl': expected 'gloo', because cluster.gpu.kind = 'cpu'",
+        "--timeout = '1 GiB': expected a time such as '3 us'",
+        f"bad.toml: cluster.hosts = 0: expected {WHOLE}",
+    ]
+
+
+def test_there_are_bad_files_enough() -> None:
+    assert len(BAD) == len(FILES) + len(BOUNDS) + len(WORKLOADS) >= 30
+    assert sum(len(wanted) > 1 for _, wanted in BAD.values()) >= 10

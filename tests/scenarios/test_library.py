@@ -1,0 +1,168 @@
+"""The ready scenarios and profiles load, fit their schema, and say what their names and sources promise."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from scenarios.__main__ import main
+from scenarios.config.catalogue import library_files, profile_files, profile_names
+from scenarios.config.load import load, load_profile
+from scenarios.config.scenario import Model, Scenario
+from scenarios.config.toml.sections import Document
+
+FILES = {path.stem: path for path in library_files()}
+GPUS = {
+    **{"1x8": (1, 8), "2x2": (2, 2), "2x4": (2, 4), "4x1": (4, 1), "4x2": (4, 2)},
+    **{"8x8": (8, 8), "16x1": (16, 1), "2048x8": (2048, 8)},
+}
+
+
+def model_of(name: str) -> tuple[Scenario, Model]:
+    scenario = load(FILES[name])
+    assert scenario.model is not None
+    return scenario, scenario.model
+
+
+def test_the_library_is_complete() -> None:
+    assert sorted(FILES) == [
+        "all_reduce_4x1_200mbit",
+        "all_to_all_4x2",
+        "criteo_dlrm_2x4",
+        "criteo_dlrm_2x4_straggler",
+        "criteo_dlrm_8x8",
+        "criteo_small_2x2",
+        "mlperf_dlrm_1x8",
+        "powersgd_16x1_10g",
+        "powersgd_4x2_3g",
+        "twrw_2048x8",
+        "twrw_2x2",
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_loads_as_its_name_says_and_alike_each_time(name: str) -> None:
+    scenario = load(FILES[name])
+    assert scenario.name == name
+    size = next(size for part in name.split("_") for key, size in GPUS.items() if part == key)
+    assert (scenario.cluster.hosts, scenario.cluster.host.gpus) == size
+    again = load(str(FILES[name]))
+    assert again == scenario
+    assert again.digest() == scenario.digest()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_survives_pickle_and_json(name: str) -> None:
+    scenario = load(FILES[name])
+    assert pickle.loads(pickle.dumps(scenario)) == scenario
+    assert json.loads(json.dumps(scenario.as_dict())) == scenario.as_dict()
+
+
+@pytest.mark.parametrize("path", [*library_files(), *profile_files()], ids=lambda path: path.stem)
+def test_each_fits_the_schema_by_itself_and_describes_itself(path: Path) -> None:
+    values = tomllib.loads(path.read_text())
+    values.pop("include", None)  # checked by loading
+    document = Document.model_validate(values, context={})
+    assert document.description
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_each_profile_is_a_whole_host(name: str) -> None:
+    cluster = load_profile(name)
+    assert (cluster.profile, cluster.hosts) == (name, 1)
+    efficiency = cluster.host.gpu.efficiency
+    assert set(efficiency) >= {"gemm", "embedding_lookup", "default"}
+    assert "float32" in cluster.host.gpu.flops_per_s
+
+
+def test_a_profile_has_the_figures_of_its_data_sheet() -> None:
+    host = load_profile("dgx_h100").host
+    assert (host.gpus, host.gpu.memory_bytes, host.gpu.memory_bytes_per_s) == (8, 80 * 10**9, 3.35e12)
+    assert (host.gpu.flops_per_s["float32"], host.gpu.flops_per_s["bfloat16"]) == (67e12, 989.4e12)
+    assert (host.inside.kind, host.inside.link.bytes_per_s) == ("nvlink", 450e9)
+    assert (host.nics.per, host.nics.count, host.nics.link.bytes_per_s) == ("gpu", 8, 50e9)
+
+
+@pytest.mark.parametrize("name", ["criteo_dlrm_2x4", "criteo_dlrm_8x8"])
+def test_criteo_is_the_model_of_mlperf(name: str) -> None:
+    scenario, model = model_of(name)
+    assert scenario.batch_size * scenario.cluster.world_size == 65536
+    assert len(model.tables) == 26
+    assert sum(table.rows for table in model.tables) == 204_184_588
+    assert sum(table.ids_per_sample for table in model.tables) == 214
+    assert {table.dim for table in model.tables} == {128}
+    assert (model.dense_features, model.bottom, model.top) == (13, (512, 256, 128), (1024, 1024, 512, 256, 1))
+    assert (model.interaction.kind, model.interaction.layers, model.interaction.low_rank) == ("dcn", 3, 512)
+    assert (scenario.payload, scenario.library) == ("sizes", "nccl")
+    types = {kind for table in model.tables for kind in table.sharding}
+    assert types == {"table_row_wise", "table_wise", "row_wise", "data_parallel"}
+    assert all(table.rows < 1000 for table in model.tables if "data_parallel" in table.sharding)
+
+
+def test_both_sizes_of_criteo_play_the_same_model() -> None:
+    (small, small_model), (large, large_model) = model_of("criteo_dlrm_2x4"), model_of("criteo_dlrm_8x8")
+    assert small_model == large_model
+    assert (small.fidelity, large.fidelity) == ("flows", "links")
+
+
+def test_criteo_fits_eight_gpus_only_when_spread() -> None:
+    scenario, model = model_of("criteo_dlrm_2x4")
+    weights = sum(table.rows * table.dim * 4 for table in model.tables)
+    room = scenario.cluster.host.gpu.memory_bytes * (1 - scenario.planner.reserved_share)
+    assert room < weights < room * scenario.cluster.world_size
+
+
+def test_small_criteo_has_all_four_shardings_and_both_kinds_of_reduction() -> None:
+    scenario, model = model_of("criteo_small_2x2")
+    _, whole = model_of("criteo_dlrm_2x4")
+    assert [table.rows for table in model.tables] == [min(table.rows, 2000) for table in whole.tables]
+    only = {table.sharding[0] for table in model.tables if len(table.sharding) == 1}
+    assert only == {"table_row_wise", "table_wise", "row_wise", "data_parallel"}
+    assert (scenario.payload, scenario.library, scenario.batch_size, scenario.steps) == ("values", "gloo", 64, 4)
+    assert scenario.compression.kind == "batched_powersgd"
+    assert 0 < scenario.compression.start_powerSGD_iter < scenario.steps
+
+
+def test_twrw_has_three_jagged_tables_of_one_sharding() -> None:
+    scenario, model = model_of("twrw_2x2")
+    assert [table.sharding for table in model.tables] == [("table_row_wise",)] * 3
+    assert {table.ids_per_sample_kind for table in model.tables} == {"poisson"}
+    assert model.tables[2].ids.kind == "file"
+    assert scenario.payload == "values"
+
+
+def test_powersgd_reduces_resnet50_before_and_after_it_starts() -> None:
+    scenario = load(FILES["powersgd_16x1_10g"])
+    assert scenario.gradients is not None
+    assert len(scenario.gradients.shapes) == 161
+    assert scenario.compression.matrix_approximation_rank == 4
+    assert 0 < scenario.compression.start_powerSGD_iter < scenario.steps
+    assert scenario.cluster.host.nics.link.bytes_per_s == 1.25e9
+
+
+def test_all_to_all_draws_its_splits() -> None:
+    scenario = load(FILES["all_to_all_4x2"])
+    assert scenario.exchange is not None
+    assert (scenario.exchange.splits, scenario.exchange.size_bytes) == ("random", 2**20)
+
+
+def test_loading_is_quick_once_python_is_warm() -> None:
+    load(FILES["criteo_dlrm_8x8"])
+    start = time.process_time()
+    load(FILES["criteo_dlrm_8x8"])
+    assert time.process_time() - start < 0.3
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [("list", sorted(FILES)), ("profiles", list(profile_names())), ("schema", ["$schema"]), ("keys", ["`batch_size`"])],
+)
+def test_the_hallway_prints_what_is_ready(command: str, named: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command]) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in named if name not in printed] == []

@@ -1,0 +1,255 @@
+"""The law of drawn ids: block shares against sums over all rows, moments against what `draw_bags` draws."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
+from scenarios.workloads.dlrm.batches import coprime_step, draw_bags, draw_ids
+from scenarios.workloads.dlrm.id_distribution import Zipf, block_share_error, block_shares, draws_of
+from tests.small import cluster, scenario
+
+Floats = npt.NDArray[np.float64]
+EXACT = 1e-12
+# Numbers of some thousands that are compared: one in 100,000 runs with other examples would have one beyond.
+SIGMAS = 6
+ORDERS = st.sampled_from(["shuffled", "by_frequency"])
+EXPONENTS = st.one_of(st.floats(0.01, 4), st.sampled_from([1.0, 1 + 1e-9, 1.05]))
+
+
+def table(rows: int, ids: Ids, ids_per_sample: float = 1.0, kind: str = "fixed") -> Table:
+    return Table(
+        name="t",
+        rows=rows,
+        dim=1,
+        ids_per_sample=ids_per_sample,
+        ids_per_sample_kind=kind,  # type: ignore[arg-type]
+        ids=ids,
+        sharding=("row_wise",),
+    )
+
+
+def training(tables: tuple[Table, ...], hosts: int, gpus: int, batch_size: int) -> Scenario:
+    model = Model(dense_features=1, bottom=(1,), interaction=Interaction(kind="cat"), top=(1,), tables=tables)
+    return scenario(cluster(hosts, gpus), model=model, batch_size=batch_size)
+
+
+def every_row(rows: int, exponent: float, order: str) -> Floats:
+    """The probability of each row, one by one."""
+    weights = np.arange(1.0, rows + 1) ** -exponent
+    if order == "shuffled":
+        weights = weights[np.argsort(np.arange(rows) * coprime_step(rows) % rows)]
+    return np.asarray(weights / math.fsum(weights))
+
+
+def by_block(of_rows: Floats, blocks: int) -> Floats:
+    size = -(-of_rows.size // blocks)
+    return np.array([math.fsum(of_rows[index * size : (index + 1) * size]) for index in range(blocks)])
+
+
+@st.composite
+def random_ids(draw: st.DrawFn) -> Ids:
+    if draw(st.booleans()):
+        return Ids()
+    return Ids(kind="zipf", exponent=draw(EXPONENTS), order=draw(ORDERS))
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3000), random_ids(), st.integers(1, 300))
+def test_shares_are_sums_over_the_rows(rows: int, ids: Ids, blocks: int) -> None:
+    one = table(rows, ids)
+    shares = block_shares(one, blocks)
+    assert shares.shape == (blocks,)
+    assert shares.sum() == pytest.approx(1, abs=EXACT)
+    assert shares == pytest.approx(by_block(every_row(rows, ids.exponent, ids.order), blocks), abs=EXACT)
+    assert block_share_error(one, blocks) == 0
+
+
+@settings(deadline=None, max_examples=20)
+@given(rows=st.integers(1 << 12, 1 << 17), exponent=EXPONENTS, blocks=st.integers(1, 300))
+@example(rows=1 << 17, exponent=100.0, blocks=7)
+def test_a_tail_by_frequency_is_summed_exactly(rows: int, exponent: float, blocks: int) -> None:
+    wanted = by_block(every_row(rows, exponent, "by_frequency"), blocks)
+    for head in (1 << 12, 1 << 16):
+        shares = Zipf(rows, exponent, shuffled=False, head=min(head, rows)).shares(blocks)
+        assert shares == pytest.approx(wanted, abs=EXACT)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_a_shuffled_tail_is_within_its_bound(data: st.DataObject) -> None:
+    rows, head = data.draw(st.integers(257, 20_000)), data.draw(st.integers(256, 600))
+    exponent, blocks = data.draw(EXPONENTS), data.draw(st.integers(1, 600))
+    zipf = Zipf(rows, exponent, shuffled=True, head=min(head, rows))
+    shares = zipf.shares(blocks)
+    assert shares.sum() == pytest.approx(1, abs=EXACT)
+    off = np.abs(shares - by_block(every_row(rows, exponent, "shuffled"), blocks)).max()
+    assert off <= zipf.share_error(blocks) + EXACT
+
+
+@settings(deadline=None, max_examples=12)
+@given(rows=st.integers(1 << 18, 1 << 20), exponent=EXPONENTS, blocks=st.integers(2, 600))
+@example(rows=1 << 18, exponent=100.0, blocks=7)
+def test_large_shuffled_tables_are_within_their_bound(rows: int, exponent: float, blocks: int) -> None:
+    one = table(rows, Ids(kind="zipf", exponent=exponent))
+    off = np.abs(block_shares(one, blocks) - by_block(every_row(rows, exponent, "shuffled"), blocks)).max()
+    assert off <= block_share_error(one, blocks) + EXACT
+
+
+@pytest.mark.parametrize(("blocks", "part"), [(8, 0.001), (1024, 0.02), (131_072, 0.25)])
+def test_the_bound_says_something_of_a_billion_rows(blocks: int, part: float) -> None:
+    error = block_share_error(table(10**9, Ids(kind="zipf", exponent=1.05)), blocks)
+    assert 0 < error < part / blocks
+
+
+@pytest.mark.parametrize(
+    "ids", [Ids(), *(Ids(kind="zipf", exponent=1.0, order=each) for each in ("shuffled", "by_frequency"))]
+)
+def test_a_billion_rows_need_no_memory_of_their_size(ids: Ids) -> None:
+    tracemalloc.start()
+    try:
+        shares = block_shares(table(10**9, ids), 131_072)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert shares.sum() == pytest.approx(1, abs=EXACT)
+    assert block_shares(table(10**9, ids), 131_072) is shares
+    assert not shares.flags.writeable
+
+
+def test_the_harmonic_numbers_of_a_billion_are_met() -> None:
+    """H(n) = ln n + 0.5772... + 1 / 2n - 1 / 12n^2 (Euler)."""
+
+    def harmonic(n: float) -> float:
+        return math.log(n) + 0.57721566490153286 + 1 / (2 * n) - 1 / (12 * n * n)
+
+    shares = block_shares(table(10**9, Ids(kind="zipf", exponent=1.0, order="by_frequency")), 1000)
+    wanted = np.diff([0, *(harmonic(10**6 * index) for index in range(1, 1001))]) / harmonic(10**9)
+    assert shares == pytest.approx(wanted, abs=EXACT)
+
+
+def chi_square_sigmas(found: Floats, expected: Floats) -> float:
+    """How far Pearson's statistic is up, as a normal variate: Wilson and Hilferty, PNAS 17(12), 1931.
+
+    Parts of fewer than 20 expected ids are put together.
+    """
+    few = expected < 20
+    found, expected = (np.append(each[~few], each[few].sum()) for each in (found, expected))
+    held = expected > 0
+    assert found[~held].sum() == 0
+    freedom = held.sum() - 1
+    if freedom == 0:
+        return 0.0
+    statistic = ((found[held] - expected[held]) ** 2 / expected[held]).sum()
+    return float(((statistic / freedom) ** (1 / 3) - 1 + 2 / (9 * freedom)) / math.sqrt(2 / (9 * freedom)))
+
+
+@settings(deadline=None, max_examples=40, derandomize=True)
+@given(st.one_of(st.integers(1, 3000), st.integers(10**5, 10**9)), random_ids(), st.integers(1, 100))
+def test_drawn_ids_fall_into_blocks_as_shares_say(rows: int, ids: Ids, blocks: int) -> None:
+    number, one = 100_000, table(rows, ids)
+    drawn = draw_ids(np.random.default_rng([rows, blocks]), one, number)
+    found = np.bincount(drawn // -(-rows // blocks), minlength=blocks)
+    assert chi_square_sigmas(found, number * block_shares(one, blocks)) < SIGMAS
+
+
+@settings(deadline=None, max_examples=20, derandomize=True)
+@given(st.data())
+def test_moments_are_those_of_drawn_batches(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["fixed", "poisson"]))
+    lengths = st.integers(1, 3) if kind == "fixed" else st.floats(0.5, 3)
+    one = table(data.draw(st.integers(1, 50)), data.draw(random_ids()), data.draw(lengths), kind)
+    joined, ranks = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    blocks = joined * data.draw(st.integers(1, 4))
+    law = draws_of(one, batch_size=16).moments(blocks, joined=joined, ranks=ranks)
+    found = counts(training((one,), 1, ranks, 16), 1500, blocks, joined).sum(1)
+    assert_drawn_from(found, law.mean, law.variance)
+
+
+def counts(drawn: Scenario, steps: int, blocks: int, joined: int) -> Floats:
+    """Ids that each rank draws of the first table in each part of it, [steps, ranks, parts]."""
+    assert drawn.model is not None
+    size = -(-drawn.model.tables[0].rows // blocks) * joined
+    return np.array(
+        [
+            [
+                np.bincount(draw_bags(drawn, 0, rank, step).ids // size, minlength=blocks // joined)
+                for rank in range(drawn.cluster.world_size)
+            ]
+            for step in range(steps)
+        ],
+        dtype=np.float64,
+    )
+
+
+def assert_drawn_from(found: Floats, mean: Floats, variance: Floats) -> None:
+    """Whether `found` [steps, ...] has these moments: parts of few ids are left out, those that cannot vary do not."""
+    steps = len(found)
+    sure = variance < 1e-9
+    assert np.abs(found - mean)[:, sure].max(initial=0) < 1e-6
+    enough = steps * variance > 200
+    found, mean, variance = found[:, enough], mean[enough], variance[enough]
+    assert np.abs((found.mean(0) - mean) / np.sqrt(variance / steps)).max(initial=0) < SIGMAS
+    # Counts of independent ids have a fourth cumulant of at most their variance.
+    squares = ((found - mean) ** 2).mean(0) / variance
+    assert np.abs((squares - 1) / np.sqrt((2 + 1 / variance) / steps)).max(initial=0) < SIGMAS
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2000), random_ids(), st.integers(1, 30), st.integers(1, 10))
+def test_fixed_lengths_add_up_exactly(rows: int, ids: Ids, blocks: int, length: int) -> None:
+    draws = draws_of(table(rows, ids, length), batch_size=7)
+    for parts in (1, blocks):
+        whole = draws.moments(blocks, joined=blocks // parts, ranks=3)
+        assert whole.mean.sum() == pytest.approx(3 * 7 * length, rel=EXACT)
+    assert draws.moments(blocks, joined=blocks).mean.tolist() == [7 * length]
+    assert draws.moments(blocks, joined=blocks).variance.tolist() == [0]
+
+
+def test_poisson_lengths_make_every_part_poisson() -> None:
+    law = draws_of(table(4, Ids(), 2.5, "poisson"), batch_size=8).moments(2, ranks=3)
+    assert law.mean.tolist() == law.variance.tolist() == [30, 30]
+
+
+FILES = count()
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_moments_of_a_file_are_those_of_reading_it_to_its_end(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Over all ranks and steps until the file is read from its start again, exactly."""
+    bags = data.draw(st.lists(st.lists(st.integers(0, 11), max_size=4), min_size=1, max_size=12).filter(any))
+    ids = Ids(kind="file", path=write_bags(tmp_path_factory.getbasetemp(), bags))
+    ranks, groups = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    joined, batch_size = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 9))
+    blocks = joined * data.draw(st.integers(1, 7))
+    one = table(12, ids)
+    law = draws_of(one, batch_size).moments(blocks, joined=joined, ranks=ranks)
+    found = counts(training((one,), groups, ranks, batch_size), len(bags), blocks, joined)
+    together = found.reshape(len(bags) * groups, ranks, -1).sum(1)
+    assert law.mean == pytest.approx(together.mean(0))
+    assert law.variance == pytest.approx(together.var(0), abs=EXACT)
+    assert block_shares(one, blocks) == pytest.approx(by_block(row_counts(bags) / row_counts(bags).sum(), blocks))
+    assert block_share_error(one, blocks) == 0
+
+
+def row_counts(bags: list[list[int]]) -> npt.NDArray[np.int64]:
+    return np.bincount([row for bag in bags for row in bag], minlength=12)
+
+
+def write_bags(folder: Path, bags: list[list[int]]) -> Path:
+    """A file that nobody has read before."""
+    path = folder / f"bags{next(FILES)}.csv"
+    path.write_text("".join(" ".join(map(str, bag)) + "\n" for bag in bags))
+    return path
