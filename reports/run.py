@@ -86,7 +86,7 @@ class Run:
         return kept
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """As `reports.store.parts.Spans`; a step's own span counts where the others of its rank and step are kept, too."""
+        """As `Spans.parts`; a step's own span counts where the others of its rank and step are kept, too."""
         for part in self._spans.parts(columns, steps, beside=beside):
             if self.info.thinned is None:
                 yield part

@@ -1,4 +1,4 @@
-"""`python -m real.emulate.cleanup NAME`: waits until the other end of stdin is closed, then removes an emulated cluster.
+"""`python -m real.emulate.cleanup NAME`: removes an emulated cluster once stdin is closed.
 
 It is closed by the cluster's owner when it has done with it, and by the kernel when the owner was killed.
 """

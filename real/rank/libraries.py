@@ -1,8 +1,8 @@
 """How tensors travel over torch.distributed: what gloo and NCCL cannot do as asked is done with what they can.
 
-Whatever only moves travels as bytes, so every dtype does; a reduction that a library lacks is made of one that it has.
-Arguments are checked by `scenarios.seam.calls` before; waiting and times are left to the lanes. So the frequent calls go to
-`ProcessGroup`'s own methods: torch.distributed's functions check once more, which takes 4 to 6 us.
+Whatever only moves travels as bytes, so every dtype does; a reduction that a library lacks is made of one that it
+has. Arguments are checked by `scenarios.seam.calls` before; waiting and times are left to the lanes. So the frequent
+calls go to `ProcessGroup`'s own methods: torch.distributed's functions check once more, which takes 4 to 6 us.
 """
 
 from __future__ import annotations

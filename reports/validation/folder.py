@@ -1,4 +1,4 @@
-"""What a validation left in its folder, as frames; making it is left to `real.validation.cli`, showing it to its page."""
+"""A validation's folder as frames; `real.validation.cli` makes it, `reports.page.compare.validation` shows it."""
 
 from __future__ import annotations
 

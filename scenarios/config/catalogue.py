@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 # The profile to write one's own from: no machine that anybody has measured.
 TEMPLATE = "template"
 

@@ -1,9 +1,10 @@
 """From the times of probed kernels to the compute model's parameters, and how far off these are; pure arithmetic.
 
-The model is `sim.engine.roofline`'s: launches * launch of the kind + max(flops / (peak * efficiency), bytes / (memory rate *
-efficiency)). Only products of peak and efficiency can be seen: on CPUs the memory rate is chosen so that the best kind
-has an efficiency of 1; on GPUs the peaks are the data sheet's, and what an operator takes beyond its work is the ramp,
-as launches are the host's. Errors are relative and the logarithm's, so that twice and half the time weigh alike.
+The model is that of `sim.engine.roofline`: launches * launch of the kind + max(flops / (peak * efficiency), bytes /
+(memory rate * efficiency)). Only products of peak and efficiency can be seen: on CPUs the memory rate is chosen so
+that the best kind has an efficiency of 1; on GPUs the peaks are the data sheet's, and what an operator takes beyond
+its work is the ramp, as launches are the host's. Errors are relative and the logarithm's, so that twice and half the
+time weigh alike.
 """
 
 from __future__ import annotations

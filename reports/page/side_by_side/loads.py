@@ -1,4 +1,4 @@
-"""What several runs have in memory, send over links and put where; numbers are those of `reports.side_by_side.frames`."""
+"""Sections of several runs: memory, links and plans, from the frames of `reports.side_by_side.frames`."""
 
 from __future__ import annotations
 
