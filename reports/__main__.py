@@ -180,7 +180,7 @@ def _show(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     from reports import report
-    from reports.compare import compare
+    from reports.compare import comparison as compare
     from reports.compare import tables as compare_tables
     from reports.store import run_folder as store
     from reports.terminal import present, progress, text

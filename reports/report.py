@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
-from reports.compare.compare import Comparison
+from reports.compare.comparison import Comparison
 from reports.run import FRAMES, Run
 from reports.side_by_side.frames import Beside
 from reports.store.replace import replaced

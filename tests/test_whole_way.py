@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.compare import compare
+from reports.compare.comparison import compare
 from reports.store import run_folder as store
 
 ROOT = Path(__file__).parent.parent

@@ -13,7 +13,7 @@ import pandas as pd
 from reports.analysis import statistics
 from reports.analysis.repeats import Plays
 from reports.analysis.statistics import Errors
-from reports.compare.compare import OPERATION_ERRORS, operation_errors
+from reports.compare.comparison import OPERATION_ERRORS, operation_errors
 from reports.store.columns import fixed
 
 # `error_of_step` is (predicted - measured) over the measured median of the whole step.

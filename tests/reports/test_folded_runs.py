@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.compare import compare
+from reports.compare.comparison import compare
 from reports.compare.tables import summarize
 from reports.errors import ReportError
 from reports.kineto import compute_times as times

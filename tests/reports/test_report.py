@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from reports import report
-from reports.compare import compare
+from reports.compare.comparison import compare
 from reports.errors import ReportError
 from reports.run import FRAMES, Run
 from reports.side_by_side.frames import beside

@@ -1,6 +1,6 @@
 """The page of a comparison: what its frames say of errors by operation, size and step, and where the worst ones are.
 
-Drawing is left to `error_charts`; the numbers are those of `reports.compare.compare`.
+Drawing is left to `error_charts`; the numbers are those of `reports.compare.comparison`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pandas as pd
 
 from reports.analysis.frames import KEYS
 from reports.compare.checks import Check
-from reports.compare.compare import Comparison, typical_and_worst
+from reports.compare.comparison import Comparison, typical_and_worst
 from reports.compare.errors_by_size import errors_by_size
 from reports.compare.tables import about, difference, size_range
 from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words

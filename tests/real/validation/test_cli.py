@@ -17,7 +17,7 @@ import real.validation.rounds
 from real.launch.job import Job
 from real.launch.launcher import RunEnded
 from real.validation.cli import validate
-from reports.compare import compare
+from reports.compare.comparison import compare
 from reports.store import run_folder as store
 from scenarios.workloads import build
 from sim.run import simulate

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.compare import compare
 from reports.compare import tables as compare_tables
 from reports.compare.calls import calls_of_both
+from reports.compare.comparison import compare
 from reports.compare.errors_by_size import CALL_ERRORS, ERRORS_BY_SIZE, call_errors, errors_by_size
 from reports.run import Run
 from reports.terminal import text

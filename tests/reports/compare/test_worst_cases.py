@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from hypothesis import given
 
-from reports.compare import compare
 from reports.compare import tables as compare_tables
 from reports.compare.calls import calls_of_both
+from reports.compare.comparison import compare
 from reports.compare.worst_cases import MOST, MOST_OF_ONE, WORST, worst_cases
 from reports.run import Run
 from reports.terminal import text

@@ -16,7 +16,7 @@ from reports import report
 from reports.analysis.frames import KEYS, STEP
 from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps
 from reports.analysis.typical_step import typical_step
-from reports.compare import compare
+from reports.compare.comparison import compare
 from reports.page.timeline import address
 from reports.run import Run
 from reports.side_by_side.frames import beside

@@ -17,8 +17,7 @@ from scenarios.planner.plan import capacity_bytes, format_plan, plan_tables, top
 from scenarios.planner.plan_text import format_proposal, rank_ranges
 from scenarios.planner.topology import Topology
 from scenarios.seam.errors import ScenarioError
-
-from .test_partitioner import option
+from tests.scenarios.planner.partition.test_greedy_perf import option
 
 MIB = 1 << 20
 ALL: tuple[ShardingType, ...] = (

@@ -30,8 +30,7 @@ from scenarios.planner.types import (
     known_perf,
     known_storage,
 )
-
-from .test_partitioner import option, ranks_of
+from tests.scenarios.planner.partition.test_greedy_perf import option, ranks_of
 
 KINDS = [kind for kind in ShardingType if kind != ShardingType.DATA_PARALLEL]
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from scenarios.planner import CustomTopologyData, GreedyPerfPartitioner, MemoryBalancedPartitioner, Topology
 from scenarios.planner.types import PlannerError, ShardingOption, known_perf, known_storage
-
-from .test_partitioner import option, ranks_of
+from tests.scenarios.planner.partition.test_greedy_perf import option, ranks_of
 
 MB = 1 << 20
 

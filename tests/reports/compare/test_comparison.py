@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.compare import compare, typical_and_worst
 from reports.compare import tables as compare_tables
 from reports.compare.checks import METRIC_TOLERANCE
+from reports.compare.comparison import compare, typical_and_worst
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
