@@ -16,7 +16,7 @@ import pandas as pd
 
 from scenarios.config.load import load
 from scenarios.config.scenario import Compression, Scenario
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.run import simulate
 
 LIBRARY = Path("scenarios/library")

@@ -80,7 +80,7 @@ def _predict(options: argparse.Namespace) -> int:
         scenario = load(options.scenario, given)
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.config.host_classes import alike_of
-        from scenarios.workloads import build
+        from scenarios.workloads.build import build
         from sim.progress import Bar
 
         keeping = _keeping(options, scenario)

@@ -17,7 +17,7 @@ from typing import Any
 
 from scenarios.config.load import load
 from scenarios.seam.trace import Recording
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.run import simulate
 
 LIBRARY = Path(__file__).parent.parent / "scenarios" / "library"

@@ -86,7 +86,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
 
 def _check_programs(scenarios: Iterable[Scenario]) -> None:
     """What does not fit the cluster is said before anything runs."""
-    from scenarios.workloads import build  # noqa: PLC0415  (loads torch, after all mistakes in files are said)
+    from scenarios.workloads.build import build  # noqa: PLC0415  (loads torch, after all mistakes in files are said)
 
     for scenario in scenarios:
         build(scenario)
@@ -180,7 +180,7 @@ class _Session:
         return self._code or (1 if past else 0)
 
     def _predict(self, scenario: Scenario, bar: Bar) -> Iterator[Play]:
-        from scenarios.workloads import build  # noqa: PLC0415  (as above)
+        from scenarios.workloads.build import build  # noqa: PLC0415  (as above)
         from sim.draws import draws  # noqa: PLC0415
 
         sized = dataclasses.replace(scenario, payload="sizes")

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.one_gpu import SCALES, main, scenarios
 from scenarios.config.catalogue import profile_file
 from scenarios.config.load import load
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 
 
 @pytest.mark.parametrize(("kind", "profile"), [("cuda", "dgx_h100"), ("cpu", "cpu_local")])

@@ -16,7 +16,7 @@ from scenarios.config.hardware import Cluster
 from scenarios.config.load import load
 from scenarios.seam.rank import Kernel, Rank
 from scenarios.seam.trace import Span
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.engine.machine import Machine
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends

@@ -23,7 +23,7 @@ from scenarios.config.scenario import (
 )
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, initial_rows
 from scenarios.workloads.dlrm.dense import Cross, Dot, build_layers
 from scenarios.workloads.dlrm.program import DlrmProgram

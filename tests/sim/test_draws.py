@@ -10,7 +10,7 @@ import pytest
 from reports.run import Run
 from reports.store import run_folder as store
 from scenarios.config.scenario import Exchange, Scenario
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.__main__ import main
 from sim.draws import Digest, draws, further_draws
 from sim.run import play, simulate

@@ -16,7 +16,7 @@ from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.scenario import Compression, Gradients, Ids, Scenario, ShardingType
 from scenarios.seam.rank import Group, Kernel, Rank, Work
 from scenarios.seam.trace import Span
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.nccl import transport as phases
 from sim.nccl.transport import COARSE_SHARE, MOST_EXACT
 from sim.run import simulate

@@ -22,7 +22,7 @@ from reports.store import run_folder as store
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.seam.rank import Kernel, Rank
 from scenarios.seam.trace import Recording, Span
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.__main__ import main
 from sim.run import Position, play, simulate
 from sim.span_filter import Keeping, chosen

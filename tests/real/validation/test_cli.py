@@ -19,7 +19,7 @@ from real.launch.launcher import RunEnded
 from real.validation.cli import validate
 from reports.compare.comparison import compare
 from reports.store import run_folder as store
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.real.validation.small import scenario_file
 

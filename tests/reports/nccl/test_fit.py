@@ -25,7 +25,7 @@ from reports.terminal.text import WIDTH, as_text
 from scenarios.__main__ import main as scenarios_main
 from scenarios.config.catalogue import profile_file, profile_names
 from scenarios.config.load import load, load_measured, load_profile
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.published import predict
 from sim.run import simulate
 from tests.reports.recordings import PATIENT

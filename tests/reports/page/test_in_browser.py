@@ -24,7 +24,7 @@ from reports.store import run_folder as store
 from reports.terminal import text
 from scenarios.config.load import load
 from scenarios.seam.trace import Recording, Span
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.reports.page.browser import PHONE, Browser
 

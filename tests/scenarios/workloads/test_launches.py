@@ -33,7 +33,7 @@ from scenarios.sparse import (
     TwRwSparseFeaturesDist,
     TwSparseFeaturesDist,
 )
-from scenarios.workloads import build
+from scenarios.workloads.build import build
 from scenarios.workloads.ddp_buckets import GradientBucket
 from scenarios.workloads.dlrm.dense import load_autograd
 from sim.run import simulate

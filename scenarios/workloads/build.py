@@ -1,0 +1,47 @@
+"""The program of a scenario; checks that what each rank needs fits into its GPU's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scenarios.config.scenario import Scenario
+from scenarios.config.units import format_bytes
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.rank import Program
+from scenarios.workloads.all_to_all import AllToAllProgram
+from scenarios.workloads.collective import CollectiveProgram
+from scenarios.workloads.dlrm.program import DlrmProgram
+from scenarios.workloads.powersgd import PowerSGDProgram
+
+_PROGRAMS: dict[str, Callable[[Scenario], Program]] = {
+    "dlrm": DlrmProgram,
+    "all_to_all": AllToAllProgram,
+    "collective": CollectiveProgram,
+    "powersgd": PowerSGDProgram,
+}
+
+
+def build(scenario: Scenario) -> Program:
+    """The scenario's program.
+
+    Raises:
+        ScenarioError: what a rank needs exceeds its GPU's memory.
+    """
+    program = _PROGRAMS[scenario.program](scenario)
+    _check_memory(scenario, program)
+    return program
+
+
+def _check_memory(scenario: Scenario, program: Program) -> None:
+    needed: dict[int, int] = {}
+    for row in program.memory:
+        needed[row.rank] = needed.get(row.rank, 0) + row.size_bytes
+    fullest = max(needed, key=lambda rank: (needed[rank], -rank))
+    capacity_bytes = scenario.cluster.host.gpu.memory_bytes
+    if needed[fullest] > capacity_bytes:
+        largest = max((row for row in program.memory if row.rank == fullest), key=lambda row: row.size_bytes)
+        raise ScenarioError(
+            f"{scenario.path}: cluster.gpu.memory = '{format_bytes(capacity_bytes)}': expected at least"
+            f" {format_bytes(needed[fullest])}, which rank {fullest} needs; its largest part is"
+            f" {largest.part} with {format_bytes(largest.size_bytes)}"
+        )
