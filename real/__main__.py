@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import get_args
 
 from real.launch import job as jobs
-from real.launch.job import Check, Job
+from real.launch.job import PROGRAM, WRITER, Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.launch.placement import JOB, Place, check_world_size, place
 from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
-
-_PROGRAM = "scenarios.workloads:build"
-_WRITER = "reports.store.run_folder:write"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="all tables as JSON")
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
-    parser.add_argument("--program", default=_PROGRAM, help=argparse.SUPPRESS)  # "module:function" of a scenario
+    parser.add_argument("--program", default=PROGRAM, help=argparse.SUPPRESS)  # "module:function" of a scenario
     return parser
 
 
@@ -132,7 +129,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     return Job(
         scenario=scenario,
         program=options.program,
-        writer=_WRITER,
+        writer=WRITER,
         out=out,
         spool=spool_folder(out),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -141,7 +138,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 
 
 def _run(job: Job, options: argparse.Namespace) -> int:
-    if options.program == _PROGRAM:
+    if options.program == PROGRAM:
         job.build()  # a plan that fits nowhere is said here, once
     from real.launch.hosts import hosts_for
 

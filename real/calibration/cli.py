@@ -57,6 +57,12 @@ _PAYLOAD_SHARE = 1448 / 1514
 _BUSY_CORES = 0.1
 # One after the other: the kernels are measured in several launches, apart in time.
 _PLAYED = ("kernels", "network", "kernels", "program", "kernels")
+PROGRAMS = {
+    "kernels": "real.calibration.kernels.probes:build",
+    "network": "real.calibration.network.probes:build",
+    "program": "real.calibration.program_cost:build",
+    "crowd": "real.calibration.network.crowded_cores:build",
+}
 
 
 def calibrate(arguments: Sequence[str], simulate: Simulate) -> int:
@@ -138,8 +144,8 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     with _hosts(fabric) as hosts, Bar(quiet=options.quiet) as bar:
         played: dict[str, list[Recording]] = defaultdict(list)
         for what in _PLAYED:
-            made = f"real.calibration.{what}:build"
-            played[what].append(play_on(bar, scenario_on(cluster, what), made, hosts, _steps(what, cluster)))
+            steps = _steps(what, cluster)
+            played[what].append(play_on(bar, scenario_on(cluster, what), PROGRAMS[what], hosts, steps))
     kernel_fit = fit_kernels(observe_kernels(one.spans for one in played["kernels"]), cluster.host.gpu)
     cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
     (networked,), (worked,) = played["network"], played["program"]
@@ -187,7 +193,7 @@ def _play_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool) -> Recordi
     crowded = _crowd_of(cluster)
     wider = None if fabric is None else dataclasses.replace(fabric, hosts=crowded.hosts)
     with _hosts(wider) as on, Bar(quiet=quiet) as bar:
-        return play_on(bar, scenario_on(crowded, "crowd"), "real.calibration.network.crowded_cores:build", on, None)
+        return play_on(bar, scenario_on(crowded, "crowd"), PROGRAMS["crowd"], on, None)
 
 
 def _fit_crowd(cluster: Cluster, recording: Recording, simulate: Simulate) -> Cluster:

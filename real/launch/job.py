@@ -14,6 +14,10 @@ from scenarios.seam.trace import Recording
 
 Check = Literal["always", "first", "never"]
 
+# Who makes a scenario's program, and who stores what was recorded.
+PROGRAM = "scenarios.workloads.build:build"
+WRITER = "reports.store.run_folder:write"
+
 if TYPE_CHECKING:  # the launcher has no need of torch
     from scenarios.seam.rank import Program
 

@@ -10,13 +10,11 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from real.launch.job import Job
+from real.launch.job import PROGRAM, WRITER, Job
 from real.launch.launcher import Hosts, launch, spool_folder
 from real.launch.placement import Place, check_world_size
 from scenarios.config.scenario import Scenario
 
-PROGRAM = "scenarios.workloads:build"
-_WRITER = "reports.store.run_folder:write"
 _LAST = "measured"
 
 
@@ -54,7 +52,7 @@ def _job(scenario: Scenario, out: Path, program: str) -> Job:
     return Job(
         scenario=dataclasses.replace(scenario, payload="values", ranks="each"),
         program=program,
-        writer=_WRITER,
+        writer=WRITER,
         out=out,
         spool=spool_folder(out),
         started=datetime.now(UTC).isoformat(timespec="seconds"),

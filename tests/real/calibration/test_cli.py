@@ -10,11 +10,11 @@ from statistics import median
 
 import pytest
 
-from real.calibration.cli import calibrate, nominal
+from real.calibration.cli import PROGRAMS, calibrate, nominal
 from real.calibration.network.probes import schedule
 from real.calibration.network.samples import observe
 from real.calibration.recordings import kept
-from real.launch.job import Job
+from real.launch.job import PROGRAM, WRITER, Job, function
 from real.launch.launcher import launch, spool_folder
 from sim.run import simulate
 from tests.small import scenario
@@ -47,6 +47,11 @@ def test_what_cannot_be_is_one_sentence(
     Path("there.toml").touch()
     assert refused(arguments, capsys) == sentence
     assert not Path("a.toml").exists()
+
+
+@pytest.mark.parametrize("name", [PROGRAM, WRITER, *PROGRAMS.values()])
+def test_what_ranks_are_told_to_call_is_a_function(name: str) -> None:
+    assert callable(function(name))
 
 
 def test_more_ranks_than_cores_can_serve_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
