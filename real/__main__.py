@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
 from real.launch import job as jobs
 from real.launch.job import PROGRAM, WRITER, Check, Job
@@ -20,7 +20,7 @@ from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m real") -> int:
     """Exit codes: 0 done, 1 the run was over before its end, 2 a mistake in the scenario, 128 + n for signal n."""
     if JOB in os.environ:
         here = place()
@@ -28,8 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve(jobs.load(Path(os.environ[JOB])), here, None)
     given = sys.argv[1:] if arguments is None else arguments
     if given and given[0] in _COMMANDS:
-        return _COMMANDS[given[0]](given[1:])
-    options = _parser().parse_args(given)
+        return _COMMANDS[given[0]](given[1:], f"{prog} {given[0]}")
+    options = _parser(prog).parse_args(given)
     try:
         here = place()
         job = _job(options, is_first=here is None or here.rank == 0)
@@ -43,27 +43,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ended.code
 
 
-def _emulate(given: Sequence[str]) -> int:
+def _emulate(given: Sequence[str], prog: str) -> int:
     from real.emulate.cli import emulate
 
-    return emulate(given)
+    return emulate(given, prog)
 
 
-def _calibrate(given: Sequence[str]) -> int:
+def _calibrate(given: Sequence[str], prog: str) -> int:
     from real.calibration.cli import calibrate
     from sim.run import simulate
 
     try:
-        return calibrate(given, simulate)
+        return calibrate(given, simulate, prog)
     except RunEnded as ended:
         print(ended, file=sys.stderr)
         return ended.code
 
 
-def _validate(given: Sequence[str]) -> int:
+def _validate(given: Sequence[str], prog: str) -> int:
     from real.validation.cli import validate
 
-    return validate(given)
+    return validate(given, prog)
 
 
 _COMMANDS = {"emulate": _emulate, "calibrate": _calibrate, "validate": _validate}
@@ -78,14 +78,14 @@ def here_is_first() -> bool:
     return here is None or here.rank == 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m real",
+        prog=prog,
         description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
         "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles, "
         "'python -m real validate' holds predictions against measurements.",
     )
-    parser.add_argument("scenario", type=Path, help="a scenario file")
+    parser.add_argument("scenario", type=Path, help="a scenario file, or the name of a ready one")
     parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
     parser.add_argument("--library", choices=("gloo", "nccl"), help="instead of the scenario's")
     parser.add_argument("--steps", type=int, help="instead of the scenario's")
@@ -166,8 +166,8 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
         present(folder, as_json=options.json, quiet=options.quiet)
 
 
-def _leave(code: int) -> None:
-    """A rank's threads (gloo's, the line's) are not waited for."""
+def leave(code: int) -> NoReturn:
+    """End the process; a rank's threads (gloo's, the line's) are not waited for."""
     sys.stdout.flush()
     sys.stderr.flush()
     if place() is not None:
@@ -180,4 +180,4 @@ if __name__ == "__main__":
         result = main()
     except SystemExit as leaving:
         result = leaving.code if isinstance(leaving.code, int) else 1
-    _leave(result)
+    leave(result)

@@ -26,12 +26,12 @@ _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_t
 _MOST = 10**6  # nodes, and GPUs of one
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports") -> int:
     """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 130: interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in (*_COMMANDS, "-h", "--help"):
         words.insert(0, "report")
-    options = _parser().parse_args(words, argparse.Namespace(words=words))
+    options = _parser(prog).parse_args(words, argparse.Namespace(typed=f"{prog} {shlex.join(words)}"))
     try:
         from reports.terminal.present import output
 
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m reports", description="Read the runs of sim and real.")
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Read the runs of sim and real.")
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="tables and a page of runs (also without the word report)")
     report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder; the first is the base")
@@ -293,8 +293,7 @@ def _calibrate(options: argparse.Namespace) -> None:
     rows, name, notes = nccl_fit.choose(published.join(found.rows, _predict, options.profile), found.rows)
     fit = nccl_fit.fit(rows, _figures(name), lambda row, figures: _predict(row, name, figures).predicted_us)
     base = Path(profile_file(name) or name).read_text(encoding="utf-8")
-    command = shlex.join(["python", "-m", "reports", *options.words])
-    published.write_text(nccl_profile.calibrated(base, name, fit, command, date.today().isoformat()), options.out)
+    published.write_text(nccl_profile.calibrated(base, name, fit, options.typed, date.today().isoformat()), options.out)
     _say_notes([*found.notes, *notes, *fit.notes])
     if worse := nccl_fit_tables.worse(fit):
         print(f"warning: {worse}", file=sys.stderr)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from scenarios.config.provenance import Measured
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
     """The exit code: 0; 1 when the output cannot be written; 2 when a file has mistakes; 130 when interrupted."""
     code = 0
     try:
         with _output():
-            code = _run(_parser().parse_args(arguments))
+            code = _run(_parser(prog).parse_args(arguments))
     except KeyboardInterrupt:
         return 130
     except OSError as error:
@@ -35,13 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m scenarios", description="Scenario files: check, list, describe.")
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Scenario files: check, list, describe.")
     commands = parser.add_subparsers(dest="command", required=True)
     checked = commands.add_parser("check", help="say for each file that it is ok, or all that is wrong with it")
-    checked.add_argument("files", nargs="+", metavar="FILE")
+    checked.add_argument("files", nargs="+", metavar="FILE", help="a scenario file, or the name of a ready one")
     planned = commands.add_parser("plan", help="where the planner puts a scenario's tables, and how even that is")
-    planned.add_argument("file", metavar="FILE")
+    planned.add_argument("file", metavar="FILE", help="a scenario file, or the name of a ready one")
     commands.add_parser("list", help="the ready scenarios")
     profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those in files")
     profiles.add_argument("files", nargs="*", metavar="FILE")
@@ -104,13 +104,15 @@ def print_plan(file: str) -> int:
     with report_mistakes():
         scenario = load(file)
         if scenario.model is None:
-            raise ScenarioError(f"{file}: program = '{scenario.program}': expected 'dlrm', whose tables are planned")
+            raise ScenarioError(
+                f"{scenario.path}: program = '{scenario.program}': expected 'dlrm', whose tables are planned"
+            )
         print(format_plan(plan_tables(scenario)))
     return 0
 
 
 def list_library() -> None:
-    """Print each ready scenario: its file, what it runs on, and its description."""
+    """Print each ready scenario: its name, what it runs on, its description and its file."""
     from scenarios.config.catalogue import library_files
     from scenarios.config.load import load
 
@@ -118,7 +120,7 @@ def list_library() -> None:
         scenario = load(path)
         cluster = scenario.cluster
         size = f"{cluster.hosts} x {cluster.host.gpus} {cluster.host.gpu.name}"
-        print(f"{path}\n    {scenario.program} on {size}: {_description(str(path))}")
+        print(f"{path.stem}\n    {scenario.program} on {size}: {_description(str(path))}\n    {path}")
 
 
 def list_profiles(files: Sequence[str] = ()) -> None:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from sim.span_filter import Keeping
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
     """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 130: interrupted."""
     try:
-        options = _parser().parse_args(arguments)
+        options = _parser(prog).parse_args(arguments)
         from reports.errors import ReportError
         from scenarios.seam.errors import ProgramError
 
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sim", description="Predict how long a scenario's steps take.")
-    parser.add_argument("scenario", type=Path, help="a scenario file (docs/scenario.md)")
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Predict how long a scenario's steps take.")
+    parser.add_argument("scenario", type=Path, help="a scenario file (docs/scenario.md), or the name of a ready one")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder; default: a new one in runs/")
     parser.add_argument("--json", action="store_true", help="print all tables as JSON")
     parser.add_argument(

@@ -65,14 +65,14 @@ PROGRAMS = {
 }
 
 
-def calibrate(arguments: Sequence[str], simulate: Simulate) -> int:
+def calibrate(arguments: Sequence[str], simulate: Simulate, prog: str = "python -m real calibrate") -> int:
     """Exit codes: 0 done, 2 a mistake, one sentence on stderr.
 
     Raises:
         RunEnded: the probes came to no end.
     """
-    options = _parser().parse_args(arguments)
-    command = "python -m real calibrate " + shlex.join(arguments)
+    options = _parser(prog).parse_args(arguments)
+    command = f"{prog} {shlex.join(arguments)}"
     try:
         _check(options)
         if options.kernels:
@@ -86,9 +86,9 @@ def calibrate(arguments: Sequence[str], simulate: Simulate) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m real calibrate",
+        prog=prog,
         description="Measure this machine's kernels, its threads, and gloo over TCP between hosts; write a profile. "
         "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device. "
         "With --kernels only kernels are measured, on a GPU if --like is a profile of GPUs; all else is as there.",

@@ -28,9 +28,9 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES_PER_S_OF_A_CORE = 125e6
 
 
-def emulate(arguments: Sequence[str]) -> int:
+def emulate(arguments: Sequence[str], prog: str = "python -m real emulate") -> int:
     """Exit codes: 0 done, 2 a mistake or nothing to do it with, one sentence on stderr; that of `exec`'s command."""
-    options = _parser().parse_args(arguments)
+    options = _parser(prog).parse_args(arguments)
     try:
         netns.check_able()
         say(sweep())
@@ -206,14 +206,14 @@ def _as_json(hosts: EmulatedHosts, rows: list[Traffic]) -> dict[str, Any]:
     }
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m real emulate",
+        prog=prog,
         description="Hosts as network namespaces of this machine, joined by links of given rates. Needs root.",
     )
     commands = parser.add_subparsers(required=True, metavar="up|status|down|exec")
     make = commands.add_parser("up", help="make hosts that stay until they are taken down")
-    make.add_argument("scenario", type=Path, nargs="?", help="a scenario file, for its cluster")
+    make.add_argument("scenario", type=Path, nargs="?", help="a scenario, for its cluster")
     make.add_argument("--hosts", type=int, help="how many")
     make.add_argument("--nic", metavar="RATE", help="of each host in each direction, such as 200mbit or '200 Mbit/s'")
     make.add_argument(

@@ -43,10 +43,10 @@ from scenarios.seam.versions import versions
 _LEAST_ROUNDS = 2
 
 
-def validate(arguments: Sequence[str]) -> int:
+def validate(arguments: Sequence[str], prog: str = "python -m real validate") -> int:
     """Exit codes: 0 done; 1 an error past --max-error, or a run that ended early; 2 a mistake; 128 + n for signal n."""
-    options = asked.parse(arguments)
-    command = "python -m real validate " + shlex.join(arguments)
+    options = asked.parse(arguments, prog)
+    command = f"{prog} {shlex.join(arguments)}"
     here: Place | None = None
     try:
         here = place()

@@ -17,13 +17,15 @@ _ROUNDS = 3
 _OVERRIDES = ("steps", "seed", "library", "fidelity", "timeout")
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
+def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> argparse.Namespace:
     """The options as they were given."""
     parser = argparse.ArgumentParser(
-        prog="python -m real validate",
+        prog=prog,
         description="Predict scenarios' step times, measure them on real processes, and hold both against each other.",
     )
-    parser.add_argument("scenarios", type=Path, nargs="+", metavar="SCENARIO", help="scenario files")
+    parser.add_argument(
+        "scenarios", type=Path, nargs="+", metavar="SCENARIO", help="scenario files, or names of ready ones"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="a new folder (default: runs/validate-TIME)")
     parser.add_argument("--max-error", type=float, metavar="SHARE", help="exit with 1 past this error, such as 0.15")
     parser.add_argument("--json", action="store_true", help="all of it as JSON")

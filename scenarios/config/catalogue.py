@@ -1,8 +1,9 @@
-"""Where the ready hardware profiles and scenarios lie in this package; reading them is left to `include` and `load`."""
+"""Finds the ready scenarios and hardware profiles that are installed with this package."""
 
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent
@@ -13,6 +14,36 @@ TEMPLATE = "template"
 def library_files() -> tuple[Path, ...]:
     """The ready scenarios, by name."""
     return tuple(sorted((_PACKAGE / "library").glob("*.toml")))
+
+
+def scenario_file(path: str | os.PathLike[str]) -> str:
+    """The file of a scenario given by its path, or by the name of a ready one; a file that exists comes first.
+
+    A ready scenario's file is relative where it lies below the working directory. A path of neither kind comes back as
+    it is, for its reader to refuse with `expected_scenario`.
+    """
+    given = os.fspath(path)
+    if os.path.isfile(given):
+        return given
+    ready = next((str(file) for file in library_files() if file.stem == given), None)
+    if ready is None:
+        return given
+    relative = os.path.relpath(ready)
+    return ready if relative.startswith(os.pardir) else relative
+
+
+def expected_scenario(missing: str) -> str:
+    """What a user may have meant who named a file that does not exist."""
+    names = [file.stem for file in library_files()]
+    path = Path(missing)
+    near = get_close_matches(path.stem, names) if path.name == missing else []
+    if near or (path.name == missing and not path.suffix):
+        return (
+            f"a scenario in TOML, or a ready one such as {', '.join(near)}"
+            if near
+            else f"a scenario in TOML, or one of the ready ones: {', '.join(names)}"
+        )
+    return "a scenario in TOML"
 
 
 def profile_files() -> tuple[Path, ...]:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.provenance import Measured
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.build import build, build_cluster, build_measured, have
 from scenarios.config.toml.checks import check, check_profile
 from scenarios.config.toml.include import read_profile_tree, read_tree
-from scenarios.config.toml.mistakes import Mistakes, report_mistakes
+from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
 from scenarios.config.toml.schema import read_document
 from scenarios.config.toml.sections import Document
 
@@ -23,7 +24,7 @@ OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "lib
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Scenario:
-    """Read, check and freeze a scenario.
+    """Read, check and freeze a scenario, given by the path of its file or by the name of a ready one.
 
     `overrides` are values of [run] from a command line, by the key's name; None leaves the file's value. Mistakes in
     them are called `--batch-size = ...`; those in files begin with the path as it was given.
@@ -31,7 +32,7 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = 
     Raises:
         ScenarioError: with a sentence for every mistake in the file, what it includes and the overrides.
     """
-    file = os.fspath(path)
+    file = scenario_file(path)
     mistakes = read_tree(file)
     _override(mistakes, overrides or {})
     document = read_document(mistakes)
@@ -66,6 +67,8 @@ def _read_profile(name: str) -> Document:
 
 def _override(mistakes: Mistakes, overrides: Mapping[str, object]) -> None:
     for key, value in overrides.items():
-        assert key in OVERRIDES, f"{key} is not one of {OVERRIDES}"
-        if value is not None:
+        if key not in OVERRIDES:
+            known = ", ".join(OVERRIDES)
+            mistakes.say(f"{key} = {toml_text(value)}: cannot be overridden; expected one of {known}")
+        elif value is not None:
             mistakes.tree.put("run", key, value, f"--{key.replace('_', '-')}")

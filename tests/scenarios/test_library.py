@@ -151,6 +151,32 @@ def test_all_to_all_draws_its_splits() -> None:
     assert (scenario.exchange.splits, scenario.exchange.size_bytes) == ("random", 2**20)
 
 
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_ready_scenario_is_known_by_its_name_anywhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = load(name)
+    assert found == load(FILES[name])
+    (tmp_path / name).mkdir()  # no file
+    assert load(name) == found
+
+
+def test_a_file_in_the_working_directory_comes_before_a_ready_scenario(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = FILES["all_to_all_4x2"].read_text()
+    (tmp_path / "twrw_2x2").write_text(text)
+    assert (load("twrw_2x2").program, load("twrw_2x2").path) == ("all_to_all", Path("twrw_2x2"))
+
+
+def test_below_the_working_directory_a_ready_scenario_has_a_relative_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = FILES["twrw_2x2"].parent
+    monkeypatch.chdir(folder.parent)
+    assert load("twrw_2x2").path == Path(folder.name, "twrw_2x2.toml")
+
+
 def test_loading_is_quick_once_python_is_warm() -> None:
     load(FILES["criteo_dlrm_8x8"])
     start = time.process_time()

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scenarios.config.catalogue import expected_scenario
+
 KeyPath = tuple[str | int, ...]
 
 DEEPEST = 32  # far more than any scenario needs, and far less than what Python's stack holds
@@ -96,7 +98,7 @@ def read_toml(file: str) -> dict[str, Any]:
     try:
         text = Path(file).read_bytes().decode().removeprefix("\ufeff")  # a byte order mark, as Windows writes it
     except FileNotFoundError:
-        raise ValueError(f"{file}: no such file; expected a scenario in TOML") from None
+        raise ValueError(f"{file}: no such file; expected {expected_scenario(file)}") from None
     except OSError as error:
         raise ValueError(f"{file}: {error.strerror}; expected a scenario in TOML") from None
     except UnicodeDecodeError as error:

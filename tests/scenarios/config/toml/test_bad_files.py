@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scenarios.config.catalogue import library_files
 from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
 from tests.scenarios.config.toml.bad_bounds import BOUNDS, UTMOST
@@ -49,6 +50,28 @@ def test_what_the_bad_files_were_made_of_is_good(text: str, folder: Path) -> Non
 def test_a_missing_file_is_named_as_the_user_gave_it(folder: Path) -> None:
     assert sentences("./no/such.toml") == ["./no/such.toml: no such file; expected a scenario in TOML"]
     assert sentences(str(folder / "parts")) == [f"{folder / 'parts'}: Is a directory; expected a scenario in TOML"]
+
+
+def test_a_word_that_names_neither_a_file_nor_a_ready_scenario_is_told_what_does(folder: Path) -> None:
+    near = "no such file; expected a scenario in TOML, or a ready one such as"
+    (said,) = sentences("criteo_smal_2x2")
+    assert said.startswith(f"criteo_smal_2x2: {near} criteo_small_2x2")
+    (said,) = sentences("twrw_2x2.toml")
+    assert said == f"twrw_2x2.toml: {near} twrw_2x2, twrw_2048x8"
+    names = ", ".join(path.stem for path in library_files())
+    assert sentences("zzz") == [
+        f"zzz: no such file; expected a scenario in TOML, or one of the ready ones: {names}",
+    ]
+    assert sentences("no.toml") == ["no.toml: no such file; expected a scenario in TOML"]
+
+
+def test_a_key_that_cannot_be_overridden_is_a_mistake_like_any_other(folder: Path) -> None:
+    (folder / "good.toml").write_text(DLRM)
+    known = "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times"
+    assert sentences("good.toml", {"hosts": 8, "steps": 0}) == [
+        f"hosts = 8: cannot be overridden; expected one of {known}",
+        "--steps = 0: expected a whole number of at least 1",
+    ]
 
 
 def test_a_file_that_is_no_text_is_refused(folder: Path) -> None:
