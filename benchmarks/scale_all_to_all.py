@@ -34,7 +34,7 @@ from scenarios.workloads.all_to_all import Splits
 from scenarios.workloads.build import build
 from sim.engine.fabric import Fabric
 from sim.nccl import plan as nccl
-from sim.nccl.transport import costs_of
+from sim.nccl.costs import costs_of
 from sim.run import simulate
 
 ROOT = Path(__file__).parents[1]

@@ -18,10 +18,10 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.rank import Rank, Work
 from scenarios.seam.trace import MemoryRow, PlanRow, Recording
+from sim.nccl.costs import costs_of
 from sim.nccl.model.predictor import Choice
 from sim.nccl.model.topology import Function
 from sim.nccl.rings_and_trees import members_by_host, shape_of
-from sim.nccl.transport import costs_of
 from sim.nccl.tuning import choose
 from sim.run import simulate
 

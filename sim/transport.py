@@ -6,8 +6,9 @@ from scenarios.config.host_classes import Alike
 from scenarios.config.scenario import Scenario
 from sim.engine.machine import Machine
 from sim.gloo.flows import GlooFlows
+from sim.gloo.links import GlooLinks
 from sim.hosts.cores import Thread
-from sim.nccl.transport import GlooLinks, NcclPhases
+from sim.nccl.transport import NcclPhases
 from sim.rank.rendezvous import Meeting, Transport
 
 # torch's ProcessGroupGloo serves a group's collectives with two threads; NCCL puts them on one stream.

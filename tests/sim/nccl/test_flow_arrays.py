@@ -15,11 +15,11 @@ from scenarios.seam.rank import Kernel, Rank
 from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MERGED_SHARE
+from sim.engine.link_load import load, load_of_routes
 from sim.engine.routes import routes
 from sim.nccl import transport as phases
 from sim.nccl.flow_arrays import Many
 from sim.nccl.plan import Phase
-from sim.nccl.transport import load, load_of_many
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 
@@ -59,7 +59,7 @@ def test_routes_are_paths(name: str) -> None:
     assert len(set(found.crossed.ravel().tolist()) - {-1}) == len(found.capacities)
 
 
-def test_the_load_of_many_is_that_of_each() -> None:
+def test_the_load_of_routes_is_that_of_each() -> None:
     on = CLUSTERS["leaves"]
     ranks = tuple(range(on.world_size))
     transfers = tuple((source, target, 1e3 * (1 + (source * 7 + target) % 5)) for source, target in pairs(on))
@@ -68,7 +68,7 @@ def test_the_load_of_many_is_that_of_each() -> None:
     fabric = Fabric(on)
     each = load(ranks, transfers, lambda source, target: fabric.path(source, target, relays.get((source, target))))
     arrays = Many.of(fabric, ranks, phase)
-    together = load_of_many(arrays)
+    together = load_of_routes(arrays.routes, arrays.sizes)
     assert together.uses == each.uses
     assert together.weight == each.weight
     passing = phases._passing(phase)

@@ -26,8 +26,8 @@ from scenarios.seam.trace import Recording
 from sim import transport
 from sim.nccl import plan as nccl
 from sim.nccl import transport as phases
+from sim.nccl.costs import costs_of
 from sim.nccl.rings_and_trees import members_by_host, shape_of
-from sim.nccl.transport import costs_of
 from sim.nccl.tuning import choose, latency_ns, transfer_ns
 from sim.run import simulate
 from tests.small import Play, cluster, scenario

@@ -1,0 +1,38 @@
+"""TCP slow start of the connections between the ranks of each group, found when first used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scenarios.seam.rank import Group
+from sim.engine.machine import Machine
+from sim.engine.slow_start import SlowStart
+
+
+class SlowStarts:
+    """The congestion windows of each group's connections, one state for each pair of ranks."""
+
+    def __init__(self, machine: Machine, sockets: int) -> None:
+        """`sockets` connections for each pair of ranks."""
+        self._machine, self._sockets = machine, sockets
+        self._has_any = machine.fabric.cluster.host.nics.initial_window_bytes is not None
+        self._found: dict[tuple[str, int, int], SlowStart | None] = {}
+
+    def lost_ns(self, group: Group, transfers: Iterable[tuple[int, int, float]]) -> int:
+        """Delay in ns of transfers (source, target, bytes) between group ranks that start now; the largest decides."""
+        fabric, ranks = self._machine.fabric, group.ranks
+        if not self._has_any:
+            return 0
+        across = [one for one in transfers if fabric.host(ranks[one[0]]) != fabric.host(ranks[one[1]])]
+        if not across:
+            return 0
+        source, target, size_bytes = max(across, key=lambda one: one[2])
+        return self.lost_between_ns(group, ranks[source], ranks[target], size_bytes)
+
+    def lost_between_ns(self, group: Group, source: int, target: int, size_bytes: float) -> int:
+        """Delay in ns of one transfer between global ranks that starts now."""
+        key = group.name, source, target
+        if key not in self._found:
+            self._found[key] = self._machine.fabric.slow_start(source, target, self._sockets)
+        slow_start = self._found[key]
+        return 0 if slow_start is None else slow_start.lost_ns(size_bytes, self._machine.clock.now_ns)
