@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.host_classes import Alike
     from scenarios.config.scenario import Scenario
-    from scenarios.seam.rank import Program
+    from scenarios.seam.program import Program
     from scenarios.seam.trace import Span
     from sim.draws import Digest
     from sim.progress import Bar
@@ -79,13 +79,12 @@ def _predict(options: argparse.Namespace) -> int:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load(options.scenario, given)
         # Only now, so that a bad file is reported at once: these load torch.
-        from scenarios.config.host_classes import alike_of
         from scenarios.workloads.build import build
         from sim.progress import Bar
 
         keeping = _keeping(options, scenario)
         program = build(scenario)
-        if (alike := alike_of(program)) is not None:
+        if (alike := program.alike) is not None:
             keeping = _keeping_played(keeping, options.keep_ranks, alike)
     from reports.store import run_folder as store
     from reports.terminal.present import output, present

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from sim.run import Position, play, simulate
 from sim.span_filter import Keeping

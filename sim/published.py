@@ -16,8 +16,9 @@ from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank, Work
-from scenarios.seam.trace import MemoryRow, PlanRow, Recording
+from scenarios.seam.trace import Recording
 from sim.nccl.costs import costs_of
 from sim.nccl.model.predictor import Choice
 from sim.nccl.model.topology import Function
@@ -151,11 +152,8 @@ def _scenario(cluster: Cluster, library: str) -> Scenario:
     )
 
 
-class _Once:
+class _Once(Program):
     """A program of one call after a barrier."""
-
-    plan: tuple[PlanRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
 
     def __init__(self, op: str, size_bytes: int) -> None:
         self._call, self._size_bytes = _CALLS[op], size_bytes

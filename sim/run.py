@@ -12,11 +12,11 @@ from functools import partial
 
 import torch
 
-from scenarios.config.host_classes import Alike, alike_of
+from scenarios.config.host_classes import Alike
 from scenarios.config.scenario import Scenario
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
 from scenarios.seam.versions import versions
 from sim.engine.machine import Machine
@@ -77,7 +77,7 @@ def play(
         ProgramError, DeadlockError: as `simulate` does.
     """
     started, begin = datetime.now(UTC), time.perf_counter()
-    alike = alike_of(program)
+    alike = program.alike
     hosts = None if alike is None else alike.hosts
     machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None, hosts)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
 from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import MemoryRow, PlanRow
 
 GPU = Gpu(
     name="test",
@@ -78,12 +78,10 @@ def scenario(on: Cluster | None = None, **changes: Any) -> Scenario:
 
 
 @dataclasses.dataclass(slots=True)
-class Play:
+class Play(Program):
     """A coroutine function as a program."""
 
     function: Callable[[Rank], Awaitable[None]]
-    plan: tuple[PlanRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
 
     async def __call__(self, rank: Rank) -> None:
         await self.function(rank)

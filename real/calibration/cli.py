@@ -43,7 +43,7 @@ from scenarios.config.load import load_profile
 from scenarios.config.provenance import Group
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.dlrm.program import DlrmProgram
 

@@ -19,7 +19,7 @@ PROGRAM = "scenarios.workloads.build:build"
 WRITER = "reports.store.run_folder:write"
 
 if TYPE_CHECKING:  # the launcher has no need of torch
-    from scenarios.seam.rank import Program
+    from scenarios.seam.program import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

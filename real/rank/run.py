@@ -31,7 +31,7 @@ from real.supervise.merge import merge, spool_head
 from real.supervise.spool import Spool
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording
 
 # A transport that waits longer than the warden does never speaks first.

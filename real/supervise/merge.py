@@ -11,7 +11,7 @@ from real.rank.journal import Row, entered, metric, span
 from real.rank.lanes import SAME_CLOCK, Alignment, Sight
 from real.supervise import spool
 from real.supervise.spool import Spool
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, RunInfo, Span
 from scenarios.seam.versions import versions
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -104,12 +103,6 @@ class Alike:
         counts = np.zeros((int(leafs[-1]) + 1, len(self.hosts)), np.int64)
         np.add.at(counts, (leafs, self.kinds), 1)
         return counts
-
-
-def alike_of(program: object) -> Alike | None:
-    """The hosts that a program is to be played on; None: on all."""
-    found: Any = getattr(program, "alike", None)
-    return found if isinstance(found, Alike) else None
 
 
 def all_alike(scenario: Scenario) -> Alike | None:

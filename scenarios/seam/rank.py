@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.seam.trace import MemoryRow, PlanRow
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -183,15 +181,3 @@ class Rank(Protocol):
     def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]: ...
 
     def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]: ...
-
-
-class Program(Protocol):
-    """A workload: one object a process, played as one coroutine a rank; built by `scenarios.workloads.build`.
-
-    `plan` and `memory` are known before anything runs. All ranks in the verbs (`src`, `dst`, `ranks`) are global ranks.
-    """
-
-    plan: tuple[PlanRow, ...]
-    memory: tuple[MemoryRow, ...]
-
-    async def __call__(self, rank: Rank) -> None: ...

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from scenarios.config.host_classes import all_alike, played
 from scenarios.config.scenario import Exchange, Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank
-from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.seam.trace import MemoryRow
 
 _CYCLE = 127  # sent values are below it: exact in every dtype from int8 and bfloat16 on
 _STEP_STRIDE, _SLACK = 37, 127  # where a step's values start among a rank's
@@ -21,21 +22,19 @@ _LINE_CYCLE = 1021
 _LINE = 61  # elements in a line of the checksum; prime, so that equal chunks do not fall on lines
 
 
-class AllToAllProgram:
+class AllToAllProgram(Program):
     """Each step sends `exchange.size_bytes` from every rank with one all_to_all_single, and records a `checksum`.
 
     The checksum weighs each received element by its place, in exact integers: two runs agree only if every rank
     received the same elements in the same order.
     """
 
-    plan: tuple[PlanRow, ...] = ()
-
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.exchange is not None
         self._scenario = scenario
         self._splits = Splits(scenario.exchange, scenario.cluster.world_size, scenario.seed)
         self.alike = all_alike(scenario)
-        self.memory: tuple[MemoryRow, ...] = self._memory()
+        self.memory = self._memory()
 
     async def __call__(self, rank: Rank) -> None:
         elements, dtype = self._splits.elements, self._splits.dtype

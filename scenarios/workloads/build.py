@@ -7,7 +7,7 @@ from collections.abc import Callable
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.workloads.all_to_all import AllToAllProgram
 from scenarios.workloads.collective import CollectiveProgram
 from scenarios.workloads.dlrm.program import DlrmProgram
@@ -36,6 +36,8 @@ def _check_memory(scenario: Scenario, program: Program) -> None:
     needed: dict[int, int] = {}
     for row in program.memory:
         needed[row.rank] = needed.get(row.rank, 0) + row.size_bytes
+    if not needed:
+        return
     fullest = max(needed, key=lambda rank: (needed[rank], -rank))
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     if needed[fullest] > capacity_bytes:

@@ -11,21 +11,20 @@ from torch import Tensor
 from scenarios.config.host_classes import all_alike, played
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank, Work
-from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.all_to_all import Splits, checksum, checksum_cost, draw_values, splits_of
 
 _ROOT = 0
 
 
-class CollectiveProgram:
+class CollectiveProgram(Program):
     """Each step is one call on the world's group, after a barrier that stands outside of it.
 
     `collective.size_bytes` is a rank's larger buffer. The first step, which also warms up, ends with a `checksum` of
     the call's output, so that two runs can be held against each other; later ones are the call alone.
     """
-
-    plan: tuple[PlanRow, ...] = ()
 
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.collective is not None
@@ -33,7 +32,7 @@ class CollectiveProgram:
         _check_shares(scenario)
         self.alike = all_alike(scenario)
         self._splits = _splits(scenario)
-        self.memory: tuple[MemoryRow, ...] = self._memory()
+        self.memory = self._memory()
 
     async def __call__(self, rank: Rank) -> None:
         buffers = self._buffers(rank)

@@ -16,8 +16,9 @@ from torch import Tensor
 from scenarios.compression.costs import cost
 from scenarios.config.host_classes import all_alike, played
 from scenarios.config.scenario import Optimizer, Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank
-from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 
 # Windows into the pool of random numbers start at multiples of these, modulo the slack: all three are primes, so that
@@ -25,13 +26,11 @@ from scenarios.workloads.ddp_buckets import GradientReducer, Shape, check_compre
 _STEP_STRIDE, _PARAMETER_STRIDE, _SLACK = 1021, 389, 4093
 
 
-class PowerSGDProgram:
+class PowerSGDProgram(Program):
     """Steps of: forward, backward over `scenario.gradients` in reverse, reduction beside it, an update of plain SGD.
 
     Records `gradient_norm`, the 2-norm of all averaged gradients, each step.
     """
-
-    plan: tuple[PlanRow, ...] = ()
 
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.gradients is not None
@@ -41,7 +40,7 @@ class PowerSGDProgram:
         self._backward_work = Products(self._gradients.shapes, self._gradients.backward_flops)
         self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
         self.alike = all_alike(scenario)
-        self.memory: tuple[MemoryRow, ...] = self._memory()
+        self.memory = self._memory()
         check_compression(scenario, scenario.gradients.shapes, self._dtype)
 
     async def __call__(self, rank: Rank) -> None:

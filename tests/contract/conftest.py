@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording
 from tests.contract.worlds import WORLDS, scenario
 

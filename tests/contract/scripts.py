@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import MemoryRow, PlanRow, Recording
+from scenarios.seam.trace import Recording
 
 
 @dataclass(frozen=True)
-class Script:
+class Script(Program):
     """A program of one function, which lives in a module, so that it can travel to a process; `given` is handed on.
 
     After a play, `returned` holds what the function returned on each rank, in every world.
@@ -22,8 +23,6 @@ class Script:
 
     body: Callable[..., Awaitable[Any]]
     given: tuple[object, ...] = ()
-    plan: tuple[PlanRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
     returned: dict[int, Any] = field(default_factory=dict)
 
     async def __call__(self, rank: Rank) -> None:

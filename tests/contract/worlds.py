@@ -11,7 +11,7 @@ from typing import Any
 
 from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Scenario
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording
 from sim.run import simulate
 from tests.contract.scripts import Script

@@ -28,7 +28,7 @@ from real.launch.placement import Place
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording
 
 TIMEOUT_S = 30.0

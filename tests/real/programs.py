@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 import torch
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.rank import Kernel, Program, Rank
+from scenarios.seam.program import Program
+from scenarios.seam.rank import Kernel, Rank
 from tests.contract.scripts import Script
 
 LATE = 1  # the rank that misbehaves

@@ -25,8 +25,9 @@ from real.rank.lanes import now_ns
 from scenarios.config.hardware import Gpu
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.sections import GpuSection
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank, Work
-from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Span
+from scenarios.seam.trace import Metric, Span
 
 T = TypeVar("T")
 
@@ -42,11 +43,8 @@ _LIMIT_S = 120.0
 _HOST = "host "  # of metrics, before a probe's label
 
 
-class DeviceProbes:
+class DeviceProbes(Program):
     """The probes as a program of a scenario, of which the cluster and the steps are looked at: these are the rounds."""
-
-    plan: tuple[PlanRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
 
     def __init__(self, scenario: Scenario, sizes: Sizes | None = None) -> None:
         self._computing = computing_ranks(scenario.cluster)

@@ -18,8 +18,8 @@ from torch.distributed import ReduceOp
 from real.calibration.kernels.workloads import HOST, Sizes, Workload, workloads
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Group, Kernel, Rank, Work
-from scenarios.seam.trace import MemoryRow, PlanRow
 from scenarios.workloads.dlrm.dense import load_autograd
 
 T = TypeVar("T")
@@ -92,11 +92,8 @@ def computing_ranks(cluster: Cluster) -> list[int]:
     return [rank for rank in range(cluster.world_size) if rank % gpus < cores]
 
 
-class KernelProbes:
+class KernelProbes(Program):
     """The probes as a program of a scenario, of which only the cluster is looked at."""
-
-    plan: tuple[PlanRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
 
     def __init__(self, scenario: Scenario, rounds: int = ROUNDS) -> None:
         self._computing, self._rounds = computing_ranks(scenario.cluster), rounds

@@ -19,8 +19,9 @@ from real.calibration.network.probes import others_s_so_far
 from real.calibration.network.samples import whole_s
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Group, Kernel, Rank
-from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Span
+from scenarios.seam.trace import Metric, Span
 
 WARM_UP = 5
 REPEATS = 100
@@ -44,11 +45,8 @@ Typical = Mapping[str, float]
 Play = Callable[[Cluster], Typical]
 
 
-class Crowd:
+class Crowd(Program):
     """Each call in turn, each repetition a step after a barrier; then steps of work and calls."""
-
-    plan: tuple[PlanRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
 
     def __init__(self, scenario: Scenario, repeats: int = REPEATS) -> None:
         self._called = (WARM_UP + repeats) * len(_CALLS)

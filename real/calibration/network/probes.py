@@ -20,8 +20,8 @@ from torch import Tensor
 from real.calibration.network.path import PathEnd
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank, Work
-from scenarios.seam.trace import MemoryRow, PlanRow
 
 # Of each probe these first repetitions are dropped: connections, buffers and caches are new.
 WARM_UP = 3
@@ -83,11 +83,8 @@ def schedule(cluster: Cluster, most: int | None = None) -> list[Probe]:
     return [replace(probe, repeats=min(probe.repeats, WARM_UP + most)) for probe in probes]
 
 
-class NetworkProbes:
+class NetworkProbes(Program):
     """The program: rank 0 and the first rank of another host probe, the others wait."""
-
-    plan: tuple[PlanRow, ...] = ()
-    memory: tuple[MemoryRow, ...] = ()
 
     def __init__(self, scenario: Scenario, most: int | None = None) -> None:
         self._cluster = scenario.cluster

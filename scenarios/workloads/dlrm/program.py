@@ -24,8 +24,8 @@ from scenarios.config.scenario import ELEMENT_BYTES, Optimizer, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.planned import Plan
 from scenarios.seam.meta_tensors import cat
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank, Work
-from scenarios.seam.trace import MemoryRow, PlanRow
 from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
@@ -47,7 +47,7 @@ from scenarios.workloads.dlrm.memory import memory_rows
 _WIDE_BYTES = torch.float32.itemsize
 
 
-class DlrmProgram:
+class DlrmProgram(Program):
     """`scenario.steps` training steps; records `loss`, the mean over this rank's batch, each step.
 
     Before each step the ranks meet in a barrier and draw their batch, neither of which belongs to the step.
@@ -65,9 +65,6 @@ class DlrmProgram:
         layers = build_layers(self.model)
         self.features: ExpectedJagged | None = None  # of every rank, where they are not drawn
         self.expected: tuple[ExpectedInput, ...] = ()
-        self.alike: Alike | None = None
-        self.plan: tuple[PlanRow, ...]
-        self.memory: tuple[MemoryRow, ...]
         if scenario.ranks == "alike":
             self._expect(plan, layers)
         else:

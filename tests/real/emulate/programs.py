@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.rank import Program, Rank
+from scenarios.seam.program import Program
+from scenarios.seam.rank import Rank
 from tests.contract.scripts import Script
 
 STEPS = 6

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from scenarios.config.host_classes import MOST_RANKS, Alike, alike_of
+from scenarios.config.host_classes import MOST_RANKS, Alike
 from scenarios.config.warnings import notes
 from tests.small import cluster, scenario
 
@@ -58,10 +58,6 @@ def test_ranks_and_leafs() -> None:
     assert (alike.hosts, alike.counts) == ((0, 1), (3, 2))
     assert (alike.ranks, alike.rank_counts) == ((0, 1, 2, 3), (3, 3, 2, 2))
     assert alike.per_leaf(2).tolist() == [[1, 1], [2, 0], [0, 1]]
-
-
-def test_a_program_that_does_not_say_is_played_whole() -> None:
-    assert alike_of(object()) is None
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.integers(1, 3), st.randoms(use_true_random=False))

@@ -8,7 +8,7 @@ import torch
 
 from scenarios.config.scenario import Collective, Exchange, Scenario
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.workloads.all_to_all import Splits, checksum, draw_values
 from scenarios.workloads.collective import CollectiveProgram
 from sim.run import simulate

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from scenarios.config.scenario import Buckets, Compression, Gradients, Scenario
-from scenarios.seam.rank import Program
+from scenarios.seam.program import Program
 from scenarios.workloads.powersgd import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
 from tests.scenarios.compression.lockstep import Fabric, play

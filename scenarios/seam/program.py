@@ -1,0 +1,32 @@
+"""A workload as both worlds run it; a user's own program is a subclass of `Program`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import MemoryRow, PlanRow
+
+if TYPE_CHECKING:
+    from scenarios.config.host_classes import Alike
+
+
+class Program(ABC):
+    """A workload: one object per process, called once per rank; each call runs as a coroutine.
+
+    Attributes:
+        plan: where the planner put the tables; empty for a workload without tables.
+        memory: what each rank holds on its GPU, checked against the GPU's memory before the run; empty: not checked.
+        alike: the host classes of which one representative each is simulated; None: every rank is.
+
+    All three are known before anything runs. Ranks in verbs (`src`, `dst`, `ranks`) are global ranks.
+    """
+
+    plan: tuple[PlanRow, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+    alike: Alike | None = None
+
+    @abstractmethod
+    async def __call__(self, rank: Rank) -> None:
+        """Run every step on one rank."""
