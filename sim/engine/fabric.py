@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from scenarios.config.hardware import Cluster, Nics
 from scenarios.seam.trace import LinkRow, LoadRow
+from sim.engine.capacity import Capacity
 from sim.engine.link_usage import Loads
-from sim.engine.max_min import Capacity
 from sim.engine.slow_start import SlowStart
 
 # Directions of a host's bridge, by the kind of what is inside it.

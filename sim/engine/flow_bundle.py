@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from sim.engine.max_min import Activity, Capacity
+    from sim.engine.capacity import Activity, Capacity
     from sim.engine.max_min_compiled import Others
 
 Array = npt.NDArray[Any]

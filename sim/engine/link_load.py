@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from sim.engine.capacity import Capacity
 from sim.engine.fabric import Path
 from sim.engine.flow_bundle import Array
-from sim.engine.max_min import Capacity
 from sim.engine.routes import Routes
 
 

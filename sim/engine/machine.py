@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from scenarios.config.hardware import Cluster
 from scenarios.seam.rank import Kernel
 from sim.clock import Clock, Signal, all_of
+from sim.engine.capacity import Activity, Capacity
 from sim.engine.fabric import Fabric, Path
 from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
-from sim.engine.max_min import Activity, Capacity, Sharing
 from sim.engine.roofline import cost, stretch
+from sim.engine.sharing import Sharing
 from sim.hosts.cores import Thread
 from sim.hosts.threads import Hosts
 from sim.jitter import Varying

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import loads
-from sim.engine.max_min import Capacity
 
 Array = npt.NDArray[Any]
 

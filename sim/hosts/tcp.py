@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from sim.engine.capacity import Capacity
 from sim.engine.fabric import Path
 from sim.engine.machine import PACKET_BYTES, Machine
-from sim.engine.max_min import Capacity
 from sim.hosts.cores import Thread
 from sim.hosts.threads import Hosts
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine.max_min import Activity, Capacity, max_min_rates
+from sim.engine.capacity import Activity, Capacity
+from sim.engine.max_min import max_min_rates
 from sim.nccl.folded.exchange_time import seconds
 
 Array = npt.NDArray[np.float64]

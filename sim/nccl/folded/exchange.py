@@ -8,8 +8,8 @@ from types import ModuleType
 
 import numpy as np
 
+from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
-from sim.engine.max_min import Capacity
 from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.folded.link_load import Array, Carried, Members
 from sim.nccl.tuning import NcclCosts

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from scenarios.config.host_classes import Alike
+from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
-from sim.engine.max_min import Capacity
 from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.folded.link_load import Array, Carried
 from sim.nccl.folded.pipelines import Load

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.engine.max_min import Capacity
+from sim.engine.capacity import Capacity
 from sim.nccl.tuning import Shape
 
 Array = npt.NDArray[Any]

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine import flow_bundle as bundles
-from sim.engine import max_min as sharing
+from sim.engine import sharing
+from sim.engine.capacity import Activity, Capacity
 from sim.engine.flow_bundle import Array, Bundle
-from sim.engine.max_min import Activity, Capacity, Sharing
+from sim.engine.sharing import Sharing
 
 # The first bundle loads compiled code, or compiles it.
 PATIENT = settings(deadline=None)

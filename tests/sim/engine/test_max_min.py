@@ -7,7 +7,9 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.max_min import Activity, Capacity, Sharing, max_min_rates
+from sim.engine.capacity import Activity, Capacity
+from sim.engine.max_min import max_min_rates
+from sim.engine.sharing import Sharing
 
 Case = tuple[list[float], list[tuple[dict[int, float], float, float]]]
 

@@ -8,7 +8,7 @@ import torch
 from scenarios.config.hardware import Link, Nics
 from scenarios.seam.rank import Kernel, Rank
 from scenarios.seam.trace import LinkRow, Span
-from sim.engine import max_min as sharing
+from sim.engine import sharing
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 

@@ -1,0 +1,155 @@
+"""Capacities, such as links and processors, and the activities that use them; both count in units and ns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from sim.engine.link_usage import LinkLoads
+
+if TYPE_CHECKING:
+    from sim.engine.flow_bundle import Pool
+
+_NS_PER_S = 1e9
+# However much of a capacity is lent.
+_LEAST_LEFT = 0.05
+
+
+class Capacity:
+    """Something of which only so much can be used at a time: a link's bytes/s, a GPU's share of its time."""
+
+    __slots__ = (
+        "_busy_since_ns",
+        "_busy_until_ns",
+        "_period_ns",
+        "_used_before",
+        "active",
+        "burst",
+        "busy_ns",
+        "has_queue",
+        "lent",
+        "loads",
+        "name",
+        "per_ns",
+        "per_s",
+        "pool",
+        "used",
+        "whole_per_s",
+    )
+
+    def __init__(self, name: str, per_s: float, *, has_queue: bool = False, burst: float = 0.0) -> None:
+        """`has_queue`: segments wait in front of it; `burst`: how much of it passes at once after a pause."""
+        assert per_s > 0, f"{name}: a capacity is positive"
+        self.name = name
+        self.per_s = self.whole_per_s = per_s
+        self.per_ns = per_s / _NS_PER_S
+        self.lent = 0.0
+        self.has_queue = has_queue
+        self.burst = burst
+        self.active: dict[Activity, float] = {}
+        self.pool: Pool | None = None  # of bundles whose flows use it
+        self.used = 0.0
+        self.busy_ns = 0.0
+        self.loads: LinkLoads | None = None  # where periods are kept
+        self._busy_since_ns = 0.0
+        self._busy_until_ns = 0.0
+        self._period_ns = 0
+        self._used_before = 0.0  # the period that began then
+
+    def join(self, activity: Activity, per_unit: float, now_ns: int) -> None:
+        """An activity begins to use this, `per_unit` of its amount."""
+        if not self.active and self.pool is None:
+            self._busy_since_ns = self._begin(now_ns)
+        self.active[activity] = per_unit
+        self.used += per_unit * activity.amount
+
+    def leave(self, activity: Activity, now_ns: int) -> None:
+        """The activity has ended."""
+        del self.active[activity]
+        if not self.active and self.pool is None:
+            self._idle_from(now_ns)
+
+    def join_pool(self, amount: float, now_ns: int) -> None:
+        """Flows of a bundle begin to use this, for so much together; the pool that has them is told of it."""
+        if not self.active and self.pool is None:
+            self._busy_since_ns = self._begin(now_ns)
+        self.used += amount
+
+    def leave_pool(self, now_ns: int) -> None:
+        """No flow of the pool uses this any more."""
+        self.pool = None
+        if not self.active:
+            self._idle_from(now_ns)
+
+    def lend(self, per_s: float) -> None:
+        """To something that takes its part before all sharing, until it is given back with a minus."""
+        self.lent += per_s
+        self.per_s = max(self.whole_per_s - self.lent, _LEAST_LEFT * self.whole_per_s)
+        self.per_ns = self.per_s / _NS_PER_S
+
+    def pass_by(self, amount: float, now_ns: int) -> None:
+        """Something that takes no share from others: it is served at once, at the full rate."""
+        if not self.active and self.pool is None:
+            begin_ns = self._begin(now_ns)
+            self._busy_until_ns = begin_ns + amount / self.per_ns
+            self.busy_ns += self._busy_until_ns - begin_ns
+        self.used += amount
+
+    def end_period(self, now_ns: int) -> None:
+        """What was carried without a pause up to now is a period; what is still under way counts whole, as in `used`.
+
+        A period ends in the ns in which the last byte has passed, and the next begins in a later one or the same.
+        """
+        if self.loads is not None and self.used > self._used_before:
+            begin_ns, until_ns = self._period_ns, now_ns
+            if not self.active and self.pool is None:
+                until_ns = math.ceil(self._busy_until_ns)
+            if until_ns <= begin_ns:
+                until_ns = begin_ns + 1
+            self.loads.add((begin_ns, until_ns, self.used - self._used_before))
+        self._period_ns, self._used_before = now_ns, self.used
+
+    def _begin(self, now_ns: int) -> float:
+        """When something begins that has come now: after a pause, or when what has passed by has passed."""
+        if now_ns > self._busy_until_ns:
+            self.end_period(now_ns)
+            return now_ns
+        return self._busy_until_ns
+
+    def _idle_from(self, now_ns: int) -> None:
+        self.busy_ns += max(0.0, now_ns - self._busy_since_ns)
+        self._busy_until_ns = max(now_ns, self._busy_until_ns)
+
+
+class Activity:
+    """Work under way; `done` is called when it ends.
+
+    `is_flow`: each of its capacities takes a byte for each of its own, with a weight of 1, so it may go on in arrays.
+    """
+
+    __slots__ = ("amount", "done", "is_flow", "number", "rate", "remaining", "settled_ns", "uses", "version", "weight")
+
+    def __init__(
+        self,
+        uses: Mapping[Capacity, float],
+        amount: float,
+        done: Callable[[], None],
+        weight: float = 1.0,
+        *,
+        is_flow: bool = False,
+    ) -> None:
+        self.uses = {capacity: per_unit for capacity, per_unit in uses.items() if per_unit > 0}
+        self.amount = self.remaining = amount
+        self.weight = weight
+        self.done = done
+        self.is_flow = is_flow
+        self.rate = 0.0
+        self.settled_ns = 0
+        self.version = 0
+        self.number = -1
+
+    def settle(self, now_ns: int) -> None:
+        """Book what was done at the present rate."""
+        self.remaining -= self.rate * (now_ns - self.settled_ns)
+        self.settled_ns = now_ns

@@ -1,0 +1,143 @@
+"""Shares capacities among all that is under way: new rates, and with them ends, whenever an activity starts or ends."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from sim.engine.capacity import Activity, Capacity
+from sim.engine.flow_bundle import MOST_SINGLE, Bundle, Part, Pool
+from sim.engine.max_min import max_min_rates
+
+
+class Sharing:
+    """All that is under way. `start`, `start_all` and `finish_due` mark what changed; `resolve` then sets new rates."""
+
+    def __init__(self) -> None:
+        self._ends: list[tuple[int, int, int, Activity | Pool]] = []
+        self._changed: dict[Capacity, None] = {}
+        self._changed_pools: dict[Pool, None] = {}
+        self._numbers = count()
+
+    def start(self, activity: Activity, now_ns: int) -> None:
+        """Begin; it must use something and have something to do, else it would be over already."""
+        assert activity.uses, "an activity uses something"
+        assert activity.amount > 0, "an activity has something to do"
+        activity.number = next(self._numbers)
+        activity.settled_ns = now_ns
+        for capacity, per_unit in activity.uses.items():
+            capacity.join(activity, per_unit, now_ns)
+            self._changed[capacity] = None
+
+    def start_all(self, bundle: Bundle, now_ns: int) -> None:
+        """Begin all flows of a bundle."""
+        bundle.number = next(self._numbers)
+        pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
+        for capacity, amount in zip(bundle.capacities, bundle.loads.tolist(), strict=True):
+            capacity.join_pool(amount, now_ns)
+        self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+
+    def lend(self, capacity: Capacity, per_s: float) -> None:
+        """Its activities go on with the rest."""
+        capacity.lend(per_s)
+        self._changed[capacity] = None
+        if capacity.pool is not None:
+            capacity.pool.forget_rates()
+
+    def resolve(self, now_ns: int) -> None:
+        """Share anew whatever is joined, through activities, to a capacity that changed."""
+        activities, pools = self._joined()
+        flows = [one for one in activities if one.is_flow] if len(activities) > MOST_SINGLE else []
+        if len(flows) > MOST_SINGLE:
+            activities = [one for one in activities if not one.is_flow]
+            pools = [self._gather(flows, pools, now_ns)]
+        elif len(pools) > 1:
+            pools = [self._put_together([pool.rest(now_ns) for pool in pools], pools, now_ns)]
+        self._changed.clear()
+        self._changed_pools.clear()
+        rates = pools[0].share(activities, now_ns) if pools else max_min_rates(activities)
+        for pool in pools:
+            heapq.heappush(self._ends, (pool.end_ns, pool.number, pool.version, pool))
+        for activity, rate in rates.items():
+            if rate != activity.rate or activity.version == 0:
+                activity.settle(now_ns)
+                activity.rate = rate
+                activity.version += 1
+                end_ns = now_ns + max(0, math.ceil(activity.remaining / rate - 1e-6))
+                heapq.heappush(self._ends, (end_ns, activity.number, activity.version, activity))
+
+    def next_end_ns(self) -> int | None:
+        """When the next activity ends, if rates stay as they are."""
+        while self._ends and self._ends[0][2] != self._ends[0][3].version:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else None
+
+    def finish_due(self, now_ns: int) -> list[Activity | Bundle]:
+        """Take out what ends now, in the order in which it began; of bundles those of which some flows end."""
+        ended: list[Activity | Bundle] = []
+        while (end_ns := self.next_end_ns()) is not None and end_ns <= now_ns:
+            due = heapq.heappop(self._ends)[3]
+            ended += [self._end(due, now_ns)] if isinstance(due, Activity) else self._end_some(due, now_ns)
+        return sorted(ended, key=lambda one: one.number)
+
+    def _end(self, activity: Activity, now_ns: int) -> Activity:
+        activity.version = -1
+        for capacity in activity.uses:
+            capacity.leave(activity, now_ns)
+            self._changed[capacity] = None
+        return activity
+
+    def _end_some(self, pool: Pool, now_ns: int) -> list[Bundle]:
+        told, free = pool.finish(now_ns)
+        self._changed.update(dict.fromkeys(free))
+        if not pool.is_over:
+            self._changed_pools[pool] = None
+        return told
+
+    def _gather(self, flows: Sequence[Activity], pools: Sequence[Pool], now_ns: int) -> Pool:
+        """What is left of the flows goes on as a bundle, in a pool with those that share with it."""
+        for flow in flows:
+            flow.settle(now_ns)
+            flow.version = -1
+            for capacity in flow.uses:
+                del capacity.active[flow]
+        bundle = Bundle.of(flows)
+        bundle.number = next(self._numbers)
+        return self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
+
+    def _put_together(self, parts: Sequence[Part], pools: Iterable[Pool], now_ns: int) -> Pool:
+        """One pool in place of these, which their parts come from."""
+        for old in pools:
+            old.version = -1
+            self._changed_pools.pop(old, None)
+        pool = Pool(next(self._numbers), parts, now_ns)
+        self._changed_pools[pool] = None
+        return pool
+
+    def _joined(self) -> tuple[list[Activity], list[Pool]]:
+        """What is joined, through activities and pools, to what changed."""
+        pools: dict[Pool, None] = {}
+        found: dict[Activity, None] = {}
+        seen = dict.fromkeys(self._changed)
+        reach = list(seen)
+        fresh_pools = list(self._changed_pools)
+        while reach or fresh_pools:
+            if fresh_pools:
+                pool = fresh_pools.pop()
+                pools[pool] = None
+                fresh = [capacity for capacity in pool.shared() if capacity not in seen]
+                seen.update(dict.fromkeys(fresh))
+                reach += fresh
+                continue
+            capacity = reach.pop()
+            if capacity.pool is not None and capacity.pool not in pools:
+                fresh_pools.append(capacity.pool)
+            for activity in capacity.active:
+                if activity not in found:
+                    found[activity] = None
+                    fresh = [capacity for capacity in activity.uses if capacity not in seen]
+                    seen.update(dict.fromkeys(fresh))
+                    reach += fresh
+        return sorted(found, key=lambda activity: activity.number), sorted(pools, key=lambda pool: pool.number)
