@@ -10,11 +10,13 @@ from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.provenance import Measured
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.build import build, build_cluster, build_measured, have
+from scenarios.config.toml.build import build, build_measured
 from scenarios.config.toml.checks import check, check_profile
+from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.include import read_profile_tree, read_tree
 from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
 from scenarios.config.toml.schema import read_document
+from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]

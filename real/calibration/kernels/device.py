@@ -24,7 +24,7 @@ from real.calibration.machine import cpu_name
 from real.rank.lanes import now_ns
 from scenarios.config.hardware import Gpu
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.sections import GpuSection
+from scenarios.config.toml.hardware.sections import GpuSection
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank, Work
 from scenarios.seam.trace import Metric, Span

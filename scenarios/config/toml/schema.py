@@ -14,8 +14,10 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.sections import TAGGED, Document, Section
+from scenarios.config.toml.section import Section
+from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
+from scenarios.config.toml.workload.sections import TAGGED
 
 
 def read_document(mistakes: Mistakes) -> Document:

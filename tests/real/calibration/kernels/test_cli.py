@@ -20,7 +20,7 @@ from real.calibration.kernels.workloads import DEVICE, HOST
 from real.calibration.machine import cpu_name
 from scenarios.config.load import load_measured, load_profile
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.sections import Ramps
+from scenarios.config.toml.hardware.sections import Ramps
 from scenarios.seam.trace import Metric, Recording
 from sim.run import simulate
 

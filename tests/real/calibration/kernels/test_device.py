@@ -30,7 +30,7 @@ from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Workload
 from real.calibration.machine import cpu_name
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.journal import Entry
-from scenarios.config.toml.sections import Ramps
+from scenarios.config.toml.hardware.sections import Ramps
 from scenarios.seam.rank import Kernel, Rank
 from scenarios.seam.trace import Metric
 from sim.run import simulate

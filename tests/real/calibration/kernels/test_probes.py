@@ -8,7 +8,7 @@ import pytest
 
 from real.calibration.kernels.fit import fit, observe, predicted_s
 from real.calibration.kernels.probes import WARM_UP, KernelProbes, computing_ranks, launches_in, probe_label
-from scenarios.config.toml.sections import Launches
+from scenarios.config.toml.hardware.sections import Launches
 from sim.run import simulate
 from tests.contract.worlds import scenario as contract_scenario
 from tests.real.pool import shared_pool

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from scenarios.config.ids_file import read_bags
 from scenarios.config.scenario import Planner, ShardingType
+from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.schema import expected
-from scenarios.config.toml.sections import (
-    ClusterSection,
-    Document,
+from scenarios.config.toml.sections import Document
+from scenarios.config.toml.tree import KeyPath
+from scenarios.config.toml.values import BYTES_BELOW
+from scenarios.config.toml.workload.sections import (
     FileIds,
     InteractionSection,
     MeanIds,
@@ -20,8 +22,6 @@ from scenarios.config.toml.sections import (
     TableSection,
     ZipfIds,
 )
-from scenarios.config.toml.tree import KeyPath
-from scenarios.config.toml.values import BYTES_BELOW
 from scenarios.config.units import format_bytes
 
 DEFAULT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise", "data_parallel")

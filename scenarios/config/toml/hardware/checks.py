@@ -1,0 +1,118 @@
+"""What must hold within a scenario's [cluster]."""
+
+from __future__ import annotations
+
+from scenarios.config.toml.hardware.nvlink_mesh import mesh_mistake
+from scenarios.config.toml.hardware.sections import (
+    ClusterSection,
+    InsideSection,
+    NetworkSection,
+    NicSection,
+    SlowSection,
+)
+from scenarios.config.toml.look import Look
+from scenarios.config.toml.tree import KeyPath
+from scenarios.config.toml.values import MOST_GPUS
+
+
+def check_cluster(cluster: ClusterSection, look: Look) -> None:
+    """Add everything that is missing from the cluster or does not fit together."""
+    look.need(("cluster",), cluster, "hosts", "gpus_per_host", "cores", "host_memory", "gpu", "inside", "nic")
+    hosts, gpus = cluster.hosts, cluster.gpus_per_host
+    if hosts is not None and gpus is not None and hosts * gpus > MOST_GPUS:
+        reason = f"because gpus_per_host = {gpus} and no more than {MOST_GPUS} GPUs in all are supported"
+        look.mistakes.add(("cluster", "hosts"), f"at most {MOST_GPUS // gpus}, {reason}")
+    gpu = cluster.gpu
+    look.need(("cluster", "gpu"), gpu, "kind", "memory", "memory_rate", "flops")
+    look.need(("cluster", "gpu", "flops"), gpu.flops if gpu else None, "float32")
+    _check_inside(cluster.inside or InsideSection(), cluster.gpus_per_host, look)
+    _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
+    _check_network(cluster.network or NetworkSection(), look)
+    rates, times = ("acknowledgements", "send_rate", "receive_rate"), ("message", "post", "issue", "wake")
+    look.need(("cluster", "tcp"), cluster.tcp, "queue", "send_buffer", *rates, *times)
+    _check_slow(cluster, look)
+
+
+def _check_inside(inside: InsideSection, gpus_per_host: int | None, look: Look) -> None:
+    path = ("cluster", "inside")
+    look.need(path, inside, "kind", "rate", "latency")
+    if inside.kind in ("pcie", "memory"):
+        look.need(path, inside, "bridge_rate")
+    if inside.kind == "nvlink":
+        look.refuse(path, inside, ("bridge_rate",), "with kind = 'nvlink'")
+    if inside.kind == "nvlink_mesh":
+        look.need(path, inside, "links")
+    elif inside.kind is not None:
+        look.refuse(path, inside, ("links",), "unless kind = 'nvlink_mesh'")
+    if inside.kind == "nvlink_mesh" and inside.links is not None:
+        _check_mesh(inside, inside.links, gpus_per_host, look)
+
+
+def _check_mesh(inside: InsideSection, links: list[list[int]], gpus_per_host: int | None, look: Look) -> None:
+    path = ("cluster", "inside")
+    wrong = mesh_mistake(links, gpus_per_host)
+    if wrong is not None:
+        look.mistakes.add((*path, "links"), wrong)
+    elif any(not count for i, row in enumerate(links) for j, count in enumerate(row) if i != j):
+        look.need(path, inside, "bridge_rate")
+    else:
+        look.refuse(path, inside, ("bridge_rate",), "where every two GPUs have NVLinks")
+
+
+def _check_nic(nic: NicSection, gpus_per_host: int | None, look: Look) -> None:
+    path = ("cluster", "nic")
+    look.need(path, nic, "per", "rate", "latency")
+    if nic.per == "host":
+        look.need(path, nic, "count")
+    if nic.per == "gpu" and None not in (nic.count, gpus_per_host) and nic.count != gpus_per_host:
+        look.mistakes.add((*path, "count"), f"{gpus_per_host}, one for each GPU, or no count")
+
+
+def _check_network(network: NetworkSection, look: Look) -> None:
+    path = ("cluster", "network")
+    if network.kind == "leaf_spine":
+        look.need(path, network, "hosts_per_leaf")
+    elif look.mistakes.sound((*path, "kind")):
+        look.refuse(path, network, ("hosts_per_leaf", "oversubscription"), "unless kind = 'leaf_spine'")
+
+
+def _check_slow(cluster: ClusterSection, look: Look) -> None:
+    """Each names one part that there is, and none is named twice."""
+    first: dict[tuple[str, int | None, int], int] = {}
+    for index, slow in enumerate(cluster.slow or ()):
+        path: KeyPath = ("cluster", "slow", index)
+        kinds = [kind for kind in ("gpu", "nic", "leaf") if getattr(slow, kind) is not None]
+        if not look.mistakes.sound(path):
+            continue
+        if len(kinds) != 1:
+            look.mistakes.add(path, "one of gpu, nic and leaf")
+            continue
+        _check_slow_part(kinds[0], path, slow, cluster, look)
+        same = first.setdefault((kinds[0], slow.host, getattr(slow, kinds[0])), index)
+        if same != index and look.mistakes.sound(path):
+            look.mistakes.add(path, f"a part of its own, but cluster.slow[{same}] has it already")
+
+
+def _check_slow_part(kind: str, path: KeyPath, slow: SlowSection, cluster: ClusterSection, look: Look) -> None:
+    look.need(path, slow, "speed")
+    network = cluster.network or NetworkSection()
+    if kind == "leaf":
+        look.refuse(path, slow, ("host",), "with leaf")
+        if network.kind != "leaf_spine" and look.mistakes.sound(("cluster", "network", "kind")):
+            look.refuse(path, slow, ("leaf",), "unless cluster.network.kind = 'leaf_spine'")
+        elif cluster.hosts is not None and network.hosts_per_leaf is not None:
+            leafs = -(-cluster.hosts // network.hosts_per_leaf)
+            _check_below(leafs, "the number of leafs", (*path, "leaf"), slow.leaf, look)
+        return
+    look.need(path, slow, "host")
+    _check_below(cluster.hosts, "cluster.hosts", (*path, "host"), slow.host, look)
+    nic = cluster.nic or NicSection()
+    if kind == "nic" and nic.per == "host":
+        _check_below(nic.count, "cluster.nic.count", (*path, "nic"), slow.nic, look)
+    elif kind == "gpu" or nic.per == "gpu":
+        _check_below(cluster.gpus_per_host, "cluster.gpus_per_host", (*path, kind), getattr(slow, kind), look)
+
+
+def _check_below(count: int | None, what: str, path: KeyPath, place: int | None, look: Look) -> None:
+    if count is not None and place is not None and place >= count:
+        look.mistakes.add(path, f"a whole number below {count}, which is {what}")

@@ -1,0 +1,39 @@
+"""The base of all sections of a scenario file, and how checked ones are read."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+
+T = TypeVar("T")
+
+
+def about(description: str) -> Any:
+    """A key that may be absent, and what it means."""
+    return Field(default=None, description=description)
+
+
+class Section(BaseModel):
+    """One TOML table. The validation context, a dict, learns which class read which table."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _remember(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, dict) and info.context is not None:
+            info.context[id(value)] = cls
+        return value
+
+
+def have(value: T | None) -> T:
+    """A value that the checks found to be there."""
+    assert value is not None
+    return value
+
+
+def given(section: Section | None, *keys: str, suffix: str = "") -> dict[str, Any]:
+    """The keys that are there, so that a dataclass's own defaults stand for the others."""
+    values = {key: getattr(section, key, None) for key in keys}
+    return {f"{key}{suffix}": value for key, value in values.items() if value is not None}
