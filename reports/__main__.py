@@ -293,7 +293,8 @@ def _calibrate(options: argparse.Namespace) -> None:
     rows, name, notes = nccl_fit.choose(published.join(found.rows, _predict, options.profile), found.rows)
     fit = nccl_fit.fit(rows, _figures(name), lambda row, figures: _predict(row, name, figures).predicted_us)
     base = Path(profile_file(name) or name).read_text(encoding="utf-8")
-    published.write_text(nccl_profile.calibrated(base, name, fit, options.typed, date.today().isoformat()), options.out)
+    today = date.today().isoformat()
+    published.write_text(nccl_profile.calibrated(base, name, fit, command=options.typed, date=today), options.out)
     _say_notes([*found.notes, *notes, *fit.notes])
     if worse := nccl_fit_tables.worse(fit):
         print(f"warning: {worse}", file=sys.stderr)

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports.analysis import critical_path, frames, imbalance
+from reports.analysis import critical_path, frames, imbalance, link_load, operations
 from reports.analysis import stragglers as culprits
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
@@ -97,13 +97,15 @@ class Run:
     def operations_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """As `operations`, of these steps alone."""
         return self._once(
-            "operations", steps, lambda: frames.operations(self.parts(frames.OPERATION_COLUMNS, steps, beside=False))
+            "operations",
+            steps,
+            lambda: operations.operations(self.parts(operations.OPERATION_COLUMNS, steps, beside=False)),
         )
 
     def formulas_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """As `formulas`, of these steps alone."""
         return self._once(
-            "formulas", steps, lambda: frames.formulas(self.parts(frames.FORMULA_COLUMNS, steps, beside=False))
+            "formulas", steps, lambda: operations.formulas(self.parts(operations.FORMULA_COLUMNS, steps, beside=False))
         )
 
     def ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
@@ -142,12 +144,12 @@ class Run:
     @cached_property
     def operations(self) -> pd.DataFrame:
         """Time, bytes and what was hidden, for each operation."""
-        return frames.operations(self.parts(frames.OPERATION_COLUMNS, beside=True))
+        return operations.operations(self.parts(operations.OPERATION_COLUMNS, beside=True))
 
     @cached_property
     def formulas(self) -> pd.DataFrame:
         """NCCL's own formula beside the link model."""
-        return frames.formulas(self.parts(frames.FORMULA_COLUMNS, beside=True))
+        return operations.formulas(self.parts(operations.FORMULA_COLUMNS, beside=True))
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -173,12 +175,12 @@ class Run:
     @cached_property
     def links(self) -> pd.DataFrame:
         """What each link carried, the hottest first."""
-        return frames.links(self._link_rows, self.outline.elapsed_ns)
+        return link_load.links(self._link_rows, self.outline.elapsed_ns)
 
     @cached_property
     def link_classes(self) -> pd.DataFrame:
         """The load of each class of links."""
-        return frames.link_classes(self.links)
+        return link_load.link_classes(self.links)
 
     @cached_property
     def culprits(self) -> pd.DataFrame:

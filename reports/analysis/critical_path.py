@@ -150,7 +150,8 @@ def _walk(spans: _Spans, rank: int, floor_ns: int, end_ns: int) -> list[Segment]
             backwards.append(Segment(cursor.rank, -1, floor_ns, cursor.at_ns))
             break
         used.add(row)
-        cursor = _back_over(spans, row, cursor, floor_ns, backwards)
+        segments, cursor = _back_over(spans, row, cursor, floor_ns)
+        backwards += segments
     return [segment for segment in reversed(backwards) if segment.to_ns > segment.from_ns]
 
 
@@ -162,15 +163,15 @@ def _cause(spans: _Spans, cursor: _Cursor, used: set[int]) -> int:
     return spans.holding.latest(cursor, used)
 
 
-def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int, backwards: list[Segment]) -> _Cursor:
-    """Where the walk goes on before the span of `row`, having noted the span and the host's time behind it."""
+def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple[list[Segment], _Cursor]:
+    """The host's time after the span of `row` and the span itself, latest first, and where the walk goes on."""
     end, last = int(spans.end[row]), int(spans.last_member[row])
     entered = min(int(spans.start[last]), end)  # clocks of real hosts may disagree a little
-    backwards.append(Segment(cursor.rank, -1, end, cursor.at_ns))
-    backwards.append(Segment(cursor.rank, row, max(entered, floor_ns), end))
+    host = Segment(cursor.rank, -1, end, cursor.at_ns)
+    segments = [host, Segment(cursor.rank, row, max(entered, floor_ns), end)]
     queued = spans.issued[last] < spans.start[last]
     since = int(spans.issued[last]) if queued else None
-    return _Cursor(int(spans.rank[last]), entered, int(spans.stream[last]), since)
+    return segments, _Cursor(int(spans.rank[last]), entered, int(spans.stream[last]), since)
 
 
 def _described(spans: pd.DataFrame, segments: list[Segment]) -> dict[str, npt.NDArray[np.generic]]:

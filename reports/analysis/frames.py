@@ -13,38 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.analysis.intervals import Axis, Floats, Ints, union, weighted_median
+from reports.analysis.intervals import Axis, Ints, union
 from reports.store.columns import fixed
 from reports.store.parts import Part
 
 COMPUTE = "compute"
 STEP = "step"
 KEYS = ["kind", "label", "stream"]
-_BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
 
 # What the functions below need of the spans.
 OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
-OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES]
-FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
 RANK_COLUMNS = ["kind", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent"]
 
-OPERATIONS = {
-    **dict.fromkeys(KEYS, "str"),
-    "part": "str",
-    "ranks": "int",
-    "steps": "int",
-    "calls": "int",
-    "calls_per_step": "float",
-    "median_ns": "float",
-    "mean_ns": "float",
-    "max_ns": "int",
-    **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "hidden_share"], "float"),
-}
-FORMULAS = {
-    **dict.fromkeys(KEYS, "str"),
-    "calls": "int",
-    **dict.fromkeys(["median_ns", "formula_ns", "difference"], "float"),
-}
 STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
     **dict.fromkeys(["fastest_rank_ns", "slowest_rank_ns", "first_rank", "last_rank"], "int"),
@@ -55,13 +35,6 @@ RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
     **dict.fromkeys(["hidden_ns", "exposed_ns", "idle_ns", "bytes_sent"], "int"),
     "compute_over_mean": "float",
-}
-LINK_CLASSES = {
-    "link_class": "str",
-    "links": "int",
-    **dict.fromkeys(["bytes_carried", "mean_utilisation", "peak_utilisation"], "float"),
-    "hottest_link": "str",
-    "hottest_direction": "str",
 }
 RANK_MEMORY = {
     **dict.fromkeys(["rank", "rank_count", "used_bytes", "capacity_bytes", "free_bytes"], "int"),
@@ -137,106 +110,6 @@ def outline(parts: Iterable[Part]) -> Outline:
         first_ns=min((first for first, _ in bounds), default=0),
         last_ns=max((last for _, last in bounds), default=0),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """Of one part, each rank's calls of an operation in a step, taken together: their time, and of how many ranks.
-
-    `groups` are rows of `sums`, which has one for each operation: what all its calls add up to.
-    """
-
-    groups: Ints
-    time_ns: Floats
-    weight: Ints
-    sums: pd.DataFrame
-    ranks: pd.DataFrame
-
-    @classmethod
-    def of(cls, part: Part) -> _Calls:
-        of_steps = _in_steps(part)
-        numbers, names = _numbered(of_steps, KEYS)
-        each = _per_rank_and_step(of_steps.assign(operation=numbers))
-        groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
-        added = ["calls", "duration_ns", "hidden_ns", *_BYTES]
-        sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
-        steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
-        ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
-        of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)
-        return cls(
-            groups=groups,
-            time_ns=each["duration_ns"].to_numpy(float),
-            weight=weight,
-            sums=names.assign(**sums, steps=steps, rows=np.bincount(groups, weight, count)),
-            ranks=of_ranks.assign(rank=ranks["rank"], rank_count=ranks["rank_count"]),
-        )
-
-
-def operations(parts: Iterable[Part]) -> pd.DataFrame:
-    """One row for each kind, label and stream that a step used; times and bytes are those of one rank in one step.
-
-    A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
-    steps, a rank that stands for `rank_count` others counting as often. `hidden_ns + exposed_ns == mean_ns`.
-    """
-    calls = [_Calls.of(part) for part in parts]
-    sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()
-    names, count, rows = sums.index.to_frame(index=False), len(sums), sums["rows"].to_numpy(float)
-    places = [sums.index.get_indexer(pd.MultiIndex.from_frame(one.sums[KEYS])) for one in calls]
-    groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)]).astype(np.int64)
-    times = np.concatenate([one.time_ns for one in calls])
-    weight = np.concatenate([one.weight for one in calls])
-    longest = np.zeros(count)
-    np.maximum.at(longest, groups, times)
-    ranks = pd.concat([one.ranks for one in calls]).drop_duplicates([*KEYS, "rank"]).groupby(KEYS, sort=True)
-    total, hidden = (sums[name].to_numpy(float) / rows for name in ("duration_ns", "hidden_ns"))
-    columns = {
-        **{key: names[key] for key in KEYS},
-        "part": np.where((names["kind"] == COMPUTE).to_numpy(bool), "compute", "communication"),
-        "ranks": ranks["rank_count"].sum(),
-        "steps": sums["steps"],
-        "calls": sums["calls"],
-        "calls_per_step": sums["calls"].to_numpy(float) / rows,
-        "median_ns": weighted_median(groups, times, weight, count),
-        "mean_ns": total,
-        "max_ns": longest,
-        **{column: sums[column].to_numpy(float) / rows for column in _BYTES},
-        "hidden_ns": hidden,
-        "exposed_ns": total - hidden,
-        "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
-    }
-    return fixed(columns, OPERATIONS)
-
-
-def formulas(parts: Iterable[Part]) -> pd.DataFrame:
-    """One row for each kind, label and stream of collectives inside steps for which NCCL has a formula.
-
-    A call that was played counts once, whatever its members. `median_ns` is from when the last of them entered to its
-    end, so that nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; in both, one among ranks that
-    stand for others counts as often as they do. `difference` is median over formula - 1.
-    """
-    calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
-    groups, names = _numbered(calls, KEYS)
-    medians = {
-        name: weighted_median(groups, calls[name].to_numpy(float), ints(calls, "rank_count"), len(names))
-        for name in ("taken_ns", "formula_ns")
-    }
-    columns = {
-        **{key: names[key] for key in KEYS},
-        "calls": np.bincount(groups, minlength=len(names)),
-        "median_ns": medians["taken_ns"],
-        "formula_ns": medians["formula_ns"],
-        "difference": medians["taken_ns"] / medians["formula_ns"] - 1,
-    }
-    return fixed(columns, FORMULAS)
-
-
-def _known_calls(part: Part) -> pd.DataFrame:
-    is_member = is_collective(part.spans)
-    members = part.spans[is_member]
-    last_ns = members.groupby(["group", "call"])["start_ns"].transform("max")
-    members = members.assign(taken_ns=members["end_ns"] - last_ns)
-    known = members[((members["formula_ns"] > 0) & (members["step"] >= 0)).to_numpy(bool) & part.own[is_member]]
-    return known.groupby([*KEYS, "group", "call"], sort=True)[["taken_ns", "formula_ns", "rank_count"]].max()
 
 
 def steps(
@@ -321,44 +194,6 @@ def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
     return summed, sent
 
 
-def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
-    """The link rows with `utilisation` (carried over what it could carry in `elapsed` ns), `busy_share` and
-    `busy_utilisation` (the same over the time in which it carried anything), the hottest first.
-    """
-    could = link_rows["bytes_per_s"].to_numpy(float) * elapsed / 1e9
-    could_busy = link_rows["bytes_per_s"].to_numpy(float) * link_rows["busy_ns"].to_numpy(float) / 1e9
-    carried = link_rows["bytes_carried"].to_numpy(float)
-    zeros = np.zeros(len(link_rows))
-    frame = link_rows.assign(
-        utilisation=np.divide(carried, could, out=zeros.copy(), where=could > 0),
-        busy_share=link_rows["busy_ns"].to_numpy(float) / elapsed if elapsed else zeros,
-        busy_utilisation=np.divide(carried, could_busy, out=zeros.copy(), where=could_busy > 0),
-    )
-    return frame.sort_values(["utilisation", "link", "direction"], ascending=[False, True, True], ignore_index=True)
-
-
-def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a link class, the busiest first, links that stand for others counting as often as they do;
-    `peak_utilisation` is its hottest link's.
-    """
-    count = links_frame["link_count"]
-    in_all = {name: links_frame[name] * count for name in ("bytes_carried", "utilisation")}
-    by_class = links_frame.assign(**in_all, peak=links_frame["utilisation"]).groupby("link_class", sort=True)
-    links_of = by_class["link_count"].sum()
-    hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")  # `links` comes hottest first
-    columns = {
-        "link_class": hottest["link_class"],
-        "links": links_of,
-        "bytes_carried": by_class["bytes_carried"].sum(),
-        "mean_utilisation": by_class["utilisation"].sum() / links_of,
-        "peak_utilisation": by_class["peak"].max(),
-        "hottest_link": hottest["link"],
-        "hottest_direction": hottest["direction"],
-    }
-    frame = fixed(columns, LINK_CLASSES)
-    return frame.sort_values(["peak_utilisation", "link_class"], ascending=[False, True], ignore_index=True)
-
-
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
     """One row a rank: its parts together against its capacity; the fullest first."""
     by_rank = memory.groupby("rank", sort=True)
@@ -411,28 +246,15 @@ def _placed(axis: Axis, spans: pd.DataFrame) -> tuple[Ints, Ints]:
     return axis.place(ranks, ints(spans, "start_ns")), axis.place(ranks, ints(spans, "end_ns"))
 
 
-def _in_steps(part: Part) -> pd.DataFrame:
-    spans = part.spans
-    kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
-    columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
-    duration = spans["end_ns"] - spans["start_ns"]
-    return spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=hidden_ns(spans))[kept]
-
-
-def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
-    sums = dict.fromkeys(["calls", "duration_ns", "hidden_ns", *_BYTES], "sum")
-    grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
-    return grouped.agg({**sums, "rank_count": "first"}).reset_index()
-
-
-def _numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
+def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
+    """The group number of each row [rows] and the groups' keys, both in the order of the keys."""
     grouped = frame.groupby(keys, sort=True)
     names = grouped.size().reset_index()[keys]
     return np.asarray(grouped.ngroup(), np.int64), names
 
 
 def _phases(used: pd.DataFrame, numbers: Ints) -> Ints:
-    groups, names = _numbered(used, KEYS)
+    groups, names = numbered(used, KEYS)
     present = np.zeros((len(numbers), len(names)), bool)
     at = np.searchsorted(numbers, ints(used, "step"))
     known = at < len(numbers)

@@ -66,30 +66,3 @@ class Axis:
     def place(self, ranks: Ints, moments: Ints) -> Ints:
         """Where the moments of the ranks lie on this axis."""
         return np.searchsorted(self.ranks, ranks) * np.int64(self.width) + (moments - self.origin)
-
-
-def weighted_median(groups: Ints, values: Floats, weights: Ints, count: int) -> Floats:
-    """The median of `values` in each group 0..count-1, each value counted `weights` times; nan for an empty group."""
-    low, high = weighted_middle(groups, values, weights, count)
-    return (low + high) / 2
-
-
-def weighted_middle(groups: Ints, values: Floats, weights: Ints, count: int) -> tuple[Floats, Floats]:
-    """The two values in the middle of each group, as `weighted_median` takes their mean; the same one twice if odd."""
-    order = np.lexsort((values, groups))
-    groups, values, weights = groups[order], values[order], weights[order]
-    totals = np.bincount(groups, weights, count).astype(np.int64)
-    below = np.concatenate([[0], np.cumsum(totals)[:-1]]) if count else totals
-    reached = 2 * (np.cumsum(weights) - below[groups])
-    low, high = np.full(count, np.nan), np.full(count, np.nan)
-    filled = totals > 0
-    low[filled] = values[_first_of_groups(groups, reached >= totals[groups], count)[filled]]
-    high[filled] = values[_first_of_groups(groups, reached > totals[groups], count)[filled]]
-    return low, high
-
-
-def _first_of_groups(groups: Ints, true: npt.NDArray[np.bool_], count: int) -> Ints:
-    rows = np.flatnonzero(true)
-    first = np.zeros(count, np.int64)
-    first[groups[rows][::-1]] = rows[::-1]  # the last assignment wins: the first row of each group
-    return first

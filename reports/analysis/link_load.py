@@ -11,15 +11,60 @@ from reports.analysis.frames import ints
 from reports.analysis.intervals import Floats, Ints
 from reports.store.columns import fixed
 
+LINK_CLASSES = {
+    "link_class": "str",
+    "links": "int",
+    **dict.fromkeys(["bytes_carried", "mean_utilisation", "peak_utilisation"], "float"),
+    "hottest_link": "str",
+    "hottest_direction": "str",
+}
 CLASS_LOAD = {"link_class": "str", "from_ns": "int", "until_ns": "int", "utilisation": "float"}
 
 
-def class_load(loads: pd.DataFrame, links: pd.DataFrame, from_ns: int, until_ns: int, parts: int) -> pd.DataFrame:
+def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
+    """The link rows with `utilisation` (carried over what it could carry in `elapsed` ns), `busy_share` and
+    `busy_utilisation` (the same over the time in which it carried anything), the hottest first.
+    """
+    could = link_rows["bytes_per_s"].to_numpy(float) * elapsed / 1e9
+    could_busy = link_rows["bytes_per_s"].to_numpy(float) * link_rows["busy_ns"].to_numpy(float) / 1e9
+    carried = link_rows["bytes_carried"].to_numpy(float)
+    zeros = np.zeros(len(link_rows))
+    frame = link_rows.assign(
+        utilisation=np.divide(carried, could, out=zeros.copy(), where=could > 0),
+        busy_share=link_rows["busy_ns"].to_numpy(float) / elapsed if elapsed else zeros,
+        busy_utilisation=np.divide(carried, could_busy, out=zeros.copy(), where=could_busy > 0),
+    )
+    return frame.sort_values(["utilisation", "link", "direction"], ascending=[False, True, True], ignore_index=True)
+
+
+def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
+    """One row a link class, the busiest first, links that stand for others counting as often as they do;
+    `peak_utilisation` is its hottest link's.
+    """
+    count = links_frame["link_count"]
+    in_all = {name: links_frame[name] * count for name in ("bytes_carried", "utilisation")}
+    by_class = links_frame.assign(**in_all, peak=links_frame["utilisation"]).groupby("link_class", sort=True)
+    links_of = by_class["link_count"].sum()
+    hottest = links_frame.drop_duplicates("link_class").sort_values("link_class")  # `links` comes hottest first
+    columns = {
+        "link_class": hottest["link_class"],
+        "links": links_of,
+        "bytes_carried": by_class["bytes_carried"].sum(),
+        "mean_utilisation": by_class["utilisation"].sum() / links_of,
+        "peak_utilisation": by_class["peak"].max(),
+        "hottest_link": hottest["link"],
+        "hottest_direction": hottest["direction"],
+    }
+    frame = fixed(columns, LINK_CLASSES)
+    return frame.sort_values(["peak_utilisation", "link_class"], ascending=[False, True], ignore_index=True)
+
+
+def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, int], parts: int) -> pd.DataFrame:
     """Of each class of links, what it carried in each of so many equal parts of a time over what it could carry.
 
     Links that stand for others count as often as they do.
     """
-    edges = np.unique(np.linspace(from_ns, until_ns, parts + 1).round().astype(np.int64))
+    edges = np.unique(np.linspace(*window_ns, parts + 1).round().astype(np.int64))
     named = links[["link", "direction", "link_class"]].drop_duplicates(["link", "direction"])
     classed = loads.merge(named, on=["link", "direction"], how="inner")
     could = links["bytes_per_s"] * links["link_count"]

@@ -9,6 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from reports.analysis.intervals import Floats, Ints
+
 # How often the median's interval may miss the median.
 _MISSES = Fraction(1, 20)
 # Of fewer values not even the least and the greatest enclose the median in 95 % of samples: 2 * 0.5 ** 5 > 0.05.
@@ -94,6 +96,45 @@ def errors(signed: Sequence[float]) -> Errors:
         p95=float(np.quantile(sizes, 0.95)),
         worst=float(signed[int(sizes.argmax())]),
     )
+
+
+def weighted_quantiles(
+    groups: Ints, values: Floats, weights: Ints, *, count: int, shares: Sequence[float]
+) -> list[Floats]:
+    """For each of `shares` the quantile of `values` in every group, [count], each value counted `weights` times.
+
+    Linear between neighbours, as numpy's; nan for an empty group. Groups are 0..count-1, weights at least 1.
+    """
+    totals = np.bincount(groups, weights, count).astype(np.int64)
+    order = np.lexsort((values, groups))
+    values, reached = values[order], np.cumsum(weights[order])  # over all groups, one after the other
+    first, filled = np.cumsum(totals) - totals, totals > 0
+    found = []
+    for share in shares:
+        place = share * (totals[filled] - 1)
+        below = np.floor(place).astype(np.int64)
+        above = np.ceil(place).astype(np.int64)
+        low, high = (values[np.searchsorted(reached, first[filled] + at, side="right")] for at in (below, above))
+        quantile = np.full(count, np.nan)
+        quantile[filled] = low + (high - low) * (place - below)
+        found.append(quantile)
+    return found
+
+
+def weighted_lower_median(groups: Ints, values: Floats, weights: Ints, count: int) -> Floats:
+    """The median of `values` in each group, [count]: the lower of the two middle ones of an even number.
+
+    Each value counts `weights` times, which may be 0; nan for an empty group. Groups are 0..count-1.
+    """
+    order = np.lexsort((values, groups))
+    groups, values, weights = groups[order], values[order], weights[order]
+    totals = np.bincount(groups, weights, count).astype(np.int64)
+    below = np.concatenate([[0], np.cumsum(totals)[:-1]]) if count else totals
+    rows = np.flatnonzero(2 * (np.cumsum(weights) - below[groups]) >= totals[groups])
+    median = np.full(count, np.nan)
+    median[groups[rows][::-1]] = values[rows[::-1]]  # the last assignment wins: the first such row of each group
+    median[totals == 0] = np.nan
+    return median
 
 
 def _share(part: float, whole: float) -> float:

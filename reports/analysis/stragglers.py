@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import COMPUTE, ints
-from reports.analysis.intervals import Floats, Ints, weighted_middle
+from reports.analysis.intervals import Floats, Ints
+from reports.analysis.statistics import weighted_lower_median
 from reports.store.columns import TEXT, fixed
 from reports.store.parts import Part
 from reports.terminal import text
@@ -301,7 +302,7 @@ def _measured(takes: float, usual: float, about: About) -> dict[str, float]:
 
 def _usual(groups: Ints, values: Floats, weights: Ints) -> Floats:
     """Of each group 0, 1, ..."""
-    return weighted_middle(groups, values, weights, int(groups.max(initial=-1)) + 1)[0]
+    return weighted_lower_median(groups, values, weights, int(groups.max(initial=-1)) + 1)
 
 
 def _usual_of(values: Floats, weights: Ints) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import KEYS, ints
-from reports.analysis.quantiles import weighted_quantiles
+from reports.analysis.statistics import weighted_quantiles
 from reports.analysis.step_breakdown import steady_steps
 from reports.compare.calls import BothCalls, calls_of_both
 from reports.compare.checks import WORLDS, Check, check_all
@@ -161,6 +161,6 @@ def _per_rank_and_step(calls: pd.DataFrame, names: pd.DataFrame) -> pd.DataFrame
     each = grouped.agg({"duration_ns": "sum", "rank_count": "first"}).reset_index()
     operations, groups = np.unique(ints(each, "operation"), return_inverse=True)
     times, weights = each["duration_ns"].to_numpy(float), ints(each, "rank_count")
-    quantiles = weighted_quantiles(groups, times, weights, len(operations), [0.1, 0.5, 0.9])
+    quantiles = weighted_quantiles(groups, times, weights, count=len(operations), shares=[0.1, 0.5, 0.9])
     columns = dict(zip(["low_ns", "median_ns", "high_ns"], quantiles, strict=True))
     return names.iloc[operations].reset_index(drop=True).assign(**columns)

@@ -13,7 +13,6 @@ import pandas as pd
 from reports.analysis import statistics
 from reports.analysis.frames import KEYS, ints
 from reports.analysis.intervals import Floats, Ints
-from reports.analysis.quantiles import weighted_quantiles
 from reports.compare.calls import BothCalls
 from reports.store.columns import fixed
 
@@ -84,7 +83,8 @@ def _medians(calls: pd.DataFrame, side: str) -> pd.DataFrame:
     key = ints(calls, "operation") * _EXPONENTS + _exponents(ints(calls, "size_bytes")) + 1
     keys, groups = np.unique(key, return_inverse=True)
     weights = ints(calls, "rank_count")
-    (median,) = weighted_quantiles(groups, calls["duration_ns"].to_numpy(float), weights, len(keys), [0.5])
+    times = calls["duration_ns"].to_numpy(float)
+    (median,) = statistics.weighted_quantiles(groups, times, weights, count=len(keys), shares=[0.5])
     count = np.bincount(groups, weights, len(keys))
     return pd.DataFrame(
         {

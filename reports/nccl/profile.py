@@ -36,7 +36,7 @@ class _Calibration:
     ranks: int
 
 
-def calibrated(base: str, name: str, fit: Fit, command: str, date: str) -> str:
+def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> str:
     """The text of the profile `name`, whose own is `base`, with the fitted figures in [cluster] and with [measured].
 
     What another kind of calibration has measured stays.
@@ -66,7 +66,10 @@ def calibrated(base: str, name: str, fit: Fit, command: str, date: str) -> str:
     kept = [block for block in blocks if _is_group(block) and not _is_own(_parsed(block)["groups"][0])]
     text = _joined([_head(found, fit), first, *plain, _measured(before, found), *kept, *map(_group, groups)])
     others = [group for group in before.get("measured", {}).get("groups", ()) if not _is_own(group)]
-    _check(name, before, text, figures, len(others) + len(groups))
+    expected = {key: value for key, value in before.items() if key != "measured"}
+    expected["cluster"] = {**before["cluster"], **figures}
+    if _read_back(text) != (expected, len(others) + len(groups)):
+        raise ReportError(f"{name}: expected [cluster] and [measured] as tables with a line for each key")
     return text
 
 
@@ -156,17 +159,14 @@ def _joined(blocks: Sequence[Block]) -> str:
     return "\n".join("\n".join(block).strip("\n") + "\n" for block in blocks if any(map(str.strip, block)))
 
 
-def _check(name: str, before: dict[str, Any], text: str, figures: Mapping[str, str | float], groups: int) -> None:
-    """Whether the text says what `before` said, with these figures and so many groups."""
+def _read_back(text: str) -> tuple[dict[str, Any], int]:
+    """All but [measured] and the number of its groups; nothing of what is not TOML."""
     try:
         after = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         after = {}
     measured = after.pop("measured", {})
-    expected = {key: value for key, value in before.items() if key != "measured"}
-    expected["cluster"] = {**before["cluster"], **figures}
-    if after != expected or len(measured.get("groups", ())) != groups:
-        raise ReportError(f"{name}: expected [cluster] and [measured] as tables with a line for each key")
+    return after, len(measured.get("groups", ()))
 
 
 def _value(value: object) -> str:

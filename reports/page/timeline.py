@@ -37,8 +37,9 @@ _STEPS_NAMED = 12
 NAME = "timeline"
 
 
-def address(page: str, operation: str, from_ns: int, until_ns: int, run: Run) -> str:
+def address(page: str, run: Run, operation: str, span_ns: tuple[int, int]) -> str:
     """Where a page opens with one span in the middle of its timeline, and its operation marked."""
+    from_ns, until_ns = span_ns
     margin = max(until_ns - from_ns, 1000) * 2
     origin = run.outline.first_ns
     place = {
@@ -80,7 +81,8 @@ def timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]] = ()) -
     )  # fmt: skip
     drawn.add_tools(_hover(bars, source, names, lanes.names))
     places = _places(run, step, shown)
-    _draw_path(drawn, run, step, shown, lanes)
+    if step is not None and step in shown.steps:
+        _draw_path(drawn, run.critical_path_of(step), lanes, origin)
     begun = run.steps.loc[run.steps["step"].isin([place.step for place in places]).to_numpy(bool), "start_ns"]
     for begin in charts.ms(begun - origin):
         charts.rule(drawn, float(begin), dashed=True)
@@ -246,11 +248,8 @@ def _places(run: Run, typical: int | None, shown: Shown) -> list[Place]:
     return found[:_STEPS_NAMED]
 
 
-def _draw_path(drawn: Any, run: Run, typical: int | None, shown: Shown, lanes: _Lanes) -> None:
-    """What the typical step waited for, from lane to lane."""
-    if typical is None or typical not in shown.steps:
-        return
-    path, origin = run.critical_path_of(typical), run.outline.first_ns
+def _draw_path(drawn: Any, path: pd.DataFrame, lanes: _Lanes, origin: int) -> None:
+    """A critical path as a line from lane to lane; `origin` is the 0 of the axis, in ns."""
     keys = zip(path["rank"].tolist(), path["stream"].tolist(), (path["part"] == "communication").tolist(), strict=True)
     at = np.array([lanes.firsts.get(key, -1) for key in keys], np.int64)
     known = path[at >= 0].assign(lane=at[at >= 0])

@@ -27,6 +27,7 @@ from scenarios.seam.trace import RunInfo
 ARROW_MEMBERS_MAX = 64
 
 _CHUNK = 100_000
+_BIND = ',"bp":"e"'  # an arrow ends at the slice around its end, not at the next one
 
 _SLICE = ["kind", "label", "group", "stream", "dtype", "kernel", "host", "start_ns", "end_ns", "issued_ns", "step"]
 _SLICE += ["sequence", "call", "rank_count", "bytes_in", "bytes_out", "bytes_sent"]
@@ -148,16 +149,11 @@ def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers:
         for target in of_call[:-1].tolist():
             number = next(numbers)
             moment = min(int(starts[source]), int(ends[target]))
-            yield _arrow("s", number, hosts[source], thread_of[source], starts[source] - origin_ns)
-            yield _arrow("f", number, hosts[target], thread_of[target], moment - origin_ns)
-
-
-def _arrow(phase: str, number: int, host: int, thread: int, at_ns: int) -> str:
-    binding = ',"bp":"e"' if phase == "f" else ""
-    return (
-        f'{{"ph":"{phase}","name":"exchange","cat":"exchange","id":{number},"pid":{host},"tid":{thread},'
-        f'"ts":{_us(int(at_ns))}{binding}}}'
-    )
+            for phase, end, at_ns, binding in (("s", source, int(starts[source]), ""), ("f", target, moment, _BIND)):
+                yield (
+                    f'{{"ph":"{phase}","name":"exchange","cat":"exchange","id":{number},"pid":{hosts[end]},'
+                    f'"tid":{thread_of[end]},"ts":{_us(at_ns - origin_ns)}{binding}}}'
+                )
 
 
 def _counters(counters: Counters, network: int, origin_ns: int) -> Iterator[str]:

@@ -293,7 +293,7 @@ def _links(comparison: Comparison, pages: tuple[str, str], row: dict[str, Any], 
         return []
     sides = zip(("predicted", "measured"), (comparison.predicted, comparison.measured), pages, strict=True)
     return [
-        Link(side, address(path, name, row[f"{side}_start_ns"], row[f"{side}_end_ns"], run)) if path else ""
+        Link(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
         for side, run, path in sides
     ]
 

@@ -60,7 +60,7 @@ def _over_time(run: Run, step: int | None) -> list[Block]:
     own = run.steps[(run.steps["step"] == step).to_numpy(bool)]
     if len(own):
         from_ns, until_ns, where = int(own["start_ns"].iloc[0]), int(own["end_ns"].iloc[0]), f"in step {step}"
-    frame = class_load(run.loads, run.links, from_ns, until_ns, _TIMES)
+    frame = class_load(run.loads, run.links, (from_ns, until_ns), _TIMES)
     if not len(frame):
         return [Words(f"Load over time: there was no time for any {where}.")]
     tooltips = [("", "@name"), ("from", "@left{0.000} ms"), ("load", "@load{0.0 %}")]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.analysis.intervals import Axis, union, weighted_median, weighted_middle
+from reports.analysis.intervals import Axis, union
 
 INTERVALS = st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 20)).map(lambda pair: (pair[0], sum(pair))))
 
@@ -44,15 +44,3 @@ def test_ranks_on_one_axis_never_touch(rows):
     blocks = list(zip(np.split(placed[0][order], changes), np.split(placed[1][order], changes), strict=True))
     for (_, left), (right, _) in itertools.pairwise(blocks):
         assert left.max() < right.min()
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(1, 4))))
-def test_a_weighted_median_is_the_median_of_repeated_values(rows):
-    groups, values, weights = (np.array([row[at] for row in rows], np.int64) for at in range(3))
-    medians = weighted_median(groups, values.astype(float), weights, 4)
-    for group in range(4):
-        repeated = np.repeat(values[groups == group], weights[groups == group])
-        assert (np.isnan(medians[group]) and not len(repeated)) or medians[group] == np.median(repeated)
-        if len(repeated):
-            middle = np.sort(repeated)[[(len(repeated) - 1) // 2, len(repeated) // 2]]
-            assert [one[group] for one in weighted_middle(groups, values.astype(float), weights, 4)] == middle.tolist()

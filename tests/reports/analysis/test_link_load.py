@@ -32,7 +32,7 @@ def traffic(*rows: tuple[int, int, float, int]) -> pd.DataFrame:
 def test_a_class_is_as_loaded_as_all_its_links_together():
     """Two NICs of one byte a ns: the first is half used from 0 to 100, the other full from 50 to 100."""
     links = Run.of(by_hand()).links
-    frame = class_load(loads(("nic0", 0, 100, 50.0), ("nic1", 50, 100, 50.0)), links, 0, 200, 4)
+    frame = class_load(loads(("nic0", 0, 100, 50.0), ("nic1", 50, 100, 50.0)), links, (0, 200), 4)
     assert frame["link_class"].tolist() == ["nic"] * 4
     assert frame["from_ns"].tolist() == [0, 50, 100, 150]
     assert frame["utilisation"].tolist() == pytest.approx([0.25, 0.75, 0.0, 0.0])
@@ -43,7 +43,7 @@ def test_a_class_is_as_loaded_as_all_its_links_together():
 def test_parts_of_the_whole_time_add_up_to_what_was_carried(periods):
     links = Run.of(by_hand()).links
     rows = [("nic0", begin, begin + length, carried) for begin, length, carried in periods]
-    frame = class_load(loads(*rows), links, 0, 200, 7)
+    frame = class_load(loads(*rows), links, (0, 200), 7)
     could = 2 * (frame["until_ns"] - frame["from_ns"]).to_numpy(float)
     assert (frame["utilisation"] * could).sum() == pytest.approx(sum(carried for *_, carried in rows), abs=1e-3)
 

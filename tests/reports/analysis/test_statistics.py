@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.analysis.statistics import LEAST_COUNT, disagreement, errors, median_place, sample
+from reports.analysis.statistics import (
+    LEAST_COUNT,
+    disagreement,
+    errors,
+    median_place,
+    sample,
+    weighted_lower_median,
+    weighted_quantiles,
+)
+from tests.reports.recordings import PATIENT
 
 
 @pytest.mark.parametrize(
@@ -79,3 +89,31 @@ def test_errors_keep_the_sign_where_it_says_something() -> None:
     assert found.p95 == pytest.approx(0.1 + 0.9 * 0.2)
     assert found.worst == -0.3
     assert math.isnan(errors([]).worst)
+
+
+VALUES = st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50), st.integers(1, 5)), max_size=30)
+
+
+@PATIENT
+@given(VALUES, st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]))
+def test_weighted_quantiles_are_those_of_each_value_repeated_as_often_as_it_weighs(rows, share):
+    groups, values, weights = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    (found,) = weighted_quantiles(groups, values.astype(float), weights, count=4, shares=[share])
+    for group in range(4):
+        own = groups == group
+        expected = np.quantile(np.repeat(values[own], weights[own]), share) if own.any() else np.nan
+        assert found[group] == pytest.approx(expected, nan_ok=True)
+
+
+def test_several_shares_come_in_their_order():
+    of_one = np.zeros(11, np.int64), np.arange(11.0), np.ones(11, np.int64)
+    assert [one.tolist() for one in weighted_quantiles(*of_one, count=1, shares=[0.9, 0.1])] == [[9.0], [1.0]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(0, 4))))
+def test_a_weighted_lower_median_is_the_lower_middle_of_repeated_values(rows):
+    groups, values, weights = (np.array([row[at] for row in rows], np.int64) for at in range(3))
+    medians = weighted_lower_median(groups, values.astype(float), weights, 4)
+    for group in range(4):
+        repeated = np.sort(np.repeat(values[groups == group], weights[groups == group]))
+        assert np.isnan(medians[group]) if not len(repeated) else medians[group] == repeated[(len(repeated) - 1) // 2]

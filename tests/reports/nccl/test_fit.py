@@ -222,7 +222,9 @@ def base(name: str = "dgx_h100") -> str:
 
 
 def written(found: Fit, of: str | None = None) -> str:
-    return nccl_profile.calibrated(of or base(), "dgx_h100", found, "python -m reports calibrate m.txt", "2026-01-02")
+    return nccl_profile.calibrated(
+        of or base(), "dgx_h100", found, command="python -m reports calibrate m.txt", date="2026-01-02"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in profile_names() if "[measured]" not in base(name)])
@@ -250,7 +252,7 @@ def test_whatever_names_are_given_the_profile_reads_back(tmp_path_factory, true,
     rows = [dataclasses.replace(one, file=name, gpu=name) for one in measured(true)]
     found = fit(rows, DGX, by_hand)
     command = command.encode("utf-8", "replace").decode()
-    text = nccl_profile.calibrated(base(), name, found, command, "2026-01-02")
+    text = nccl_profile.calibrated(base(), name, found, command=command, date="2026-01-02")
     path = tmp_path_factory.mktemp("any") / "mine.toml"
     path.write_text(text, encoding="utf-8", newline="")
     loaded, said = load_profile(str(path)), load_measured(str(path))

@@ -296,7 +296,7 @@ def test_an_address_leads_to_a_span_and_the_mouse_says_what_it_is(browser: Brows
     spans = spans[(spans["kind"] == "compute") & (spans["stream"] == "main")]
     one = spans.assign(took=spans["end_ns"] - spans["start_ns"]).nlargest(1, "took").iloc[0]
     start, end, step, origin = (*map(int, one[["start_ns", "end_ns", "step"]]), run.outline.first_ns)
-    browser.open(page, address("", one["label"], start, end, run).removeprefix("#"))
+    browser.open(page, address("", run, one["label"], (start, end)).removeprefix("#"))
     browser.wait_until(READY)
     found = browser.evaluate(TIMELINE)
     middle, (begin, until) = (start + end) / 2e6 - origin / 1e6, span(found)

@@ -134,7 +134,7 @@ def test_a_run_without_operations_has_no_timeline():
 
 def test_an_address_leads_to_its_span_whatever_the_names():
     run = Run.of(by_hand())
-    parts = urlsplit(address("../a b/report.html", "x & y #1", 2_000_000, 3_000_000, run))
+    parts = urlsplit(address("../a b/report.html", run, "x & y #1", (2_000_000, 3_000_000)))
     assert parts.path == "../a%20b/report.html"
     name, _, query = parts.fragment.partition("?")
     found = parse_qs(query)

@@ -1,0 +1,152 @@
+"""Time, bytes and hidden communication of each operation, and NCCL's formula beside the link model; from spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.frames import COMPUTE, KEYS, STEP, hidden_ns, ints, is_collective, numbered
+from reports.analysis.intervals import Floats, Ints
+from reports.analysis.statistics import weighted_quantiles
+from reports.store.columns import fixed
+from reports.store.parts import Part
+
+_BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
+OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES]
+FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
+
+OPERATIONS = {
+    **dict.fromkeys(KEYS, "str"),
+    "part": "str",
+    "ranks": "int",
+    "steps": "int",
+    "calls": "int",
+    "calls_per_step": "float",
+    "median_ns": "float",
+    "mean_ns": "float",
+    "max_ns": "int",
+    **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "hidden_share"], "float"),
+}
+FORMULAS = {
+    **dict.fromkeys(KEYS, "str"),
+    "calls": "int",
+    **dict.fromkeys(["median_ns", "formula_ns", "difference"], "float"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Of one part, each rank's calls of an operation in a step, taken together: their time, and of how many ranks.
+
+    `groups` are rows of `sums`, which has one for each operation: what all its calls add up to.
+    """
+
+    groups: Ints
+    time_ns: Floats
+    weight: Ints
+    sums: pd.DataFrame
+    ranks: pd.DataFrame
+
+    @classmethod
+    def of(cls, part: Part) -> _Calls:
+        of_steps = _in_steps(part)
+        numbers, names = numbered(of_steps, KEYS)
+        each = _per_rank_and_step(of_steps.assign(operation=numbers))
+        groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
+        added = ["calls", "duration_ns", "hidden_ns", *_BYTES]
+        sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
+        steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
+        ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
+        of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)
+        return cls(
+            groups=groups,
+            time_ns=each["duration_ns"].to_numpy(float),
+            weight=weight,
+            sums=names.assign(**sums, steps=steps, rows=np.bincount(groups, weight, count)),
+            ranks=of_ranks.assign(rank=ranks["rank"], rank_count=ranks["rank_count"]),
+        )
+
+
+def operations(parts: Iterable[Part]) -> pd.DataFrame:
+    """One row for each kind, label and stream that a step used; times and bytes are those of one rank in one step.
+
+    A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
+    steps, a rank that stands for `rank_count` others counting as often. `hidden_ns + exposed_ns == mean_ns`.
+    """
+    calls = [_Calls.of(part) for part in parts]
+    sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()
+    names, count, rows = sums.index.to_frame(index=False), len(sums), sums["rows"].to_numpy(float)
+    places = [sums.index.get_indexer(pd.MultiIndex.from_frame(one.sums[KEYS])) for one in calls]
+    groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)]).astype(np.int64)
+    times = np.concatenate([one.time_ns for one in calls])
+    weight = np.concatenate([one.weight for one in calls])
+    longest = np.zeros(count)
+    np.maximum.at(longest, groups, times)
+    ranks = pd.concat([one.ranks for one in calls]).drop_duplicates([*KEYS, "rank"]).groupby(KEYS, sort=True)
+    total, hidden = (sums[name].to_numpy(float) / rows for name in ("duration_ns", "hidden_ns"))
+    columns = {
+        **{key: names[key] for key in KEYS},
+        "part": np.where((names["kind"] == COMPUTE).to_numpy(bool), "compute", "communication"),
+        "ranks": ranks["rank_count"].sum(),
+        "steps": sums["steps"],
+        "calls": sums["calls"],
+        "calls_per_step": sums["calls"].to_numpy(float) / rows,
+        "median_ns": weighted_quantiles(groups, times, weight, count=count, shares=[0.5])[0],
+        "mean_ns": total,
+        "max_ns": longest,
+        **{column: sums[column].to_numpy(float) / rows for column in _BYTES},
+        "hidden_ns": hidden,
+        "exposed_ns": total - hidden,
+        "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
+    }
+    return fixed(columns, OPERATIONS)
+
+
+def formulas(parts: Iterable[Part]) -> pd.DataFrame:
+    """One row for each kind, label and stream of collectives inside steps for which NCCL has a formula.
+
+    A call that was played counts once, whatever its members. `median_ns` is from when the last of them entered to its
+    end, so that nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; in both, one among ranks that
+    stand for others counts as often as they do. `difference` is median over formula - 1.
+    """
+    calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
+    groups, names = numbered(calls, KEYS)
+    weights = ints(calls, "rank_count")
+    medians = {
+        name: weighted_quantiles(groups, calls[name].to_numpy(float), weights, count=len(names), shares=[0.5])[0]
+        for name in ("taken_ns", "formula_ns")
+    }
+    columns = {
+        **{key: names[key] for key in KEYS},
+        "calls": np.bincount(groups, minlength=len(names)),
+        "median_ns": medians["taken_ns"],
+        "formula_ns": medians["formula_ns"],
+        "difference": medians["taken_ns"] / medians["formula_ns"] - 1,
+    }
+    return fixed(columns, FORMULAS)
+
+
+def _known_calls(part: Part) -> pd.DataFrame:
+    is_member = is_collective(part.spans)
+    members = part.spans[is_member]
+    last_ns = members.groupby(["group", "call"])["start_ns"].transform("max")
+    members = members.assign(taken_ns=members["end_ns"] - last_ns)
+    known = members[((members["formula_ns"] > 0) & (members["step"] >= 0)).to_numpy(bool) & part.own[is_member]]
+    return known.groupby([*KEYS, "group", "call"], sort=True)[["taken_ns", "formula_ns", "rank_count"]].max()
+
+
+def _in_steps(part: Part) -> pd.DataFrame:
+    spans = part.spans
+    kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
+    columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
+    duration = spans["end_ns"] - spans["start_ns"]
+    return spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=hidden_ns(spans))[kept]
+
+
+def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
+    sums = dict.fromkeys(["calls", "duration_ns", "hidden_ns", *_BYTES], "sum")
+    grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
+    return grouped.agg({**sums, "rank_count": "first"}).reset_index()
