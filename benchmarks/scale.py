@@ -114,7 +114,7 @@ def cases(sizes: Sequence[int]) -> Iterator[Case]:
 
 
 def measured(case: Case, repeats: int) -> tuple[dict[str, object], list[str]]:
-    """A line of the table, and what the report says stands out."""
+    """A line of the table, and the report's sentences on stragglers."""
     times, memory = [], []
     report: dict[str, Any] = {}
     for _ in range(repeats):
@@ -135,7 +135,7 @@ def measured(case: Case, repeats: int) -> tuple[dict[str, object], list[str]]:
         "hosts_played": len(report["host_counts"]),
         "all_seconds": " ".join(f"{time:.2f}" for time in times),
     }
-    return line, [culprit["sentence"] for culprit in report["culprits"]]
+    return line, [one["sentence"] for one in report["stragglers"]]
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -188,10 +188,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = []
     print(" ".join(f"{column:>19}" for column in COLUMNS[:-1]))
     for case in cases(sorted(options.gpus)):
-        line, culprits = measured(case, options.repeats)
+        line, sentences = measured(case, options.repeats)
         lines.append(line)
         print(" ".join(f"{line[column]!s:>19}" for column in COLUMNS[:-1]), flush=True)
-        for sentence in culprits if case.name in FAULTS else ():
+        for sentence in sentences if case.name in FAULTS else ():
             print(f"    {sentence}")
     with (options.out / "steps.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)

@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports.analysis import critical_path, frames, imbalance, link_load, operations
-from reports.analysis import stragglers as culprits
+from reports.analysis import critical_path, frames, imbalance, link_load, operations, stragglers
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Held, Part, Spans
@@ -20,7 +19,7 @@ from scenarios.seam.trace import Recording, RunInfo
 # All that `Run` has by name.
 FRAMES = (
     *("spans", "metrics", "plan", "memory", "links", "loads", "traffic", "operations", "formulas", "steps", "ranks"),
-    *("link_classes", "culprits", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"),
+    *("link_classes", "stragglers", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"),
     *("critical_path", "waited_for"),
 )
 
@@ -112,10 +111,10 @@ class Run:
         """As `ranks`, of these steps alone."""
         return self._once("ranks", steps, lambda: frames.ranks(self.parts(frames.RANK_COLUMNS, steps, beside=False)))
 
-    def culprits_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """As `culprits`, with the spans of these steps alone; links do not tell steps apart."""
+    def stragglers_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """`stragglers` from the spans of these steps only; links do not tell steps apart."""
         of_steps = self.steps["step"].isin(steps).to_numpy(bool)
-        about = culprits.About(
+        context = stragglers.Context(
             steps=len(steps),
             run_steps=len(self.steps),
             step_ns=float(self.steps.loc[of_steps if len(steps) else ~of_steps, "step_ns"].median()),
@@ -123,8 +122,8 @@ class Run:
             hosts=_whole_number(self.info.scenario, "cluster", "hosts"),
             hosts_per_leaf=_whole_number(self.info.scenario, "cluster", "network", "hosts_per_leaf"),
         )
-        parts = functools.partial(self.parts, culprits.COLUMNS, steps, beside=False)
-        return self._once("culprits", steps, lambda: culprits.culprits(parts, self.links, about))
+        parts = functools.partial(self.parts, stragglers.COLUMNS, steps, beside=False)
+        return self._once("stragglers", steps, lambda: stragglers.stragglers(parts, self.links, context))
 
     def _once(self, name: str, steps: Sequence[int], find: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """A page asks for the same several times."""
@@ -183,10 +182,10 @@ class Run:
         return link_load.link_classes(self.links)
 
     @cached_property
-    def culprits(self) -> pd.DataFrame:
-        """What stands out by being slower than its like or by having more to do, in complete steps."""
+    def stragglers(self) -> pd.DataFrame:
+        """GPUs and links that are slower, or have more work, than their peers in complete steps."""
         complete = self.steps.loc[self.steps["complete"].to_numpy(bool), "step"]
-        return self.culprits_of([step for step in self.kept_steps["step"].tolist() if step in set(complete)])
+        return self.stragglers_of([step for step in self.kept_steps["step"].tolist() if step in set(complete)])
 
     @cached_property
     def imbalance(self) -> pd.DataFrame:

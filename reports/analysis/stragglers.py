@@ -1,9 +1,8 @@
-"""What stands out in a run by being slower than its like, or by having more to do: GPUs and links.
+"""Finds stragglers (GPUs and links slower than their peers) and hot spots (those with more work), and their cost.
 
-From spans and links alone, so that real runs are read as predictions are: what a scenario says of faults is not asked,
-only how many hosts a leaf has, as its uplinks are as wide.
-Which tables load a rank, by the plan, is left to `imbalance`. Of values with an even number, the lower middle one is
-usual here, so that of two the slower one stands out against the other.
+It reads spans and links only, so that real runs and predictions are judged alike; of the scenario it takes how many
+hosts share a leaf. Medians are weighted by the ranks or links that a row stands for; of an even number the lower middle
+value counts, so that of two the slower one is found.
 """
 
 from __future__ import annotations
@@ -21,38 +20,39 @@ from reports.analysis.intervals import Floats, Ints
 from reports.analysis.statistics import weighted_lower_median
 from reports.store.columns import TEXT, fixed
 from reports.store.parts import Part
-from reports.terminal import text
 
-# What `culprits` needs of the spans.
+# Columns of the spans that `stragglers` reads.
 WORK = ["label", "kernel", "flops", "bytes_read", "bytes_written"]
 COLUMNS = ["kind", "step", "rank", "rank_count", "start_ns", "end_ns", *WORK]
 
-# Equal work on equal GPUs takes equally long in a prediction, and on real ones within a few per cent. Where ranks
-# disturb each other, all of them scatter: an outlier is further off than three median deviations, as is customary.
-SLOWER_TIMES = 1.1
+# Equal work on equal GPUs takes equally long in a prediction, and on real ones within a few per cent. On a busy machine
+# all ranks scatter: an outlier is further off than three median absolute deviations, as is customary.
+SLOW_RATIO = 1.1
 OUTLYING = 3.0
 # Where ids are drawn, no two ranks have quite as many, nor do their links carry as much.
-MORE_TIMES = 1.2
+HOT_RATIO = 1.2
 
-SLOWER, MORE = "slower", "more to do"
-# What costs less of a step is not worth a look; what is slow is so sooner, as it shows once nothing else hides it.
-LEAST_SHARE = {SLOWER: 0.001, MORE: 0.01}
-CULPRITS = {
-    **dict.fromkeys(["kind", "name", "cause"], "str"),
-    **dict.fromkeys(["host", "rank", "count"], "int"),
-    **dict.fromkeys(["times", "takes_ns", "usual_ns", "cost_ns"], "float"),
-    "sentence": "str",
+STRAGGLER, HOT_SPOT = "straggler", "hot spot"
+# The least cost, as a share of the step; a straggler's is lower, as it shows once nothing else hides it.
+LEAST_SHARE = {STRAGGLER: 0.001, HOT_SPOT: 0.01}
+_OF_LINK = ["bytes", "median_bytes", "bytes_per_s", "median_bytes_per_s"]
+STRAGGLERS = {
+    **dict.fromkeys(["kind", "name", "cause", "label"], "str"),
+    **dict.fromkeys(["host", "gpu", "rank", "count"], "int"),
+    **dict.fromkeys(["ratio", "time_ns", "median_ns", "cost_ns", "step_ns"], "float"),
+    **dict.fromkeys(_OF_LINK, "float"),
+    "per_host": "bool",
 }
-# One of a class of links, in sentences.
-_NOUNS = {"nic": "NIC", "uplink": "leaf", "nvlink": "NVLink", "pcie": "PCIe link", "memory": "path through memory"}
+_GPU: dict[str, Any] = {"kind": "gpu", "label": "", "per_host": False}
+_GPU |= dict.fromkeys(_OF_LINK, np.nan)
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
-    """What is known of the run beside its spans and links.
+class Context:
+    """What is known of the run besides its spans and links.
 
-    Spans are of `steps` steps, links of `run_steps`; a step takes `step_ns`. `own` are the steps' own spans: ranks
-    without any are left out. Leafs have `hosts_per_leaf` of the `hosts`, the last one what is left; 0 is unknown.
+    Spans are of `steps` steps, links of `run_steps`; `step_ns` is the median step. `own` has the steps' own spans:
+    ranks without any are left out. Leaves have `hosts_per_leaf` of the `hosts`, the last one the rest; 0 is unknown.
     """
 
     steps: int
@@ -64,41 +64,48 @@ class About:
 
     @cached_property
     def places(self) -> dict[int, tuple[int, int, int]]:
-        """Of each rank: its host, how many ranks are like it, and which GPU of its host it is."""
+        """By rank: its host, the GPU of the host that it is, and how many ranks it represents."""
         ranks = self.own.drop_duplicates("rank")
         gpus = ranks["rank"] - ranks.groupby("host")["rank"].transform("min")
-        places = zip(ranks["host"].tolist(), ranks["rank_count"].tolist(), gpus.tolist(), strict=True)
+        places = zip(ranks["host"].tolist(), gpus.tolist(), ranks["rank_count"].tolist(), strict=True)
         return dict(zip(ranks["rank"].tolist(), places, strict=True))
 
+    @property
+    def has_smaller_leaf(self) -> bool:
+        """Whether the last leaf has fewer hosts than the others."""
+        return 0 < self.hosts_per_leaf < self.hosts and self.hosts % self.hosts_per_leaf > 0
 
-def culprits(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, about: About) -> pd.DataFrame:
-    """One row each: first what is slower, then what has more to do, in both those that cost most first.
 
-    `takes_ns` is in a step: a GPU's computations, or what a link needs at its rate for its bytes. `usual_ns` is the
-    median of its like, `times` their ratio and `cost_ns` their difference, if that is no more than the step: the most
-    that a step can lose by it. Of what has more to do only the worst of a kind is there, as one always has most.
-    `count` behave like this one. Each call of `parts` gives the spans anew.
+def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context: Context) -> pd.DataFrame:
+    """A frame of `STRAGGLERS`: stragglers first, then hot spots, in both the most expensive first.
+
+    `time_ns` is per step: a GPU's computations, or what a link needs for its bytes at its rate. `median_ns` is the
+    median of its peers, `ratio` their quotient and `cost_ns` their difference, at most the step: an upper bound on what
+    a step loses. Bytes are per step: those that computations of `label` touch (hot GPUs), or that a link carries;
+    `per_host` says that bytes and rates are divided by the hosts of the leaf. What does not apply is nan, "", or -1
+    (the `gpu` and `rank` of a link). Hot spots are the worst of their kind only, as some member always has most. Each
+    call of `parts` gives the spans anew.
     """
     rows: list[dict[str, Any]] = []
-    if about.step_ns > 0:
-        ranks = ints(about.own, "rank")
+    if context.step_ns > 0:
+        ranks = ints(context.own, "rank")
         computed = _Computed.of(parts(), ranks)
         slow = _slow_ranks(computed.by_step)
-        if len(slow):  # which say nothing of what is usual
+        if len(slow):  # again, with medians over the others
             computed = _Computed.of(parts(), ranks, ints(slow.reset_index(), "rank"))
             slow = _slow_ranks(computed.by_step)
-        rows = [*_slow_gpus(slow, about), *_loaded_rank(computed.by_label, slow, about), *_links(links, about)]
-    rows = [row for row in rows if row["cost_ns"] >= LEAST_SHARE[row["cause"]] * about.step_ns]
-    rows.sort(key=lambda row: (row["cause"] == MORE, -row["cost_ns"]))
-    return fixed({name: [row[name] for row in rows] for name in CULPRITS}, CULPRITS)
+        rows = [*_slow_gpus(slow, context), *_hot_rank(computed.by_label, slow, context), *_links(links, context)]
+    rows = [row for row in rows if row["cost_ns"] >= LEAST_SHARE[row["cause"]] * context.step_ns]
+    rows.sort(key=lambda row: (row["cause"] == HOT_SPOT, -row["cost_ns"]))
+    return fixed({name: [row[name] for row in rows] for name in STRAGGLERS}, STRAGGLERS)
 
 
 @dataclass(frozen=True, slots=True)
 class _Computed:
-    """What ranks computed, added up over labels (`by_step`, of each rank and step) and over steps (`by_label`).
+    """Compute times added up over labels (`by_step`, one row per rank and step) and over steps (`by_label`).
 
-    `usual_ns` is what equal work usually takes on the ranks that had it in that step, less those known to be `slow`
-    where there are others; `alone_ns` is the part of `took_ns`, and of `usual_ns`, for work that no others had.
+    `median_ns` is the median time of equal work over the ranks that had it in that step, without those known to be
+    slow where there are others; `unmatched_ns` is the part of `took_ns`, and of `median_ns`, for work of one rank only.
     """
 
     by_step: pd.DataFrame
@@ -107,7 +114,7 @@ class _Computed:
     @classmethod
     def of(cls, parts: Iterable[Part], ranks: Ints, slow: Ints | None = None) -> _Computed:
         by_step, by_label = [], []
-        columns = {**dict.fromkeys(["took_ns", "usual_ns", "alone_ns"], "sum"), "rank_count": "first"}
+        columns = {**dict.fromkeys(["took_ns", "median_ns", "unmatched_ns"], "sum"), "rank_count": "first"}
         for part in parts:
             each = _compared(part, ranks, ranks[:0] if slow is None else slow)
             by_step.append(each.groupby(["rank", "step"], sort=True).agg(columns))
@@ -116,7 +123,7 @@ class _Computed:
 
 
 def _by_label(each: pd.DataFrame) -> pd.DataFrame:
-    columns = {**dict.fromkeys(["usual_ns", "alone_ns", "bytes"], "sum"), "rank_count": "first"}
+    columns = {**dict.fromkeys(["median_ns", "unmatched_ns", "bytes"], "sum"), "rank_count": "first"}
     return each.groupby(["rank", "label"], sort=True).agg(columns).reset_index()
 
 
@@ -135,54 +142,48 @@ def _compared(part: Part, ranks: Ints, slow: Ints) -> pd.DataFrame:
     had_it, of_them_slow = (np.bincount(groups, weights)[groups] for weights in (None, is_slow))
     is_alone = (had_it == 1) | (had_it == of_them_slow)
     took_ns, weights = each["took_ns"].to_numpy(float), np.where(is_slow & ~is_alone, 0, ints(each, "rank_count"))
-    usual = np.where(is_alone, took_ns, _usual(groups, took_ns, weights)[groups])
-    return each.assign(usual_ns=usual, alone_ns=np.where(is_alone, took_ns, 0.0))
+    median = np.where(is_alone, took_ns, _medians(groups, took_ns, weights)[groups])
+    return each.assign(median_ns=median, unmatched_ns=np.where(is_alone, took_ns, 0.0))
 
 
 def _slow_ranks(each: pd.DataFrame) -> pd.DataFrame:
-    """`took_ns` and `usual_ns`, by rank, where the same computations take longer than elsewhere.
+    """`took_ns` and `median_ns` of the ranks whose computations take longer than equal ones elsewhere.
 
-    In the median step: in one, anything can happen.
+    In the median step, as a single one may be disturbed by anything.
     """
-    compared = {name: each[name] - each["alone_ns"] for name in ("took_ns", "usual_ns")}
+    compared = {name: each[name] - each["unmatched_ns"] for name in ("took_ns", "median_ns")}
     by_rank = each.assign(**compared).groupby("rank").median()
-    by_rank = by_rank[(by_rank["usual_ns"] > 0).to_numpy(bool)]
-    takes, usual, weights = by_rank["took_ns"], by_rank["usual_ns"], by_rank["rank_count"].to_numpy(np.int64)
-    times = (takes / usual).to_numpy(float)
-    typical = _usual_of(times, weights)
-    scatter = _usual_of(np.abs(times - typical), weights)
-    is_slow = (times > SLOWER_TIMES * typical) & (times > typical + OUTLYING * scatter)
-    return pd.DataFrame({"took_ns": takes[is_slow], "usual_ns": usual[is_slow] * typical})
+    by_rank = by_rank[(by_rank["median_ns"] > 0).to_numpy(bool)]
+    took, median, weights = by_rank["took_ns"], by_rank["median_ns"], by_rank["rank_count"].to_numpy(np.int64)
+    ratios = (took / median).to_numpy(float)
+    typical = _median(ratios, weights)
+    scatter = _median(np.abs(ratios - typical), weights)
+    is_slow = (ratios > SLOW_RATIO * typical) & (ratios > typical + OUTLYING * scatter)
+    return pd.DataFrame({"took_ns": took[is_slow], "median_ns": median[is_slow] * typical})
 
 
-def _slow_gpus(slow: pd.DataFrame, about: About) -> Iterator[dict[str, Any]]:
-    for rank, took, usually in slow.itertuples(name=None):
-        words = f"its computations take {took / usually:.1f} times as long as the same ones elsewhere"
-        cost = f"{_of_step(took - usually, about)} of a step's {text.duration(about.step_ns)}"
-        yield _gpu(about, rank, SLOWER, (took, usually), f"{words}; {cost}")
+def _slow_gpus(slow: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
+    for rank, took_ns, median_ns in slow.itertuples(name=None):
+        yield {**_gpu(context, rank), "cause": STRAGGLER, **_cost(took_ns, median_ns, context)}
 
 
-def _loaded_rank(by_label: pd.DataFrame, slow: pd.DataFrame, about: About) -> Iterator[dict[str, Any]]:
-    """The rank whose work takes most, at the speed of its like, against the median rank's."""
-    times = (slow["took_ns"] / slow["usual_ns"]).reindex(by_label["rank"], fill_value=1.0).to_numpy(float)
-    by_label = by_label.assign(usual_ns=by_label["usual_ns"] - by_label["alone_ns"] * (1 - 1 / times))
-    by_rank = by_label.groupby("rank").agg({"usual_ns": "sum", "rank_count": "first"})
+def _hot_rank(by_label: pd.DataFrame, slow: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
+    """The rank whose work takes longest at its peers' speed, if it touches more bytes than the median rank."""
+    ratios = (slow["took_ns"] / slow["median_ns"]).reindex(by_label["rank"], fill_value=1.0).to_numpy(float)
+    by_label = by_label.assign(median_ns=by_label["median_ns"] - by_label["unmatched_ns"] * (1 - 1 / ratios))
+    by_rank = by_label.groupby("rank").agg({"median_ns": "sum", "rank_count": "first"})
     if len(by_rank) < 2:
         return
-    takes = by_rank["usual_ns"].to_numpy(float) / about.steps
-    usual, rank = _usual_of(takes, ints(by_rank, "rank_count")), int(by_rank.index.to_numpy()[takes.argmax()])
-    label, touched, median = _most_more(by_label, by_rank["rank_count"], rank)
-    if touched > MORE_TIMES * median:
-        bytes_of = f"{text.size(touched / about.steps)} a step, none"
-        if median:
-            bytes_of = f"{touched / median:.1f} times as many bytes as"
-        more = f"{_of_step(takes.max() - usual, about)} longer than the median rank, of a step's"
-        words = f"{label} touches {bytes_of} on the median rank; it computes {more} {text.duration(about.step_ns)}"
-        yield _gpu(about, rank, MORE, (float(takes.max()), usual), words)
+    time_ns = by_rank["median_ns"].to_numpy(float) / context.steps
+    median_ns, rank = _median(time_ns, ints(by_rank, "rank_count")), int(by_rank.index.to_numpy()[time_ns.argmax()])
+    label, touched, median = _hot_label(by_label, by_rank["rank_count"], rank)
+    if touched > HOT_RATIO * median:
+        touches = {"label": label, "bytes": touched / context.steps, "median_bytes": median / context.steps}
+        yield {**_gpu(context, rank), "cause": HOT_SPOT, **touches, **_cost(float(time_ns.max()), median_ns, context)}
 
 
-def _most_more(by_label: pd.DataFrame, rank_count: pd.Series, rank: int) -> tuple[str, float, float]:
-    """The label that takes most above the median rank's time, with the bytes that it touches here and there."""
+def _hot_label(by_label: pd.DataFrame, rank_count: pd.Series, rank: int) -> tuple[str, float, float]:
+    """The label that exceeds the median rank's time most, with the bytes that it touches on `rank` and on that one."""
     names = pd.Index(by_label.loc[(by_label["rank"] == rank).to_numpy(bool), "label"])
     here = by_label[by_label["label"].isin(names).to_numpy(bool)]
     count = len(rank_count)
@@ -190,120 +191,94 @@ def _most_more(by_label: pd.DataFrame, rank_count: pd.Series, rank: int) -> tupl
         known.get_indexer(pd.Index(here[name])) for known, name in ((names, "label"), (rank_count.index, "rank"))
     )
     rows, weights = np.repeat(np.arange(len(names)), count), np.tile(rank_count.to_numpy(np.int64), len(names))
-    own, usual = [], []
-    for name in ("usual_ns", "bytes"):
+    own, median = [], []
+    for name in ("median_ns", "bytes"):
         values = np.zeros((len(names), count))
         values[labels, ranks] = here[name]
         own.append(values[:, rank_count.index.get_loc(rank)])
-        usual.append(_usual(rows, values.ravel(), weights))
-    more = own[0] - usual[0]
+        median.append(_medians(rows, values.ravel(), weights))
+    more = own[0] - median[0]
     if not (more > 0).any():
         return "", 0.0, 0.0
     most = int(more.argmax())
-    return str(names[most]), float(own[1][most]), float(usual[1][most])
+    return str(names[most]), float(own[1][most]), float(median[1][most])
 
 
-def _gpu(about: About, rank: int, cause: str, times: tuple[float, float], words: str) -> dict[str, Any]:
-    host, count, gpu = about.places[rank]
-    name = f"GPU {gpu} of host {host} ({text.alike(f'rank {rank}', count)})"
-    return {
-        **{"kind": "gpu", "name": name, "cause": cause, "host": host, "rank": rank, "count": count},
-        **_measured(*times, about),
-        "sentence": f"{name}: {words}",
-    }
+def _gpu(context: Context, rank: int) -> dict[str, Any]:
+    host, gpu, count = context.places[rank]
+    return {**_GPU, "name": f"host{host}.gpu{gpu}", "host": host, "gpu": gpu, "rank": rank, "count": count}
 
 
-def _links(links: pd.DataFrame, about: About) -> Iterator[dict[str, Any]]:
-    """Those that need longer than their like; of those that have more to do, none that needs less than is usual with
-    some other kind of link.
+def _links(links: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
+    """Links that need longer than their peers; a hot one counts only if no link class usually needs longer.
 
-    Of the two directions of one link, and of all of a kind that have more to do, the worst alone.
+    The worst of the two directions of a slow link, and of all peers of a hot one.
     """
-    used = _used_links(links, about)
-    counts = (used["cause"] == SLOWER) | (used["takes_ns"] >= used["usual_ns"].max())
-    used = used[(counts & (used["takes_ns"] > MORE_TIMES * used["usual_ns"])).to_numpy(bool)]
-    used = used.sort_values("takes_ns", ascending=False, kind="stable")
-    for cause, one in ((SLOWER, "owner"), (MORE, "alike")):
+    used = _used_links(links, context)
+    counts = (used["cause"] == STRAGGLER) | (used["time_ns"] >= used["median_ns"].max())
+    used = used[(counts & (used["time_ns"] > HOT_RATIO * used["median_ns"])).to_numpy(bool)]
+    used = used.sort_values("time_ns", ascending=False, kind="stable")
+    for cause, one in ((STRAGGLER, "owner"), (HOT_SPOT, "peers")):
         found = used[(used["cause"] == cause).to_numpy(bool)].drop_duplicates(one)
         for row in found.to_dict("records"):
-            yield _link(row, about)
+            per_host = row["link_class"] == "uplink" and context.has_smaller_leaf
+            yield {
+                **{str(name): row[name] for name in _OF_LINK},
+                **{"kind": row["link_class"], "name": row["link"], "cause": cause, "label": ""},
+                **{"host": row["host"], "gpu": -1, "rank": -1, "count": row["link_count"], "per_host": per_host},
+                **_cost(row["time_ns"], row["median_ns"], context),
+            }
 
 
-def _used_links(links: pd.DataFrame, about: About) -> pd.DataFrame:
-    """With what each needs in a step, and what is usual for those of the same name but for the numbers in it.
+def _used_links(links: pd.DataFrame, context: Context) -> pd.DataFrame:
+    """The links that carry anything, with their time per step and the medians of their peers.
 
-    NVLinks are alike if they have the same rate, too: in a mesh some pairs have two. Of leafs that are not of one size,
-    `rate` and `carried` are for each host.
+    Peers are links of the same name but for its numbers, of the same direction and, for NVLinks, of the same rate: in a
+    mesh some pairs have two. Where leaves differ in size, bytes and rates of uplinks are per host.
     """
     used = links[((links["bytes_carried"] > 0) & (links["bytes_per_s"] > 0)).to_numpy(bool)]
     owner = used["link"].str.removesuffix(".out").str.removesuffix(".in")
-    alike = owner.str.replace(r"\d+", "#", regex=True)
+    peers = owner.str.replace(r"\d+", "#", regex=True)
     rates = used["bytes_per_s"].where(used["link_class"] == "nvlink", 0.0).astype(str).astype(TEXT)
-    groups = (alike + used["direction"] + rates).factorize()[0].astype(np.int64)
-    hosts, weights = _hosts_of(used, about), ints(used, "link_count")
+    groups = (peers + used["direction"] + rates).factorize()[0].astype(np.int64)
+    hosts, weights = _hosts_of(used, context), ints(used, "link_count")
     rate = used["bytes_per_s"].to_numpy(float) / hosts
-    carried = used["bytes_carried"].to_numpy(float) / max(about.run_steps, 1) / hosts
-    takes = carried / rate * 1e9
-    usual, usual_carried = (_usual(groups, values, weights)[groups] for values in (takes, carried))
-    usual_rate = -_usual(groups, -rate, weights)[groups]
-    cause = np.where(usual_rate > SLOWER_TIMES * rate, SLOWER, MORE)
+    carried = used["bytes_carried"].to_numpy(float) / max(context.run_steps, 1) / hosts
+    time_ns = carried / rate * 1e9
+    median_ns, median_carried = (_medians(groups, values, weights)[groups] for values in (time_ns, carried))
+    median_rate = -_medians(groups, -rate, weights)[groups]
+    cause = np.where(median_rate > SLOW_RATIO * rate, STRAGGLER, HOT_SPOT)
     added: dict[str, Any] = {
-        **{"owner": owner, "alike": alike, "cause": cause, "takes_ns": takes, "usual_ns": usual},
-        **{"carried": carried, "usual_carried": usual_carried, "rate": rate, "usual_rate": usual_rate},
+        **{"owner": owner, "peers": peers, "cause": cause, "time_ns": time_ns, "median_ns": median_ns},
+        **dict(zip(_OF_LINK, (carried, median_carried, rate, median_rate), strict=True)),
     }
     return used.assign(**added)
 
 
-def _hosts_of(links: pd.DataFrame, about: About) -> Floats:
-    """How many hosts are on the leafs of uplinks, where these are not of one size; else 1."""
-    per_leaf = about.hosts_per_leaf
-    if not _has_smaller_leaf(about):
+def _hosts_of(links: pd.DataFrame, context: Context) -> Floats:
+    """For uplinks the number of hosts on their leaf, where leaves differ in size; else 1; [links]."""
+    per_leaf = context.hosts_per_leaf
+    if not context.has_smaller_leaf:
         return np.ones(len(links))
     first = ints(links, "host") // per_leaf * per_leaf
-    hosts = np.minimum(per_leaf, np.maximum(about.hosts - first, 1))
+    hosts = np.minimum(per_leaf, np.maximum(context.hosts - first, 1))
     return np.where((links["link_class"] == "uplink").to_numpy(bool), hosts, 1).astype(np.float64)
 
 
-def _has_smaller_leaf(about: About) -> bool:
-    return 0 < about.hosts_per_leaf < about.hosts and about.hosts % about.hosts_per_leaf > 0
-
-
-def _link(row: dict[str, Any], about: About) -> dict[str, Any]:
-    name, noun = text.alike(row["link"], row["link_count"]), _NOUNS.get(row["link_class"], row["link_class"])
-    each = " for each host" if row["link_class"] == "uplink" and _has_smaller_leaf(about) else ""
-    if row["cause"] == SLOWER:
-        words = f"{text.rate(row['rate'])}{each} where the median {noun} has {text.rate(row['usual_rate'])}"
-    else:
-        carried, usual = text.size(row["carried"]), text.size(row["usual_carried"])
-        words = f"carries {carried} a step{each}, the median {noun} {usual}"
-    takes, usual, step = (_of_step(ns, about) for ns in (row["takes_ns"], row["usual_ns"], about.step_ns))
-    needs = f"needs {takes} of a step's {step}, the median {noun} {usual}"
+def _cost(time_ns: float, median_ns: float, context: Context) -> dict[str, float]:
     return {
-        **{"kind": row["link_class"], "name": row["link"], "cause": row["cause"]},
-        **{"host": row["host"], "rank": -1, "count": row["link_count"]},
-        **_measured(row["takes_ns"], row["usual_ns"], about),
-        "sentence": f"{name}: {words}; {needs}",
+        "ratio": time_ns / median_ns if median_ns else np.nan,
+        "time_ns": time_ns,
+        "median_ns": median_ns,
+        "cost_ns": min(time_ns - median_ns, context.step_ns),
+        "step_ns": context.step_ns,
     }
 
 
-def _of_step(ns: float, about: About) -> str:
-    """Computations at the same time add up to more than the step."""
-    return text.duration(min(ns, about.step_ns))
-
-
-def _measured(takes: float, usual: float, about: About) -> dict[str, float]:
-    return {
-        "times": takes / usual if usual else np.nan,
-        "takes_ns": takes,
-        "usual_ns": usual,
-        "cost_ns": min(takes - usual, about.step_ns),
-    }
-
-
-def _usual(groups: Ints, values: Floats, weights: Ints) -> Floats:
-    """Of each group 0, 1, ..."""
+def _medians(groups: Ints, values: Floats, weights: Ints) -> Floats:
+    """The weighted lower median of each group 0, 1, ..."""
     return weighted_lower_median(groups, values, weights, int(groups.max(initial=-1)) + 1)
 
 
-def _usual_of(values: Floats, weights: Ints) -> float:
-    return float(_usual(np.zeros(len(values), np.int64), values, weights)[0]) if len(values) else np.nan
+def _median(values: Floats, weights: Ints) -> float:
+    return float(_medians(np.zeros(len(values), np.int64), values, weights)[0]) if len(values) else np.nan

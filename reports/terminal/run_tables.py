@@ -14,14 +14,14 @@ from rich.text import Text
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
 from reports.analysis.typical_step import step_shown
 from reports.run import Run
-from reports.terminal import text
+from reports.terminal import stragglers, text
 from reports.terminal.headline import headline, only
 from reports.terminal.names import operation_name, operation_names
 
 _ROWS = 16
 _STEPS_SHOWN = 12
 _FORMULAS_SHOWN = 10
-_CULPRITS_SHOWN = 3
+_STRAGGLERS_SHOWN = 3
 # From here on NCCL's own formula is shown beside the link model.
 DIFFERS = 0.05
 # In words, and in one where room is short.
@@ -53,7 +53,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
     if shown is not None:
         sections.append(_waited_for(run, shown))
     kept = steady_kept(run)
-    sections += _culprits(run, kept)
+    sections += _stragglers(run, kept)
     if kept:
         sections += [_operations(run, kept), *_formulas(run, kept), _ranks(run, kept)]
     elif len(run.steps):
@@ -63,9 +63,9 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """The same frames, whole, as JSON-ready values: a list of rows each."""
+    """The same frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
     names = ["steps", "operations", "ranks", "waited_for", "link_classes", "links", "imbalance", "imbalance_causes"]
-    names += ["culprits", "formulas", "rank_memory", "memory", "metrics"]
+    names += ["formulas", "rank_memory", "memory", "metrics"]
     steady = steady_steps(run.steps)
     info = run.info
     head = {
@@ -82,7 +82,8 @@ def as_json(run: Run) -> dict[str, Any]:
         "samples_per_s": steady["samples_per_s"].median(),
         "median_of_steps": steady["step"].tolist(),
     }
-    plain = text.plain({**head, **{name: records(getattr(run, name)) for name in names}})
+    found = [{**row, "sentence": stragglers.sentence(row)} for row in records(run.stragglers)]
+    plain = text.plain({**head, **{name: records(getattr(run, name)) for name in names}, "stragglers": found})
     assert isinstance(plain, dict)
     return plain
 
@@ -147,13 +148,13 @@ def _waited_for(run: Run, step: int) -> RenderableType:
     )
 
 
-def _culprits(run: Run, steps: list[int]) -> Iterator[RenderableType]:
-    frame = run.culprits_of(steps)
+def _stragglers(run: Run, steps: list[int]) -> Iterator[RenderableType]:
+    frame = run.stragglers_of(steps)
     if not len(frame):
         return
-    more = f"; {len(frame) - _CULPRITS_SHOWN} more left out" if len(frame) > _CULPRITS_SHOWN else ""
-    title = f"What stands out, and what it takes of a step{only(run)}{more}"
-    lines = [f"{at}. {sentence}." for at, sentence in enumerate(frame["sentence"].head(_CULPRITS_SHOWN), 1)]
+    more = f"; {len(frame) - _STRAGGLERS_SHOWN} more not shown" if len(frame) > _STRAGGLERS_SHOWN else ""
+    title = f"{stragglers.TITLE}{only(run)}{more}"
+    lines = [f"{at}. {stragglers.sentence(row)}." for at, row in enumerate(records(frame.head(_STRAGGLERS_SHOWN)), 1)]
     yield Group(Text(title, style="bold"), text.paragraph("\n".join(lines)))
 
 

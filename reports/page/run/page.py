@@ -16,9 +16,10 @@ from reports.page.run import times as time_sections
 from reports.page.timeline import NAME, timeline
 from reports.run import Run
 from reports.terminal import headline as about
-from reports.terminal import text
+from reports.terminal import stragglers, text
+from reports.terminal.run_tables import records
 
-_CULPRITS_SHOWN = 5
+_STRAGGLERS_SHOWN = 5
 
 
 def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (), tables: str = "") -> Page:
@@ -53,11 +54,12 @@ def _glance(run: Run) -> Section:
     if not facts:
         return Section("glance", "At a glance", absent="No rank ended a step, so there is nothing to measure.")
     blocks: list[Block] = [Facts(facts)]
-    found = run.culprits_of(steady_kept(run)) if steady_kept(run) else run.culprits.iloc[:0]
-    sentences = [f"{sentence}." for sentence in found["sentence"].head(_CULPRITS_SHOWN)]
-    more = f"; {len(found) - _CULPRITS_SHOWN} more are in steady_culprits.csv" if len(found) > _CULPRITS_SHOWN else ""
-    nothing = "No GPU and no link stands out by being slower than its like, or by having more to do."
-    blocks.append(Words(f"What stands out, and what it takes of a step{more}:" if sentences else nothing, sentences))
+    found = run.stragglers_of(steady_kept(run)) if steady_kept(run) else run.stragglers.iloc[:0]
+    sentences = [f"{stragglers.sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
+    left_out = len(found) - _STRAGGLERS_SHOWN
+    more = f"; {left_out} more in steady_stragglers.csv" if left_out > 0 else ""
+    nothing = "No stragglers and no hot spots: no GPU and no link is slower, or has more work, than its peers."
+    blocks.append(Words(f"{stragglers.TITLE}{more}:" if sentences else nothing, sentences))
     return Section("glance", "At a glance", blocks)
 
 

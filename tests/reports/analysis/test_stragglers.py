@@ -1,4 +1,4 @@
-"""What stands out: a slow GPU, a rank with more to do, slow and busy links; and where nothing does."""
+"""Slow GPUs, ranks with more work, slow and busy links; and runs that have none of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
+from reports.terminal.stragglers import sentence
 from scenarios.config.hardware import Network, Slow
 from scenarios.seam.rank import Kernel, Rank
 from scenarios.seam.trace import LinkRow, Recording, Span
@@ -51,8 +52,7 @@ def recorded(*spans: list[Span], links: tuple[LinkRow, ...] = (), **changes: Any
 
 
 def sentences(run: Run) -> list[str]:
-    found: list[str] = run.culprits["sentence"].tolist()
-    return found
+    return [sentence(row) for row in run.stragglers.to_dict("records")]
 
 
 def nic(name: str, carried: float, gb_per_s: float = 50.0, **changes: Any) -> LinkRow:
@@ -65,13 +65,14 @@ def nic(name: str, carried: float, gb_per_s: float = 50.0, **changes: Any) -> Li
 def test_a_gpu_whose_computations_take_longer_than_the_same_ones_elsewhere():
     run = recorded(computed(3, [8] * STEPS))
     assert sentences(run) == [
-        "GPU 1 of host 1 (rank 3): its computations take 1.8 times as long as the same ones elsewhere; "
-        "4.00 ms of a step's 20.0 ms"
+        "GPU 1 of host 1 (rank 3): its computations take 1.8 times as long as equal ones on other GPUs; "
+        "4.00 ms of a 20.0 ms step"
     ]
-    (row,) = run.culprits.drop(columns="sentence").to_dict("records")
+    (row,) = run.stragglers.dropna(axis="columns").to_dict("records")
     assert row == {
-        **{"kind": "gpu", "name": "GPU 1 of host 1 (rank 3)", "cause": "slower", "host": 1, "rank": 3, "count": 1},
-        **{"times": 9 / 5, "takes_ns": 9e6, "usual_ns": 5e6, "cost_ns": 4e6},
+        **{"kind": "gpu", "name": "host1.gpu1", "cause": "straggler", "label": "", "host": 1, "gpu": 1, "rank": 3},
+        **{"count": 1, "ratio": 9 / 5, "time_ns": 9e6, "median_ns": 5e6, "cost_ns": 4e6, "step_ns": 20e6},
+        "per_host": False,
     }
 
 
@@ -87,13 +88,13 @@ def test_where_all_scatter_nobody_is_named_who_does_not_more_than_the_others():
     scattered = [computed(rank, [one] * STEPS) for rank, one in enumerate(took)]
     assert sentences(recorded(*scattered, world_size=5)) == []
     slow = recorded(*scattered, computed(5, [12] * STEPS), world_size=6)
-    assert slow.culprits["rank"].tolist() == [5]
+    assert slow.stragglers["rank"].tolist() == [5]
 
 
 def test_of_two_gpus_the_slower_one_is_named():
     first, second = computed(0, [4] * STEPS), computed(1, [8] * STEPS)
     run = Run.of(Recording(info=info(), spans=[*first, *second]))
-    assert run.culprits["name"].tolist() == ["GPU 1 of host 0 (rank 1)"]
+    assert run.stragglers["name"].tolist() == ["host0.gpu1"]
 
 
 def test_what_is_usual_counts_ranks_as_often_as_they_are():
@@ -102,16 +103,16 @@ def test_what_is_usual_counts_ranks_as_often_as_they_are():
     usual = computed(2, [4] * STEPS, rank_count=16)
     slow = computed(3, [8] * STEPS, rank_count=3)
     run = recorded(*fast, usual, slow, world_size=21)
-    assert run.culprits[["name", "count"]].to_numpy().tolist() == [["GPU 1 of host 1 (rank 3 & 2 more)", 3]]
+    assert run.stragglers[["name", "count"]].to_numpy().tolist() == [["host1.gpu1", 3]]
 
 
 def test_work_that_is_not_equal_is_no_slowness():
     more = computed(3, [8] * STEPS, flops=200.0, bytes_read=50.0)
     assert sentences(recorded(more)) == [
         "GPU 1 of host 1 (rank 3): forward touches 2.5 times as many bytes as on the median rank; "
-        "it computes 4.00 ms longer than the median rank, of a step's 20.0 ms"
+        "it computes 4.00 ms longer than the median rank, of a 20.0 ms step"
     ]
-    assert recorded(more).culprits["cause"].tolist() == ["more to do"]
+    assert recorded(more).stragglers["cause"].tolist() == ["hot spot"]
     assert sentences(recorded(computed(3, [4.4] * STEPS, bytes_read=22.0))) == []
 
 
@@ -119,15 +120,15 @@ def test_work_that_the_median_rank_has_not():
     only = computed(3, [8] * STEPS, label="lookup", bytes_read=float(1 << 20))
     others = [computed(rank, [4] * STEPS) for rank in range(3)]
     assert sentences(recorded(*others, only)) == [
-        "GPU 1 of host 1 (rank 3): lookup touches 1.00 MiB a step, none on the median rank; "
-        "it computes 4.00 ms longer than the median rank, of a step's 20.0 ms"
+        "GPU 1 of host 1 (rank 3): lookup touches 1.00 MiB per step, none on the median rank; "
+        "it computes 4.00 ms longer than the median rank, of a 20.0 ms step"
     ]
 
 
 def test_a_slow_gpu_comes_before_a_rank_with_more_to_do_that_costs_more():
     run = recorded(computed(2, [6] * STEPS), computed(3, [15] * STEPS, bytes_read=90.0))
-    assert run.culprits["cause"].tolist() == ["slower", "more to do"]
-    assert run.culprits["rank"].tolist() == [2, 3]
+    assert run.stragglers["cause"].tolist() == ["straggler", "hot spot"]
+    assert run.stragglers["rank"].tolist() == [2, 3]
 
 
 def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> list[Span]:
@@ -150,23 +151,23 @@ def test_what_a_slow_gpu_computes_alone_is_taken_at_the_speed_of_others():
     others = [updated(rank, 1, 10 + rank) for rank in range(RANKS - 1)]
     run = recorded(*others, updated(3, 2.5, 30, slower=2))
     assert sentences(run) == [
-        "GPU 1 of host 1 (rank 3): its computations take 2.0 times as long as the same ones elsewhere; "
-        "5.00 ms of a step's 20.0 ms",
+        "GPU 1 of host 1 (rank 3): its computations take 2.0 times as long as equal ones on other GPUs; "
+        "5.00 ms of a 20.0 ms step",
         "GPU 1 of host 1 (rank 3): update touches 2.7 times as many bytes as on the median rank; "
-        "it computes 1.50 ms longer than the median rank, of a step's 20.0 ms",
+        "it computes 1.50 ms longer than the median rank, of a 20.0 ms step",
     ]
 
 
 def test_a_slow_gpu_has_no_more_to_do_for_being_slow():
     others = [updated(rank, 2, 10 + rank) for rank in range(RANKS - 1)]
-    assert recorded(*others, updated(3, 2, 30, slower=2)).culprits["cause"].tolist() == ["slower"]
+    assert recorded(*others, updated(3, 2, 30, slower=2)).stragglers["cause"].tolist() == ["straggler"]
 
 
 def test_two_slow_gpus_do_not_tell_each_other_what_is_usual():
     others = [updated(rank, 1, 10 + rank) for rank in range(RANKS)]
     run = recorded(*others, *(updated(rank, 2, 30, slower=4) for rank in (4, 5)), world_size=6)
-    assert run.culprits["cause"].tolist() == ["slower", "slower", "more to do"]
-    assert run.culprits["cost_ns"].tolist() == [15e6, 15e6, 1e6]
+    assert run.stragglers["cause"].tolist() == ["straggler", "straggler", "hot spot"]
+    assert run.stragglers["cost_ns"].tolist() == [15e6, 15e6, 1e6]
 
 
 def test_what_it_takes_of_a_step_is_no_more_than_the_step():
@@ -177,11 +178,11 @@ def test_what_it_takes_of_a_step_is_no_more_than_the_step():
         return [*spans, *(dataclasses.replace(one, stream="side") for one in spans if one.label == "forward")]
 
     run = recorded(*(twice(rank, 4) for rank in range(3)), twice(3, 18))
-    assert run.culprits["cost_ns"].tolist() == [20e6]
-    assert sentences(run)[0].endswith("; 20.0 ms of a step's 20.0 ms")
+    assert run.stragglers["cost_ns"].tolist() == [20e6]
+    assert sentences(run)[0].endswith("; 20.0 ms of a 20.0 ms step")
     busy = recorded(links=tuple(nic(f"host{host}.nic0.out", 100 if host else 3000) for host in range(4)))
-    assert busy.culprits["cost_ns"].tolist() == [20e6]
-    assert "needs 20.0 ms of a step's 20.0 ms" in sentences(busy)[0]
+    assert busy.stragglers["cost_ns"].tolist() == [20e6]
+    assert "needs 20.0 ms of a 20.0 ms step" in sentences(busy)[0]
 
 
 def test_a_nic_of_a_lower_rate_is_named_once():
@@ -190,14 +191,14 @@ def test_a_nic_of_a_lower_rate_is_named_once():
     ]
     assert sentences(recorded(links=tuple(links))) == [
         "host2.nic0.in: 12.5 GB/s where the median NIC has 50.0 GB/s; "
-        "needs 8.00 ms of a step's 20.0 ms, the median NIC 2.00 ms"
+        "needs 8.00 ms of a 20.0 ms step, the median NIC 2.00 ms"
     ]
 
 
 def test_a_slow_nic_is_slow_also_where_it_carries_most():
     links = [nic(f"host{host}.nic0.out", 100 if host else 600, 50 if host else 25) for host in range(4)]
-    assert recorded(links=tuple(links)).culprits[["name", "cause"]].to_numpy().tolist() == [
-        ["host0.nic0.out", "slower"]
+    assert recorded(links=tuple(links)).stragglers[["name", "cause"]].to_numpy().tolist() == [
+        ["host0.nic0.out", "straggler"]
     ]
 
 
@@ -205,10 +206,10 @@ def test_of_nics_that_carry_more_the_worst_is_named():
     links = [nic(f"host{host}.nic0.out", carried) for host, carried in enumerate([100, 100, 100, 300, 200])]
     run = recorded(links=tuple(links))
     assert sentences(run) == [
-        "host3.nic0.out: carries 286 MiB a step, the median NIC 95.4 MiB; "
-        "needs 6.00 ms of a step's 20.0 ms, the median NIC 2.00 ms"
+        "host3.nic0.out: carries 286 MiB per step, the median NIC 95.4 MiB; "
+        "needs 6.00 ms of a 20.0 ms step, the median NIC 2.00 ms"
     ]
-    assert run.culprits[["kind", "cause", "rank", "cost_ns"]].to_numpy().tolist() == [["nic", "more to do", -1, 4e6]]
+    assert run.stragglers[["kind", "cause", "rank", "cost_ns"]].to_numpy().tolist() == [["nic", "hot spot", -1, 4e6]]
 
 
 def test_an_oversubscribed_leaf():
@@ -218,7 +219,7 @@ def test_an_oversubscribed_leaf():
     ]
     assert sentences(recorded(links=(*nics, *uplinks))) == [
         "leaf1.uplinks.out: 20.0 GB/s where the median leaf has 100 GB/s; "
-        "needs 10.0 ms of a step's 20.0 ms, the median leaf 2.00 ms"
+        "needs 10.0 ms of a 20.0 ms step, the median leaf 2.00 ms"
     ]
 
 
@@ -235,14 +236,14 @@ def leafs(*gb_per_s: float, carried: tuple[float, ...] = (100, 100, 50), per_lea
 
 def test_uplinks_of_a_smaller_leaf_are_not_slow_for_being_fewer():
     assert sentences(leafs(20, 20, 10)) == []
-    assert leafs(20, 20, 10, carried=(100, 100, 100), per_leaf=None).culprits["cause"].tolist() == ["slower"]
+    assert leafs(20, 20, 10, carried=(100, 100, 100), per_leaf=None).stragglers["cause"].tolist() == ["straggler"]
     assert sentences(leafs(20, 20, 10, carried=(100, 100, 100))) == [
-        "leaf2.uplinks.out: carries 47.7 MiB a step for each host, the median leaf 23.8 MiB; "
-        "needs 10.0 ms of a step's 20.0 ms, the median leaf 5.00 ms"
+        "leaf2.uplinks.out: carries 47.7 MiB per step and host, the median leaf 23.8 MiB; "
+        "needs 10.0 ms of a 20.0 ms step, the median leaf 5.00 ms"
     ]
     assert sentences(leafs(20, 20, 5)) == [
-        "leaf2.uplinks.out: 2.50 GB/s for each host where the median leaf has 5.00 GB/s; "
-        "needs 10.0 ms of a step's 20.0 ms, the median leaf 5.00 ms"
+        "leaf2.uplinks.out: 2.50 GB/s per host where the median leaf has 5.00 GB/s; "
+        "needs 10.0 ms of a 20.0 ms step, the median leaf 5.00 ms"
     ]
 
 
@@ -264,7 +265,7 @@ def test_what_is_usual_of_links_counts_them_as_often_as_they_are():
     links = (nic("host0.nic0.out", 100, link_count=2), nic("host5.nic0.out", 300, link_count=9))
     assert sentences(recorded(links=links)) == []
     run = recorded(links=(links[0], dataclasses.replace(links[1], link_count=1)))
-    assert run.culprits["name"].tolist() == ["host5.nic0.out"]
+    assert run.stragglers["name"].tolist() == ["host5.nic0.out"]
 
 
 def test_nvlinks_of_a_mesh_are_single_or_double_by_design():
@@ -290,32 +291,32 @@ def test_the_summary_shows_the_worst_three_and_json_all():
     alike = [computed(rank, [4] * STEPS) for rank in range(7, 12)]
     run = recorded(*slow, *alike, world_size=12)
     summary = text.as_text(tables.summarize(run))
-    shown = summary[summary.index("What stands out") :].split("\n\n")[0]
-    assert shown.splitlines()[0] == "What stands out, and what it takes of a step; 1 more left out"
+    shown = summary[summary.index("Stragglers") :].split("\n\n")[0]
+    assert shown.splitlines()[0] == "Stragglers and hot spots, and what they cost per step; 1 more not shown"
     assert [line.split(":")[0] for line in shown.splitlines() if ". GPU" in line] == [
         "1. GPU 1 of host 1 (rank 3)",
         "2. GPU 1 of host 2 (rank 5)",
         "3. GPU 0 of host 2 (rank 4)",
     ]
     assert "(rank 6)" not in shown
-    assert [row["rank"] for row in tables.as_json(run)["culprits"]] == [3, 5, 4, 6]
-    assert "stands out" not in text.as_text(tables.summarize(recorded()))
+    assert [row["rank"] for row in tables.as_json(run)["stragglers"]] == [3, 5, 4, 6]
+    assert "Stragglers" not in text.as_text(tables.summarize(recorded()))
 
 
 def test_links_are_looked_at_where_no_span_was_kept():
     run = recorded(links=tuple(nic(f"host{host}.nic0.out", 100, 10 if host else 50) for host in (1, 0, 0)))
     run.__dict__["kept_steps"] = run.steps.iloc[:0]
-    assert run.culprits["name"].tolist() == ["host1.nic0.out"]
+    assert run.stragglers["name"].tolist() == ["host1.nic0.out"]
 
 
 @PATIENT
 @given(recordings())
 def test_parts_say_what_the_whole_says(tmp_path_factory, recording):
-    whole = Run.of(recording).culprits
+    whole = Run.of(recording).stragglers
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "PART_ROWS", 1)
         parted = store.load(store.write(recording, tmp_path_factory.mktemp("parts") / "run"))
-        pd.testing.assert_frame_equal(parted.culprits, whole)
+        pd.testing.assert_frame_equal(parted.stragglers, whole)
 
 
 async def exchanging(rank: Rank) -> None:
@@ -332,9 +333,9 @@ async def exchanging(rank: Rank) -> None:
     ("slow", "name", "cause"),
     [
         (Slow(), None, None),
-        (Slow(gpus={5: 0.5}), "GPU 1 of host 2 (rank 5)", "slower"),
-        (Slow(nics={(1, 0): 0.25}), "host1.nic0.in", "slower"),
-        (Slow(leafs={1: 0.25}), "leaf1.uplinks.in", "slower"),
+        (Slow(gpus={5: 0.5}), "host2.gpu1", "straggler"),
+        (Slow(nics={(1, 0): 0.25}), "host1.nic0.in", "straggler"),
+        (Slow(leafs={1: 0.25}), "leaf1.uplinks.in", "straggler"),
     ],
 )
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
@@ -343,4 +344,4 @@ def test_of_a_prediction_the_part_that_was_made_slow_is_named(slow, name, cause,
     on = small.cluster(hosts=8, slow=slow, network=network)
     found = small.scenario(on, library="nccl", payload="sizes", fidelity=fidelity, steps=2)
     run = Run.of(simulate(found, small.Play(exchanging)))
-    assert run.culprits[["name", "cause"]].to_numpy().tolist() == ([[name, cause]] if name else [])
+    assert run.stragglers[["name", "cause"]].to_numpy().tolist() == ([[name, cause]] if name else [])
