@@ -65,7 +65,7 @@ def main() -> None:
         job = Job(
             scenario=dataclasses.replace(scenario, cluster=cluster, timeout_s=60.0),
             program="benchmarks.emulated:reduces",
-            writer="reports.store.run_folder:write",
+            writer="reports.writer:write",
             out=Path(folder, "run"),
             spool=Path(folder, "spool"),
             started="",

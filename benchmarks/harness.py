@@ -198,7 +198,7 @@ def _job(folder: Path, rounds: int) -> Job:
     return Job(
         scenario=dataclasses.replace(scenario, cluster=cluster, timeout_s=60.0),
         program="benchmarks.harness:takes_turns",
-        writer="reports.store.run_folder:write",
+        writer="reports.writer:write",
         out=folder / "run",
         spool=folder / "spool",
         started="",

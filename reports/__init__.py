@@ -1,6 +1,6 @@
-"""The reading room: frames, tables and comparisons of runs.
+"""Reads runs: frames, tables, pages and comparisons.
 
-`import reports` costs nothing: pandas is loaded with the first name that is used.
+`import reports` is light: pandas is loaded with the first name that is used.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from reports.run import Run as Run
     from reports.store.run_folder import fresh_folder as fresh_folder
     from reports.store.run_folder import load as load
-    from reports.store.run_folder import write as write
+    from reports.writer import write as write
 
 _HOMES = {
     "ReportError": "reports.errors",
     "Run": "reports.run",
     "fresh_folder": "reports.store.run_folder",
     "load": "reports.store.run_folder",
-    "write": "reports.store.run_folder",
+    "write": "reports.writer",
 }
 
 __all__ = ["ReportError", "Run", "fresh_folder", "load", "write"]

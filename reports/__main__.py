@@ -250,10 +250,11 @@ def _kineto(options: argparse.Namespace) -> None:
     from reports.kineto import tables as kineto_tables
     from reports.store import run_folder as store
     from reports.terminal import present, text
+    from reports.writer import write
 
     store.check_free(options.out)
     profile = kineto.read(options.traces, options.out.resolve().name)
-    store.write(profile.recording, options.out)
+    write(profile.recording, options.out)
     _say_notes(profile.notes)
     if options.json:
         present.print_json({"run": str(options.out), **kineto_tables.as_json(profile)})

@@ -144,14 +144,14 @@ def _keeping_played(keeping: Keeping, words: str, alike: Alike) -> Keeping:
 
 def _record(asked: _Asked) -> Digest:
     """Play it and write its folder, span by span; also of a play that Ctrl-C ended."""
-    from reports.store import run_folder as store
+    from reports.writer import writing
     from scenarios.config.warnings import NotesAfter, print_notes_after
     from sim.draws import Digest
     from sim.interrupt import Interrupt
     from sim.run import Position, play
 
     notes, digest, keeping = NotesAfter(asked.scenario), Digest(), asked.keeping
-    with store.writing(asked.folder) as written:
+    with writing(asked.folder) as written:
 
         def take(spans: list[Span]) -> None:
             notes.add(spans)

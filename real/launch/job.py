@@ -16,7 +16,7 @@ Check = Literal["always", "first", "never"]
 
 # Who makes a scenario's program, and who stores what was recorded.
 PROGRAM = "scenarios.workloads.build:build"
-WRITER = "reports.store.run_folder:write"
+WRITER = "reports.writer:write"
 
 if TYPE_CHECKING:  # the launcher has no need of torch
     from scenarios.seam.program import Program

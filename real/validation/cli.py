@@ -34,6 +34,7 @@ from reports.terminal.present import output, print_json
 from reports.validation import store as validation_store
 from reports.validation import tables as validation_tables
 from reports.validation.validation import Validation
+from reports.writer import write
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import print_notes, print_notes_of_measuring
 from scenarios.seam.errors import ProgramError, ScenarioError
@@ -188,7 +189,7 @@ class _Session:
         bar.show(f"{scenario.name}: predicting", 0, count + 1)
         for draw, recording in enumerate(draws(sized, build(sized), count)):
             if draw == 0:
-                store.write(recording, self.folder_of(scenario) / "predicted")
+                write(recording, self.folder_of(scenario) / "predicted")
             yield Play.of(Run.of(recording))
             bar.show(f"{scenario.name}: predicting", draw + 1, count + 1)
 

@@ -1,7 +1,7 @@
 """Run folders: written whole or not at all, never over an existing one, and read back as a `Run`.
 
-A folder holds run.json, one Parquet file a table and trace.json for Perfetto. What the columns mean is left to
-scenarios.seam.trace, what follows from them to `frames`.
+A folder holds run.json, one Parquet file per table, and what a caller derives from them. `scenarios.seam.trace` defines
+the columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -25,8 +25,6 @@ import pyarrow.parquet as pq
 
 from reports.analysis.intervals import Ints
 from reports.errors import ReportError
-from reports.perfetto import trace as perfetto
-from reports.perfetto.counters import Counters
 from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.store.parts import PART_ROWS, Held, Spans, Stored, unreadable
@@ -34,13 +32,12 @@ from scenarios.seam.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinn
 
 RUN_FILE = "run.json"
 SPANS_FILE = "spans.parquet"
-TRACE_FILE = "trace.json"
 
 # Some 2 MB of a file, 20 MB in memory: what a reader takes at least of a run.
 GROUP_ROWS = 1 << 16
 
-# The trace needs all columns, as Python objects.
-_TRACE_ROWS = 2 * GROUP_ROWS
+# Adds to a folder in the making, once its spans are there, what follows from the recording.
+Derive = Callable[[Path, Recording], None]
 
 # Nothing in a file may depend on the moment or the machine.
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False}
@@ -61,27 +58,27 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def write(recording: Recording, folder: Path | str) -> Path:
+def write(recording: Recording, folder: Path | str, derive: Derive | None = None) -> Path:
     """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
 
     Raises:
         ReportError: the folder exists already, or the disk refuses.
     """
-    with writing(Path(folder)) as written:
+    with writing(Path(folder), derive) as written:
         written.add(recording.spans)
         written.finish(recording)
     return Path(folder)
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[Writing]:
+def writing(folder: Path, derive: Derive | None = None) -> Iterator[Writing]:
     """A run folder in the making, which `finish` must complete before the end.
 
     Raises:
         ReportError: as `write` does.
     """
     with whole_folder(folder) as partial:
-        written = Writing(partial)
+        written = Writing(partial, derive)
         try:
             yield written
         finally:
@@ -95,8 +92,8 @@ class Writing:
     come in that order, too; then it has the same bytes however the run was cut into parts.
     """
 
-    def __init__(self, partial: Path) -> None:
-        self._partial = partial
+    def __init__(self, partial: Path, derive: Derive | None) -> None:
+        self._partial, self._derive = partial, derive
         self._held: list[Span] = []
         self._left = schema_of(Span).empty_table()
         self._file = pq.ParquetWriter(partial / SPANS_FILE, self._left.schema, **_PARQUET)
@@ -111,13 +108,12 @@ class Writing:
         """All else of the run, once its last span is there; those in the recording count for nothing."""
         self._write(is_last=True)
         self.close()
-        others = {name: to_arrow(getattr(recording, name), kind) for name, kind in TABLES.items() if name != "spans"}
-        for name, table in others.items():
-            pq.write_table(table, self._partial / f"{name}.parquet", **_PARQUET)
-        counters = Counters.of(*(to_frame(others[name], TABLES[name]) for name in ("links", "loads")))
-        spans = _spans(self._partial / SPANS_FILE, _TRACE_ROWS)
-        with (self._partial / TRACE_FILE).open("w", encoding="utf-8") as stream:
-            perfetto.write(spans, recording.info, stream, counters)
+        for name, kind in TABLES.items():
+            if name != "spans":
+                table = to_arrow(getattr(recording, name), kind)
+                pq.write_table(table, self._partial / f"{name}.parquet", **_PARQUET)
+        if self._derive is not None:
+            self._derive(self._partial, recording)
         text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)
         (self._partial / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -158,7 +154,7 @@ def load(folder: Path | str) -> Run:
     info = _load_info(folder)
     others = {name: kind for name, kind in TABLES.items() if name != "spans"}
     stored = {name: _load_table(folder / f"{name}.parquet", kind) for name, kind in others.items()}
-    return Run(info, stored, _spans(folder / SPANS_FILE, PART_ROWS))
+    return Run(info, stored, load_spans(folder, PART_ROWS))
 
 
 @contextmanager
@@ -316,8 +312,9 @@ def _load_table(path: Path, row_type: type) -> pd.DataFrame:
         raise unreadable(path, error) from error
 
 
-def _spans(path: Path, part_rows: int) -> Spans:
-    """Those of a small run are read at once."""
+def load_spans(folder: Path, part_rows: int) -> Spans:
+    """A folder's spans: read at once if there are up to `part_rows`, else so many at a time when they are needed."""
+    path = folder / SPANS_FILE
     rows = _check_columns(path, Span)
     return Held(_load_table(path, Span)) if rows <= part_rows else Stored(path, part_rows)
 

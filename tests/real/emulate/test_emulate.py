@@ -170,7 +170,7 @@ def _job(made: Scenario, out: Path) -> Job:
     return Job(
         scenario=made,
         program="tests.real.emulate.programs:reduces",
-        writer="reports.store.run_folder:write",
+        writer="reports.writer:write",
         out=out,
         spool=spool_folder(out),
         started="2026-01-01T00:00:00+00:00",

@@ -43,7 +43,7 @@ def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S, 
     return Job(
         scenario=made,
         program=f"tests.real.programs:{program}",
-        writer="reports.store.run_folder:write",
+        writer="reports.writer:write",
         out=out,
         spool=spool_folder(out),
         started="2026-01-01T00:00:00+00:00",

@@ -18,6 +18,7 @@ from reports.kineto.compute_times import Times, measure
 from reports.nccl import published
 from reports.run import Run
 from reports.store import run_folder as store
+from reports.writer import write
 from scenarios.config.compute_times import ComputeTime, read_compute_times
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, info, span
@@ -163,7 +164,7 @@ def two_openings(folder: Path) -> Path:
 def test_openings_link_no_ranks(tmp_path):
     """Arrows join the members of collectives alone, though computations have numbers, too."""
     recording = kineto.read(GPU, "gpus").recording
-    store.write(recording, tmp_path / "run")
+    write(recording, tmp_path / "run")
     events = json.loads((tmp_path / "run" / "trace.json").read_text())["traceEvents"]
     assert {one.call for one in recording.spans if one.kind == "compute"} >= {0}
     calls = {(one.group, one.call) for one in recording.spans if one.group}

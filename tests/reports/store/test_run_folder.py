@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
+from reports import writer
 from reports.errors import ReportError
 from reports.perfetto import trace as perfetto
 from reports.run import Run
@@ -24,7 +25,7 @@ from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return store.write(by_hand(), tmp_path / "run")
+    return writer.write(by_hand(), tmp_path / "run")
 
 
 def sentence(folder: Path) -> str:
@@ -99,8 +100,8 @@ def test_spans_lie_by_step_then_rank_then_issue_and_outside_of_steps_last(tmp_pa
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_however_a_run_is_cut_into_steps_its_spans_have_the_same_bytes(parts, tmp_path, monkeypatch):
     monkeypatch.setattr(store, "GROUP_ROWS", 5)
-    whole = store.write(by_hand(), tmp_path / "whole")
-    with store.writing(tmp_path / "parts") as written:
+    whole = writer.write(by_hand(), tmp_path / "whole")
+    with writer.writing(tmp_path / "parts") as written:
         for first in range(0, 3, parts):
             written.add([one for one in by_hand().spans if first <= one.step < first + parts])
         written.finish(by_hand())
@@ -150,7 +151,7 @@ def test_an_existing_folder_is_never_touched(tmp_path):
     target = tmp_path / "run"
     target.mkdir()
     with pytest.raises(ReportError) as caught:
-        store.write(by_hand(), target)
+        writer.write(by_hand(), target)
     assert str(caught.value) == f"{target}: exists already; nothing is ever overwritten, give another folder"
     assert list(target.iterdir()) == []
 
@@ -161,7 +162,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(perfetto, "write", full)
     with pytest.raises(ReportError) as caught:
-        store.write(by_hand(), tmp_path / "run")
+        writer.write(by_hand(), tmp_path / "run")
     assert str(caught.value) == f"{tmp_path / 'run'}: could not be written: No space left on device"
     assert list(tmp_path.iterdir()) == []
 
@@ -172,7 +173,7 @@ def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(perfetto, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        store.write(by_hand(), tmp_path / "run")
+        writer.write(by_hand(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 

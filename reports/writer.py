@@ -1,0 +1,39 @@
+"""Writes a recording as a run folder with a trace for Perfetto in it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from reports.perfetto import trace as perfetto
+from reports.perfetto.counters import Counters
+from reports.store import run_folder
+from reports.store.columns import TABLES, to_arrow, to_frame
+from scenarios.seam.trace import Recording
+
+TRACE_FILE = "trace.json"
+# The trace needs all columns, as Python objects: so many spans at a time.
+_SPANS = 2 * run_folder.GROUP_ROWS
+_LINKS = ("links", "loads")
+
+
+def write(recording: Recording, folder: Path | str) -> Path:
+    """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
+
+    Raises:
+        ReportError: the folder exists already, or the disk refuses.
+    """
+    return run_folder.write(recording, folder, add_trace)
+
+
+def writing(folder: Path) -> AbstractContextManager[run_folder.Writing]:
+    """As `run_folder.writing`, with the trace."""
+    return run_folder.writing(folder, add_trace)
+
+
+def add_trace(folder: Path, recording: Recording) -> None:
+    """Writes trace.json from the folder's spans and the recording's links."""
+    links, loads = (to_frame(to_arrow(getattr(recording, name), TABLES[name]), TABLES[name]) for name in _LINKS)
+    spans = run_folder.load_spans(folder, _SPANS)
+    with (folder / TRACE_FILE).open("w", encoding="utf-8") as stream:
+        perfetto.write(spans, recording.info, stream, Counters.of(links, loads))
