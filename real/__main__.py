@@ -27,10 +27,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m real") -
         assert here is not None, "the launcher gives its ranks a place"
         return _serve(jobs.load(Path(os.environ[JOB])), here, None)
     given = sys.argv[1:] if arguments is None else arguments
-    if given and given[0] in _COMMANDS:
-        return _COMMANDS[given[0]](given[1:], f"{prog} {given[0]}")
-    options = _parser(prog).parse_args(given)
     try:
+        if given and given[0] in _COMMANDS:
+            return _COMMANDS[given[0]](given[1:], f"{prog} {given[0]}")
+        options = _parser(prog).parse_args(given)
         here = place()
         job = _job(options, is_first=here is None or here.rank == 0)
         return _run(job, options) if here is None else _serve(job, here, options)
@@ -53,11 +53,7 @@ def _calibrate(given: Sequence[str], prog: str) -> int:
     from real.calibration.cli import calibrate
     from sim.run import simulate
 
-    try:
-        return calibrate(given, simulate, prog)
-    except RunEnded as ended:
-        print(ended, file=sys.stderr)
-        return ended.code
+    return calibrate(given, simulate, prog)
 
 
 def _validate(given: Sequence[str], prog: str) -> int:
@@ -66,7 +62,14 @@ def _validate(given: Sequence[str], prog: str) -> int:
     return validate(given, prog)
 
 
-_COMMANDS = {"emulate": _emulate, "calibrate": _calibrate, "validate": _validate}
+def _check(given: Sequence[str], prog: str) -> int:
+    from real.check.cli import check
+    from sim.run import simulate
+
+    return check(given, simulate, prog)
+
+
+_COMMANDS = {"calibrate": _calibrate, "check": _check, "emulate": _emulate, "validate": _validate}
 
 
 def here_is_first() -> bool:
@@ -83,7 +86,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         prog=prog,
         description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
         "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles, "
-        "'python -m real validate' holds predictions against measurements.",
+        "'python -m real validate' holds predictions against measurements, "
+        "'python -m real check' proves that these ranks compute what the simulator does.",
     )
     parser.add_argument("scenario", type=Path, help="a scenario file, or the name of a ready one")
     parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")

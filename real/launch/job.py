@@ -26,14 +26,15 @@ if TYPE_CHECKING:  # the launcher has no need of torch
 class Job:
     """One run. `program` and `writer` name functions as "module:function".
 
-    `program` makes a `Program` of the scenario; `writer` stores a `Recording` in the folder `out`, whole or not at all.
-    `spool` is the folder in which ranks keep what they have measured until then. `started` is an ISO time. `check` says
-    which calls the members of a group compare before data moves: "always", "first" (those issued before the end of the
-    first training step) or "never". `played_on` is for the recording, as `RunInfo` has it.
+    `program` makes a `Program` of the scenario and `arguments`; `writer` stores a `Recording` in the folder `out`,
+    whole or not at all. `spool` is the folder in which ranks keep what they have measured until then. `started` is an
+    ISO time. `check` says which calls the members of a group compare before data moves: "always", "first" (those issued
+    before the end of the first training step) or "never". `played_on` is for the recording, as `RunInfo` has it.
     """
 
     scenario: Scenario
     program: str
+    arguments: tuple[Any, ...] = ()
     writer: str
     out: Path
     spool: Path
@@ -43,8 +44,8 @@ class Job:
 
     def build(self) -> Program:
         """The program."""
-        make: Callable[[Scenario], Program] = function(self.program)
-        return make(self.scenario)
+        make: Callable[..., Program] = function(self.program)
+        return make(self.scenario, *self.arguments)
 
     def write(self, recording: Recording) -> None:
         """Store what was recorded."""

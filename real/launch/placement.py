@@ -21,6 +21,8 @@ PARENT = "TWINSTEP_PARENT"
 
 # As ephemeral ports begin at 32768 on Linux, and well-known ones end at 1024.
 _SLURM_PORTS = range(20_000, 30_000)
+# How many nodes a job step or a job has (srun(1), "OUTPUT ENVIRONMENT VARIABLES").
+_SLURM_NODES = ("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,14 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     if "SLURM_PROCID" in environment and "SLURM_LOCALID" in environment:
         return _of_slurm(environment)
     return None
+
+
+def local_world_size(place: Place, environment: Mapping[str, str] = os.environ) -> int:
+    """Ranks on each host, as torchrun or srun say; all of them if nobody says."""
+    if "LOCAL_WORLD_SIZE" in environment:
+        return _number(environment, "LOCAL_WORLD_SIZE")
+    nodes = next((name for name in _SLURM_NODES if name in environment), None)
+    return place.world_size if nodes is None else -(-place.world_size // max(1, _number(environment, nodes)))
 
 
 def check_world_size(scenario: Scenario, place: Place) -> None:

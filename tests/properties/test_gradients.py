@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.properties.examples import Property, World, played, plays, several
-from tests.properties.gradients import Gradients
-
-
-@st.composite
-def gradients(draw: st.DrawFn, world: World) -> Gradients:
-    shape = st.lists(st.integers(0, 4), max_size=3).map(tuple)
-    return Gradients(
-        hosts=world.hosts,
-        gpus=world.gpus,
-        shapes=draw(several(shape, 0, 5)),
-        first_bytes=draw(st.integers(1, 100)),
-        cap_bytes=draw(st.integers(1, 200)),
-        dtype=draw(st.sampled_from(["float32", "float64", "float16", "bfloat16"])),
-        steps=draw(st.integers(1, 2)),
-        fractions=draw(st.booleans()),
-        seed=draw(st.integers(0, 99)),
-    )
-
+from real.check.cases.gradients import Gradients
+from real.check.strategies import gradients, plays
+from tests.properties.examples import played, prop
 
 # A stream sets up groups of its own: larger worlds take long.
 SIZES = [(1, 1), (1, 2), (2, 1), (1, 3), (2, 2)]
-AVERAGED = Property()
+AVERAGED = prop()
 
 
 @played

@@ -1,4 +1,4 @@
-"""A property that fails prints a small case and the two commands that show it, which run as they are printed."""
+"""A property that fails prints a small case and the command that shows it, which runs as it is printed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.properties.__main__ import CASES
-from tests.properties.exchanges import AllToAll
+from real.check.cases.exchanges import AllToAll
+from real.check.strategies import CASES
 
 ROOT = Path(__file__).parents[2]
 PROPERTY = "tests/properties/test_all_to_all.py"
@@ -47,23 +47,20 @@ def start(arguments: list[str], environment: dict[str, str]) -> subprocess.Popen
     )
 
 
-def test_a_failing_property_prints_the_calls_that_show_a_small_case_in_both_worlds(faulty: dict[str, str]) -> None:
+def test_a_failing_property_prints_the_command_that_shows_a_small_case_in_both_worlds(faulty: dict[str, str]) -> None:
     # Without the summary at the end, which says the same once more where $CI is set.
     failing = start(["-m", "pytest", PROPERTY, "-p", "no:cacheprovider", "-rN"], faulty)
     printed, _ = failing.communicate()
     assert failing.returncode == 1, printed
-    commands = [shlex.split(line.removeprefix("E")) for line in printed.splitlines() if "python -m" in line]
-    assert [command[:4] for command in commands] == [
-        ["python", "-m", "tests.properties", world] for world in ("sim", "real")
-    ]
-    (text,) = commands[0][4:]
-    assert commands[1][4:] == [text]
+    (command,) = [shlex.split(line.removeprefix("E")) for line in printed.splitlines() if "python -m" in line]
+    assert command[:5] == ["python", "-m", "real", "check", "--case"]
+    (text,) = command[5:]
     case = eval(text, dict(CASES))
     assert isinstance(case, AllToAll)
     (exchange,) = case.exchanges
     assert (case.hosts * case.gpus, exchange.counts) == (1, ((1,),))
-    shown = [start(command[1:], faulty) for command in commands]
-    (simulated, _), (real, _) = [process.communicate() for process in shown]
-    assert [process.returncode for process in shown] == [1, 0], simulated + real
-    assert "<-- differs" in simulated
-    assert "<-- differs" not in real
+    shown = start(command[1:], faulty)
+    told, _ = shown.communicate()
+    assert shown.returncode == 1, told
+    assert [line.split(":")[0] for line in told.splitlines() if line.endswith("<-- differs")] == ["sim"]
+    assert "\nreal: AllToAll 0: rank 0: tensor 0: " in told

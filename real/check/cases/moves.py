@@ -1,4 +1,4 @@
-"""Gathers, broadcasts and messages of every dtype, and reductions of whole numbers; drawing them is the test's."""
+"""Gather, Broadcast and Messages move arbitrary bits of every dtype; Reduction reduces whole numbers."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
+from real.check.cases.bits import arbitrary, torch_dtype, whole
+from real.check.cases.case import ShortRepr
+from real.check.cases.groups import WORLD, GroupSpec, RankGroups
 from scenarios.seam.rank import Group, Rank
-from tests.properties.bits import arbitrary, torch_dtype, whole
-from tests.properties.groups import WORLD, Lobby, Place
-from tests.properties.short import Short
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gather(Short):
+class Gather(ShortRepr):
     """all_gather_into_tensor of `numel` elements a rank; `in_place`: the input is this rank's part of the output."""
 
     hosts: int
     gpus: int
-    place: Place = WORLD
+    place: GroupSpec = WORLD
     dtype: str = "float32"
     numel: int = 1
     in_place: bool = False
     seed: int = 0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """What a member gathered."""
-        ((rank, group),) = lobby.join([self.place])
+        ((rank, group),) = here.join([self.place])
         if rank.rank not in group:
             return []
-        mine = arbitrary(self.dtype, self.numel, self.seed, rank.rank)
-        gathered = arbitrary(self.dtype, self.numel * group.size, self.seed)
+        mine = arbitrary(self.dtype, self.numel, self.seed, rank.rank).to(rank.device)
+        gathered = arbitrary(self.dtype, self.numel * group.size, self.seed).to(rank.device)
         if self.in_place:
             part = gathered.view(group.size, -1)[group.index(rank.rank)]
             mine = part.copy_(mine)
@@ -52,23 +52,24 @@ class Gather(Short):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Broadcast(Short):
+class Broadcast(ShortRepr):
     """From the member of each group that stands at `source`, modulo the group's size."""
 
     hosts: int
     gpus: int
-    place: Place = WORLD
+    place: GroupSpec = WORLD
     dtype: str = "float32"
     shape: tuple[int, ...] = (1,)
     source: int = 0
     seed: int = 0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """What a member holds then."""
-        ((rank, group),) = lobby.join([self.place])
+        ((rank, group),) = here.join([self.place])
         if rank.rank not in group:
             return []
-        return [await rank.broadcast(self._of(rank.rank), group.ranks[self.source % group.size], group)]
+        tensor = self._of(rank.rank).to(rank.device)
+        return [await rank.broadcast(tensor, group.ranks[self.source % group.size], group)]
 
     def oracle(self) -> list[list[Tensor]]:
         """The source's."""
@@ -83,7 +84,7 @@ class Broadcast(Short):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Messages(Short):
+class Messages(ShortRepr):
     """Sends and receives, (source, target, elements) each, all issued in this order before the first is awaited."""
 
     hosts: int
@@ -92,14 +93,14 @@ class Messages(Short):
     messages: tuple[tuple[int, int, int], ...] = ()
     seed: int = 0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """What this rank received."""
-        rank, sent, received = lobby.rank, [], []
+        rank, sent, received = here.rank, [], []
         for at, (source, target, numel) in enumerate(self.messages):
             if rank.rank == source:
-                sent.append(rank.send(arbitrary(self.dtype, numel, self.seed, at), target))
+                sent.append(rank.send(arbitrary(self.dtype, numel, self.seed, at).to(rank.device), target))
             elif rank.rank == target:
-                received.append(rank.recv(arbitrary(self.dtype, numel, self.seed), source))
+                received.append(rank.recv(arbitrary(self.dtype, numel, self.seed).to(rank.device), source))
         found = [await work for work in received]
         for work in sent:
             await work
@@ -118,7 +119,7 @@ class Messages(Short):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Reduction(Short):
+class Reduction(ShortRepr):
     """all_reduce of `numel` whole numbers, or with `scatters` reduce_scatter_tensor of so many a member.
 
     They are so small that they, their sums and products are exact in every dtype; `big` ones are so in integers only.
@@ -126,7 +127,7 @@ class Reduction(Short):
 
     hosts: int
     gpus: int
-    place: Place = WORLD
+    place: GroupSpec = WORLD
     dtype: str = "float32"
     numel: int = 1
     op: str = "sum"
@@ -134,9 +135,9 @@ class Reduction(Short):
     big: bool = False
     seed: int = 0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """What a member ends with."""
-        ((rank, group),) = lobby.join([self.place])
+        ((rank, group),) = here.join([self.place])
         if rank.rank not in group:
             return []
         return [await (self._scatter(rank, group) if self.scatters else self._reduce(rank, group))]
@@ -154,7 +155,7 @@ class Reduction(Short):
 
     def _combined(self, column: tuple[complex, ...]) -> complex:
         if self.op in ("min", "max"):
-            return {"min": min, "max": max}[self.op](column)  # type: ignore[type-var,return-value]
+            return {"min": min, "max": max}[self.op](column)  # type: ignore[type-var]
         if self.op == "product":
             return functools.reduce(operator.mul, column)
         total = sum(column)
@@ -169,11 +170,12 @@ class Reduction(Short):
         return whole(self.dtype, (limits.min // 8, limits.max // 8 - 1, 7), self.seed, rank, numel=numel)
 
     async def _reduce(self, rank: Rank, group: Group) -> Tensor:
-        return await rank.all_reduce(self._of(rank.rank, group.size), OPS[self.op], group)
+        return await rank.all_reduce(self._of(rank.rank, group.size).to(rank.device), OPS[self.op], group)
 
     async def _scatter(self, rank: Rank, group: Group) -> Tensor:
-        output = whole(self.dtype, (3,), numel=self.numel)
-        return await rank.reduce_scatter_tensor(output, self._of(rank.rank, group.size), OPS[self.op], group)
+        output = whole(self.dtype, (3,), numel=self.numel).to(rank.device)
+        input = self._of(rank.rank, group.size).to(rank.device)
+        return await rank.reduce_scatter_tensor(output, input, OPS[self.op], group)
 
 
 OPS = {

@@ -1,4 +1,4 @@
-"""The input exchange of tables on one host each, cut by rows over its ranks; drawing cases is left to the test."""
+"""Twrw: the input exchange of tables that lie on one host each, cut by rows over its ranks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenarios.seam.rank import Group
-from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
-from tests.properties.bags import (
+from real.check.cases.bags import (
     bags_of,
     block_of,
     bucket_of,
@@ -19,13 +17,15 @@ from tests.properties.bags import (
     unsigned,
     weights_of,
 )
-from tests.properties.bits import torch_dtype
-from tests.properties.groups import Lobby
-from tests.properties.short import Short
+from real.check.cases.bits import torch_dtype
+from real.check.cases.case import ShortRepr
+from real.check.cases.groups import RankGroups
+from scenarios.seam.rank import Group
+from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Twrw(Short):
+class Twrw(ShortRepr):
     """Tables of `rows`, the first `features[0]` of them on host 0; `batches[rank][feature]` samples, if `is_per_key`.
 
     Else a rank has `batches[rank][0]` samples of every feature.
@@ -44,9 +44,9 @@ class Twrw(Short):
     need_pos: bool = False
     seed: int = 0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """What this rank is to look up: lengths, ids, weights if any, samples by key and source, batches by rank."""
-        rank = lobby.rank
+        rank = here.rank
         bags = self.bags(rank.rank)
         given = features_of(
             [f"f{index}" for index in range(len(self.rows))],
@@ -54,6 +54,7 @@ class Twrw(Short):
             weights_of(bags, self.seed, rank.rank) if self.weighted else None,
             self.dtypes,
             stride=None if self.is_per_key else self.batches[rank.rank][0],
+            device=rank.device,
         )
         counts = [count for count in self.features for _ in range(self.gpus)]
         group = Group("world", tuple(range(rank.world_size)))

@@ -1,4 +1,4 @@
-"""All-to-alls of every form, dtype and group, several in flight; drawing them is left to `test_all_to_all`."""
+"""AllToAll: all-to-all calls of every form, dtype and group, several in flight."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from math import prod
 
 from torch import Tensor
 
+from real.check.cases.bits import arbitrary
+from real.check.cases.case import ShortRepr
+from real.check.cases.groups import WORLD, GroupSpec, RankGroups
 from scenarios.seam.rank import Group, Rank, Work
-from tests.properties.bits import arbitrary
-from tests.properties.groups import WORLD, Lobby, Place
-from tests.properties.short import Short
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Exchange(Short):
+class Exchange(ShortRepr):
     """One all-to-all among the ranks of each group at `place`: `counts[source][target]` rows, by global rank.
 
     Each rank's inputs and outputs are views of one memory, of arbitrary bits: outputs lie `shift` elements after the
@@ -24,7 +24,7 @@ class Exchange(Short):
     equal on a side. `conjugates` sends the lazy conjugate of the input.
     """
 
-    place: Place = WORLD
+    place: GroupSpec = WORLD
     is_list: bool = False
     dtype: str = "float32"
     counts: tuple[tuple[int, ...], ...] = ()
@@ -50,7 +50,7 @@ class Exchange(Short):
 
     def issue(self, rank: Rank, group: Group) -> tuple[Tensor, Work[Tensor] | Work[list[Tensor]]]:
         """The memory, and the call on its way."""
-        memory = self.memory(rank.rank, group.ranks)
+        memory = self.memory(rank.rank, group.ranks).to(rank.device)
         sends, receives = self.sizes(rank.rank, group.ranks)
         sent, got = (sum(rows) * prod(self.trailing) for rows in (sends, receives))
         start = self.output_start(sent)
@@ -86,7 +86,7 @@ class Exchange(Short):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AllToAll(Short):
+class AllToAll(ShortRepr):
     """Exchanges that are all issued before the first is awaited.
 
     Rank r begins with the calls of group `turns[r]`, then those of the next group: in a group all keep one order. With
@@ -99,9 +99,9 @@ class AllToAll(Short):
     turns: tuple[int, ...]
     is_backwards: bool = False
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """Each exchange's memory."""
-        groups, me = lobby.join([exchange.place for exchange in self.exchanges]), lobby.rank.rank
+        groups, me = here.join([exchange.place for exchange in self.exchanges]), here.rank.rank
         issued = {at: self.exchanges[at].issue(*groups[at]) for at in self._order(me) if me in groups[at][1]}
         for at in reversed(issued) if self.is_backwards else issued:
             await issued[at][1]

@@ -1,4 +1,4 @@
-"""Tensors out of a dtype and a key, arbitrary bits or whole numbers, and back to bytes."""
+"""Makes tensors of arbitrary bits or whole numbers from a dtype and a key, and turns tensors into bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DTYPES = tuple(PARTS)
 
 
 class Bits(NamedTuple):
-    """A tensor as what two worlds must agree on."""
+    """What a tensor holds, comparable across processes and devices."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -71,8 +71,8 @@ def whole(dtype: str, values: Sequence[int], *key: object, numel: int) -> Tensor
 
 
 def bits_of(tensor: Tensor) -> Bits:
-    """What a tensor holds."""
-    held = tensor.detach().resolve_conj().contiguous()
+    """The dtype, shape and bytes of a tensor on any device."""
+    held = tensor.detach().cpu().resolve_conj().contiguous()
     flat = held.as_strided((held.numel(),), (1,)).view(torch.uint8)
     return Bits(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), bytes(flat.tolist()))
 

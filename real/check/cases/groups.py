@@ -1,19 +1,19 @@
-"""Which group a call is on, and of which stream, as data; the calls are left to the cases."""
+"""GroupSpec: which process group and stream a call uses; RankGroups makes them once for each rank."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from real.check.cases.case import ShortRepr
 from scenarios.seam.rank import Group, Rank
-from tests.properties.short import Short
 
 
 @dataclass(frozen=True, repr=False)
-class Place(Short):
-    """The world, the hosts ("intra"), the same local ranks ("cross"), or a "new" group of `ranks` in this order.
+class GroupSpec(ShortRepr):
+    """A process group: "world", "intra", "cross", or a "new" one of `ranks` in this order.
 
-    On a stream of its own if `is_aside`.
+    Its calls are issued on a second stream if `is_aside`.
     """
 
     kind: str = "world"
@@ -21,7 +21,7 @@ class Place(Short):
     is_aside: bool = False
 
     def members(self, hosts: int, gpus: int) -> list[tuple[int, ...]]:
-        """The groups here, each by its global ranks in group order."""
+        """The groups of this kind in a world, each by its global ranks in group order."""
         if self.kind == "intra":
             return [tuple(range(host * gpus, (host + 1) * gpus)) for host in range(hosts)]
         if self.kind == "cross":
@@ -29,26 +29,26 @@ class Place(Short):
         return [self.ranks if self.kind == "new" else tuple(range(hosts * gpus))]
 
 
-WORLD = Place()
+WORLD = GroupSpec()
 
 
-class Lobby:
-    """One rank's groups of one play, made when they are first asked for; every rank asks in the same order."""
+class RankGroups:
+    """One rank's streams and groups, made when first asked for; every rank must ask in the same order."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
         self._aside: Rank | None = None
-        self._made: dict[Place, tuple[Rank, Group]] = {}
+        self._made: dict[GroupSpec, tuple[Rank, Group]] = {}
 
     @property
     def aside(self) -> Rank:
-        """The rank on the play's other stream."""
+        """The rank on its second stream."""
         if self._aside is None:
             self._aside = self.rank.stream("aside")
         return self._aside
 
-    def join(self, places: Sequence[Place]) -> list[tuple[Rank, Group]]:
-        """For each place this rank on its stream, and the group there."""
+    def join(self, places: Sequence[GroupSpec]) -> list[tuple[Rank, Group]]:
+        """For each spec: this rank on its stream, and its group."""
         for place in places:
             if place not in self._made:
                 on = self.aside if place.is_aside else self.rank
@@ -56,7 +56,7 @@ class Lobby:
         return [self._made[place] for place in places]
 
 
-def _group(rank: Rank, place: Place) -> Group:
+def _group(rank: Rank, place: GroupSpec) -> Group:
     if place.kind == "new":
         return rank.new_group(place.ranks)
     return {"world": rank.world, "intra": rank.intra, "cross": rank.cross}[place.kind]

@@ -1,4 +1,4 @@
-"""Gradients in buckets, averaged beside a backward pass; drawing them is left to the test."""
+"""Gradients: buckets that are averaged while a backward pass computes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from math import prod
 import torch
 from torch import Tensor
 
+from real.check.cases.bits import torch_dtype, whole
+from real.check.cases.case import ShortRepr
+from real.check.cases.groups import RankGroups
 from scenarios.config.scenario import Buckets
 from scenarios.seam.rank import Kernel
 from scenarios.workloads.ddp_buckets import GradientReducer
-from tests.properties.bits import torch_dtype, whole
-from tests.properties.groups import Lobby
-from tests.properties.short import Short
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gradients(Short):
+class Gradients(ShortRepr):
     """Parameters of `shapes`, in buckets of `first_bytes` and then `cap_bytes`; in each step each rank's order differs.
 
     Gradients are whole multiples of the number of ranks, so that means are exact; `fractions` are not.
@@ -39,15 +39,15 @@ class Gradients(Short):
         """Of divisions, and of sums in any order, of numbers up to 2."""
         return 2 * torch.finfo(torch_dtype(self.dtype)).eps * self.hosts * self.gpus if self.fractions else 0.0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """Where each gradient lies (bucket, element), and the averages of each step."""
         buckets = Buckets(first_bytes=self.first_bytes, cap_bytes=self.cap_bytes)
-        reducer = GradientReducer(lobby.aside, self.shapes, dtype=torch_dtype(self.dtype), buckets=buckets)
+        reducer = GradientReducer(here.aside, self.shapes, dtype=torch_dtype(self.dtype), buckets=buckets)
         found: list[Tensor] = []
         for step in range(self.steps):
-            for index in self._order(lobby.rank.rank, step):
-                reducer.add(index, self._gradient(lobby.rank.rank, step, index))
-                await lobby.rank.compute(Kernel(kind="gemm"), int)
+            for index in self._order(here.rank.rank, step):
+                reducer.add(index, self._gradient(here.rank.rank, step, index).to(here.rank.device))
+                await here.rank.compute(Kernel(kind="gemm"), int)
             averages = await reducer.finish()
             found += [] if found else [_places(averages)]
             found += [average.clone() for average in averages]

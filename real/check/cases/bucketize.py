@@ -1,4 +1,4 @@
-"""block_bucketize of the same bytes on every rank, beside a loop over ids; drawing cases is left to the test."""
+"""Bucketize: block_bucketize of the same ids on every rank, compared with a loop over ids."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from real.check.cases.bags import bags_of, bucket_of, flat, ids_tensor, positions_of, unsigned, weights_of
+from real.check.cases.bits import torch_dtype
+from real.check.cases.case import ShortRepr
+from real.check.cases.groups import RankGroups
 from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
-from tests.properties.bags import bags_of, bucket_of, flat, ids_tensor, positions_of, unsigned, weights_of
-from tests.properties.bits import torch_dtype
-from tests.properties.groups import Lobby
-from tests.properties.short import Short
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Bucketize(Short):
+class Bucketize(ShortRepr):
     """A feature for each of `blocks` with `batches[feature]` bags of up to `longest` ids; options as the function's."""
 
     hosts: int = 1
@@ -34,11 +34,11 @@ class Bucketize(Short):
     totals: tuple[int, ...] | None = None
     seed: int = 0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """The operator's results, without those that were not asked for."""
-        ids, lengths, weights = self._given()
+        ids, lengths, weights = self._given(here.rank.device)
         kernel = bucketize_kernel(lengths, ids, self.my_size, weights, positions=self.positions)
-        done = await lobby.rank.compute(kernel, self._run, ids, lengths, weights)
+        done = await here.rank.compute(kernel, self._run, ids, lengths, weights)
         found = (done.lengths, done.values, done.weights, done.positions, done.unbucketize_permute)
         return [tensor for tensor in found if tensor is not None]
 
@@ -84,11 +84,12 @@ class Bucketize(Short):
         rows = [1 + 2 * block * self.my_size for block in self.blocks]
         return bags_of(rows, self.batches, self.longest, self.dtypes[0], self.seed)
 
-    def _given(self) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _given(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
         bags = self._bags()
         lengths = torch.tensor([len(bag) for of_key in bags for bag in of_key], dtype=torch_dtype(self.dtypes[1]))
         weights = torch.tensor(flat(weights_of(bags, self.seed)), dtype=torch.float32) if self.weighted else None
-        return ids_tensor(flat(bags), self.dtypes[0]), lengths, weights
+        ids = ids_tensor(flat(bags), self.dtypes[0])
+        return ids.to(device), lengths.to(device), None if weights is None else weights.to(device)
 
     def _run(self, ids: Tensor, lengths: Tensor, weights: Tensor | None) -> Bucketized:
         return block_bucketize(

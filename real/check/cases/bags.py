@@ -1,4 +1,4 @@
-"""Bags of ids out of a seed, and what bucketizing does to one id, by the book; the exchanges are left to the cases."""
+"""Draws bags of ids from a seed, and says into which bucket the specification puts one id."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from real.check.cases.bits import torch_dtype
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from tests.properties.bits import torch_dtype
 
 Bag = list[int]
 
@@ -41,13 +41,16 @@ def features_of(
     dtypes: tuple[str, str],
     *,
     stride: int | None,
+    device: torch.device,
 ) -> KeyedJagged:
-    """As a rank holds them; `dtypes` of the ids and of the lengths; without `stride` each key has its own."""
+    """The bags as a rank holds them. `dtypes`: of ids and of lengths; without `stride` each key has its own."""
     return KeyedJagged(
         keys=tuple(keys),
-        values=ids_tensor(flat(bags), dtypes[0]),
-        lengths=torch.tensor([len(bag) for of_key in bags for bag in of_key], dtype=torch_dtype(dtypes[1])),
-        weights=None if weights is None else torch.tensor(flat(weights), dtype=torch.float32),
+        values=ids_tensor(flat(bags), dtypes[0]).to(device),
+        lengths=torch.tensor(
+            [len(bag) for of_key in bags for bag in of_key], dtype=torch_dtype(dtypes[1]), device=device
+        ),
+        weights=None if weights is None else torch.tensor(flat(weights), dtype=torch.float32, device=device),
         stride=stride,
         stride_per_key_per_rank=None if stride is not None else tuple((len(of_key),) for of_key in bags),
     )

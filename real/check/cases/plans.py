@@ -1,4 +1,4 @@
-"""Tables of any sharding type, from their features to pooled rows and back; drawing plans is left to the test."""
+"""Plan: tables of any sharding type, from their features to pooled rows and back to gradients."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import ShardingType
-from scenarios.seam.rank import Rank
-from scenarios.sparse.groups import Lookup, build_groups, outputs_to_tables, tables_to_outputs
-from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.sparse.tables import ShardedTable, TableShard
-from tests.properties.bags import (
+from real.check.cases.bags import (
     Bag,
     bags_of,
     block_of,
@@ -27,13 +22,18 @@ from tests.properties.bags import (
     unsigned,
     weights_of,
 )
-from tests.properties.bits import whole
-from tests.properties.groups import Lobby
-from tests.properties.short import Short
+from real.check.cases.bits import whole
+from real.check.cases.case import ShortRepr
+from real.check.cases.groups import RankGroups
+from scenarios.config.scenario import ShardingType
+from scenarios.seam.rank import Rank
+from scenarios.sparse.groups import Lookup, build_groups, outputs_to_tables, tables_to_outputs
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.tables import ShardedTable, TableShard
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Table(Short):
+class Table(ShortRepr):
     """A table cut into columns of `widths`, each by its `owners`: a host, a rank, or everyone, as its kind says."""
 
     kind: str
@@ -71,7 +71,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Plan(Short):
+class Plan(ShortRepr):
     """`batches[rank]` samples of every table's feature on each rank; rows are small whole numbers: sums are exact."""
 
     hosts: int
@@ -84,21 +84,23 @@ class Plan(Short):
     need_pos: bool = False
     seed: int = 0
 
-    async def play(self, lobby: Lobby) -> list[Tensor]:
+    async def play(self, here: RankGroups) -> list[Tensor]:
         """This rank's pooled rows of every table; then of each of its shards the ids met, and their rows' gradients."""
-        rank, names = lobby.rank, [f"t{at}" for at in range(len(self.tables))]
+        rank, names = here.rank, [f"t{at}" for at in range(len(self.tables))]
         groups = build_groups(self._sharded(), rank.world_size, self.gpus, need_pos=self.need_pos)
-        grads = tables_to_outputs(groups, {name: self._grad(rank.rank, at) for at, name in enumerate(names)})
+        grads = tables_to_outputs(
+            groups, {name: self._grad(rank.rank, at).to(rank.device) for at, name in enumerate(names)}
+        )
         outputs, shards = [], dict[tuple[int, int], list[Tensor]]()
         for group, grad in zip(groups, grads, strict=True):
-            given = await group.input(rank, self._features(rank.rank))
+            given = await group.input(rank, self._features(rank))
             lookups = group.lookups(rank.rank)
             cells = [self._read(rank, given, at, one) for at, one in enumerate(lookups)]
             none = torch.zeros(given.stride or 0, 0)
             pooled = torch.cat([none, *(_pool(one, *bags) for one, bags in zip(lookups, cells, strict=True))], dim=1)
-            outputs.append(await group.forward(rank, pooled, given.batch_per_rank))
+            outputs.append(await group.forward(rank, pooled.to(rank.device), given.batch_per_rank))
             came = await group.backward(rank, grad, given.batch_per_rank)
-            parts = came.split([one.columns for one in lookups], dim=1)
+            parts = torch.split(came.cpu(), [one.columns for one in lookups], dim=1)
             for one, (at, bags), part in zip(lookups, cells, parts, strict=True):
                 shards[at, one.column_offset] = _row_gradients(bags, part)
         tables = outputs_to_tables(groups, outputs)
@@ -153,11 +155,13 @@ class Plan(Short):
         kind, rows = self.tables[at].kind, self.tables[at].rows
         buckets = {"row_wise": rank.world_size, **dict.fromkeys(BY_HOST, rank.local_world_size)}.get(kind, 1)
         slot = rank.rank % buckets
-        items = [unsigned(item, self.dtype) for item in given.values.split(given.length_per_key())[key].tolist()]
+        items = [unsigned(item, self.dtype) for item in torch.split(given.values, given.length_per_key())[key].tolist()]
         if buckets > 1:
             items = [unbucketized(item, slot, block_of(rows, buckets), buckets) for item in items]
         weights = (
-            [1.0] * len(items) if given.weights is None else given.weights.split(given.length_per_key())[key].tolist()
+            [1.0] * len(items)
+            if given.weights is None
+            else torch.split(given.weights, given.length_per_key())[key].tolist()
         )
         cells = iter([Cell(item, int(weight)) for item, weight in zip(items, weights, strict=True)])
         lengths = given.lengths.view(len(given.keys), -1)[key].tolist()
@@ -167,11 +171,13 @@ class Plan(Short):
         rows, batches = [table.rows for table in self.tables], [self.batches[rank]] * len(self.tables)
         return bags_of(rows, batches, self.longest, self.dtype, self.seed, rank)
 
-    def _features(self, rank: int) -> KeyedJagged:
-        bags = self._bags(rank)
-        weights = weights_of(bags, self.seed, rank) if self.weighted else None
+    def _features(self, rank: Rank) -> KeyedJagged:
+        bags = self._bags(rank.rank)
+        weights = weights_of(bags, self.seed, rank.rank) if self.weighted else None
         keys = [f"t{at}" for at in range(len(self.tables))]
-        return features_of(keys, bags, weights, (self.dtype, "int32"), stride=self.batches[rank])
+        return features_of(
+            keys, bags, weights, (self.dtype, "int32"), stride=self.batches[rank.rank], device=rank.device
+        )
 
     def _grad(self, rank: int, at: int) -> Tensor:
         dim = sum(self.tables[at].widths)

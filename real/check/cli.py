@@ -1,0 +1,195 @@
+"""`python -m real check`: holds the ranks at hand against the simulator and the oracles, with drawn cases."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from real.check.cases.case import Case, ShortRepr
+from real.check.program import Options, Outcome, Simulate, outcomes, scenario_of
+from real.check.strategies import CASES, PROPERTIES
+from real.launch.job import Job
+from real.launch.launcher import RunEnded, launch, spool_folder
+from real.launch.placement import Place, check_world_size, local_world_size, place
+from real.launch.worker import Station
+from real.progress import Bar
+from scenarios.config.scenario import Scenario
+from scenarios.config.units import parse_time
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.versions import versions
+
+
+def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:
+    """Play drawn cases on real ranks and with `simulate`; 0 if everything is identical, else 1.
+
+    Raises:
+        ScenarioError: an option that is wrong, or not as many ranks as the cases need.
+        RunEnded: the ranks that were started here came to no end.
+    """
+    asked, here = _parser(prog).parse_args(given), place()
+    cases = tuple(map(_case, asked.case))
+    scenario = _scenario(asked, here, cases)
+    if here is not None:
+        check_world_size(scenario, here)
+    is_first = here is None or here.rank == 0
+    out = Path(tempfile.mkdtemp(prefix="twinstep-check-") if is_first else tempfile.gettempdir())
+    options = Options(
+        properties=tuple(asked.property or PROPERTIES),
+        plays=asked.plays,
+        seed=asked.seed,
+        cases=cases,
+        start=_start(scenario, here),
+    )
+    job = Job(
+        scenario=scenario,
+        program="real.check.program:CheckProgram",
+        arguments=(options, simulate, out),
+        writer="real.check.program:tell_playing",
+        out=out,
+        spool=spool_folder(out),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        check="always",
+    )
+    _run(job, here, 0 if cases else len(options.properties) * options.plays)
+    if not is_first:
+        return 0
+    found = outcomes(out)
+    shutil.rmtree(out)
+    told = _as_json if asked.json else _as_text
+    print(told(found, scenario, "" if cases else f", seed {asked.seed}", here))
+    return 1 if any(one.failure for one in found) else 0
+
+
+def _run(job: Job, here: Place | None, plays: int) -> None:
+    if here is not None:
+        Station(job, here).serve()
+        return
+    try:
+        with Bar(quiet=False) as bar:
+            launch(job, heard=lambda play: bar.show("plays", play, plays or None))
+    except RunEnded as ended:
+        raise RunEnded(f"{ended}; the ranks' logs lie in {job.out}", ended.code) from ended
+
+
+def _scenario(asked: argparse.Namespace, here: Place | None, cases: Sequence[Case]) -> Scenario:
+    """A scenario of as many ranks as are asked for, as the first case has, or as were started."""
+    gpus = asked.gpus_per_host or (cases[0].gpus if cases else None)
+    hosts = asked.hosts or (cases[0].hosts if cases else None)
+    if here is not None:
+        gpus = gpus or local_world_size(here)
+        hosts = hosts or -(-here.world_size // gpus)
+    elif asked.library == "nccl":
+        gpus, hosts = gpus or _devices(), hosts or 1
+    other = next((case for case in cases if (case.hosts, case.gpus) != (hosts, gpus)), None)
+    if other is not None:
+        raise ScenarioError(f"--case {other!r}: expected {hosts} hosts of {gpus} GPUs, as of the others")
+    try:
+        timeout_s = parse_time(asked.timeout) / 1e9
+    except ValueError as error:
+        raise ScenarioError(f"--timeout = '{asked.timeout}': expected a time such as '30 s'") from error
+    made = scenario_of(hosts or 2, gpus or 2, timeout_s=timeout_s)
+    return dataclasses.replace(made, library=asked.library, path=Path("python -m real check"), seed=asked.seed)
+
+
+def _devices() -> int:
+    if not torch.cuda.device_count():
+        raise ScenarioError("--library nccl: expected CUDA devices, this machine has none; gloo needs none")
+    return torch.cuda.device_count()
+
+
+def _case(text: str) -> Case:
+    """A case of its repr, as a failing check prints it."""
+    try:
+        made = eval(text, {"__builtins__": {}, **CASES})
+    except Exception as error:
+        raise ScenarioError(f"--case {text!r}: {error}; expected such as 'Gather(hosts=1, gpus=2, numel=3)'") from error
+    if not isinstance(made, ShortRepr) or not hasattr(made, "oracle"):
+        raise ScenarioError(f"--case {text!r}: expected such as 'Gather(hosts=1, gpus=2, numel=3)'")
+    case: Case = made  # type: ignore[assignment]
+    return case
+
+
+def _start(scenario: Scenario, here: Place | None) -> str:
+    """The command line that starts these ranks, up to "check"; of several hosts without the rendezvous options."""
+    hosts, gpus = scenario.cluster.hosts, scenario.cluster.host.gpus
+    if here is None:
+        return "python -m real"
+    if here.by == "srun":
+        return f"srun --nodes {hosts} --ntasks-per-node {gpus} python -m real"
+    return f"torchrun --nnodes {hosts} --nproc-per-node {gpus} -m real"
+
+
+def _as_text(found: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
+    lines = [line for one in found for line in one.tensors]
+    lines += [
+        f"{one.name:<15} {one.plays:>6,} plays {one.cases:>8,} cases  {'DIFFERENT' if one.failure else 'identical'}"
+        for one in found
+    ]
+    lines += [f"\n{one.name}:\n{one.failure}\n" for one in found if one.failure and not one.tensors]
+    hosts, gpus = scenario.cluster.hosts, scenario.cluster.host.gpus
+    where = f"{hosts * gpus} ranks ({hosts} hosts of {gpus}), started by {here.by if here else 'this command'}"
+    with_what = f"{scenario.library}, torch {versions()['torch']}{seed}"
+    failing = sum(one.failure is not None for one in found)
+    verdict = (
+        f"{failing} of {len(found)} checks DIFFER" if failing else "all identical to the simulator and the oracles"
+    )
+    return "\n".join([*lines, f"{where}, {with_what}: {verdict}"])
+
+
+def _as_json(found: Sequence[Outcome], scenario: Scenario, seed: str, here: Place | None) -> str:
+    return json.dumps(
+        {
+            "hosts": scenario.cluster.hosts,
+            "gpus_per_host": scenario.cluster.host.gpus,
+            "started_by": here.by if here else "this command",
+            "library": scenario.library,
+            "versions": dict(versions()),
+            "seed": scenario.seed,
+            "checks": [dataclasses.asdict(one) for one in found],
+        }
+    )
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Draw cases, play them on the simulator and on real ranks, and compare every tensor with what one"
+        " process computes, to the bit. Starts its ranks on this machine, or is one rank under torchrun or srun.",
+    )
+    parser.add_argument(
+        "--hosts", type=_positive, metavar="N", help="(default: as started by torchrun or srun, else 2)"
+    )
+    parser.add_argument("--gpus-per-host", type=_positive, metavar="N", help="ranks per host (default: likewise)")
+    parser.add_argument("--library", choices=("gloo", "nccl"), default="gloo", help="gloo on CPUs, or nccl on GPUs")
+    parser.add_argument("--plays", type=_positive, default=24, metavar="N", help="of each property (default: 24)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the cases that are drawn (default: 0)")
+    parser.add_argument(
+        "--property", action="append", choices=sorted(PROPERTIES), help="this one only; may be given several times"
+    )
+    parser.add_argument(
+        "--case",
+        nargs="+",
+        default=[],
+        metavar="CASE",
+        help="play these, as a failing check prints them, and no others",
+    )
+    parser.add_argument(
+        "--timeout", default="60 s", metavar="TIME", help="how long ranks may stand still (default: 60 s)"
+    )
+    parser.add_argument("--json", action="store_true", help="all of it as JSON")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value

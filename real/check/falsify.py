@@ -1,0 +1,70 @@
+"""Property: cases must give what their oracles say in every world; remembers failures while Hypothesis shrinks them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from hypothesis import HealthCheck, Phase, settings
+
+from real.check.cases.case import Case
+from real.check.compare import World, differences
+
+# A case that fails by a hang takes a whole time-out: after this, the smallest example so far is reported.
+SHRINKING_S = 40.0
+# Differences that are printed of one example.
+_TOLD = 4
+
+SETTINGS = settings(
+    deadline=None,
+    database=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    phases=[Phase.explicit, Phase.generate, Phase.target, Phase.shrink],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Property:
+    """Plays examples (tuples of cases) in all worlds, simulated ones first.
+
+    After a failure only the world that failed is played, so that shrinking is fast. An example is played once:
+    one that failed is reported even if it would not fail again.
+    """
+
+    def __init__(self, worlds: Mapping[str, World], repeat: Callable[[tuple[Case, ...]], str]) -> None:
+        """`repeat` gives the command line that plays cases again."""
+        self._worlds, self._repeat = dict(worlds), repeat
+        self._failed: dict[tuple[Case, ...], str] = {}
+        self._until_s = math.inf
+        self.plays = self.cases = 0  # until the first failure
+
+    def check(self, cases: tuple[Case, ...]) -> None:
+        """Play one example.
+
+        Raises:
+            AssertionError: with what differs, and the command that repeats it.
+        """
+        if cases not in self._failed and time.monotonic() < self._until_s:
+            self._play(cases)
+        if cases in self._failed:
+            raise AssertionError(f"{self._failed[cases]}\nSee it beside the oracle with\n    {self._repeat(cases)}")
+
+    def _play(self, cases: tuple[Case, ...]) -> None:
+        if not self._failed:
+            self.plays, self.cases = self.plays + 1, self.cases + len(cases)
+        for name, world in self._worlds.items():
+            found = differences(name, world, cases)
+            if found:
+                self._failed[cases] = "\n".join(found[:_TOLD])
+                self._worlds = {name: world}
+                self._until_s = min(self._until_s, time.monotonic() + SHRINKING_S)
+                return
+
+
+def command(cases: tuple[Case, ...], *, start: str = "python -m real", library: str = "gloo") -> str:
+    """The command line that plays these cases again and prints every tensor beside the oracle's."""
+    quoted = " ".join(f'"{case!r}"' for case in cases)
+    options = "" if library == "gloo" else f" --library {library}"
+    return f"{start} check{options} --case {quoted}"

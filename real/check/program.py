@@ -1,0 +1,246 @@
+"""CheckProgram: rank 0 draws examples with Hypothesis, and all ranks play each of them in lockstep."""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import hypothesis
+import torch.distributed as dist
+
+from real.check.cases.bits import Bits
+from real.check.cases.case import Case, play
+from real.check.cases.groups import WORLD, GroupSpec, RankGroups
+from real.check.compare import World, compare
+from real.check.falsify import SETTINGS, Property, command
+from real.check.strategies import PER_PLAY, PROPERTIES, Ranks, several
+from real.progress import Bar
+from real.rank.drive import play as drive
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Recording
+
+Simulate = Callable[[Scenario, Program], Recording]
+
+# Groups of drawn ranks, besides the world, the hosts and the same local ranks; NCCL keeps buffers for each.
+_NEW_GROUPS = 4
+_OUTCOME, _PLAYING = "outcome.json", "playing"
+_DIFFERS = "   <-- differs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is checked: `plays` examples of each property, or, where given, these `cases` and nothing else.
+
+    `start` is the command line that starts these ranks, up to "check".
+    """
+
+    properties: tuple[str, ...]
+    plays: int
+    seed: int
+    cases: tuple[Case, ...]
+    start: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one property, or the given cases, came to. `failure` says what differs and how to repeat it."""
+
+    name: str
+    plays: int
+    cases: int
+    failure: str | None
+    tensors: tuple[str, ...] = ()
+
+
+class CaseProgram(Program):
+    """A program of cases; after a run, `returned` holds the tensors that each rank ended with, by case."""
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.returned: dict[int, list[list[Bits]]] = {}
+        self._cases = tuple(cases)
+
+    async def __call__(self, rank: Rank) -> None:
+        self.returned[rank.rank] = await play(RankGroups(rank), self._cases)
+
+
+class CheckProgram(Program):
+    """The program of `python -m real check`; rank 0 leaves its outcomes in the folder `out`."""
+
+    def __init__(self, scenario: Scenario, options: Options, simulate: Simulate, out: Path) -> None:
+        self._scenario, self._options, self._simulate, self._out = scenario, options, simulate, out
+        self._repeat = partial(command, start=options.start, library=scenario.library)
+
+    async def __call__(self, rank: Rank) -> None:
+        warnings.simplefilter("ignore")  # torch's and the exchanges', about what is meant here
+        lockstep = _Lockstep(rank, self._is_about_to_play)
+        if rank.rank != 0:
+            lockstep.follow()
+            return
+        worlds = {"sim": simulated(self._simulate), "real": lockstep.lead}
+        try:
+            found = [self._given(worlds)] if self._options.cases else self._drawn(worlds)
+        except _PlayFailedError as failed:
+            raise failed.error from failed
+        lockstep.end()
+        (self._out / _OUTCOME).write_text(json.dumps([asdict(one) for one in found]))
+
+    def _given(self, worlds: dict[str, World]) -> Outcome:
+        cases = self._options.cases
+        told = [line for name, world in worlds.items() for line in _told(name, world, cases)]
+        return Outcome(
+            name="the given cases",
+            plays=1,
+            cases=len(cases),
+            failure="\n".join(line for line in told if line.endswith(_DIFFERS)) or None,
+            tensors=tuple(told),
+        )
+
+    def _drawn(self, worlds: dict[str, World]) -> list[Outcome]:
+        cluster, names = self._scenario.cluster, self._options.properties
+        groups = session_groups(cluster.hosts, cluster.host.gpus, self._options.seed)
+        ranks = Ranks(cluster.hosts, cluster.host.gpus, groups)
+        found = []
+        with Bar(quiet=False) as bar:
+            for at, name in enumerate(names):
+                bar.show(name, at, len(names))
+                found.append(self._falsify(name, ranks, Property(worlds, self._repeat)))
+        return found
+
+    def _falsify(self, name: str, ranks: Ranks, prop: Property) -> Outcome:
+        @hypothesis.seed(self._options.seed)
+        @hypothesis.settings(SETTINGS, max_examples=self._options.plays)
+        @hypothesis.given(several(PROPERTIES[name](ranks), 1, PER_PLAY))
+        def holds(cases: tuple[Case, ...]) -> None:
+            prop.check(cases)
+
+        failure = None
+        try:
+            holds()
+        except AssertionError as error:
+            failure = str(error)
+        return Outcome(name=name, plays=prop.plays, cases=prop.cases, failure=failure)
+
+    def _is_about_to_play(self, cases: Sequence[Case]) -> None:
+        (self._out / _PLAYING).write_text(self._repeat(tuple(cases)))
+
+
+class _PlayFailedError(BaseException):
+    """A play on real ranks raised: they cannot go on. No Exception, so that Hypothesis does not try once more."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+class _Lockstep:
+    """Lets all ranks play what rank 0 says. It uses the default process group, which no program uses."""
+
+    def __init__(self, rank: Rank, about_to_play: Callable[[Sequence[Case]], None]) -> None:
+        self._rank, self._here, self._about_to_play = rank, RankGroups(rank), about_to_play
+        self._plays = 0
+
+    def lead(self, cases: Sequence[Case]) -> list[list[list[Bits]]]:
+        """On rank 0: play on all ranks; the tensors that each ends with."""
+        everyone: list[list[list[Bits]]] = [[]] * self._rank.world_size
+        self._about_to_play(cases)
+        try:
+            dist.broadcast_object_list([tuple(cases)], src=0)
+            dist.gather_object(self._play(cases), everyone, dst=0)
+        except Exception as error:
+            raise _PlayFailedError(error) from error
+        return everyone
+
+    def end(self) -> None:
+        """On rank 0: nothing more is to be played."""
+        dist.broadcast_object_list([None], src=0)
+
+    def follow(self) -> None:
+        """On other ranks: play what rank 0 says until it ends."""
+        heard: list[tuple[Case, ...] | None] = [None]
+        dist.broadcast_object_list(heard, src=0)
+        while heard[0] is not None:
+            dist.gather_object(self._play(heard[0]), dst=0)
+            dist.broadcast_object_list(heard, src=0)
+
+    def _play(self, cases: Sequence[Case]) -> list[list[Bits]]:
+        with self._rank.step(self._plays):
+            found = drive(play(self._here, cases), self._rank.rank)
+            drive(self._meet(), self._rank.rank)
+        self._plays += 1
+        return found
+
+    async def _meet(self) -> None:
+        """The supervisor sees who is late at a barrier, but not who is late at the default group."""
+        await self._rank.barrier(label=f"the end of play {self._plays}")
+
+
+def _told(name: str, world: World, cases: Sequence[Case]) -> list[str]:
+    try:
+        return [str(one) if one.agrees else f"{one}{_DIFFERS}" for one in compare(name, world, cases)]
+    except Exception as error:
+        return [f"{name}: {type(error).__name__}: {error}{_DIFFERS}"]
+
+
+def simulated(simulate: Simulate) -> World:
+    """The simulator as a world."""
+
+    def world(cases: Sequence[Case]) -> list[list[list[Bits]]]:
+        program = CaseProgram(cases)
+        simulate(scenario_of(cases[0].hosts, cases[0].gpus), program)
+        return [program.returned[rank] for rank in sorted(program.returned)]
+
+    return world
+
+
+def scenario_of(hosts: int, gpus_per_host: int, *, name: str = "check", timeout_s: float = 20.0) -> Scenario:
+    """The least scenario of that many ranks on gloo; its own program is not played."""
+    wire = Link(bytes_per_s=1e9, latency_ns=10_000)
+    rates = dict.fromkeys(("float16", "bfloat16", "float32", "float64"), 1e10)
+    gpu = Gpu(name="cpu", kind="cpu", memory_bytes=1 << 30, memory_bytes_per_s=1e10, flops_per_s=rates)
+    inside = Inside(kind="memory", link=wire, bridge_bytes_per_s=1e10)
+    nics = Nics(per="host", count=1, link=wire)
+    host = Host(gpus=gpus_per_host, gpu=gpu, inside=inside, nics=nics, cores=2, memory_bytes=1 << 33)
+    return Scenario(
+        name=name,
+        path=Path(f"{name}.toml"),
+        program="all_to_all",
+        cluster=Cluster(profile="inline", hosts=hosts, host=host, network=Network(kind="non_blocking")),
+        batch_size=1,
+        steps=1,
+        seed=0,
+        payload="values",
+        fidelity="flows",
+        library="gloo",
+        timeout_s=timeout_s,
+    )
+
+
+def session_groups(hosts: int, gpus_per_host: int, seed: int) -> tuple[GroupSpec, ...]:
+    """The groups that all cases of a check use: they are made once."""
+    draw, size = random.Random(seed), hosts * gpus_per_host
+    drawn = [draw.sample(range(size), draw.randint(1, size)) for _ in range(_NEW_GROUPS)]
+    named = (WORLD, GroupSpec("intra"), GroupSpec("cross"))
+    return (
+        *named,
+        *(GroupSpec("new", tuple(ranks)) for ranks in drawn),
+        *(replace(one, is_aside=True) for one in named),
+    )
+
+
+def outcomes(out: Path) -> list[Outcome]:
+    """What rank 0 left in the folder."""
+    return [Outcome(**one) for one in json.loads((out / _OUTCOME).read_text())]
+
+
+def tell_playing(recording: Recording, out: Path) -> None:
+    """The writer of a check's job: spans are not kept, but of a check that was lost, what it played is printed."""
+    if not recording.info.complete and (out / _PLAYING).exists():
+        print(f"The check was lost while it played\n    {(out / _PLAYING).read_text()}", flush=True)
