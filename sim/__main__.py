@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
     from reports.run import Run
-    from scenarios.config.host_classes import Alike
+    from scenarios.config.host_classes import HostClasses
     from scenarios.config.scenario import Scenario
     from scenarios.seam.program import Program
     from scenarios.seam.trace import Span
@@ -84,14 +84,14 @@ def _predict(options: argparse.Namespace) -> int:
 
         keeping = _keeping(options, scenario)
         program = build(scenario)
-        if (alike := program.alike) is not None:
-            keeping = _keeping_played(keeping, options.keep_ranks, alike)
+        if (classes := program.host_classes) is not None:
+            keeping = _keeping_played(keeping, options.keep_ranks, classes)
     from reports.store import run_folder as store
     from reports.terminal.present import output, present
 
     folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
     store.check_free(folder)  # now, not when all is done
-    print_notes(scenario, alike)
+    print_notes(scenario, classes)
     with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
         asked = _Asked(scenario, program, keeping, options.draws, folder, bar)
         digest = _record(asked)
@@ -128,15 +128,15 @@ def _keeping(options: argparse.Namespace, scenario: Scenario) -> Keeping:
     return Keeping(*found)
 
 
-def _keeping_played(keeping: Keeping, words: str, alike: Alike) -> Keeping:
+def _keeping_played(keeping: Keeping, words: str, classes: HostClasses) -> Keeping:
     """Of the chosen ranks those that are played."""
     from scenarios.seam.errors import ScenarioError
 
-    kept = keeping.among(alike.ranks)
+    kept = keeping.among(classes.ranks)
     if keeping.has_ranks and not kept.has_ranks:
-        shown = ", ".join(map(str, alike.ranks[:8]))
+        shown = ", ".join(map(str, classes.ranks[:8]))
         raise ScenarioError(
-            f"--keep-ranks = {words!r}: expected some of the {len(alike.ranks)} ranks that are played with"
+            f"--keep-ranks = {words!r}: expected some of the {len(classes.ranks)} ranks that are played with"
             f" run.ranks = 'alike', such as {shown}"
         )
     return kept

@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
@@ -77,15 +77,15 @@ def play(
         ProgramError, DeadlockError: as `simulate` does.
     """
     started, begin = datetime.now(UTC), time.perf_counter()
-    alike = program.alike
-    hosts = None if alike is None else alike.hosts
+    classes = program.host_classes
+    hosts = None if classes is None else classes.representatives
     machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None, hosts)
 
     def take_drafts(drafts: list[Draft]) -> None:
         take([draft.span() for draft in sorted(drafts, key=lambda d: (d.rank, d.stream, d.sequence))])
 
-    carries = transport(scenario, machine, alike)
-    world = World(scenario, machine, carries, lane_width(scenario), take_drafts, alike)
+    carries = transport(scenario, machine, classes)
+    world = World(scenario, machine, carries, lane_width(scenario), take_drafts, classes)
     error = ""
     try:
         with one_thread(), _rare_collections():
@@ -110,24 +110,24 @@ def play(
             complete=not error,
             error=error,
             elapsed_s=time.perf_counter() - begin,
-            host_counts=() if alike is None else tuple(zip(alike.hosts, alike.counts, strict=True)),
+            host_counts=() if classes is None else tuple(zip(classes.representatives, classes.counts, strict=True)),
         ),
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
         memory=list(program.memory),
-        links=(links := _links(machine, alike)),
+        links=(links := _links(machine, classes)),
         loads=_loads(machine, links),
-        traffic=_traffic(machine, alike),
+        traffic=_traffic(machine, classes),
     )
 
 
-def _links(machine: Machine, alike: Alike | None) -> list[LinkRow]:
+def _links(machine: Machine, classes: HostClasses | None) -> list[LinkRow]:
     """Each with how many there are of its kind; of leafs that are alike one has the uplinks that are played."""
     rows = machine.fabric.rows()
-    if alike is None:
+    if classes is None:
         return rows
-    counts = dict(zip(alike.hosts, alike.counts, strict=True))
-    uplinks = uplink_counts(machine.fabric, alike)
+    counts = dict(zip(classes.representatives, classes.counts, strict=True))
+    uplinks = uplink_counts(machine.fabric, classes)
     played = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
     return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in played]
 
@@ -137,11 +137,11 @@ def _loads(machine: Machine, links: list[LinkRow]) -> list[LoadRow]:
         return machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
 
 
-def _traffic(machine: Machine, alike: Alike | None) -> list[TrafficRow]:
+def _traffic(machine: Machine, classes: HostClasses | None) -> list[TrafficRow]:
     rows = machine.traffic.rows()
-    if alike is None:
+    if classes is None:
         return rows
-    counts = dict(zip(alike.hosts, alike.counts, strict=True))
+    counts = dict(zip(classes.representatives, classes.counts, strict=True))
     return [replace(row, host_count=counts[row.from_host]) for row in rows]
 
 

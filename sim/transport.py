@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
 from sim.engine.machine import Machine
 from sim.gloo.flows import GlooFlows
@@ -24,11 +24,11 @@ def lane_width(scenario: Scenario) -> int:
     return _WORKERS[scenario.library]
 
 
-def transport(scenario: Scenario, machine: Machine, alike: Alike | None = None) -> Transport:
-    """The scenario's library at the scenario's fidelity; `alike`: the hosts that are played, if not all."""
+def transport(scenario: Scenario, machine: Machine, classes: HostClasses | None = None) -> Transport:
+    """The scenario's library at the scenario's fidelity; `classes`: host classes, if only representatives run."""
     flows = scenario.fidelity == "flows"
     if scenario.library == "nccl":
-        return NcclPhases(machine, flows=flows, alike=alike)
+        return NcclPhases(machine, flows=flows, classes=classes)
     return GlooFlows(machine) if flows else _by_size(GlooFlows(machine), GlooLinks(machine))
 
 

@@ -1,4 +1,4 @@
-"""Which hosts do the same work on the same hardware: one of each kind can be played for all; how is left to `sim`."""
+"""Host classes: hosts with the same work on the same hardware, of which one representative is simulated for all."""
 
 from __future__ import annotations
 
@@ -13,111 +13,116 @@ from scenarios.config.scenario import Scenario
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Ranks that are played at most, in whole hosts, beside those of hosts that are like no other: some ms each a step.
+# Ranks simulated at most, in whole hosts, beside those of hosts in a class of their own: some ms each a step.
 MOST_RANKS = 256
 # Loads that differ by less differ by rounding.
 _DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alike:
-    """Hosts that are played, ascending, and how many each of them stands for, itself among them.
+class HostClasses:
+    """A partition of the cluster's hosts into classes, each simulated by one representative.
 
-    `kinds` [all hosts]: which of `hosts`, by place, stands for each. `spread`: how far apart loads of one kind are at
-    most, of the largest of their sort; 0 where only hosts that are alike count as such.
+    Attributes:
+        representatives: one host of each class, ascending.
+        counts: hosts in each class, the representative among them.
+        gpus: GPUs of each host.
+        class_of_host: [all hosts] index of each host's class.
+        spread: the largest difference of a load within a class, over that load's maximum; 0: classes are exact.
     """
 
-    hosts: tuple[int, ...]
+    representatives: tuple[int, ...]
     counts: tuple[int, ...]
     gpus: int
-    kinds: Ints
+    class_of_host: Ints
     spread: float
 
     @staticmethod
-    def of(loads: Floats, gpus: int, apart: Iterable[int] = ()) -> Alike:
-        """`loads` [hosts, numbers], none negative; hosts `apart` are like no other.
+    def of(loads: Floats, gpus: int, apart: Iterable[int] = ()) -> HostClasses:
+        """Partition hosts by their expected loads; hosts `apart` get a class each.
 
-        While there are more kinds than may be played, hosts that are near each other are of one kind.
+        Hosts of equal `loads` [hosts, numbers], none negative, share a class. Where that makes more classes than may
+        be simulated, hosts of similar loads share one, too.
         """
         rows = _rounded(loads)
-        numbers: dict[tuple[bytes, int], int] = {}
+        numbers: dict[tuple[bytes, int], int] = {}  # of classes, by load
         alone = set(apart)
         keys = ((row.tobytes(), host if host in alone else -1) for host, row in enumerate(rows))
-        kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+        classes = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
         most, spread = max(1, MOST_RANKS // gpus), 0.0
         own = np.array([place for _, place in numbers]) >= 0
         if len(numbers) - own.sum() > most:
-            firsts = np.unique(kinds, return_index=True)[1]
+            firsts = np.unique(classes, return_index=True)[1]
             sets, spread = _near(rows[firsts], own, most)
-            kinds = sets[kinds]
-        return Alike._played(rows, kinds, gpus, spread)
+            classes = sets[classes]
+        return HostClasses._with_representatives(rows, classes, gpus, spread)
 
     @staticmethod
-    def _played(rows: Floats, kinds: Ints, gpus: int, spread: float) -> Alike:
-        """Of each kind the host that is nearest to the mean; of equals the first."""
-        count = int(kinds.max()) + 1
+    def _with_representatives(rows: Floats, classes: Ints, gpus: int, spread: float) -> HostClasses:
+        """Represent each class by the host nearest to the class's mean; the first of equals."""
+        count = int(classes.max()) + 1
         means = np.zeros((count, rows.shape[1]))
-        np.add.at(means, kinds, rows)
-        means /= np.bincount(kinds, minlength=count)[:, None]
-        distance = (np.abs(rows - means[kinds]) / _largest(rows)).sum(axis=1)
-        order = np.lexsort((np.arange(len(rows)), distance, kinds))
-        nearest = order[np.searchsorted(kinds[order], np.arange(count))]
+        np.add.at(means, classes, rows)
+        means /= np.bincount(classes, minlength=count)[:, None]
+        distance = (np.abs(rows - means[classes]) / _largest(rows)).sum(axis=1)
+        order = np.lexsort((np.arange(len(rows)), distance, classes))
+        nearest = order[np.searchsorted(classes[order], np.arange(count))]
         ascending = np.argsort(nearest)
         places = np.argsort(ascending)
-        return Alike(
-            hosts=tuple(nearest[ascending].tolist()),
-            counts=tuple(np.bincount(kinds, minlength=count)[ascending].tolist()),
+        return HostClasses(
+            representatives=tuple(nearest[ascending].tolist()),
+            counts=tuple(np.bincount(classes, minlength=count)[ascending].tolist()),
             gpus=gpus,
-            kinds=places[kinds],
+            class_of_host=places[classes],
             spread=spread,
         )
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Those that are played."""
-        return tuple(rank for host in self.hosts for rank in range(host * self.gpus, (host + 1) * self.gpus))
+        """The ranks of the representatives, which are the ones simulated."""
+        return tuple(rank for host in self.representatives for rank in range(host * self.gpus, (host + 1) * self.gpus))
 
     @property
     def rank_counts(self) -> tuple[int, ...]:
-        """How many ranks each of them stands for."""
+        """How many ranks each of `ranks` represents, itself among them."""
         return tuple(count for count in self.counts for _ in range(self.gpus))
 
     @property
     def is_exact(self) -> bool:
-        """Whether hosts of one kind are alike."""
+        """Whether all hosts of a class have equal loads."""
         return self.spread == 0
 
     def most(self, values: Floats) -> tuple[int, ...]:
-        """For each rank that is played, the one that has most of those that it stands for; `values` [all ranks]."""
-        by_host = values.reshape(len(self.kinds), self.gpus)
-        found = np.zeros((len(self.hosts), self.gpus), np.int64)
+        """For each of `ranks`, the rank with the largest of `values` [all ranks] among those that it represents."""
+        by_host = values.reshape(len(self.class_of_host), self.gpus)
+        found = np.zeros((len(self.representatives), self.gpus), np.int64)
         for gpu in range(self.gpus):
-            order = np.lexsort((-by_host[:, gpu], self.kinds))
-            hosts = order[np.searchsorted(self.kinds[order], np.arange(len(self.hosts)))]
+            order = np.lexsort((-by_host[:, gpu], self.class_of_host))
+            hosts = order[np.searchsorted(self.class_of_host[order], np.arange(len(self.representatives)))]
             found[:, gpu] = hosts * self.gpus + gpu
         return tuple(found.ravel().tolist())
 
     def per_leaf(self, hosts_per_leaf: int) -> Ints:
-        """How many hosts of each kind each leaf switch has, [leafs, kinds]."""
-        leafs = np.arange(len(self.kinds)) // hosts_per_leaf
-        counts = np.zeros((int(leafs[-1]) + 1, len(self.hosts)), np.int64)
-        np.add.at(counts, (leafs, self.kinds), 1)
+        """How many hosts of each class each leaf switch has: [leaves, classes]."""
+        leaves = np.arange(len(self.class_of_host)) // hosts_per_leaf
+        counts = np.zeros((int(leaves[-1]) + 1, len(self.representatives)), np.int64)
+        np.add.at(counts, (leaves, self.class_of_host), 1)
         return counts
 
 
-def all_alike(scenario: Scenario) -> Alike | None:
-    """Where every rank does the same: one host for all that are no slower than others; None where each is played."""
+def uniform_host_classes(scenario: Scenario) -> HostClasses | None:
+    """The classes where every rank does the same work: one for all healthy hosts; None if every rank is simulated."""
     cluster = scenario.cluster
     if scenario.ranks == "each":
         return None
-    return Alike.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.slow_hosts)
+    return HostClasses.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.slow_hosts)
 
 
-def played(scenario: Scenario, alike: Alike | None) -> Iterable[tuple[int, int]]:
-    """The ranks that are, and how many each stands for."""
-    if alike is None:
+def simulated_ranks(scenario: Scenario, classes: HostClasses | None) -> Iterable[tuple[int, int]]:
+    """Each rank that is simulated, and how many ranks it represents."""
+    if classes is None:
         return ((rank, 1) for rank in range(scenario.cluster.world_size))
-    return zip(alike.ranks, alike.rank_counts, strict=True)
+    return zip(classes.ranks, classes.rank_counts, strict=True)
 
 
 def _rounded(loads: Floats) -> Floats:
@@ -126,15 +131,15 @@ def _rounded(loads: Floats) -> Floats:
 
 
 def _largest(loads: Floats) -> Floats:
-    """Of each sort; 1 where all are 0."""
+    """The maximum of each column; 1 where all are 0."""
     largest = loads.max(axis=0, initial=0.0)
     return np.asarray(np.where(largest > 0, largest, 1.0))
 
 
 def _near(rows: Floats, own: npt.NDArray[np.bool_], most: int) -> tuple[Ints, float]:
-    """Which of at most `most` sets each row is in, those in `own` by themselves, and how wide the widest is.
+    """Cluster rows into at most `most` sets, beside those in `own`; each row's set, and the widest set's width.
 
-    The widest set is cut in the middle of its widest column until there are enough: so what stands out is by itself.
+    The widest set is split in the middle of its widest column until there are enough: outliers end up by themselves.
     """
     scaled = rows / _largest(rows)
     sets = [np.flatnonzero(~own)]

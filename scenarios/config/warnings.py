@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from scenarios.config.compute_times import Calls
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.seam.trace import Span
@@ -16,8 +16,8 @@ _MOST_NAMES = 8  # in a sentence
 _MANY_RANKS = 2048
 
 
-def notes(scenario: Scenario, alike: Alike | None = None) -> Iterator[str]:
-    """One sentence each, with file, key and value; `alike`: the hosts that are played, if not all."""
+def notes(scenario: Scenario, classes: HostClasses | None = None) -> Iterator[str]:
+    """One sentence each, with file, key and value; `classes`: host classes, if only representatives run."""
     compression, gpu = scenario.compression, scenario.cluster.host.gpu
     if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
         yield (
@@ -29,15 +29,15 @@ def notes(scenario: Scenario, alike: Alike | None = None) -> Iterator[str]:
             f"{scenario.path}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
             " the prediction is a lower bound"
         )
-    if alike is None and scenario.cluster.world_size > _MANY_RANKS:
+    if classes is None and scenario.cluster.world_size > _MANY_RANKS:
         yield (
-            f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks are played one by one, for"
+            f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks are simulated one by one, for"
             " minutes or hours; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library 'nccl'"
         )
-    if alike is not None and not alike.is_exact:
+    if classes is not None and not classes.is_exact:
         yield (
-            f"{scenario.path}: run.ranks = 'alike': expected loads are of more than {len(alike.hosts)} kinds; hosts"
-            f" that one is played for differ by up to {100 * alike.spread:.2g} % of the most that any host has"
+            f"{scenario.path}: run.ranks = 'alike': the cluster has more than {len(classes.representatives)} classes of"
+            f" hosts; expected loads in a class differ by up to {100 * classes.spread:.2g} % of the largest load"
         )
 
 
@@ -87,9 +87,9 @@ class NotesAfter:
             yield f"{begin}: not in this program's steps: {_listed(map(str, self._unused))}"
 
 
-def print_notes(scenario: Scenario, alike: Alike | None = None) -> None:
+def print_notes(scenario: Scenario, classes: HostClasses | None = None) -> None:
     """To stderr, each behind "note: "."""
-    _print(notes(scenario, alike))
+    _print(notes(scenario, classes))
 
 
 def print_notes_of_measuring(scenario: Scenario) -> None:

@@ -9,7 +9,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow, PlanRow
 
 if TYPE_CHECKING:
-    from scenarios.config.host_classes import Alike
+    from scenarios.config.host_classes import HostClasses
 
 
 class Program(ABC):
@@ -18,14 +18,14 @@ class Program(ABC):
     Attributes:
         plan: where the planner put the tables; empty for a workload without tables.
         memory: what each rank holds on its GPU, checked against the GPU's memory before the run; empty: not checked.
-        alike: the host classes of which one representative each is simulated; None: every rank is.
+        host_classes: the host classes of which one representative each is simulated; None: every rank is.
 
     All three are known before anything runs. Ranks in verbs (`src`, `dst`, `ranks`) are global ranks.
     """
 
     plan: tuple[PlanRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
-    alike: Alike | None = None
+    host_classes: HostClasses | None = None
 
     @abstractmethod
     async def __call__(self, rank: Rank) -> None:

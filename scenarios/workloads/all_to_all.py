@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.config.host_classes import all_alike, played
+from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank
@@ -33,7 +33,7 @@ class AllToAllProgram(Program):
         assert scenario.exchange is not None
         self._scenario = scenario
         self._splits = Splits(scenario.exchange, scenario.cluster.world_size, scenario.seed)
-        self.alike = all_alike(scenario)
+        self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
 
     async def __call__(self, rank: Rank) -> None:
@@ -52,7 +52,7 @@ class AllToAllProgram(Program):
 
     def _capacity(self, rank: int) -> int:
         """The most elements that a rank receives in a step."""
-        if self.alike is not None:
+        if self.host_classes is not None:
             return self._splits.elements
         return max((self._splits.received(step)[rank] for step in range(self._scenario.steps)), default=0)
 
@@ -62,7 +62,7 @@ class AllToAllProgram(Program):
             MemoryRow(
                 rank=rank, part=part, size_bytes=size * int(elements), capacity_bytes=capacity_bytes, rank_count=count
             )
-            for rank, count in played(self._scenario, self.alike)
+            for rank, count in simulated_ranks(self._scenario, self.host_classes)
             for part, elements in (
                 ("send buffer", self._splits.elements + _SLACK),
                 ("receive buffer", self._capacity(rank)),

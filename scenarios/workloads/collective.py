@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenarios.config.host_classes import all_alike, played
+from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
@@ -30,7 +30,7 @@ class CollectiveProgram(Program):
         assert scenario.collective is not None
         self._scenario, self._collective = scenario, scenario.collective
         _check_shares(scenario)
-        self.alike = all_alike(scenario)
+        self.host_classes = uniform_host_classes(scenario)
         self._splits = _splits(scenario)
         self.memory = self._memory()
 
@@ -64,7 +64,7 @@ class CollectiveProgram(Program):
                 return share, elements
             case "all_to_all":
                 assert self._splits is not None
-                if self.alike is not None:
+                if self.host_classes is not None:
                     return elements, elements
                 steps = range(self._scenario.steps)
                 return elements, max(int(self._splits.received(step)[rank]) for step in steps)
@@ -78,7 +78,7 @@ class CollectiveProgram(Program):
             MemoryRow(
                 rank=rank, part=part, size_bytes=elements * itemsize, capacity_bytes=capacity_bytes, rank_count=count
             )
-            for rank, count in played(self._scenario, self.alike)
+            for rank, count in simulated_ranks(self._scenario, self.host_classes)
             for part, elements in zip(("input", "output"), self._elements(rank), strict=True)
         )
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from scenarios.compression.costs import cost
-from scenarios.config.host_classes import all_alike, played
+from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Optimizer, Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Kernel, Rank
@@ -39,7 +39,7 @@ class PowerSGDProgram(Program):
         self._forward_work = Products(self._gradients.shapes, self._gradients.forward_flops)
         self._backward_work = Products(self._gradients.shapes, self._gradients.backward_flops)
         self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
-        self.alike = all_alike(scenario)
+        self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
         check_compression(scenario, scenario.gradients.shapes, self._dtype)
 
@@ -95,7 +95,7 @@ class PowerSGDProgram(Program):
         capacity_bytes = scenario.cluster.host.gpu.memory_bytes
         return tuple(
             MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes, rank_count=count)
-            for rank, count in played(scenario, self.alike)
+            for rank, count in simulated_ranks(scenario, self.host_classes)
             for part, size_bytes in parts.items()
         )
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from sim.clock import Signal
 from sim.engine.capacity import Capacity
 from sim.engine.fabric import Path
@@ -23,7 +23,7 @@ from sim.hosts.cores import Thread
 from sim.nccl import plan as nccl
 from sim.nccl.costs import costs_of
 from sim.nccl.flow_arrays import Many
-from sim.nccl.folded import AlikeNccl
+from sim.nccl.folded import FoldedNccl
 from sim.nccl.tuning import NcclCosts
 from sim.rank.rendezvous import Meeting
 
@@ -47,12 +47,12 @@ class NcclPhases:
     waits for others; and what goes over a GPU's links is read and written in its memory before kernels get their share.
     """
 
-    def __init__(self, machine: Machine, *, flows: bool, alike: Alike | None = None) -> None:
-        """`alike`: the hosts that are played, if not all."""
+    def __init__(self, machine: Machine, *, flows: bool, classes: HostClasses | None = None) -> None:
+        """`classes`: the host classes of which only representatives are simulated; None: every host is."""
         self._machine = machine
         self._flows = flows
         self._costs = costs_of(machine.fabric.cluster)
-        self._alike = None if alike is None else AlikeNccl(machine.fabric, self._costs, alike)
+        self._folded = None if classes is None else FoldedNccl(machine.fabric, self._costs, classes)
         self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
         self._channels: dict[str, int] = {}
         self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets)
@@ -70,8 +70,8 @@ class NcclPhases:
 
     def _play_alike(self, meeting: Meeting) -> None:
         """Of members that stand for several ranks each: one activity, as in "links"."""
-        assert self._alike is not None, "only then members stand for others"
-        carried = self._alike.carried(meeting.in_order)
+        assert self._folded is not None, "only then members stand for others"
+        carried = self._folded.carried(meeting.in_order)
         meeting.formula_ns = carried.formula_ns
         lost_ns = self._slow_starts.lost_between_ns(meeting.group, *carried.largest) if carried.largest else 0
         self._machine.traffic.add_alike(carried.between, carried.inside)
@@ -121,8 +121,8 @@ class NcclPhases:
         if self._multiprocessors is None or group.size == 1:
             return
         if group.name not in self._channels:
-            alike = self._alike if group.counts else None
-            found = nccl.channels(*self._places(group.ranks)) if alike is None else alike.channels(group)
+            folded = self._folded if group.counts else None
+            found = nccl.channels(*self._places(group.ranks)) if folded is None else folded.channels(group)
             self._channels[group.name] = found
         share = self._channels[group.name] / self._multiprocessors
         meeting.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))

@@ -102,7 +102,7 @@ class SimRank:
         Raises:
             ProgramError: ranks of the group may not be there, as one host is played for all that are alike.
         """
-        if self._world.alike is not None:
+        if self._world.host_classes is not None:
             raise ProgramError(f"rank {self._rank}: new_group: expected run.ranks = 'each', which plays all its ranks")
         self._made_groups += 1
         name = f"{self._prefix}group{self._made_groups}"

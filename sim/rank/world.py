@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from scenarios.config.compute_times import Calls
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Group
@@ -61,17 +61,17 @@ class World:
         transport: Transport,
         lane_width: int,
         take: Callable[[list[Draft]], None],
-        alike: Alike | None = None,
+        classes: HostClasses | None = None,
     ) -> None:
-        """`take` is given what has ended, as `Ledger` hands it on; `alike`: the hosts that are played, if not all."""
+        """`take` is given what has ended, as `Ledger` hands it on; `classes`: host classes, if only those run."""
         self.scenario = scenario
-        self.alike = alike
+        self.host_classes = classes
         self.machine = machine
         self.transport = transport
         self.device = torch.device("meta" if scenario.payload == "sizes" else "cpu")
         size = scenario.cluster.world_size
-        self.ranks: Sequence[int] = range(size) if alike is None else alike.ranks
-        counts = (1,) * size if alike is None else alike.rank_counts
+        self.ranks: Sequence[int] = range(size) if classes is None else classes.ranks
+        counts = (1,) * size if classes is None else classes.rank_counts
         self.rank_counts = dict(zip(self.ranks, counts, strict=True))  # ranks that each one stands for
         self.step = [-1] * size  # of each rank; what is spawned belongs to the step in which it was
         self.has_computed = [False] * size  # since its step began
@@ -110,7 +110,7 @@ class World:
         return group
 
     def _make(self, name: str, ranks: Sequence[int], *, is_in_host: bool) -> Group:
-        if self.alike is None or is_in_host:
+        if self.host_classes is None or is_in_host:
             return Group(name, tuple(ranks))
         played = tuple(rank for rank in self.ranks if rank in ranks)
         return Group(name, played, tuple(self.rank_counts[rank] for rank in played))

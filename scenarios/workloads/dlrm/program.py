@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import ELEMENT_BYTES, Optimizer, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.planned import Plan
@@ -78,11 +78,11 @@ class DlrmProgram(Program):
         self.features = expected_features(self.model, batch_size)
         self.expected = expected_inputs(self.groups, self.model, batch_size)
         loads = rank_loads(self.groups, self.expected, cluster.world_size)
-        self.alike = Alike.of(host_loads(loads, cluster.host.gpus), cluster.host.gpus, cluster.slow_hosts)
-        self.plan = plan.rows_for(self.alike.ranks)
+        self.host_classes = HostClasses.of(host_loads(loads, cluster.host.gpus), cluster.host.gpus, cluster.slow_hosts)
+        self.plan = plan.rows_for(self.host_classes.ranks)
         held = held_bytes(loads, plan, batch_size, ELEMENT_BYTES[self.model.dtype])
-        fullest = self.alike.most(held)
-        self.memory = memory_rows(scenario, plan.rows_for(fullest), layers, fullest, self.alike.rank_counts)
+        fullest = self.host_classes.most(held)
+        self.memory = memory_rows(scenario, plan.rows_for(fullest), layers, fullest, self.host_classes.rank_counts)
 
     async def __call__(self, rank: Rank) -> None:
         replica = _Replica(self, rank)

@@ -4,8 +4,8 @@ Links of a host that is played carry what those of each host carry that it stand
 sent is left to `collectives`, which hosts are alike to `scenarios.config.host_classes`.
 """
 
-from sim.nccl.folded.collectives import AlikeNccl
+from sim.nccl.folded.collectives import FoldedNccl
 from sim.nccl.folded.leaf_uplinks import uplink_counts
 from sim.nccl.folded.link_load import Carried
 
-__all__ = ["AlikeNccl", "Carried", "uplink_counts"]
+__all__ = ["FoldedNccl", "Carried", "uplink_counts"]

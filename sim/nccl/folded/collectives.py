@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from scenarios.seam.calls import Call
 from scenarios.seam.rank import Group
 from sim.engine.fabric import Fabric
@@ -26,15 +26,15 @@ from sim.nccl.tuning import NcclCosts, overhead, p2p_latency_ns, topology
 _DRAWN_HOSTS = 8
 
 
-class AlikeNccl:
+class FoldedNccl:
     """Of one cluster."""
 
-    def __init__(self, fabric: Fabric, costs: NcclCosts, alike: Alike) -> None:
-        self._fabric, self._costs, self._alike = fabric, costs, alike
+    def __init__(self, fabric: Fabric, costs: NcclCosts, classes: HostClasses) -> None:
+        self._fabric, self._costs, self._classes = fabric, costs, classes
         self._found: dict[str, Members] = {}
         self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
         self._shares: dict[tuple[Hashable, ...], Array] = {}
-        self._leafs = Leafs.of(fabric, alike)
+        self._leafs = Leafs.of(fabric, classes)
 
     def channels(self, group: Group) -> int:
         """How many thread blocks an operation of the group has on each GPU."""
@@ -61,8 +61,8 @@ class AlikeNccl:
 
     def _find(self, group: Group) -> Members:
         costs, ranks = self._costs, np.array(group.ranks)
-        hosts = np.searchsorted(self._alike.hosts, ranks // self._alike.gpus)
-        gpus, counts = ranks % self._alike.gpus, np.array(group.counts)
+        hosts = np.searchsorted(self._classes.representatives, ranks // self._classes.gpus)
+        gpus, counts = ranks % self._classes.gpus, np.array(group.counts)
         by_host = nccl_paths.members_by_host(hosts.tolist())
         every = sum(int(counts[members[0]]) for members in by_host)
         shape = nccl_paths.shape_of(by_host, costs, gpus.tolist(), every)
@@ -81,7 +81,7 @@ class AlikeNccl:
         likely = np.minimum(sends / element_size, 1.0)
         most = math.ceil(max(((to + inside) * likely).sum(1).max(), ((come + inside) * likely).sum(0).max()))
         largest_bytes, crosses = float(sends[to + inside > 0].max()), bool((to * is_sent).any())
-        rows = Transfers(self._fabric, members, self._alike.gpus)
+        rows = Transfers(self._fabric, members, self._classes.gpus)
         on_links = nccl.p2p_link_bytes(sends)
         across = on_links * overhead(False, costs)
         rows.cross(to, come, across, costs)
@@ -99,7 +99,7 @@ class AlikeNccl:
 
     def _exchanged(self, carried: Carried, hosts: Array, across: Array, inside: Array) -> None:
         """By hosts, of members: what one rank of the first gives to those that the second stands for, or to it."""
-        count = len(self._alike.hosts)
+        count = len(self._classes.representatives)
         carried.between, carried.inside = np.zeros((count, count)), np.bincount(hosts, inside.sum(axis=1), count)
         np.add.at(carried.between, (hosts[:, None], hosts), across)
 
@@ -116,8 +116,8 @@ class AlikeNccl:
         rank = int(members.ranks[target])
         if members.hosts[source] != members.hosts[target]:
             return rank
-        others = np.flatnonzero(self._alike.kinds == members.hosts[target])
-        return int(others[others != rank // self._alike.gpus][0]) * self._alike.gpus + int(members.gpus[target])
+        others = np.flatnonzero(self._classes.class_of_host == members.hosts[target])
+        return int(others[others != rank // self._classes.gpus][0]) * self._classes.gpus + int(members.gpus[target])
 
     def _pipeline(self, members: Members, call: Call) -> Carried:
         """A ring or tree, drawn on a few hosts: each host is loaded as the busiest of them, but for its part in trees.
@@ -131,7 +131,7 @@ class AlikeNccl:
         call = replace(call, root=min(call.root, 0))  # the first of those that are drawn, wherever it is
         plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
-        count = len(self._alike.hosts)
+        count = len(self._classes.representatives)
         carried.between, carried.inside = np.zeros((count, count)), np.zeros(count)
         given = self._given(members, plan.algorithm, towards_owner=call.op == "reduce_scatter_tensor")
         for phase in plan.phases:
@@ -153,17 +153,17 @@ class AlikeNccl:
         """What goes from hosts to others, in what the busiest host gives; nothing from those without a member."""
         key = (*members.hosts.tolist(), algorithm, towards_owner)
         if key not in self._shares:
-            kinds = self._alike.kinds[np.isin(self._alike.kinds, members.hosts)]
-            counts = np.array(self._alike.counts)
+            kinds = self._classes.class_of_host[np.isin(self._classes.class_of_host, members.hosts)]
+            counts = np.array(self._classes.counts)
             self._shares[key] = shares(algorithm, kinds, counts, towards_owner=towards_owner)
         return self._shares[key]
 
     def _parts(self, algorithm: str, hosts: int) -> Array:
         """What hosts of each kind send to others on average, in what the busiest host does."""
         if algorithm not in TREES or hosts == 1:
-            return np.ones(len(self._alike.hosts))
+            return np.ones(len(self._classes.representatives))
         degrees = degrees_of(hosts)
-        return np.asarray(np.bincount(self._alike.kinds, degrees / degrees.max()) / self._alike.counts)
+        return np.asarray(np.bincount(self._classes.class_of_host, degrees / degrees.max()) / self._classes.counts)
 
     def _load_host(self, carried: Carried, members: Members, by_host: Sequence[int], loads: Drawn, part: float) -> None:
         ranks = {int(members.gpus[place]): int(members.ranks[place]) for place in by_host}

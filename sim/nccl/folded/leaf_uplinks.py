@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
 from sim.nccl import rings_and_trees as nccl_paths
@@ -18,9 +18,9 @@ from sim.nccl.folded.pipelines import Load
 TREES = ("tree", "nvls_tree")
 
 
-def uplink_counts(fabric: Fabric, alike: Alike) -> dict[str, int]:
+def uplink_counts(fabric: Fabric, classes: HostClasses) -> dict[str, int]:
     """How many uplinks are like each that is played, by its name."""
-    return Leafs.of(fabric, alike).link_counts(fabric)
+    return Leafs.of(fabric, classes).link_counts(fabric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,19 @@ class Leafs:
     gpus: int
 
     @staticmethod
-    def of(fabric: Fabric, alike: Alike) -> Leafs:
+    def of(fabric: Fabric, classes: HostClasses) -> Leafs:
         """All leafs of the cluster."""
         cluster, per_leaf = fabric.cluster, fabric.cluster.network.hosts_per_leaf
         if cluster.network.kind != "leaf_spine" or per_leaf is None:
             none = np.zeros(0, np.int64)
-            return Leafs(none, none, np.zeros((0, len(alike.hosts))), none, none, 1, alike.gpus)
-        kinds = alike.per_leaf(per_leaf)
+            return Leafs(none, none, np.zeros((0, len(classes.representatives))), none, none, 1, classes.gpus)
+        kinds = classes.per_leaf(per_leaf)
         speeds = np.array([[cluster.leaf_speed(leaf)] for leaf in range(len(kinds))])
         _, first, sorts, counts = np.unique(
             np.hstack([speeds, kinds]), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
         of_each = kinds[first].astype(np.float64)
-        return Leafs(first, counts, of_each, sorts.reshape(-1), np.array(alike.counts, float), per_leaf, alike.gpus)
+        return Leafs(first, counts, of_each, sorts.reshape(-1), np.array(classes.counts, float), per_leaf, classes.gpus)
 
     def link_counts(self, fabric: Fabric) -> dict[str, int]:
         """By the names of uplinks."""

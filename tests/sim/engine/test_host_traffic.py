@@ -121,10 +121,10 @@ def test_arrays_count_as_one_by_one(gpus: int, transfers: list[tuple[int, int, i
 
 def by_kind(world: World, recording: Recording) -> dict[tuple[int, int], float]:
     """All bytes between hosts of each two kinds, as the folded run has them, by the hosts that it plays."""
-    alike = world.alike()
+    classes = world.host_classes()
     found: dict[tuple[int, int], float] = {}
     for row in recording.traffic:
-        ends = int(alike.kinds[row.from_host]), int(alike.kinds[row.to_host])
+        ends = int(classes.class_of_host[row.from_host]), int(classes.class_of_host[row.to_host])
         found[ends] = found.get(ends, 0.0) + row.bytes_carried * row.host_count
     return {ends: size_bytes for ends, size_bytes in found.items() if size_bytes}
 

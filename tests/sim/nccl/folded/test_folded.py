@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics, Slow
-from scenarios.config.host_classes import Alike
+from scenarios.config.host_classes import HostClasses
 from scenarios.config.load import load
 from scenarios.config.scenario import (
     Collective,
@@ -48,9 +48,9 @@ class World:
     kinds: tuple[int, ...]
     weights: tuple[tuple[int, ...], ...]
 
-    def alike(self) -> Alike:
+    def host_classes(self) -> HostClasses:
         loads = np.array([[kind] for kind in self.kinds], float)
-        return Alike.of(loads, self.cluster.host.gpus, self.cluster.slow_hosts)
+        return HostClasses.of(loads, self.cluster.host.gpus, self.cluster.slow_hosts)
 
     @property
     def is_oversubscribed(self) -> bool:
@@ -83,13 +83,13 @@ def worlds(draw: st.DrawFn) -> World:
 class Folded(Play):
     """A program with its hosts."""
 
-    alike: Alike | None = None
+    host_classes: HostClasses | None = None
 
 
 def play(world: World, function: Callable[[Rank], Awaitable[None]], *, folded: bool) -> Recording:
     fidelity: Any = "links" if folded else "flows"
     made = scenario(world.cluster, library="nccl", payload="sizes", fidelity=fidelity)
-    return simulate(made, Folded(function, alike=world.alike() if folded else None))
+    return simulate(made, Folded(function, host_classes=world.host_classes() if folded else None))
 
 
 def end_ns(recording: Recording) -> int:
@@ -190,8 +190,8 @@ def test_a_step_takes_what_that_of_all_hosts_takes(types: tuple[ShardingType, ..
     made = training(types, cluster(8, 4, gpu=BIG, network=network), fidelity="flows")
     folded = dataclasses.replace(made, fidelity="links", ranks="alike")
     program = DlrmProgram(folded)
-    assert program.alike is not None
-    assert len(program.alike.hosts) < 8
+    assert program.host_classes is not None
+    assert len(program.host_classes.representatives) < 8
     steps = [
         max(s.end_ns - s.start_ns for s in one.spans if s.kind == "step")
         for one in (simulate(made, DlrmProgram(made)), simulate(folded, program))
@@ -205,8 +205,8 @@ def test_gradients_of_many_hosts_are_compressed_by_one() -> None:
     made = scenario(on, program="powersgd", gradients=gradients, library="nccl", payload="sizes", steps=2)
     folded = dataclasses.replace(made, fidelity="links", ranks="alike")
     program = PowerSGDProgram(folded)
-    assert program.alike is not None
-    assert program.alike.counts == (8,)
+    assert program.host_classes is not None
+    assert program.host_classes.counts == (8,)
     every = simulate(made, PowerSGDProgram(made))
     assert end_ns(simulate(folded, program)) == pytest.approx(end_ns(every), rel=0.01)
 
@@ -218,8 +218,8 @@ def test_what_is_slow_is_played_by_itself_and_slows_all() -> None:
     for each in (Slow(), slow):
         made = training(("table_row_wise",), dataclasses.replace(on, slow=each), fidelity="links", ranks="alike")
         program = DlrmProgram(made)
-        assert program.alike is not None
-        assert set(made.cluster.slow_hosts) <= set(program.alike.hosts)
+        assert program.host_classes is not None
+        assert set(made.cluster.slow_hosts) <= set(program.host_classes.representatives)
         recording = simulate(made, program)
         ends.append(end_ns(recording))
         unfolded = dataclasses.replace(made, fidelity="flows", ranks="each")
@@ -232,8 +232,8 @@ def test_a_ready_scenario_of_131072_gpus_is_played_by_few_hosts() -> None:
     made = dataclasses.replace(ready, cluster=dataclasses.replace(ready.cluster, hosts=16_384))
     program = DlrmProgram(made)
     assert made.cluster.world_size == 131_072
-    assert program.alike is not None
-    assert sum(program.alike.counts) == 16_384
+    assert program.host_classes is not None
+    assert sum(program.host_classes.counts) == 16_384
     recording = simulate(made, program)
     steps = [span for span in recording.spans if span.kind == "step"]
     assert sum(span.rank_count for span in steps) == 131_072 * made.steps
@@ -351,8 +351,8 @@ def test_hosts_that_are_only_near_each_other_add_up(kind: ShardingType, monkeypa
     model = dataclasses.replace(made.model, tables=tables)
     folded = dataclasses.replace(made, model=model, fidelity="links", ranks="alike")
     program = DlrmProgram(folded)
-    assert program.alike is not None
-    assert not program.alike.is_exact
+    assert program.host_classes is not None
+    assert not program.host_classes.is_exact
     every = dataclasses.replace(made, model=model, fidelity="flows")
     ends = [end_ns(simulate(every, DlrmProgram(every))), end_ns(simulate(folded, program))]
     assert ends[1] == pytest.approx(ends[0], rel=0.25)
@@ -365,8 +365,8 @@ def test_memory_is_that_of_the_fullest_of_those_that_one_stands_for() -> None:
     tables = tuple(dataclasses.replace(made.model.tables[0], name=f"t{rows}", rows=rows) for rows in (400, 80_000, 800))
     every = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
     folded = DlrmProgram(dataclasses.replace(every, fidelity="links", ranks="alike"))
-    assert folded.alike is not None
-    assert sorted(folded.alike.counts) == [3, 5]
+    assert folded.host_classes is not None
+    assert sorted(folded.host_classes.counts) == [3, 5]
     fullest = [
         max(row.size_bytes for row in one.memory if row.part == "embedding weights")
         for one in (DlrmProgram(every), folded)
@@ -379,8 +379,8 @@ def test_all_hosts_may_be_slow() -> None:
     on = dataclasses.replace(cluster(6, 1, gpu=BIG), slow=Slow(gpus=dict.fromkeys(range(6), 0.5)))
     made = training(("table_row_wise",), on, fidelity="links", ranks="alike")
     program = DlrmProgram(made)
-    assert program.alike is not None
-    assert program.alike.counts == (1,) * 6
+    assert program.host_classes is not None
+    assert program.host_classes.counts == (1,) * 6
 
 
 def test_one_rank_has_nobody_to_exchange_with() -> None:
