@@ -40,7 +40,7 @@ from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import Collective, Scenario
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
-from scenarios.workloads.collective import CollectiveProgram
+from scenarios.workloads.collective.program import CollectiveProgram
 from sim.run import simulate
 
 RATES = ("100mbit", "200mbit", "500mbit", "1gbit")

@@ -30,7 +30,7 @@ from pathlib import Path
 from benchmarks.baselines.cases import calls
 from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import Exchange, Scenario
-from scenarios.workloads.all_to_all import Splits
+from scenarios.workloads.all_to_all.program import Splits
 from scenarios.workloads.build import build
 from sim.engine.fabric import Fabric
 from sim.nccl import plan as nccl

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +53,15 @@ class Job:
         function(self.writer)(recording, self.out)
 
     def save(self, path: Path) -> None:
-        """For the ranks of this machine to `load`."""
-        path.write_bytes(pickle.dumps(self))
+        """For the ranks of this machine to `load`, with where this process finds modules: a program may be a user's."""
+        path.write_bytes(pickle.dumps((sys.path, pickle.dumps(self))))
 
 
 def load(path: Path) -> Job:
     """What `save` wrote; only for files of our own, as unpickling runs code."""
-    job = pickle.loads(path.read_bytes())
+    paths, pickled = pickle.loads(path.read_bytes())
+    sys.path += [path for path in paths if path not in sys.path]
+    job = pickle.loads(pickled)
     assert isinstance(job, Job), "the launcher writes jobs"
     return job
 

@@ -12,10 +12,10 @@ from scenarios.config.provenance import Measured
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.build import build, build_measured
 from scenarios.config.toml.checks import check, check_profile
+from scenarios.config.toml.document import read_document
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.include import read_profile_tree, read_tree
 from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
-from scenarios.config.toml.schema import read_document
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 
@@ -37,10 +37,10 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = 
     file = scenario_file(path)
     mistakes = read_tree(file)
     _override(mistakes, overrides or {})
-    document = read_document(mistakes)
-    check(document, mistakes)
+    document, program = read_document(mistakes)
+    check(document, program, mistakes)
     mistakes.raise_any()
-    return build(document, mistakes, Path(file))
+    return build(document, have(program), mistakes, Path(file))
 
 
 def load_profile(name: str) -> Cluster:
@@ -61,7 +61,7 @@ def load_measured(name: str) -> Measured | None:
 def _read_profile(name: str) -> Document:
     mistakes = read_profile_tree(name)
     mistakes.tree.lay_under({"cluster": {"profile": name, "hosts": 1, "gpus_per_host": 1}}, name)
-    document = read_document(mistakes)
+    document, _ = read_document(mistakes)
     check_profile(document, mistakes)
     mistakes.raise_any()
     return document

@@ -177,7 +177,7 @@ class Scenario:
 
     name: str
     path: Path
-    program: Literal["dlrm", "all_to_all", "collective", "powersgd"]
+    program: str  # its name, or "package.module:factory"
     cluster: Cluster
     batch_size: int
     steps: int
@@ -194,12 +194,15 @@ class Scenario:
     exchange: Exchange | None = None
     collective: Collective | None = None
     gradients: Gradients | None = None
+    options: Any = None  # of a program of one's own: its `Options`, or whatever the table `options` says
     compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
 
     def as_dict(self) -> dict[str, Any]:
         """The scenario as JSON-ready values."""
         plain = _plain(self)
         assert isinstance(plain, dict)
+        if plain["options"] is None:
+            del plain["options"]  # ours have none
         return plain
 
     def digest(self) -> str:
@@ -212,9 +215,11 @@ class Scenario:
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: object) -> object:
+def _plain(value: Any) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if hasattr(type(value), "model_fields"):  # pydantic's, which ranks need not load
+        return {key: _plain(item) for key, item in dict(value).items()}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

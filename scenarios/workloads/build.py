@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
-from scenarios.workloads.all_to_all import AllToAllProgram
-from scenarios.workloads.collective import CollectiveProgram
-from scenarios.workloads.dlrm.program import DlrmProgram
-from scenarios.workloads.powersgd import PowerSGDProgram
-
-_PROGRAMS: dict[str, Callable[[Scenario], Program]] = {
-    "dlrm": DlrmProgram,
-    "all_to_all": AllToAllProgram,
-    "collective": CollectiveProgram,
-    "powersgd": PowerSGDProgram,
-}
+from scenarios.workloads.locate import factory
 
 
 def build(scenario: Scenario) -> Program:
     """The scenario's program.
 
     Raises:
-        ScenarioError: what a rank needs exceeds its GPU's memory.
+        ScenarioError: the factory returns no program, or what a rank needs exceeds its GPU's memory.
     """
-    program = _PROGRAMS[scenario.program](scenario)
+    program = factory(scenario.program, scenario.path.parent)(scenario)
+    if not isinstance(program, Program):
+        raise ScenarioError(
+            f"{scenario.path}: program = '{scenario.program}': expected a function that returns a"
+            f" scenarios.seam.program.Program, but it returns a {type(program).__name__}"
+        )
     _check_memory(scenario, program)
     return program
 

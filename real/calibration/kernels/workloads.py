@@ -21,11 +21,11 @@ from scenarios.seam.rank import Group, Rank
 from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.workloads.all_to_all import checksum, checksum_cost
+from scenarios.workloads.all_to_all.program import checksum, checksum_cost
 from scenarios.workloads.ddp_buckets import GradientBucket, flatten
 from scenarios.workloads.dlrm.dense import Block, Cross, Dot, Linear
 from scenarios.workloads.dlrm.embedding import Piece, Rows
-from scenarios.workloads.powersgd import Products, draw_pool, update_cost, update_sgd, weight_gradient
+from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
 
 _SGD = Optimizer()
 _MEMBERS = 2  # buckets, or sources, of an exchange

@@ -6,24 +6,14 @@ from pathlib import Path
 
 from scenarios.config.compute_times import ComputeTimes, read_compute_times
 from scenarios.config.provenance import Group, Measured
-from scenarios.config.scenario import (
-    Buckets,
-    Planner,
-    Scenario,
-)
+from scenarios.config.scenario import Scenario
 from scenarios.config.toml.checks import why_each
 from scenarios.config.toml.hardware.build import build_cluster
+from scenarios.config.toml.look import named_file
 from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import given, have
 from scenarios.config.toml.sections import Document, MeasuredGroup, MeasuredSection, RunSection
-from scenarios.config.toml.workload.build import (
-    build_collective,
-    build_compression,
-    build_exchange,
-    build_gradients,
-    build_model,
-)
-from scenarios.config.toml.workload.model_checks import named_file
 
 DEFAULT_STEPS = 3  # the first of a run is often unlike the others
 DEFAULT_TIMEOUT_S = 60.0
@@ -31,15 +21,14 @@ MOST_EACH = 256  # ranks that are each played where the file does not say
 NO_SAMPLES = 1  # the batch of programs that have no samples
 
 
-def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
+def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Path) -> Scenario:
     """The scenario of a document in which `mistakes` found none."""
     run = document.run or RunSection()
     cluster = build_cluster(have(document.cluster))
-    buckets = document.buckets
     return Scenario(
         name=document.name or path.stem,
         path=path,
-        program=have(document.program),
+        program=program.name,
         cluster=cluster,
         batch_size=run.batch_size or NO_SAMPLES,
         steps=run.steps or DEFAULT_STEPS,
@@ -47,15 +36,9 @@ def build(document: Document, mistakes: Mistakes, path: Path) -> Scenario:
         payload=run.payload or "sizes",
         fidelity=run.fidelity or "flows",
         library=run.library or ("nccl" if cluster.host.gpu.kind == "cuda" else "gloo"),
-        ranks=run.ranks or ("alike" if cluster.world_size > MOST_EACH and not why_each(document) else "each"),
+        ranks=run.ranks or ("alike" if cluster.world_size > MOST_EACH and not why_each(document, program) else "each"),
         timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
-        model=build_model(document.model, document.sharding, mistakes) if document.model else None,
-        planner=Planner(**given(document.sharding, "sort_by", "balance_modules", "reserved_share")),
-        buckets=Buckets(**given(buckets, "first", "cap", suffix="_bytes")),
-        compression=build_compression(document.compression),
-        exchange=build_exchange(document.exchange) if document.exchange else None,
-        collective=build_collective(document.collective) if document.collective else None,
-        gradients=build_gradients(document.gradients) if document.gradients else None,
+        **program.build(document, mistakes),
         compute_times=_compute_times(run.compute_times, mistakes) if run.compute_times else None,
     )
 

@@ -6,25 +6,35 @@ Each check looks only at values that are sound, so that one mistake does not bri
 from __future__ import annotations
 
 from scenarios.config.compute_times import read_compute_times
+from scenarios.config.toml.document import foreign_tables, tables_of
 from scenarios.config.toml.hardware.checks import check_cluster
-from scenarios.config.toml.look import Look
+from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.schema import expected
+from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.sections import Document, MeasuredGroup, MeasuredSection, RunSection
-from scenarios.config.toml.workload.checks import check_dtypes, check_program, check_workload
-from scenarios.config.toml.workload.model_checks import named_file
 
 
-def check(document: Document, mistakes: Mistakes) -> None:
+def check(document: Document, program: ProgramSpec | None, mistakes: Mistakes) -> None:
     """Add everything that is missing from the scenario or does not fit together."""
     look = Look(mistakes=mistakes)
     look.need((), document, "program", "cluster")
-    check_program(document, look)
     if document.cluster is not None:
         check_cluster(document.cluster, look)
-        check_dtypes(document, document.cluster, look)
-    _check_run(document.run or RunSection(), document, look)
-    check_workload(document, look)
+    for table in tables_of(program):
+        table.check_in(document, look)
+    if program is not None:
+        _check_program(document, program, look)
+    _check_run(document.run or RunSection(), document, program, look)
+
+
+def _check_program(document: Document, program: ProgramSpec, look: Look) -> None:
+    """Add its table, where it is missing, and tables that it does not read; then what it checks itself."""
+    reason = f"program = '{program.name}'"
+    if program.needs is not None and program.needs.of(document) is None:
+        look.mistakes.missing((program.needs.key,), f"a table, because {reason}")
+    foreign = (key for key in foreign_tables(program) if key in type(document).model_fields)
+    look.refuse((), document, tuple(foreign), f"with {reason}")
+    program.check_run(document, look)
 
 
 def check_profile(document: Document, mistakes: Mistakes) -> None:
@@ -36,25 +46,19 @@ def check_profile(document: Document, mistakes: Mistakes) -> None:
     _check_measured(document.measured, look)
 
 
-def _check_run(run: RunSection, document: Document, look: Look) -> None:
-    if document.program == "dlrm" and run.batch_size is None:
-        path = ("run", "batch_size") if document.run is not None else ("run",)
-        phrase = expected(RunSection, "batch_size")
-        look.mistakes.missing(path, phrase if document.run is not None else f"batch_size = {phrase}")
-    if document.program in ("all_to_all", "powersgd"):
-        look.refuse(("run",), run, ("batch_size",), f"with program = '{document.program}'")
+def _check_run(run: RunSection, document: Document, program: ProgramSpec | None, look: Look) -> None:
     if run.compute_times is not None:
         _check_compute_times(run.compute_times, look.mistakes)
     gpu = document.cluster.gpu if document.cluster else None
     if run.library == "nccl" and gpu is not None and gpu.kind == "cpu":
         look.mistakes.add(("run", "library"), "'gloo', because cluster.gpu.kind = 'cpu'")
-    if run.ranks == "alike" and (reason := why_each(document)):
+    if run.ranks == "alike" and (reason := why_each(document, program)):
         look.mistakes.add(("run", "ranks"), f"'each', because {reason}")
 
 
-def why_each(document: Document) -> str:
+def why_each(document: Document, program: ProgramSpec | None) -> str:
     """Why every rank must be played; empty if one host may stand for others."""
-    run, collective, exchange = document.run or RunSection(), document.collective, document.exchange
+    run = document.run or RunSection()
     gpu = document.cluster.gpu if document.cluster else None
     if run.fidelity != "links":
         return f"run.fidelity = '{run.fidelity or 'flows'}'"
@@ -62,12 +66,7 @@ def why_each(document: Document) -> str:
         return "run.payload = 'values'"
     if run.library == "gloo" or (gpu is not None and gpu.kind == "cpu"):
         return "the library is gloo"
-    if collective is not None and collective.op == "broadcast":
-        return "one rank differs from all others where collective.op = 'broadcast'"
-    for name, section in (("collective", collective), ("exchange", exchange)):
-        if section is not None and section.splits == "random":
-            return f"{name}.splits = 'random'"
-    return ""
+    return program.why_each(document) if program is not None else ""
 
 
 def _check_compute_times(name: str, mistakes: Mistakes) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.schema import expected
+from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import Section
 from scenarios.config.toml.tree import KeyPath
 
@@ -27,3 +29,8 @@ class Look:
         for key in keys:
             if getattr(section, key) is not None:
                 self.mistakes.add((*path, key), f"no {key} {reason}")
+
+
+def named_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:
+    """The file that the value at `path` names: relative to the file in which it stands."""
+    return Path(os.path.normpath(os.path.join(os.path.dirname(mistakes.tree.origin(path)), name)))

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validat
 
 T = TypeVar("T")
 
+# Begins the tags of discriminated unions, which stand in pydantic's places but in no file's keys.
+TAG = "\0"
+
 
 def about(description: str) -> Any:
     """A key that may be absent, and what it means."""

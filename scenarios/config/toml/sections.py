@@ -11,15 +11,6 @@ from typing import Literal
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.values import CountOrZero, Duration, Error, File, Machines, Name, Repeats, Size, Text
-from scenarios.config.toml.workload.sections import (
-    BucketsSection,
-    CollectiveSection,
-    CompressionSection,
-    ExchangeSection,
-    GradientsSection,
-    ModelSection,
-    ShardingSection,
-)
 
 
 class RunSection(Section):
@@ -81,20 +72,11 @@ class MeasuredSection(Section):
 class Document(Section):
     """A scenario of Twinstep: the cluster, the workload, and how a step is played."""
 
+    # The tables of a program join these in `document.document_type`.
     name: Name | None = about("What reports call it. Default: the file's name without .toml.")
     description: Text | None = about("A line for lists of scenarios and profiles.")
     include: File | list[File] | None = about("Files that supply what this one leaves out; later ones before earlier.")
     measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
-    program: Literal["dlrm", "all_to_all", "collective", "powersgd"] | None = about(
-        "'dlrm': a training step; 'all_to_all': an exchange alone; 'collective': any collective alone; 'powersgd':"
-        " gradient compression alone. Required."
-    )
+    program: Text | None = about("What every rank runs: a program's name, or 'package.module:factory'. Required.")
     run: RunSection | None = about("Steps, seed, batch and what plays them. Default: all its defaults.")
     cluster: ClusterSection | None = about("The machines. Required.")
-    model: ModelSection | None = about("The recommender. Required by program 'dlrm'.")
-    sharding: ShardingSection | None = about("What the planner may do. Default: all its defaults.")
-    buckets: BucketsSection | None = about("Sizes of gradient buckets. Default: those of DDP.")
-    compression: CompressionSection | None = about("How gradients are compressed. Default: not at all.")
-    exchange: ExchangeSection | None = about("The exchange. Required by program 'all_to_all'.")
-    collective: CollectiveSection | None = about("The call. Required by program 'collective'.")
-    gradients: GradientsSection | None = about("The gradients. Required by program 'powersgd'.")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.seam.program import Program
-from scenarios.workloads.all_to_all import _LINE, _LINE_CYCLE, AllToAllProgram, Splits, checksum, draw_values
+from scenarios.workloads.all_to_all.program import _LINE, _LINE_CYCLE, AllToAllProgram, Splits, checksum, draw_values
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
 from tests.scenarios.compression.lockstep import Fabric, play
 

@@ -7,7 +7,7 @@ import torch
 
 from scenarios.config.scenario import Buckets, Compression, Gradients, Scenario
 from scenarios.seam.program import Program
-from scenarios.workloads.powersgd import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
+from scenarios.workloads.powersgd.program import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
 from tests.scenarios.compression.lockstep import Fabric, play
 

@@ -29,10 +29,10 @@ from scenarios.config.scenario import (
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
-from scenarios.workloads.all_to_all import AllToAllProgram
-from scenarios.workloads.collective import CollectiveProgram
+from scenarios.workloads.all_to_all.program import AllToAllProgram
+from scenarios.workloads.collective.program import CollectiveProgram
 from scenarios.workloads.dlrm.program import DlrmProgram
-from scenarios.workloads.powersgd import PowerSGDProgram
+from scenarios.workloads.powersgd.program import PowerSGDProgram
 from sim.run import simulate
 from tests.small import GPU, Play, cluster, scenario
 

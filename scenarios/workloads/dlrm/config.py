@@ -1,32 +1,22 @@
-"""Checked workload sections to the frozen values that everyone else reads."""
+"""What a scenario file says of a recommender as frozen values, and the program that reads it; loads no torch."""
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from scenarios.config.ids_file import read_bags
-from scenarios.config.scenario import (
-    Collective,
-    Compression,
-    Exchange,
-    Gradients,
-    Ids,
-    Interaction,
-    Model,
-    Optimizer,
-    ShardingType,
-    Table,
-)
+from scenarios.config.scenario import Ids, Interaction, Model, Optimizer, Planner, ShardingType
+from scenarios.config.scenario import Table as EmbeddingTable
+from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
 from scenarios.config.toml.section import given, have
+from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
-from scenarios.config.toml.workload.model_checks import DEFAULT_TYPES, named_file, table_dim
-from scenarios.config.toml.workload.sections import (
-    CollectiveSection,
-    CompressionSection,
-    ExchangeSection,
+from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
+from scenarios.workloads.dlrm.sections import (
     FileIds,
-    GradientsSection,
     MeanIds,
     ModelSection,
     OptimizerSection,
@@ -34,10 +24,10 @@ from scenarios.config.toml.workload.sections import (
     TableSection,
     ZipfIds,
 )
-from scenarios.workloads.resnet import resnet50_shapes
+from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 
 
-def build_model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mistakes) -> Model:
+def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mistakes) -> Model:
     """The recommender and the sharding types of its tables."""
     interaction = have(model.interaction)
     types = tuple((sharding.types if sharding else None) or DEFAULT_TYPES)
@@ -57,9 +47,9 @@ def build_model(model: ModelSection, sharding: ShardingSection | None, mistakes:
 
 def _table(
     table: TableSection, model: ModelSection, types: tuple[ShardingType, ...], mistakes: Mistakes, index: int
-) -> Table:
+) -> EmbeddingTable:
     ids, mean, fixed = _ids(table, mistakes, ("model", "tables", index, "ids", "file"))
-    return Table(
+    return EmbeddingTable(
         name=have(table.name),
         rows=have(table.rows),
         dim=have(table_dim(table, model)),
@@ -85,25 +75,27 @@ def _ids(table: TableSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, f
     return ids, float(have(table.ids_per_sample)), True
 
 
-def build_compression(compression: CompressionSection | None) -> Compression:
-    """The gradients' compression; without effect where there is none."""
-    if compression is None or compression.kind in (None, "none"):
-        return Compression()
-    return Compression(**given(compression, *CompressionSection.model_fields))
+def _check(document: Document, look: Look) -> None:
+    section = MODEL.of(document)
+    check_dtype(section.dtype if section else None, "model", document, look)
 
 
-def build_exchange(exchange: ExchangeSection) -> Exchange:
-    """What program 'all_to_all' sends."""
-    return Exchange(size_bytes=have(exchange.size), **given(exchange, "splits", "skew", "dtype"))
+def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+    sharding = SHARDING.of(document)
+    return {
+        "model": _model(have(MODEL.of(document)), sharding, mistakes),
+        "planner": Planner(**given(sharding, "sort_by", "balance_modules", "reserved_share")),
+        **build_reduction(document),
+    }
 
 
-def build_collective(collective: CollectiveSection) -> Collective:
-    """What program 'collective' calls."""
-    options = given(collective, "splits", "skew", "dtype")
-    return Collective(op=have(collective.op), size_bytes=have(collective.size), **options)
-
-
-def build_gradients(gradients: GradientsSection) -> Gradients:
-    """What program 'powersgd' reduces."""
-    shapes = resnet50_shapes() if gradients.model else tuple(map(tuple, have(gradients.shapes)))
-    return Gradients(shapes=shapes, **given(gradients, "forward_flops", "backward_flops", "dtype"))
+SPEC = ProgramSpec(
+    name="dlrm",
+    factory="scenarios.workloads.dlrm.program:DlrmProgram",
+    summary="a training step",
+    needs=MODEL,
+    may=(SHARDING, BUCKETS, COMPRESSION),
+    batch_size="required",
+    check=_check,
+    build=_build,
+)

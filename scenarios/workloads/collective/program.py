@@ -14,7 +14,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank, Work
 from scenarios.seam.trace import MemoryRow
-from scenarios.workloads.all_to_all import Splits, checksum, checksum_cost, draw_values, splits_of
+from scenarios.workloads.all_to_all.program import Splits, checksum, checksum_cost, draw_values, splits_of
 
 _ROOT = 0
 

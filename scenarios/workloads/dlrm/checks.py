@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from scenarios.config.ids_file import read_bags
 from scenarios.config.scenario import Planner, ShardingType
 from scenarios.config.toml.hardware.sections import ClusterSection
+from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.schema import expected
+from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.reading import expected
+from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.config.toml.values import BYTES_BELOW
-from scenarios.config.toml.workload.sections import (
+from scenarios.config.units import format_bytes
+from scenarios.workloads.dlrm.sections import (
     FileIds,
     InteractionSection,
     MeanIds,
     ModelSection,
+    ShardingSection,
     TableSection,
     ZipfIds,
 )
-from scenarios.config.units import format_bytes
 
 DEFAULT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise", "data_parallel")
 WIDEST_FIRST = ("cluster", "host", "GPU")
@@ -32,8 +34,9 @@ REACH = {  # over what a table of this type may be spread
 }
 
 
-def check_model(model: ModelSection, document: Document, mistakes: Mistakes) -> None:
+def _check_model(model: ModelSection, document: Document, look: Look) -> None:
     """Add what is missing from the model or does not fit together."""
+    mistakes = look.mistakes
     for key in ("dense_features", "bottom", "top", "interaction", "tables"):
         if getattr(model, key) is None:
             mistakes.missing(("model", key), expected(ModelSection, key))
@@ -49,7 +52,7 @@ def check_model(model: ModelSection, document: Document, mistakes: Mistakes) -> 
         _check_fits(table, ("model", "tables", index), document, mistakes)
 
 
-def check_sharding_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes) -> None:
+def _check_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes) -> None:
     """Add what is wrong with a list of sharding types."""
     if types is not None and len(types) == 0:
         mistakes.add(path, "at least one sharding type")
@@ -60,11 +63,6 @@ def check_sharding_types(types: Sequence[str] | None, path: KeyPath, mistakes: M
 def table_dim(table: TableSection, model: ModelSection) -> int | None:
     """Elements a row: the table's own, else the model's."""
     return table.dim or model.embedding_dim
-
-
-def named_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:
-    """The file that the value at `path` names: relative to the file in which it stands."""
-    return Path(os.path.normpath(os.path.join(os.path.dirname(mistakes.tree.origin(path)), name)))
 
 
 def _check_interaction(interaction: InteractionSection, model: ModelSection, mistakes: Mistakes) -> None:
@@ -105,7 +103,7 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, mistak
             mistakes.missing((*path, key), expected(TableSection, key))
     if table_dim(table, model) is None and mistakes.sound(("model", "embedding_dim")):
         mistakes.missing((*path, "dim"), f"{expected(TableSection, 'dim')}, here or as model.embedding_dim")
-    check_sharding_types(table.sharding, (*path, "sharding"), mistakes)
+    _check_types(table.sharding, (*path, "sharding"), mistakes)
     _check_ids(table, path, mistakes)
 
 
@@ -136,16 +134,16 @@ def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:
 
 def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
     """The widest of the table's sharding types must have room for its weights at least."""
-    assert document.model is not None
-    types = table.sharding or (document.sharding.types if document.sharding else None) or DEFAULT_TYPES
+    model, sharding = have(MODEL.of(document)), SHARDING.of(document) or ShardingSection()
+    types = table.sharding or sharding.types or DEFAULT_TYPES
     own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
     settled = mistakes.sound(own, (*path, "dim"), ("model", "dtype"), ("sharding", "reserved_share"))
     widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
     room = _room_bytes(widest, document)
-    dim = table_dim(table, document.model)
+    dim = table_dim(table, model)
     if not settled or dim is None or table.rows is None:
         return
-    row_bytes = dim * (4 if document.model.dtype in (None, "float32") else 2)
+    row_bytes = dim * (4 if model.dtype in (None, "float32") else 2)
     if table.rows * row_bytes >= BYTES_BELOW:
         rows = (BYTES_BELOW - 1) // row_bytes
         mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")
@@ -159,9 +157,24 @@ def _room_bytes(widest: str, document: Document) -> float | None:
     """What one GPU, host or cluster has for tables; None while that is not known."""
     cluster = document.cluster or ClusterSection()
     memory = cluster.gpu.memory if cluster.gpu else None
-    reserved = document.sharding.reserved_share if document.sharding else None
+    reserved = (SHARDING.of(document) or ShardingSection()).reserved_share
     gpus = {"GPU": (), "host": (cluster.gpus_per_host,), "cluster": (cluster.gpus_per_host, cluster.hosts)}[widest]
     room = None if memory is None else memory * (1 - (Planner().reserved_share if reserved is None else reserved))
     for count in gpus:
         room = None if room is None or count is None else room * count
     return room
+
+
+def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -> None:
+    _check_types(sharding.types, ("sharding", "types"), look.mistakes)
+
+
+MODEL = Table(
+    key="model", section=ModelSection, about="The recommender. Required by program 'dlrm'.", check=_check_model
+)
+SHARDING = Table(
+    key="sharding",
+    section=ShardingSection,
+    about="What the planner may do. Default: all its defaults.",
+    check=_check_sharding,
+)

@@ -1,0 +1,78 @@
+"""A scenario file's whole shape, which depends on its program; reads a tree into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, create_model
+
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.program_spec import FreeOptions, ProgramSpec, Table
+from scenarios.config.toml.reading import read_section
+from scenarios.config.toml.section import about
+from scenarios.config.toml.sections import Document
+from scenarios.workloads.registry import built_in, find
+
+_OWN = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
+_OPTIONS = Table(
+    key="options", section=FreeOptions, about="Values for a program of one's own, which says what they are."
+)
+
+
+def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
+    """The tree's sound values and the program that they name, if there is such a one; what is broken is a mistake."""
+    name = mistakes.tree.values.get("program")
+    program: ProgramSpec | None = None
+    kind = _document_of_ours()
+    if isinstance(name, str) and name in built_in():
+        program = built_in()[name]
+    elif isinstance(name, str):
+        try:
+            program = find(name, Path(mistakes.tree.origin(("program",))).parent)
+            kind = document_type(program.tables, str)
+        except ValueError as error:
+            mistakes.add(("program",), str(error))
+            kind = document_type((*_tables_of_ours(), _OPTIONS), str)
+    return read_section(mistakes, kind), program
+
+
+def document_type(tables: Iterable[Table[Any]], program: Any) -> type[Document]:
+    """The shape of a file with these tables, whose `program` is of this type."""
+    meaning = "; ".join(f"'{each.name}': {each.summary}" for each in built_in().values())
+    fields: dict[str, Any] = {table.key: (table.section | None, about(table.about)) for table in tables}
+    fields["program"] = (program | None, about(f"{meaning}. Required."))
+    return create_model("Document", __base__=Document, __doc__=Document.__doc__, **fields)
+
+
+@lru_cache(maxsize=1)
+def editors_document() -> type[Document]:
+    """The shape of every scenario file, also of those with a program of one's own."""
+    return document_type((*_tables_of_ours(), _OPTIONS), _names_of_ours() | _OWN)
+
+
+@lru_cache(maxsize=1)
+def _document_of_ours() -> type[Document]:
+    return document_type(_tables_of_ours(), _names_of_ours())
+
+
+def _names_of_ours() -> Any:
+    return Literal[tuple(built_in())]
+
+
+def _tables_of_ours() -> tuple[Table[Any], ...]:
+    """Each once, in the order in which programs name them."""
+    return tuple({table.key: table for program in built_in().values() for table in program.tables}.values())
+
+
+def tables_of(program: ProgramSpec | None) -> tuple[Table[Any], ...]:
+    """The tables that a file may have: those of all of our programs, unless its program is one's own."""
+    return _tables_of_ours() if program is None or program.name in built_in() else program.tables
+
+
+def foreign_tables(program: ProgramSpec) -> tuple[str, ...]:
+    """The keys of tables that only other programs read."""
+    own = {table.key for table in program.tables}
+    return tuple(sorted({table.key for table in _tables_of_ours()} - own))

@@ -1,0 +1,103 @@
+"""What reading a scenario needs to know of a program: its tables, what must hold between them, what makes it.
+
+Declaring a program loads no torch; the program itself is imported when it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import ConfigDict
+
+from scenarios.config.toml.look import Look
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.reading import expected
+from scenarios.config.toml.section import Section
+from scenarios.config.toml.sections import Document, RunSection
+
+S = TypeVar("S", bound=Section)
+
+
+class FreeOptions(Section):
+    """Values for a program of one's own: what `scenario.options` holds there."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table(Generic[S]):
+    """A top-level table of a scenario file that one or several programs read.
+
+    `check(section, document, look)` adds what does not fit together in it; `about` is its line in lists of keys.
+    """
+
+    key: str
+    section: type[S]
+    about: str
+    check: Callable[[S, Document, Look], None] = lambda section, document, look: None
+
+    def of(self, document: Document) -> S | None:
+        """The table's sound values; None where the file has none."""
+        found = getattr(document, self.key, None)
+        return found if isinstance(found, self.section) else None
+
+    def check_in(self, document: Document, look: Look) -> None:
+        """Check the table, where the file has it."""
+        section = self.of(document)
+        if section is not None:
+            self.check(section, document, look)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProgramSpec:
+    """A program that a scenario can name.
+
+    Attributes:
+        name: what `program` is in the file.
+        factory: "module:function"; called with the scenario, it returns the `Program`.
+        summary: what it is, in a few words.
+        needs: the table without which it cannot be; None if there is none.
+        may: further tables that it reads.
+        batch_size: whether `run.batch_size` must be there, may not be there, or has no meaning.
+        check: adds what does not fit between the program's tables and the rest of the file.
+        why_each: why every rank must be simulated; "" if one host of each class will do.
+        build: values of `Scenario`'s fields from a document without mistakes.
+    """
+
+    name: str
+    factory: str
+    summary: str = ""
+    needs: Table[Any] | None = None
+    may: tuple[Table[Any], ...] = ()
+    batch_size: Literal["required", "refused", "unused"] = "unused"
+    check: Callable[[Document, Look], None] = lambda document, look: None
+    why_each: Callable[[Document], str] = lambda document: ""
+    build: Callable[[Document, Mistakes], dict[str, Any]] = lambda document, mistakes: {}
+
+    @property
+    def tables(self) -> tuple[Table[Any], ...]:
+        """All tables that it reads."""
+        return self.may if self.needs is None else (self.needs, *self.may)
+
+    def check_run(self, document: Document, look: Look) -> None:
+        """Add a missing or meaningless batch size, and what `check` finds."""
+        run, reason = document.run or RunSection(), f"with program = '{self.name}'"
+        if self.batch_size == "required" and run.batch_size is None:
+            phrase = expected(RunSection, "batch_size")
+            if document.run is None:
+                look.mistakes.missing(("run",), f"batch_size = {phrase}")
+            else:
+                look.mistakes.missing(("run", "batch_size"), phrase)
+        if self.batch_size == "refused":
+            look.refuse(("run",), run, ("batch_size",), reason)
+        self.check(document, look)
+
+
+def check_dtype(dtype: str | None, key: str, document: Document, look: Look) -> None:
+    """Add a missing peak rate of the GPU for what the table `key` computes in."""
+    flops = document.cluster.gpu.flops if document.cluster and document.cluster.gpu else None
+    if dtype not in (None, "float32") and flops is not None and getattr(flops, str(dtype)) is None:
+        phrase = f"{expected(type(flops), str(dtype))}, because {key}.dtype = '{dtype}'"
+        look.mistakes.missing(("cluster", "gpu", "flops", str(dtype)), phrase)

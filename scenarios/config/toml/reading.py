@@ -1,0 +1,110 @@
+"""Reads a tree into sections and says what each key accepts; pydantic's errors become sentences here.
+
+A broken value is named once and then left out, so that everything else can still be read and checked.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.section import TAG, Section
+from scenarios.config.toml.tree import KeyPath
+
+S = TypeVar("S", bound=Section)
+
+
+def read_section(mistakes: Mistakes, kind: type[S]) -> S:
+    """The tree's sound values as a `kind`; what is broken is absent from it and named in `mistakes`."""
+    values = copy.deepcopy(mistakes.tree.values)
+    sections: dict[int, type[Section]] = {}
+    found = _errors(kind, values, sections)
+    for error in found if isinstance(found, list) else []:
+        _name(mistakes, error, values, sections)
+    while isinstance(found, list):
+        before = found
+        for error in before:
+            _leave_out(values, error)
+        found = _errors(kind, values, {})
+        assert not isinstance(found, list) or _place(before[0]) not in map(_place, found), _NO_MORE
+    return found
+
+
+def expected(section: type[Section], key: str) -> str:
+    """What a key accepts, as a phrase."""
+    try:
+        section.model_validate({key: object()})
+    except ValidationError as error:
+        return _phrase(error.errors(include_url=False)[0])
+    raise AssertionError(f"{section.__name__}.{key} accepts anything")
+
+
+def _errors(kind: type[S], values: dict[str, Any], sections: dict[int, type[Section]]) -> S | list[ErrorDetails]:
+    try:
+        return kind.model_validate(values, context=sections)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+
+
+def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], sections: dict[int, type[Section]]) -> None:
+    path = _path(error)
+    if error["type"] == "missing":
+        mistakes.missing(path, "a value")
+        return
+    if error["type"] != "extra_forbidden":
+        mistakes.add(path, _phrase(error))
+        return
+    table: Any = values
+    for key in path[:-1]:
+        table = table[key]
+    mistakes.unknown(path, list(sections[id(table)].model_fields))
+
+
+_NO_MORE = "what is left out is wrong no more"
+_PHRASES = {"model_type": "a table", "list_type": "an array", "bool_type": "true or false"}
+
+
+def _phrase(error: ErrorDetails) -> str:
+    context, kind = error.get("ctx", {}), error["type"]
+    if kind == "expected":
+        return str(context["phrase"])
+    if kind == "literal_error":
+        return str(context["expected"])
+    if kind == "value_error":  # of a validator of a user's own
+        return str(context["error"])
+    return _PHRASES.get(kind) or error["msg"].removeprefix("Input should be ")
+
+
+def _path(error: ErrorDetails) -> KeyPath:
+    """Where the value stands: without the tags that tell which of its key's types was tried."""
+    return tuple(key for key in error["loc"] if not (isinstance(key, str) and key.startswith(TAG)))
+
+
+def _place(error: ErrorDetails) -> tuple[str, KeyPath]:
+    return error["type"], _path(error)
+
+
+def _leave_out(values: dict[str, Any], error: ErrorDetails) -> None:
+    """Forget the value: an array loses no items, or others would move, so it goes as a whole; but a table is emptied.
+
+    Where a key is missing, the table around it goes.
+    """
+    path = _path(error)
+    table: Any = values
+    if error["type"] == "model_type" and isinstance(path[-1], int):
+        for key in path[:-1]:
+            table = table[key]
+        table[path[-1]] = {}
+        return
+    last = (values, "")
+    for key in path[:-1] if error["type"] == "missing" else path:
+        if isinstance(table, dict):
+            last = (table, str(key))
+            table = table.get(key)
+        elif isinstance(table, list):
+            table = table[int(key)]
+    last[0].pop(last[1], None)

@@ -1,0 +1,89 @@
+"""The table `exchange` of a scenario file, and the program that reads it; loads no torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from scenarios.config.scenario import ELEMENT_BYTES, Exchange
+from scenarios.config.toml.look import Look
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.section import Section, about, given, have
+from scenarios.config.toml.sections import Document
+from scenarios.config.toml.tree import KeyPath
+from scenarios.config.toml.values import Size, Skew
+
+ElementType = Literal[
+    "float64",
+    "float32",
+    "bfloat16",
+    "float16",
+    "complex64",
+    "complex128",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+]
+
+
+class Splits(Protocol):
+    """A buffer that is exchanged, and how it is split among the peers."""
+
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def splits(self) -> str | None: ...
+    @property
+    def skew(self) -> float | None: ...
+    @property
+    def dtype(self) -> str | None: ...
+
+
+class ExchangeSection(Section):
+    """What program 'all_to_all' sends."""
+
+    size: Size | None = about("What one rank sends in all, such as '64 MiB'. Required.")
+    splits: Literal["even", "random"] | None = about("Alike for all peers, or drawn anew each step. Default 'even'.")
+    skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
+    dtype: ElementType | None = about("Of the elements. Default 'float32'.")
+
+
+def check_splits(section: Splits, path: KeyPath, look: Look) -> None:
+    """Add what does not fit between the size, the type of the elements and how they are split."""
+    element = ELEMENT_BYTES[section.dtype or "float32"]
+    if section.size is not None and look.mistakes.sound((*path, "dtype")) and section.size % element:
+        look.mistakes.add((*path, "size"), f"a multiple of {element} bytes, a {section.dtype or 'float32'}")
+    if section.skew and section.splits != "random" and look.mistakes.sound((*path, "splits")):
+        look.mistakes.add((*path, "skew"), "0 unless splits = 'random'")
+
+
+def _check(section: ExchangeSection, document: Document, look: Look) -> None:
+    look.need(("exchange",), section, "size")
+    check_splits(section, ("exchange",), look)
+
+
+def _why_each(document: Document) -> str:
+    section = TABLE.of(document)
+    return "exchange.splits = 'random'" if section is not None and section.splits == "random" else ""
+
+
+def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+    section = have(TABLE.of(document))
+    return {"exchange": Exchange(size_bytes=have(section.size), **given(section, "splits", "skew", "dtype"))}
+
+
+TABLE = Table(
+    key="exchange", section=ExchangeSection, about="The exchange. Required by program 'all_to_all'.", check=_check
+)
+SPEC = ProgramSpec(
+    name="all_to_all",
+    factory="scenarios.workloads.all_to_all.program:AllToAllProgram",
+    summary="an exchange alone",
+    needs=TABLE,
+    batch_size="refused",
+    why_each=_why_each,
+    build=_build,
+)

@@ -1,0 +1,60 @@
+"""The table `collective` of a scenario file, and the program that reads it; loads no torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from scenarios.config.scenario import Collective
+from scenarios.config.toml.look import Look
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.program_spec import ProgramSpec, Table
+from scenarios.config.toml.section import Section, about, given, have
+from scenarios.config.toml.sections import Document
+from scenarios.config.toml.values import Size, Skew
+from scenarios.workloads.all_to_all.config import ElementType, check_splits
+
+
+class CollectiveSection(Section):
+    """What program 'collective' calls each step."""
+
+    op: Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"] | None = about(
+        "The collective; a broadcast is rank 0's. Required."
+    )
+    size: Size | None = about("A rank's larger buffer: what all_gather gives out, what the others take. Required.")
+    splits: Literal["even", "random"] | None = about("Of an all_to_all, as in `exchange`. Default 'even'.")
+    skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
+    dtype: ElementType | None = about("Of the elements. Default 'float32'.")
+
+
+def _check(section: CollectiveSection, document: Document, look: Look) -> None:
+    path = ("collective",)
+    look.need(path, section, "op", "size")
+    check_splits(section, path, look)
+    if section.op != "all_to_all" and look.mistakes.sound((*path, "op")):
+        look.refuse(path, section, ("splits", "skew"), f"with op = '{section.op}'")
+
+
+def _why_each(document: Document) -> str:
+    section = TABLE.of(document)
+    if section is not None and section.op == "broadcast":
+        return "one rank differs from all others where collective.op = 'broadcast'"
+    return "collective.splits = 'random'" if section is not None and section.splits == "random" else ""
+
+
+def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+    section = have(TABLE.of(document))
+    options = given(section, "splits", "skew", "dtype")
+    return {"collective": Collective(op=have(section.op), size_bytes=have(section.size), **options)}
+
+
+TABLE = Table(
+    key="collective", section=CollectiveSection, about="The call. Required by program 'collective'.", check=_check
+)
+SPEC = ProgramSpec(
+    name="collective",
+    factory="scenarios.workloads.collective.program:CollectiveProgram",
+    summary="any collective alone",
+    needs=TABLE,
+    why_each=_why_each,
+    build=_build,
+)

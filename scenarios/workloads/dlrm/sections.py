@@ -1,0 +1,123 @@
+"""The tables `model` and `sharding` of a scenario file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Tag
+
+from scenarios.config.scenario import ShardingType
+from scenarios.config.toml.section import TAG, Section, about
+from scenarios.config.toml.values import (
+    Count,
+    Exponent,
+    File,
+    IdsCount,
+    IdsMean,
+    LearningRate,
+    Name,
+    Reserve,
+    Uniform,
+    Width,
+)
+
+
+class MeanIds(Section):
+    """A random number of ids a sample."""
+
+    mean: IdsMean | None = about("The mean of a Poisson distribution. Required.")
+
+
+class ZipfIds(Section):
+    """Ids of which some are much more frequent than others."""
+
+    zipf: Exponent | None = about("Exponent: the k-th most frequent row has a weight of k ** -zipf. Required.")
+    order: Literal["shuffled", "by_frequency"] | None = about(
+        "Whether frequent rows lie anywhere or first. Default 'shuffled'."
+    )
+
+
+class FileIds(Section):
+    """Ids from a file."""
+
+    file: File | None = about("CSV without a header: a sample a line, ids separated by spaces. Relative to this file.")
+
+
+def _tag_ids_per_sample(value: object) -> str:
+    return f"{TAG}table" if isinstance(value, dict) else f"{TAG}number"
+
+
+def _tag_ids(value: object) -> str:
+    if not isinstance(value, dict):
+        return f"{TAG}word"
+    return f"{TAG}file" if "file" in value and "zipf" not in value else f"{TAG}zipf"
+
+
+IdsPerSample = Annotated[
+    Annotated[IdsCount, Tag(f"{TAG}number")] | Annotated[MeanIds, Tag(f"{TAG}table")],
+    Discriminator(_tag_ids_per_sample),
+]
+
+
+IdsKind = Annotated[
+    Annotated[Uniform, Tag(f"{TAG}word")]
+    | Annotated[ZipfIds, Tag(f"{TAG}zipf")]
+    | Annotated[FileIds, Tag(f"{TAG}file")],
+    Discriminator(_tag_ids),
+]
+
+
+class TableSection(Section):
+    """One embedding table."""
+
+    name: Name | None = about("Its name, unlike all others. Required.")
+    rows: Count | None = about("Number of ids that it knows. Required.")
+    dim: Width | None = about("Elements a row. Default: model.embedding_dim.")
+    ids_per_sample: IdsPerSample | None = about(
+        "Ids in a sample's bag: always 3, or {mean = 2.5} for a Poisson distribution. Required, unless from a file."
+    )
+    ids: IdsKind | None = about(
+        "How ids are drawn: 'uniform', {zipf = 1.05, order = 'shuffled'} or {file = 'ids.csv'}. Default 'uniform'."
+    )
+    sharding: list[ShardingType] | None = about("Sharding types that it may take. Default: sharding.types.")
+
+
+class InteractionSection(Section):
+    """How dense and sparse features meet."""
+
+    kind: Literal["cat", "dot", "dcn"] | None = about(
+        "'cat': side by side; 'dot': all pairs' dot products; 'dcn': cross layers, as in DLRM-DCNv2. Required."
+    )
+    layers: Width | None = about("Cross layers; required by 'dcn', of no use to others.")
+    low_rank: Width | None = about("Rank of a cross layer's matrices; required by 'dcn', of no use to others.")
+
+
+class OptimizerSection(Section):
+    """How parameters are updated."""
+
+    kind: Literal["sgd", "adagrad"] | None = about("'adagrad' keeps one float32 a row of each table. Default 'sgd'.")
+    learning_rate: LearningRate | None = about("Learning rate. Default 0.01.")
+
+
+class ModelSection(Section):
+    """The recommender, for program 'dlrm'."""
+
+    dense_features: Width | None = about("Numbers a sample that enter the bottom layers. Required.")
+    bottom: list[Width] | None = about("Widths of the layers over the dense features. Required.")
+    top: list[Width] | None = about("Widths of the layers over the interaction; the last is 1. Required.")
+    interaction: InteractionSection | None = about("How dense and sparse features meet. Required.")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of weights and arithmetic. Default 'float32'.")
+    optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")
+    embedding_dim: Width | None = about("Elements a row of the tables that do not say. Default: none.")
+    tables: list[TableSection] | None = about("The embedding tables. Required.")
+
+
+class ShardingSection(Section):
+    """How the planner places tables, for program 'dlrm'."""
+
+    types: list[ShardingType] | None = about(
+        "Sharding types for tables that do not say. Default: table_wise, row_wise, table_row_wise, data_parallel."
+    )
+    sort_by: Literal["storage", "perf"] | None = about("What the partitioner places first. Default 'storage'.")
+    balance_modules: bool | None = about("Whether each module is balanced on its own. Default false.")
+    reserved_share: Reserve | None = about("Part of a GPU's memory that is kept from tables. Default 0.15.")

@@ -1,0 +1,202 @@
+"""A program of one's own: no product file knows of it, and it is predicted, run and checked like ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from reports.store import run_folder
+from scenarios.config.load import load
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads import locate
+from scenarios.workloads.build import build
+from sim.run import simulate
+
+ROOT = Path(__file__).parents[3]
+MINE = """
+import torch
+from scenarios.config.toml.section import Section
+from scenarios.seam.program import Program
+
+class MyStep(Program):
+    class Options(Section):
+        elements: int
+        rounds: int = 1
+
+    def __init__(self, scenario):
+        self.steps, self.options = scenario.steps, scenario.options
+
+    async def __call__(self, rank):
+        for step in range(self.steps):
+            with rank.step(step):
+                for _ in range(self.options.rounds):
+                    mine = torch.full((self.options.elements,), float(rank.rank), device=rank.device)
+                    rank.record("first", (await rank.all_reduce(mine))[0])
+
+class Loose(MyStep):
+    Options = None
+
+def wrong(scenario):
+    return 7
+
+NUMBER = 7
+"""
+FILE = """
+program = "{program}"
+options = {options}
+run = {{steps = 2, payload = "values", timeout = "60 s"}}
+
+[cluster]
+hosts = 1
+gpus_per_host = 2
+cores = 2
+host_memory = "8 GB"
+gpu = {{kind = "cpu", memory = "1 GB", memory_rate = "10 GB/s", flops = {{float32 = "10 GFLOP/s"}}}}
+inside = {{kind = "memory", rate = "10 GB/s", latency = "1 us", bridge_rate = "10 GB/s"}}
+nic = {{per = "host", count = 1, rate = "10 Gbit/s", latency = "1 us"}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def forget_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test imports is forgotten after it, and where it was found."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name in ("mine", "my_step"):
+            del sys.modules[name]
+
+
+def written(folder: Path, program: str = "mine:MyStep", options: str = "{elements = 4}", code: str = MINE) -> Path:
+    (folder / "mine.py").write_text(code)
+    path = folder / "own.toml"
+    path.write_text(FILE.format(program=program, options=options))
+    return path
+
+
+def sentence(path: Path) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        build(load(path))
+    (only,) = caught.value.sentences
+    return only
+
+
+def test_a_program_in_the_scenarios_folder_is_predicted(tmp_path: Path) -> None:
+    scenario = load(written(tmp_path))
+    assert (scenario.program, scenario.options.elements, scenario.options.rounds) == ("mine:MyStep", 4, 1)
+    assert scenario.as_dict()["options"] == {"elements": 4, "rounds": 1}
+    recording = simulate(scenario, build(scenario))
+    assert [metric.value for metric in recording.metrics] == [1.0] * 4  # ranks 0 and 1, two steps of each
+    assert (recording.plan, recording.memory) == ([], [])
+
+
+def test_options_change_the_digest(tmp_path: Path) -> None:
+    first = load(written(tmp_path)).digest()
+    assert load(written(tmp_path, options="{elements = 5}")).digest() != first
+
+
+def test_a_program_in_the_scenarios_folder_runs_on_real_ranks(tmp_path: Path) -> None:
+    path, out = written(tmp_path), tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "real", str(path), "--out", str(out), "--quiet"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    real = run_folder.load(out)
+    simulated = simulate(load(path), build(load(path)))
+    assert real.info.digest == simulated.info.digest
+    assert real.metrics["value"].tolist() == [1.0] * 4
+
+
+def test_without_options_of_its_own_it_is_given_what_the_file_says(tmp_path: Path) -> None:
+    options = load(written(tmp_path, "mine:Loose", "{elements = 3, rounds = 2, name = 'x'}")).options
+    assert (options.elements, options.rounds, options.name) == (3, 2, "x")
+
+
+def test_an_entry_point_gives_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = metadata.EntryPoint("my_step", "mine:MyStep", locate.ENTRY_POINTS)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: metadata.EntryPoints([entry]))
+    scenario = load(written(tmp_path, "my_step"))
+    assert scenario.program == "my_step"
+    assert len(simulate(scenario, build(scenario)).metrics) == 4
+    path = written(tmp_path, "my_stop")
+    expected = "'dlrm', 'all_to_all', 'collective', 'powersgd' or 'my_step'"
+    assert sentence(path) == f"{path}: program = 'my_stop': expected {expected}"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("no_such.module:make", "a module that can be imported, but importing no_such.module raised"),
+        ("mine:Absent", "a program in mine, but module 'mine' has no attribute 'Absent'"),
+        ("mine:NUMBER", "a function that makes a program of a scenario, but mine:NUMBER is a int"),
+        ("mine:", "'package.module:factory'"),
+        ("mine.py:MyStep", "a module that can be imported, but importing mine.py raised ModuleNotFoundError"),
+        ("mine:wrong", "a function that returns a scenarios.seam.program.Program, but it returns a int"),
+        ("mine", "'dlrm', 'all_to_all', 'collective' or 'powersgd'"),
+    ],
+)
+def test_a_program_that_is_none_is_a_sentence(tmp_path: Path, program: str, expected: str) -> None:
+    path = written(tmp_path, program)
+    assert sentence(path).startswith(f"{path}: program = '{program}': expected {expected}")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("{elements = 'x'}", "options.elements = 'x': expected a valid integer"),
+        ("{elements = 1, round = 2}", "options.round = 2: unknown key; expected one of elements, rounds"),
+        ("{rounds = 2}", "options.elements: missing; expected a value"),
+        ("7", "options = 7: expected a table"),
+    ],
+)
+def test_a_wrong_option_is_a_sentence(tmp_path: Path, options: str, expected: str) -> None:
+    path = written(tmp_path, options=options)
+    assert sentence(path) == f"{path}: {expected}"
+
+
+def test_missing_options_are_a_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("options = {elements = 4}\n", ""))
+    assert sentence(path) == f"{path}: options: missing; expected a table, because program = 'mine:MyStep'"
+
+
+def test_a_module_that_raises_is_a_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path, code="raise RuntimeError('not\\ntoday')")
+    raised = "importing mine raised RuntimeError: not today"
+    assert sentence(path) == f"{path}: program = 'mine:MyStep': expected a module that can be imported, but {raised}"
+
+
+def test_two_modules_of_one_name_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    load(written(tmp_path / "first"))
+    path = written(tmp_path / "second")
+    assert f"mine is {tmp_path / 'first' / 'mine.py'}, not {path.with_name('mine.py')}" in sentence(path)
+
+
+def test_options_are_no_key_of_our_programs(tmp_path: Path) -> None:
+    path = written(tmp_path, "all_to_all")
+    path.write_text(path.read_text() + "[exchange]\nsize = '1 MiB'\n")
+    assert sentence(path).startswith(f"{path}: options = {{elements = 4}}: unknown key; expected one of name, ")
+
+
+def test_the_documented_program_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs/scenario.md").read_text().partition("## Your own program")[2]
+    code, file = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "toml"))
+    (tmp_path / "my_step.py").write_text(code)
+    (tmp_path / "my.toml").write_text(file)
+    scenario = load(tmp_path / "my.toml")
+    spans = simulate(scenario, build(scenario)).spans
+    assert sum(span.kind == "all_reduce" for span in spans) == scenario.steps * scenario.cluster.world_size
+    assert {span.bytes_in for span in spans if span.kind == "all_reduce"} == {4_000_000}
