@@ -2,7 +2,7 @@
 
 An all-to-all of n ranks is n * n flows, whose ends each change the rates of all others. An object for each flow and a
 solution for each end are more than a large world can pay, so such flows stand in arrays, rates are found by compiled
-code (`filling`), and ends that are close to each other are one.
+code (`max_min_compiled`), and ends that are close to each other are one.
 """
 
 from __future__ import annotations
@@ -122,10 +122,8 @@ class Pool:
         "_bundles",
         "_capacities",
         "_counts",
-        "_ended",
         "_first",
         "_flows",
-        "_freed",
         "_last_ns",
         "_left",
         "_numbers",
@@ -142,7 +140,7 @@ class Pool:
 
     def __init__(self, number: int, parts: Sequence[Part], now_ns: int) -> None:
         """Of parts as they are now; their capacities are this pool's from now on."""
-        self._first = filling().FIRST
+        self._first = compiled().FIRST
         self.number, self.version = number, 0
         self.end_ns, self._settled_ns, self._last_ns = now_ns, now_ns, 0.0
         every = dict.fromkeys(chain.from_iterable(part.capacities for part in parts))
@@ -157,10 +155,9 @@ class Pool:
         self._rows = np.concatenate([part.rows for part in parts])
         crossed = self._crossed(parts)
         self._counts = np.bincount(crossed.ravel(), minlength=self._first + len(self._capacities))
-        self._flows = filling().flows(crossed, np.concatenate([part.remaining for part in parts]), self._counts)
+        self._flows = compiled().flows(crossed, np.concatenate([part.remaining for part in parts]), self._counts)
         self._left, self._under_way = len(self._rows), np.bincount(self._owners, minlength=len(self._bundles))
-        self._ended, self._freed = np.empty(len(self._rows), np.int32), np.empty(self._counts.size, np.int32)
-        self._alone = _others((), {})
+        self._alone = compiled().no_others()
         self._set_merging()
 
     def shared(self) -> list[Capacity]:
@@ -203,7 +200,8 @@ class Pool:
             numbers |= {capacity: self._numbers[capacity] for capacity in used if capacity.pool is self}
             few = _others(activities, numbers)
             per_ns = np.concatenate([per_ns, [capacity.per_ns for capacity in more]])
-        first_ns, self._last_ns, rates = filling().solve(self._flows, few, per_ns, self._counts, self._within_ns)
+        capacities = compiled().Capacities(per_ns, self._counts)
+        first_ns, self._last_ns, rates = compiled().solve(self._flows, few, capacities, self._within_ns)
         self.version += 1
         self.end_ns = now_ns + int(first_ns)
         return dict(zip(activities, rates.tolist(), strict=True))
@@ -211,12 +209,10 @@ class Pool:
     def finish(self, now_ns: int) -> tuple[list[Bundle], list[Capacity]]:
         """End the flows whose time has come: bundles that have some to tell of, and capacities that none uses now."""
         elapsed_ns, self._settled_ns = now_ns - self._settled_ns, now_ns
-        count, are_free = filling().advance(
-            self._flows, elapsed_ns, self._last_ns, self._counts, self._ended, self._freed
-        )
+        ended, freed = compiled().advance(self._flows, self._counts, elapsed_ns, self._last_ns)
         self.version += 1
-        told = self._tell(self._ended[:count])
-        free = [self._capacities[number - self._first] for number in self._freed[:are_free].tolist()]
+        told = self._tell(ended)
+        free = [self._capacities[number - self._first] for number in freed.tolist()]
         for capacity in free:
             capacity.leave_pool(now_ns)
         if self._left < _FULL_ENOUGH * len(self._rows):
@@ -238,11 +234,11 @@ class Pool:
     def _crossed(self, parts: Sequence[Part]) -> Array:
         """In this pool's numbers, all parts as wide as the widest."""
         width = max(part.crossed.shape[1] for part in parts)
-        crossed = np.full((len(self._rows), width), filling().NONE, np.uint32)
+        crossed = np.full((len(self._rows), width), compiled().NONE, np.uint32)
         begin = 0
         for part in parts:
             # An index of -1 takes the last.
-            numbers = np.array([*(self._numbers[capacity] for capacity in part.capacities), filling().NONE], np.uint32)
+            numbers = np.array([*(self._numbers[capacity] for capacity in part.capacities), compiled().NONE], np.uint32)
             end = begin + len(part.rows)
             crossed[begin:end, : part.crossed.shape[1]] = numbers[part.crossed]
             begin = end
@@ -251,7 +247,7 @@ class Pool:
     def _settle(self, now_ns: int) -> None:
         """Book what was done at the present rates."""
         if now_ns > self._settled_ns:
-            filling().book(self._flows.remaining, self._flows.rates, now_ns - self._settled_ns)
+            compiled().book(self._flows.remaining, self._flows.rates, now_ns - self._settled_ns)
             self._settled_ns = now_ns
 
     def _set_merging(self) -> None:
@@ -262,13 +258,13 @@ class Pool:
         """Let go of what is over."""
         flows, kept = self._flows, np.isfinite(self._flows.remaining)
         self._owners, self._rows = self._owners[kept], self._rows[kept]
-        self._flows = filling().flows(flows.crossed[kept], flows.remaining[kept], self._counts)
+        self._flows = compiled().flows(flows.crossed[kept], flows.remaining[kept], self._counts)
 
 
 def _others(activities: Sequence[Activity], numbers: Mapping[Capacity, int]) -> Others:
     """As compiled code takes them."""
     uses = [(numbers[capacity], per_unit) for activity in activities for capacity, per_unit in activity.uses.items()]
-    others: Others = filling().Others(
+    others: Others = compiled().Others(
         starts=np.cumsum([0, *(len(activity.uses) for activity in activities)]),
         capacities=np.array([number for number, _ in uses], np.int64),
         per_unit=np.array([per_unit for _, per_unit in uses], np.float64),
@@ -278,8 +274,8 @@ def _others(activities: Sequence[Activity], numbers: Mapping[Capacity, int]) -> 
 
 
 @cache
-def filling() -> ModuleType:
-    """The compiled code, which is loaded when the first bundle begins: numba takes a while."""
-    from sim.engine import max_min_compiled as compiled  # noqa: PLC0415
+def compiled() -> ModuleType:
+    """Load the compiled solver, when it is needed first: numba takes a while."""
+    from sim.engine import max_min_compiled  # noqa: PLC0415
 
-    return compiled
+    return max_min_compiled

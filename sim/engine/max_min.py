@@ -3,6 +3,10 @@
 An activity has an amount to do and uses each of its capacities by so much per unit of the amount. Its rate grows with
 its weight until a capacity that it uses is full; then the others go on growing. So no activity can gain without one
 that has less, by weight, losing.
+
+This is the rule and its one tolerance. `max_min_rates` solves it for objects: the few activities that change together
+in most of a run's events (`sim.engine.sharing`). `sim.engine.max_min_compiled` solves it for arrays, and is tested
+against this one.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ from collections.abc import Iterable
 from sim.engine.capacity import Activity, Capacity
 
 # Relative slack in which a capacity counts as full, far above float64 rounding and far below anything that matters.
-_FULL = 1e-12
+FULL = 1e-12
+# How far an end may be beyond a whole ns through rounding and still be taken for it.
+ROUNDING_NS = 1e-6
 
 
 def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
@@ -29,7 +35,7 @@ def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
         # Levels only rise: where rounding has eaten what is left of a capacity, its users stop at the last one.
         reached = max(reached, min(levels.values()))
         for capacity, own_level in levels.items():
-            if own_level > reached * (1 + _FULL):
+            if own_level > reached * (1 + FULL):
                 continue
             level = max(own_level, reached)
             for activity in capacity.active:

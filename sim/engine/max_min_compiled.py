@@ -1,10 +1,11 @@
-"""The arithmetic of many flows on shared capacities, compiled by numba; which flows there are is left to `bundle`.
+"""Solves weighted max-min fairness for flows in arrays by progressive filling, compiled by numba.
 
-Progressive filling of weighted max-min fairness, as `sharing.max_min_rates` defines it. A capacity's level, the common
-rate by weight at which it would be full, only rises while flows stop growing. So a heap of levels as they once were
-gives the next full capacity: what comes out is looked at again, and put back where its level has risen since. A flow
-has stopped when one of its capacities is full, and its rate is the lowest level among them: neither need be noted.
-n flows that cross k capacities each, of which b are full in the end, take n b looks at k numbers.
+The rule and its tolerance are those of `sim.engine.max_min`, whose readable solver the tests hold this one against. A
+capacity's level, the common rate by weight at which it would be full, only rises while flows stop growing. So a heap of
+levels as they once were gives the next full capacity: what comes out is computed again, and put back where its level
+has risen since. A flow has stopped when one of its capacities is full, and its rate is the lowest level among them:
+neither need be noted. n flows that cross k capacities each, of which b are full in the end, take n b looks at k
+numbers.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from sim.engine.max_min import FULL, ROUNDING_NS
+
 Array = npt.NDArray[Any]
 
-# Both as in `sharing`: relative slack in which a capacity counts as full; an end that is a whole ns but for rounding.
-_FULL = 1e-12
-_ROUNDING_NS = 1e-6
-
+# The cache does not see a change of the imported constants: clear `__pycache__` after one.
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
-# The first two capacities stand for none: one is never full, the other always. Rows are filled up with the one; what is
-# over gets the other, and infinitely many bytes to go, so that no loop need ask.
+# The first two capacities stand for none: one is never full, the other always. Rows are filled up with the one; a row
+# that has ended gets the other, and infinitely many bytes to go, so that no loop need ask.
 NONE, OVER, FIRST = 0, 1, 2
 
 
 class Flows(NamedTuple):
-    """Rows that use a byte of each of their capacities for each byte of theirs, all with a weight of 1.
+    """Rows of flows, each flow with a weight of 1, that use a byte of each of their capacities per byte of their own.
 
     `crossed` [rows, width]: numbers of capacities, from `FIRST` on. `lines` repeats it by capacity, lines[starts[c] :
     starts[c + 1]], so that a capacity's users are read one after the other; `places` [rows, width] says where.
+    `counts` [rows, width], and by line `line_counts`: how many equal flows of the row cross that capacity, 0 of `NONE`;
+    both None where each row is one flow.
     """
 
     crossed: Array
@@ -42,10 +44,12 @@ class Flows(NamedTuple):
     places: Array
     remaining: Array
     rates: Array
+    counts: Array | None
+    line_counts: Array | None
 
 
 class Others(NamedTuple):
-    """What shares capacities with them: row r uses `per_unit` of capacities[starts[r] : starts[r + 1]]."""
+    """Activities that share the flows' capacities: row r uses `per_unit` of capacities[starts[r] : starts[r + 1]]."""
 
     starts: Array
     capacities: Array
@@ -53,62 +57,125 @@ class Others(NamedTuple):
     weights: Array
 
 
-def flows(crossed: Array, remaining: Array, counts: Array) -> Flows:
-    """All rows under way: `crossed` as uint32 numbers; `counts`: how many cross each capacity."""
-    starts = np.zeros(counts.size + 1, np.int64)
-    np.cumsum(counts[FIRST:], out=starts[FIRST + 1 :])
+class Capacities(NamedTuple):
+    """What each gives per unit of time, infinitely much of `NONE`; and how many flows under way cross each.
+
+    `users` may be shorter: capacities that only others use come last.
+    """
+
+    speeds: Array
+    users: Array
+
+
+class _Filling(NamedTuple):
+    """Progressive filling under way, [capacities] but for `rates` [others].
+
+    `left`: what is not taken; `growth`: flows that still grow; `weight`: units by weight of the others that do, and
+    `others` their number; `levels`: where it became full, infinite before.
+    """
+
+    left: Array
+    growth: Array
+    weight: Array
+    others: Array
+    levels: Array
+    rates: Array
+
+
+def flows(crossed: Array, remaining: Array, rows_of: Array, counts: Array | None = None) -> Flows:
+    """Begin all rows: `crossed` as uint32 numbers; `rows_of` [capacities]: how many rows cross each."""
+    starts = np.zeros(rows_of.size + 1, np.int64)
+    np.cumsum(rows_of[FIRST:], out=starts[FIRST + 1 :])
     lines, places = np.empty((starts[-1], crossed.shape[1]), np.uint32), np.empty(crossed.shape, np.uint32)
     _turn(crossed, starts[:-1].copy(), lines, places)
-    return Flows(crossed, starts, lines, places, remaining, np.zeros(len(crossed)))
+    line_counts = None
+    if counts is not None:
+        is_used = crossed >= FIRST
+        line_counts = np.empty(lines.shape)
+        line_counts[places[is_used]] = counts[np.nonzero(is_used)[0]]
+    return Flows(crossed, starts, lines, places, remaining, np.zeros(len(crossed)), counts, line_counts)
 
 
-@_compiled
-def solve(many: Flows, few: Others, per_ns: Array, counts: Array, within_ns: float) -> tuple[float, float, Array]:
-    """Give each row its rate, in bytes/ns. How long until the next are over; how long the last of them would take; and
-    the rates of the others, in amount/ns.
+def counted(crossed: Array, counts: Array, sizes: Array, speeds: Array) -> tuple[Flows, Capacities]:
+    """Begin rows of equal flows, and nothing beside them.
 
-    Rows that end `within_ns` of the first are over together, at the mean of their ends by rate: then what some would
-    still have to do and what others have had too much of are equally many bytes. What is over already waits for none.
-
-    `per_ns`: what each capacity gives, infinitely much of none; `counts`: rows of `many` that use it. Capacities that
-    none of `many` uses come last and are not counted.
+    Args:
+        crossed: [rows, width] numbers of capacities, from 0 on; -1 for none, but not in the first column.
+        counts: [rows, width] flows of the row on that capacity; those of the first column are all flows of the row.
+        sizes: [rows] bytes of one flow.
+        speeds: [capacities] bytes per unit of time.
     """
-    levels, rates = _fill(many, few, per_ns, counts)
-    first = max(0.0, np.ceil(_set_rates(many, levels) - _ROUNDING_NS))
-    last = first + (within_ns if first else 0.0) + _ROUNDING_NS
-    moved, rate = 0.0, 0.0
-    for row in range(many.rates.size):
-        if many.remaining[row] <= last * many.rates[row]:
-            moved += max(0.0, many.remaining[row])
-            rate += many.rates[row]
-    return max(first, np.ceil(moved / rate - _ROUNDING_NS)), last, rates
+    is_used = (crossed >= 0) & (counts > 0)
+    numbers = np.where(is_used, crossed + FIRST, NONE).astype(np.uint32)
+    given = np.where(is_used, counts, 0.0)
+    rows_of = np.bincount(numbers.ravel(), minlength=FIRST + speeds.size)
+    users = np.bincount(numbers.ravel(), given.ravel(), FIRST + speeds.size)
+    begun = flows(numbers, sizes.astype(np.float64), rows_of, given)
+    return begun, Capacities(np.concatenate([np.full(FIRST, np.inf), speeds]), users)
+
+
+def no_others() -> Others:
+    """Where nothing but flows shares the capacities."""
+    return Others(np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
 @_compiled
-def _fill(many: Flows, few: Others, per_ns: Array, counts: Array) -> tuple[Array, Array]:
+def solve(many: Flows, few: Others, capacities: Capacities, within_ns: float) -> tuple[float, float, Array]:
+    """Give each row its rate, in bytes/ns. Returns how long until the next rows end, how long the last of them would
+    take, and the rates of the others, in amount/ns.
+
+    Rows that end `within_ns` of the first end together, at the mean of their ends by rate: then what some would still
+    have to do and what others have had too much of are equally many bytes. What is over already waits for none.
+    """
+    levels, rates = _fill(many, few, capacities)
+    first = max(0.0, np.ceil(_set_rates(many, levels) - ROUNDING_NS))
+    last = first + (within_ns if first else 0.0) + ROUNDING_NS
+    return max(first, np.ceil(_mean_end(many, last) - ROUNDING_NS)), last, rates
+
+
+@_compiled
+def set_rates(many: Flows, few: Others, capacities: Capacities) -> Array:
+    """Give each row its rate, in bytes per unit of time; returned are those of the others."""
+    levels, rates = _fill(many, few, capacities)
+    _set_rates(many, levels)
+    return rates
+
+
+@_compiled
+def duration(many: Flows, few: Others, capacities: Capacities, within: float) -> float:
+    """How long until the last row ends, where no other flow begins; rows are merged as by `solve`, and used up.
+
+    The unit of time is that of the capacities' speeds; others keep their share throughout.
+    """
+    now, left = 0.0, many.rates.size
+    while left:
+        levels, _ = _fill(many, few, capacities)
+        first = max(0.0, _set_rates(many, levels))
+        last = first * (1 + FULL) + (within if first else 0.0)
+        elapsed = _mean_end(many, last)
+        ended, _ = advance(many, capacities.users, elapsed, last)
+        left -= ended.size
+        now += elapsed
+    return now
+
+
+@_compiled
+def _fill(many: Flows, few: Others, capacities: Capacities) -> tuple[Array, Array]:
     """The level at which each capacity is full, infinite if it never is; and the rates of the others."""
-    size = per_ns.size
-    left, growth = per_ns.copy(), np.zeros(size)
-    growth[: counts.size] = counts
-    weight, others = np.zeros(size), np.zeros(size, np.int64)
-    for row in range(few.weights.size):
-        for place in range(few.starts[row], few.starts[row + 1]):
-            weight[few.capacities[place]] += few.per_unit[place] * few.weights[row]
-            others[few.capacities[place]] += 1
-    levels, rates = np.full(size, np.inf), np.full(few.weights.size, np.inf)
-    levels[OVER] = 0.0
+    state = _begin(few, capacities)
+    size = capacities.speeds.size
     heap, keys, end = np.empty(size, np.int64), np.zeros(size), 0
     for capacity in range(FIRST, size):
-        if growth[capacity] or others[capacity]:
-            keys[capacity] = _level(left[capacity], growth[capacity] + weight[capacity])
+        if state.growth[capacity] or state.others[capacity]:
+            keys[capacity] = _level(state, capacity)
             heap[end] = capacity
             end += 1
             _rise(heap, keys, end - 1)
     reached = 0.0
     while end:
         full = heap[0]
-        is_used, level = growth[full] or others[full], _level(left[full], growth[full] + weight[full])
-        if is_used and level > keys[full] * (1 + _FULL):
+        is_used, level = state.growth[full] or state.others[full], _level(state, full)
+        if is_used and level > keys[full] * (1 + FULL):
             keys[full] = level
             _sink(heap, keys, end)
             continue
@@ -118,17 +185,80 @@ def _fill(many: Flows, few: Others, per_ns: Array, counts: Array) -> tuple[Array
         if is_used:
             # Where rounding has eaten what is left of a capacity, its users stop at the last level.
             reached = max(reached, level)
-            if full < counts.size:
-                _stop(many, full, reached, levels, left, growth)
-            if others[full]:
-                _stop_others(few, full, reached, rates, left, weight, others)
-            levels[full] = reached
-    return levels, rates
+            if full < capacities.users.size:
+                _stop(many, full, reached, state)
+            if state.others[full]:
+                _stop_others(few, full, reached, state)
+            state.levels[full] = reached
+    return state.levels, state.rates
+
+
+@_compiled
+def _begin(few: Others, capacities: Capacities) -> _Filling:
+    """Nothing is taken, and all grow."""
+    size = capacities.speeds.size
+    left, growth = capacities.speeds.copy(), np.zeros(size)
+    growth[: capacities.users.size] = capacities.users
+    weight, others = np.zeros(size), np.zeros(size, np.int64)
+    for row in range(few.weights.size):
+        for place in range(few.starts[row], few.starts[row + 1]):
+            weight[few.capacities[place]] += few.per_unit[place] * few.weights[row]
+            others[few.capacities[place]] += 1
+    levels = np.full(size, np.inf)
+    levels[OVER] = 0.0
+    return _Filling(left, growth, weight, others, levels, np.full(few.weights.size, np.inf))
+
+
+@_compiled
+def _level(state: _Filling, capacity: int) -> float:
+    """The common rate by weight at which the capacity would be full, if nothing else stopped its users."""
+    growth = state.growth[capacity] + state.weight[capacity]
+    return state.left[capacity] / growth if growth > 0 else 0.0
+
+
+@_compiled
+def _count(counts: Array | None, row: int, place: int) -> float:
+    """How many flows of the row cross that capacity; numba drops the branch that an array or its absence rules out."""
+    return 1.0 if counts is None else counts[row, place]
+
+
+@_compiled
+def _stop(many: Flows, full: int, reached: float, state: _Filling) -> None:
+    """The users of a full capacity grow no further; from those that did not grow any more, nothing is taken."""
+    width = many.lines.shape[1]
+    levels, left, growth = state.levels, state.left, state.growth
+    for line in range(many.starts[full], many.starts[full + 1]):
+        lowest = levels[many.lines[line, 0]]
+        for place in range(1, width):
+            lowest = min(lowest, levels[many.lines[line, place]])
+        one = 1.0 if lowest == np.inf else 0.0
+        for place in range(width):
+            capacity, stopped = many.lines[line, place], one * _count(many.line_counts, line, place)
+            rest = left[capacity] - reached * stopped
+            left[capacity] = rest if rest > 0 else 0.0
+            growth[capacity] -= stopped
+
+
+@_compiled
+def _stop_others(few: Others, full: int, reached: float, state: _Filling) -> None:
+    for row in range(state.rates.size):
+        places = range(few.starts[row], few.starts[row + 1])
+        uses = False
+        for place in places:
+            uses = uses or few.capacities[place] == full
+        if not uses or state.rates[row] < np.inf:
+            continue
+        state.rates[row] = few.weights[row] * reached
+        for place in places:
+            capacity, share = few.capacities[place], few.per_unit[place] * few.weights[row]
+            state.others[capacity] -= 1
+            state.weight[capacity] = state.weight[capacity] - share if state.others[capacity] else 0.0
+            state.left[capacity] = max(0.0, state.left[capacity] - share * reached)
 
 
 @_compiled
 def _set_rates(many: Flows, levels: Array) -> float:
-    """How long until the first is over."""
+    """How long until the first row ends."""
     first, width = np.inf, many.crossed.shape[1]
     for row in range(many.rates.size):
         rate = levels[many.crossed[row, 0]]
@@ -140,51 +270,49 @@ def _set_rates(many: Flows, levels: Array) -> float:
 
 
 @_compiled
-def advance(
-    many: Flows, elapsed_ns: float, last_ns: float, counts: Array, ended: Array, free: Array
-) -> tuple[int, int]:
-    """Book what was done since rates were set; what would have ended within `last_ns` of that is over.
-
-    The numbers of those rows are written to `ended`, and to `free` those of capacities that no row uses any more; how
-    many there are of each is returned. `counts`, of what uses each capacity, are lowered.
-    """
-    count, are_free = _due(many.remaining, many.rates, last_ns, ended), 0
-    book(many.remaining, many.rates, elapsed_ns)
-    for row in ended[:count]:
-        are_free = _end(many, row, counts, free, are_free)
-    return count, are_free
+def _mean_end(many: Flows, last: float) -> float:
+    """The mean end, by rate, of the rows that end by `last`."""
+    moved, rate = 0.0, 0.0
+    for row in range(many.rates.size):
+        if many.remaining[row] <= last * many.rates[row]:
+            count = _count(many.counts, row, 0)
+            moved += count * max(0.0, many.remaining[row])
+            rate += count * many.rates[row]
+    return moved / rate
 
 
 @_compiled
-def _due(remaining: Array, rates: Array, last_ns: float, ended: Array) -> int:
-    count = 0
-    for row in range(rates.size):
-        if remaining[row] <= last_ns * rates[row]:
+def advance(many: Flows, users: Array, elapsed: float, last: float) -> tuple[Array, Array]:
+    """Book what was done since rates were set, and end the rows that would have ended by `last`.
+
+    Returns their numbers, and those of the capacities that no row uses any more. `users`, of capacities, are lowered.
+    """
+    ended, count = np.empty(many.rates.size, np.int32), 0
+    for row in range(many.rates.size):
+        if many.remaining[row] <= last * many.rates[row]:
             ended[count] = row
             count += 1
-    return count
+    book(many.remaining, many.rates, elapsed)
+    freed, are_free = np.empty(users.size, np.int32), 0
+    for row in ended[:count]:
+        for column in range(many.crossed.shape[1]):
+            capacity = many.crossed[row, column]
+            if capacity >= FIRST:
+                many.lines[many.places[row, column], 0] = OVER
+                users[capacity] -= _count(many.counts, row, column)
+                if not users[capacity]:
+                    freed[are_free] = capacity
+                    are_free += 1
+        many.crossed[row, 0] = OVER
+        many.remaining[row] = np.inf
+    return ended[:count], freed[:are_free]
 
 
 @_compiled
-def book(remaining: Array, rates: Array, elapsed_ns: float) -> None:
-    """What was done in that time."""
+def book(remaining: Array, rates: Array, elapsed: float) -> None:
+    """Take off what was done in that time."""
     for row in range(rates.size):
-        remaining[row] -= elapsed_ns * rates[row]
-
-
-@_compiled
-def _end(many: Flows, row: int, counts: Array, free: Array, are_free: int) -> int:
-    for column in range(many.crossed.shape[1]):
-        capacity = many.crossed[row, column]
-        if capacity >= FIRST:
-            many.lines[many.places[row, column], 0] = OVER
-            counts[capacity] -= 1
-            if not counts[capacity]:
-                free[are_free] = capacity
-                are_free += 1
-    many.crossed[row, 0] = OVER
-    many.remaining[row] = np.inf
-    return are_free
+        remaining[row] -= elapsed * rates[row]
 
 
 @_compiled
@@ -197,47 +325,6 @@ def _turn(crossed: Array, next_places: Array, lines: Array, places: Array) -> No
                 places[row, column] = next_places[capacity]
                 lines[next_places[capacity]] = crossed[row]
                 next_places[capacity] += 1
-
-
-@_compiled
-def _level(left: float, growth: float) -> float:
-    return left / growth if growth > 0 else 0.0
-
-
-@_compiled
-def _stop(many: Flows, full: int, reached: float, levels: Array, left: Array, growth: Array) -> None:
-    """The users of a full capacity grow no further; from those that did not grow any more, nothing is taken."""
-    width = many.lines.shape[1]
-    for line in range(many.starts[full], many.starts[full + 1]):
-        lowest = levels[many.lines[line, 0]]
-        for place in range(1, width):
-            lowest = min(lowest, levels[many.lines[line, place]])
-        one = 1.0 if lowest == np.inf else 0.0
-        rate = reached * one
-        for place in range(width):
-            capacity = many.lines[line, place]
-            rest = left[capacity] - rate
-            left[capacity] = rest if rest > 0 else 0.0
-            growth[capacity] -= one
-
-
-@_compiled
-def _stop_others(
-    few: Others, full: int, reached: float, rates: Array, left: Array, weight: Array, counts: Array
-) -> None:
-    for row in range(rates.size):
-        places = range(few.starts[row], few.starts[row + 1])
-        uses = False
-        for place in places:
-            uses = uses or few.capacities[place] == full
-        if not uses or rates[row] < np.inf:
-            continue
-        rates[row] = few.weights[row] * reached
-        for place in places:
-            capacity, share = few.capacities[place], few.per_unit[place] * few.weights[row]
-            counts[capacity] -= 1
-            weight[capacity] = weight[capacity] - share if counts[capacity] else 0.0
-            left[capacity] = max(0.0, left[capacity] - share * reached)
 
 
 @_compiled

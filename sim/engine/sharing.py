@@ -9,7 +9,7 @@ from itertools import count
 
 from sim.engine.capacity import Activity, Capacity
 from sim.engine.flow_bundle import MOST_SINGLE, Bundle, Part, Pool
-from sim.engine.max_min import max_min_rates
+from sim.engine.max_min import ROUNDING_NS, max_min_rates
 
 
 class Sharing:
@@ -65,7 +65,7 @@ class Sharing:
                 activity.settle(now_ns)
                 activity.rate = rate
                 activity.version += 1
-                end_ns = now_ns + max(0, math.ceil(activity.remaining / rate - 1e-6))
+                end_ns = now_ns + max(0, math.ceil(activity.remaining / rate - ROUNDING_NS))
                 heapq.heappush(self._ends, (end_ns, activity.number, activity.version, activity))
 
     def next_end_ns(self) -> int | None:

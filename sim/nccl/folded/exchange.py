@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
 
 import numpy as np
 
 from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
+from sim.engine.flow_bundle import compiled
 from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.folded.link_load import Array, Carried, Members
 from sim.nccl.tuning import NcclCosts
 
-# What counts as no later, and how many levels are looked at before that is left to compiled code.
-_NO_LATER, _MOST_LEVELS = 1e-4, 100
+# Relative delay of an end that counts as none.
+_NO_LATER = 1e-4
+# Rows that would end within this share of what the busiest link needs for its bytes end together.
+_MERGED_SHARE = 2e-3
 
 
 class Transfers:
@@ -78,7 +79,7 @@ class Transfers:
                     carried.add((link,), used, count)
 
     def seconds(self) -> float:
-        """Alone, were there no leafs."""
+        """How long the exchange takes in isolation, ignoring leaf uplinks; 0 where the busiest link says it all."""
         width = max(one.shape[1] for one in self._crossed)
         crossed, counts = (
             np.concatenate([np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=-1) for one in each])
@@ -86,13 +87,20 @@ class Transfers:
         )
         sizes, per_s = np.concatenate(self._sizes), np.array([link.per_s for link in self._numbers])
         is_link = crossed >= 0
-        needed_s = np.bincount(crossed[is_link], (counts * sizes[:, None])[is_link], per_s.size) / per_s
-        # At the rates at which all begin, the last may be through when the busiest link has carried all: then none is
-        # ever held up. Only else are they ended one by one.
-        rates = first_rates(crossed, counts, per_s)
-        if rates is not None and (sizes / rates).max() <= needed_s.max() * (1 + _NO_LATER):
+        needed_s = (np.bincount(crossed[is_link], (counts * sizes[:, None])[is_link], per_s.size) / per_s).max()
+        # If all end at the rates at which they begin by when the busiest link has carried its bytes, none is held up.
+        # No transfer gets less than its links' equal shares: where these will do, no rates are needed, nor numba.
+        users = np.bincount(crossed[is_link], counts[is_link], per_s.size)
+        least = np.where(is_link, (per_s / np.maximum(users, 1.0))[crossed], np.inf).min(axis=1)
+        latest_s = needed_s * (1 + _NO_LATER)
+        if (sizes / least).max() <= latest_s:
             return 0.0
-        return float(alone().seconds(crossed, counts.astype(np.float64), sizes, per_s))
+        solver = compiled()
+        flows, capacities = solver.counted(crossed, counts, sizes, per_s)
+        solver.set_rates(flows, solver.no_others(), capacities)
+        if (sizes / flows.rates).max() <= latest_s:
+            return 0.0
+        return float(solver.duration(flows, solver.no_others(), capacities, _MERGED_SHARE * needed_s))
 
     def _ways_out(self, costs: NcclCosts) -> tuple[Array, Array]:
         """Of each member, for each GPU of another host: the member that passes it on, or -1; the links."""
@@ -123,30 +131,3 @@ class Transfers:
         self._crossed.append(crossed)
         self._counts.append(counts)
         self._sizes.append(sizes)
-
-
-def first_rates(crossed: Array, counts: Array, per_s: Array) -> Array | None:
-    """Max-min fair ones while all are under way, [rows]; None where capacities are full at too many levels."""
-    is_link, rates = crossed >= 0, np.zeros(len(crossed))
-    left, is_growing = per_s.astype(np.float64), np.ones(len(crossed), np.bool_)
-    for _ in range(_MOST_LEVELS):
-        under_way = is_link & is_growing[:, None]
-        growth = np.bincount(crossed[under_way], counts[under_way], per_s.size)
-        levels = np.divide(left, growth, out=np.full(per_s.size, np.inf), where=growth > 0)
-        level = levels.min()
-        stops = is_growing & (under_way & (levels <= level * (1 + 1e-9))[crossed]).any(axis=1)
-        rates[stops] = level
-        is_growing &= ~stops
-        if not is_growing.any():
-            return rates
-        taken = is_link & stops[:, None]
-        left = np.maximum(left - level * np.bincount(crossed[taken], counts[taken], per_s.size), 0.0)
-    return None
-
-
-@cache
-def alone() -> ModuleType:
-    """The compiled code, which is loaded when it is needed first: numba takes a while."""
-    from sim.nccl.folded import exchange_time as compiled  # noqa: PLC0415
-
-    return compiled
