@@ -1,4 +1,4 @@
-"""The real world's hallway: load a scenario, play it on this machine's processes or as one rank, store it, show it."""
+"""`python -m real`: loads a scenario, runs it on this machine's processes or as one rank, stores and shows it."""
 
 from __future__ import annotations
 
@@ -154,10 +154,10 @@ def _run(job: Job, options: argparse.Namespace) -> int:
 
 def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
     check_world_size(job.scenario, here)
-    from real.launch.worker import Station  # only now, so that a mistake is said at once: it loads torch
+    from real.launch.worker import RankWorker  # only now, so that a mistake is said at once: it loads torch
 
     warnings.simplefilter("default")
-    out = Station(job, here).serve()
+    out = RankWorker(job, here).serve()
     if out is not None and options is not None:
         _show(out, options)
     return 0
@@ -171,7 +171,7 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process; a rank's threads (gloo's, the line's) are not waited for."""
+    """End the process; a rank's threads (gloo's, the control channel's) are not waited for."""
     sys.stdout.flush()
     sys.stderr.flush()
     if place() is not None:

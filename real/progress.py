@@ -1,4 +1,4 @@
-"""How far a validation or a calibration is, on stderr where that is a terminal."""
+"""Bar: a progress line on stderr, where that is a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DRAWN_PER_S = 1
 
 
 class Bar:
-    """One line; nothing where it is quiet or nobody looks."""
+    """A progress line; nothing if `quiet` or where stderr is no terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         console = Console(stderr=True)
@@ -28,5 +28,5 @@ class Bar:
         self._progress.stop()
 
     def show(self, what: str, done: int = 0, total: int | None = None) -> None:
-        """What is under way."""
+        """Show what is under way, and how far it is."""
         self._progress.update(self._task, description=what, completed=done, total=total)

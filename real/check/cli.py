@@ -19,7 +19,7 @@ from real.check.strategies import CASES, PROPERTIES
 from real.launch.job import Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.launch.placement import Place, check_world_size, local_world_size, place
-from real.launch.worker import Station
+from real.launch.worker import RankWorker
 from real.progress import Bar
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import parse_time
@@ -70,7 +70,7 @@ def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:
 
 def _run(job: Job, here: Place | None, plays: int) -> None:
     if here is not None:
-        Station(job, here).serve()
+        RankWorker(job, here).serve()
         return
     try:
         with Bar(quiet=False) as bar:

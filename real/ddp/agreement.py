@@ -1,7 +1,6 @@
-"""Whether the PowerSGD states of all ranks fit together, asked once before they first reduce.
+"""Checks once, before the first reduction, that the PowerSGD states of all ranks fit together.
 
 States that do not fit reduce other amounts, at which gloo hangs or aborts, or with other draws, which gives garbage.
-What a reduction does is left to `hooks`.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _LENGTH_BYTES = 8
 
 
 def facts_of(hook: str, state: compression.PowerSGDState, layout: Layout) -> Facts:
-    """What must be the same on all ranks, by name; what is long stands as a digest of it."""
+    """What must be the same on all ranks, by name; long values as digests."""
     memories = (state.error_dict, state.p_memory_dict, state.q_memory_dict, state.reserve_dict)
     held = [sorted((index, kept.numel()) for index, kept in memory.items()) for memory in memories]
     buckets = _short(repr((layout.forms, layout.buckets, held)).encode()) if layout.forms else "none"
@@ -53,7 +52,7 @@ def facts_of(hook: str, state: compression.PowerSGDState, layout: Layout) -> Fac
 
 
 def agree(group: dist.ProcessGroup, device: torch.device, facts: Facts) -> None:
-    """Wait until every rank of the group has told its facts: a digest, and the words only if digests differ.
+    """Compare the facts of every rank of the group: digests first, and the words only if those differ.
 
     Raises:
         ValueError: they differ; the same sentence on every rank.
@@ -71,7 +70,7 @@ def agree(group: dist.ProcessGroup, device: torch.device, facts: Facts) -> None:
 
 
 def difference(facts: Sequence[Facts], numbers: Sequence[int]) -> str:
-    """What differs, and on which rank; `numbers` are the ranks that the facts are of."""
+    """A sentence that says what differs, and on which ranks; `numbers` are the ranks of `facts`."""
     sentences = []
     for name in facts[0]:
         having: dict[str, list[int]] = {}
@@ -84,7 +83,7 @@ def difference(facts: Sequence[Facts], numbers: Sequence[int]) -> str:
 
 
 def _gather(group: dist.ProcessGroup, device: torch.device, own: bytes) -> list[bytes]:
-    """What every rank gave, of one length, in the group's order."""
+    """Every rank's bytes, all of one length, in the group's order."""
     # NCCL alone has no CPU tensors.
     where = torch.device("cpu") if "cpu" in dist.get_backend_config(group) else device
     row = torch.tensor(list(own), dtype=torch.uint8, device=where)
@@ -94,7 +93,7 @@ def _gather(group: dist.ProcessGroup, device: torch.device, own: bytes) -> list[
 
 
 def _plain(value: float) -> str:
-    """2 and 2.0 are the same option."""
+    """A number as text; 2 and 2.0 give the same."""
     number = float(value)
     return repr(value if isinstance(value, bool) else int(number) if number.is_integer() else number)
 

@@ -1,4 +1,4 @@
-"""Which buckets a PowerSGD state reduces, whatever buckets DDP has at the moment; reducing them is left to `hooks`.
+"""Maps DDP's buckets of the moment to the buckets that a PowerSGD state remembers.
 
 What PowerSGD remembers belongs to a bucket's very parameters, in order. But DDP begins every process with one bucket
 for everything, and makes others once it has seen in which order gradients arrive (torch 2.11 to 2.13). So a state that
@@ -21,16 +21,16 @@ Members = tuple[int, ...]
 
 
 class DdpBucket(Bucket, Protocol):
-    """What is used of torch's `GradBucket`."""
+    """The part of torch's `GradBucket` that is used."""
 
     def parameters(self) -> list[Tensor]: ...
 
 
 @dataclass
 class Layout:
-    """What of the buckets is stored: parameters are numbers, in the order in which DDP showed them first.
+    """The stored buckets: parameters are numbers, in the order in which DDP showed them first.
 
-    `hook` is the name of the one that has filled the memory.
+    `hook` is the name of the hook that filled the state's memory.
     """
 
     forms: list[Form] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Layout:
     hook: str = ""
 
     def belong_to(self, hook: str, remembers: bool) -> None:
-        """From now on buckets are this hook's.
+        """Assign the buckets to a hook.
 
         Raises:
             ValueError: the state remembers something of another one's.
@@ -50,14 +50,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A gradient inside one of DDP's buckets: its elements, flat, in their order in memory; and itself."""
+    """A gradient inside one of DDP's buckets: `flat` [numel] in memory order, and in its own shape."""
 
     flat: Tensor
     gradient: Tensor
 
 
 class Reduction(Protocol):
-    """One bucket that is to be reduced."""
+    """A bucket that is to be reduced."""
 
     @property
     def device(self) -> torch.device: ...
@@ -94,7 +94,7 @@ class Regrouped:
         return self.pieces[0].flat.device
 
     def play(self, reduce: Callable[[Bucket], object]) -> None:
-        """On a copy, which is then copied back."""
+        """Reduce a copy, and copy it back."""
         buffer = torch.cat([piece.flat for piece in self.pieces])
         parts = buffer.split_with_sizes([piece.flat.numel() for piece in self.pieces])
         gradients = [
@@ -138,7 +138,7 @@ class Regrouping:
         self._start_step((), False)
 
     def take(self, bucket: DdpBucket, remembers: bool) -> Sequence[Reduction]:
-        """What to reduce now that DDP has filled this bucket: itself, or nothing yet, or at last all that differ.
+        """What to reduce once DDP has filled a bucket: that bucket, nothing yet, or, at the last, all regrouped ones.
 
         `remembers` says whether the state holds memory by bucket. If it does, or was stored and DDP still has the
         buckets that it began with, the layout is kept; else it follows DDP.

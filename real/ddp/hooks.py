@@ -1,6 +1,6 @@
 """PowerSGD for a user's own training: hooks for `DistributedDataParallel.register_comm_hook`, torch 2.11 to 2.13.
 
-The algorithms are `scenarios.compression`'s, the very coroutines that simulations play. A hook hands its bucket to the
+The algorithms are `scenarios.compression`'s, the same coroutines that simulations run. A hook hands its bucket to the
 state's thread and returns a future; docs/compression.md says what users must know.
 """
 
@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 _Algorithm = Callable[[HookRank, compression.PowerSGDState, Bucket], Coroutine[Any, Any, Tensor]]
 
 
-class _Here:
-    """What of a state belongs to this process: its group, its thread and how DDP's buckets become the state's."""
+class _ProcessState:
+    """The part of a state that belongs to this process: group, thread, and the mapping of DDP's buckets."""
 
     def __init__(self, base: dist.ProcessGroup, device: torch.device, layout: Layout) -> None:
         self.base = base
@@ -58,11 +58,11 @@ class PowerSGDState(compression.PowerSGDState):
 
     process_group: dist.ProcessGroup | None = None  # type: ignore[assignment]
     layout: Layout = field(init=False, repr=False, default_factory=Layout)
-    _here: _Here | None = field(init=False, repr=False, default=None)
+    _here: _ProcessState | None = field(init=False, repr=False, default=None)
 
     @property
     def group(self) -> None:
-        """A `HookRank` has but one."""
+        """None: a `HookRank` has one group only."""
         return
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,8 +76,8 @@ class PowerSGDState(compression.PowerSGDState):
         for name, value in stored.items():
             setattr(self, name, value)
 
-    def here(self, device: torch.device, hook: str) -> _Here:
-        """What belongs to this process, made on the first call and again for a new process group.
+    def here(self, device: torch.device, hook: str) -> _ProcessState:
+        """The part of this state that belongs to this process, made on the first call and for each new process group.
 
         When it is made, the thread first compares this state and its hook with those of all ranks.
 
@@ -92,7 +92,7 @@ class PowerSGDState(compression.PowerSGDState):
             )
         self.layout.belong_to(hook, bool(self.error_dict or self.p_memory_dict))
         if self._here is None or self._here.base is not base:
-            self._here = _Here(base, device, self.layout)
+            self._here = _ProcessState(base, device, self.layout)
             facts = facts_of(hook, self, self.layout)
             self._here.worker.submit(partial(agree, self._here.group, device, facts), device)
         return self._here

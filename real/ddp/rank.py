@@ -1,4 +1,4 @@
-"""A rank as a reduction in a user's own training sees it: no scenario, no recording, a process group of its own."""
+"""HookRank: the verbs of a reduction in a user's own training, on a process group of its own, unrecorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Done(Generic[T]):
-    """What was issued is over (on a GPU: follows on the current stream)."""
+    """A finished `Work` (on a GPU: what follows on the current stream sees its result)."""
 
     __slots__ = ("_result",)
 
@@ -30,29 +30,29 @@ class Done(Generic[T]):
 
 
 class HookRank:
-    """A `compression.ReducingRank` that plays every verb at once, on the thread and the stream of its caller."""
+    """A `compression.ReducingRank` that runs every verb at once, on the thread and the stream of its caller."""
 
     def __init__(self, handle: dist.ProcessGroup, device: torch.device) -> None:
         self._handle, self._device = handle, device
 
     @property
     def world_size(self) -> int:
-        """Ranks that gradients are averaged over."""
+        """How many ranks gradients are averaged over."""
         return self._handle.size()
 
     @property
     def device(self) -> torch.device:
-        """Where the gradients are."""
+        """The device of the gradients."""
         return self._device
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Done[T]:
-        """See `Rank.compute`; nobody asks what it cost."""
+        """See `Rank.compute`; its cost is not recorded."""
         return Done(function(*arguments))
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
     ) -> Done[Tensor]:
-        """See `Rank.all_reduce`; there is but one group.
+        """See `Rank.all_reduce`; there is one group only.
 
         Raises:
             RankLostError: the library failed, most likely because another rank has ended.
@@ -64,7 +64,7 @@ class HookRank:
 
 
 def twin_of(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
-    """A further group of the same ranks, backend and time-out; all of them call this in the same order.
+    """Make a further group of the same ranks, backend and time-out; all of them call this in the same order.
 
     A reduction beside the backward pass needs it: on the user's own group its collectives would cross others'.
     """

@@ -1,4 +1,4 @@
-"""The thread beside a backward pass that reduces its buckets, in order; what a reduction does is left to `hooks`.
+"""Reduces buckets in order on a thread of its own, concurrently with the backward pass.
 
 A hook that waits inside a callback of the library's own threads can hang the library; this thread may wait as it likes.
 """
@@ -21,14 +21,14 @@ Job = Callable[[], object]
 
 
 class Track(Protocol):
-    """Where the thread's work on one device runs."""
+    """Runs the thread's work on one device."""
 
     def follow(self) -> Job:
-        """Called on the caller's thread; what it returns makes the track wait for what the caller launched so far."""
+        """A job that makes the track wait for what the caller has launched so far; called on the caller's thread."""
         ...
 
     def entered(self) -> AbstractContextManager[object]:
-        """While inside, work is launched on the track."""
+        """A context in which work is launched on the track."""
         ...
 
     def new_future(self) -> torch.futures.Future[Tensor]:
@@ -37,7 +37,7 @@ class Track(Protocol):
 
 
 class CpuTrack:
-    """On a CPU work is over when it returns."""
+    """A track on a CPU, where work is over when it returns."""
 
     def follow(self) -> Job:
         return _nothing
@@ -50,7 +50,7 @@ class CpuTrack:
 
 
 class CudaTrack:
-    """A stream of its own on a GPU. Nothing here waits on the host."""
+    """A track on a GPU: a stream of its own. Nothing here blocks the host."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -69,14 +69,14 @@ class CudaTrack:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A buffer that will be reduced in place, and the future that says so."""
+    """A buffer that will be reduced in place, and the future that completes then."""
 
     buffer: Tensor
     track: Track
     future: torch.futures.Future[Tensor]
 
     def settle(self, error: Exception | None) -> None:
-        """Say that the buffer is reduced, or why it is not."""
+        """Complete the future, with an error if there is one."""
         with self.track.entered():
             if error is None:
                 self.future.set_result(self.buffer)
@@ -85,10 +85,10 @@ class Promise:
 
 
 class Worker:
-    """One thread, which ends when its worker is forgotten, and keeps no process alive.
+    """One daemon thread, which ends when its `Worker` is collected.
 
-    After a job has failed none is run any more: other ranks may be waiting for it in vain, and the sooner this process
-    ends the sooner they know.
+    After a job has failed no further one is run: other ranks may be waiting in vain, and learn of it when this process
+    ends.
     """
 
     def __init__(self) -> None:
@@ -99,17 +99,17 @@ class Worker:
         threading.Thread(target=_serve, args=(self._jobs,), name=f"gradient reduction {id(self)}", daemon=True).start()
 
     def promise(self, buffer: Tensor) -> Promise:
-        """The buffer is to be reduced; jobs submitted from now on see what the caller has put into it."""
+        """Register a buffer that is to be reduced; jobs submitted from now on see what the caller has put into it."""
         track = self._track(buffer.device)
         self._jobs.put(track.follow())
         return Promise(buffer, track, track.new_future())
 
     def submit(self, job: Job, device: torch.device) -> None:
-        """Run it after all jobs before it, unless one of them failed."""
+        """Run a job after all jobs before it, unless one of them failed."""
         self._jobs.put(functools.partial(self._run, job, self._track(device)))
 
     def settle(self, promises: Sequence[Promise]) -> None:
-        """Settle them after the jobs so far."""
+        """Settle promises after the jobs so far."""
         for promise in promises:
             self._jobs.put(functools.partial(self._settle, promise))
 

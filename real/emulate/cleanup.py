@@ -1,6 +1,6 @@
 """`python -m real.emulate.cleanup NAME`: removes an emulated cluster once stdin is closed.
 
-It is closed by the cluster's owner when it has done with it, and by the kernel when the owner was killed.
+The cluster's owner closes it when it is done, and the kernel when the owner was killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m real emulate up|status|down|exec`: emulated hosts by hand; what they are is left to `emulate`."""
+"""`python -m real emulate up|status|down|exec`: makes, lists, removes and enters emulated hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BYTES_PER_S_OF_A_CORE = 125e6
 
 
 def emulate(arguments: Sequence[str], prog: str = "python -m real emulate") -> int:
-    """Exit codes: 0 done, 2 a mistake or nothing to do it with, one sentence on stderr; that of `exec`'s command."""
+    """Run a subcommand. Exit codes: 0 done, 2 a mistake or a missing tool (on stderr), or that of `exec`'s command."""
     options = _parser(prog).parse_args(arguments)
     try:
         netns.check_able()
@@ -46,13 +46,13 @@ def emulate(arguments: Sequence[str], prog: str = "python -m real emulate") -> i
 
 
 def say(sentences: Iterable[str]) -> None:
-    """On stderr, a line each."""
+    """Print sentences on stderr, one per line."""
     for sentence in sentences:
         print(sentence, file=sys.stderr)
 
 
 def those_of(name: str, fabric: Fabric) -> EmulatedHosts:
-    """Those that are up under that name, for a scenario of that fabric.
+    """The emulated hosts that are up under that name, for a scenario of that fabric.
 
     Raises:
         EmulationError: there are none, or too few.
@@ -66,7 +66,7 @@ def those_of(name: str, fabric: Fabric) -> EmulatedHosts:
 
 
 def warnings(fabric: Fabric) -> list[str]:
-    """Of what this machine may not be quick enough for."""
+    """Sentences about rates that this machine may be too slow for."""
     cores = os.cpu_count() or 1
     if fabric.hosts * fabric.nic_bytes_per_s <= cores * _BYTES_PER_S_OF_A_CORE:
         return []
@@ -117,7 +117,7 @@ def _down(options: argparse.Namespace) -> int:
 
 
 def _exec(options: argparse.Namespace) -> int:
-    """In our place; the command keeps this process's number."""
+    """Replace this process by the command, on that host."""
     hosts = find(options.name)
     if not 0 <= options.host < hosts.fabric.hosts:
         raise EmulationError(f"HOST = {options.host}: expected 0 to {hosts.fabric.hosts - 1}")

@@ -1,8 +1,8 @@
-"""Emulated hosts: made, listed and removed, whoever dies meanwhile. Their shape is left to `fabric`.
+"""Makes, lists and removes emulated hosts, also when the process that made them is killed.
 
 Each cluster has a record, written before its first namespace and removed after its last. It names the process that
-owns the cluster, if one does. A *guardian*, a process of its own, removes the cluster when its owner is gone; if that
-was killed too, whoever comes next does (`sweep`).
+owns the cluster, if one does. A *cleanup process* removes the cluster when its owner is gone; if that was killed too,
+the next command does (`sweep`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECORDS = Path("/run/twinstep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process: a number may be given again, but not with the same start (clock ticks since boot)."""
+    """A process, by its id and start time (clock ticks since boot), as ids are reused."""
 
     pid: int
     started: int
@@ -42,7 +42,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedHosts:
-    """A cluster that is up: for `launch`. Without an owner it stays until it is taken down."""
+    """A cluster of emulated hosts that is up. Without an owner it stays until it is taken down."""
 
     name: str
     fabric: Fabric
@@ -51,30 +51,30 @@ class EmulatedHosts:
 
     @property
     def control_address(self) -> str:
-        """Where the launcher listens."""
+        """The address at which the launcher listens."""
         return str(CONTROL_ADDRESS)
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What ranks need to know: data goes over the shaped interface."""
+        """Environment variables for ranks: data goes over the shaped interface."""
         return {"GLOO_SOCKET_IFNAME": "eth0"}
 
     def control(self) -> AbstractContextManager[None]:
-        """What listens at `control_address` is opened inside: data does not slow it down."""
+        """Enter the control namespace, whose traffic data does not slow down."""
         return netns.entered(self.namespace(CONTROL))
 
     def host(self, index: int) -> AbstractContextManager[None]:
-        """What is started inside runs on that host."""
+        """Enter a host's namespace: what is started inside runs on that host."""
         return netns.entered(self.namespace(f"host{index}"))
 
     def namespace(self, node: str) -> str:
-        """What a node is called in /run/netns."""
+        """The name of a node's namespace in /run/netns."""
         return f"twinstep-{self.name}-{node}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What an interface, "node:interface", has sent to the one at the cable's other end since it is up."""
+    """What an interface ("node:interface") has sent to the other end of its cable since it is up."""
 
     source: str
     target: str
@@ -86,7 +86,7 @@ class Traffic:
 
 @contextmanager
 def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
-    """Hosts that are up inside, and gone afterwards, also when this process is killed.
+    """Emulated hosts that are up inside the context, and gone afterwards, also when this process is killed.
 
     Raises:
         EmulationError: there is no root, no iproute2, or the kernel refuses.
@@ -96,12 +96,12 @@ def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
     end, lifeline = os.pipe()
     _write(hosts)
     try:
-        guardian = subprocess.Popen(
+        cleanup = subprocess.Popen(
             [sys.executable, "-m", "real.emulate.cleanup", hosts.name],
             stdin=end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for its owner
+            start_new_session=True,  # Ctrl-C reaches its owner alone
         )
         os.close(end)
         try:
@@ -109,13 +109,13 @@ def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
             yield hosts
         finally:
             os.close(lifeline)
-            guardian.wait()
+            cleanup.wait()
     finally:
-        release(hosts.name)  # nothing is left to do, unless the guardian was killed
+        release(hosts.name)  # does nothing, unless the cleanup process was killed
 
 
 def up(fabric: Fabric) -> EmulatedHosts:
-    """Hosts that stay until `down`. Raises EmulationError as `emulated` does."""
+    """Make hosts that stay until `down`; raises EmulationError as `emulated` does."""
     with emulated(fabric) as hosts:
         kept = dataclasses.replace(hosts, owner=None)
         _write(kept)
@@ -123,7 +123,7 @@ def up(fabric: Fabric) -> EmulatedHosts:
 
 
 def release(name: str) -> None:
-    """The owner is done with a cluster, or gone: remove it, unless it is to stay."""
+    """Remove a cluster whose owner is done or gone, unless it is to stay."""
     with suppress(FileNotFoundError):
         hosts = _read(_record(name))
         if hosts.owner is not None:
@@ -131,14 +131,14 @@ def release(name: str) -> None:
 
 
 def down(hosts: EmulatedHosts) -> None:
-    """Remove it, with all that runs there; nothing if it is gone already."""
+    """Remove a cluster with all that runs there; do nothing if it is gone already."""
     prefix = hosts.namespace("")
     netns.delete(sorted(path.name for path in netns.FOLDER.glob(f"{prefix}*")))
     _record(hosts.name).unlink(missing_ok=True)
 
 
 def sweep() -> list[str]:
-    """Remove what owners have left behind that are gone, and say so: a sentence each."""
+    """Remove the clusters of owners that are gone; a sentence for each."""
     said = []
     for hosts in clusters():
         if hosts.owner is not None and not hosts.owner.is_alive:
@@ -148,7 +148,7 @@ def sweep() -> list[str]:
 
 
 def clusters() -> list[EmulatedHosts]:
-    """All that are recorded, oldest first."""
+    """All recorded clusters, oldest first."""
     found = []
     for path in RECORDS.glob("*.json"):
         with suppress(FileNotFoundError):  # just removed
@@ -169,7 +169,7 @@ def find(name: str) -> EmulatedHosts:
 
 
 def traffic(hosts: EmulatedHosts) -> list[Traffic]:
-    """Of each direction of each shaped cable."""
+    """What each direction of each shaped cable has carried."""
     queues = {
         f"{node}:{queue['dev']}": queue for node in hosts.fabric.nodes for queue in netns.queues(hosts.namespace(node))
     }
@@ -189,7 +189,7 @@ def traffic(hosts: EmulatedHosts) -> list[Traffic]:
 
 
 def _build(hosts: EmulatedHosts, lifeline: int) -> None:
-    """What it starts holds the lifeline, so that the guardian waits for that, too, before it removes all."""
+    """Make namespaces, cables and rates; the tools hold the lifeline, so that the cleanup waits for them too."""
     fabric, prefix, lifelines = hosts.fabric, hosts.namespace(""), [lifeline]
     netns.batch("ip", wiring.namespaces(prefix, fabric), lifelines=lifelines)
     for node in fabric.nodes:
@@ -206,7 +206,7 @@ def _record(name: str) -> Path:
 
 
 def _write(hosts: EmulatedHosts) -> None:
-    """Whole or not at all."""
+    """Write a cluster's record, atomically."""
     RECORDS.mkdir(mode=0o755, exist_ok=True)
     draft = RECORDS / f".{hosts.name}"
     owner = dataclasses.asdict(hosts.owner) if hosts.owner is not None else None
@@ -231,7 +231,7 @@ def _this_process() -> Owner:
 
 
 def _started(pid: int) -> int | None:
-    """The 22nd field of proc_pid_stat(5), counted from behind the name, which may hold anything. None: it has ended."""
+    """A process's start, field 22 of proc_pid_stat(5), counted from behind the name; None: it has ended."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""What joins emulated hosts: namespaces, cables and rates as plain data; making them real is left to `emulate`."""
+"""Fabric: the namespaces, cables and rates of emulated hosts, as plain data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX_LENGTH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
-    """Two interfaces, each "node:interface", that send at most `bytes_per_s`; None: as fast as they can."""
+    """A cable between two interfaces ("node:interface") that send at most `bytes_per_s` each; None: unlimited."""
 
     ends: tuple[str, str]
     bytes_per_s: float | None = None
@@ -46,19 +46,19 @@ class Fabric:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """A namespace each: the hosts, the switches, and where the launcher listens."""
+        """The nodes, one namespace each: hosts, switches, and the control node where the launcher listens."""
         return (*(f"host{host}" for host in range(self.hosts)), *self.switches, CONTROL)
 
     @property
     def switches(self) -> tuple[str, ...]:
-        """Those that carry data."""
+        """The switches that carry data."""
         if self.hosts_per_leaf is None:
             return ("switch",)
         leaves = -(-self.hosts // self.hosts_per_leaf)
         return (*(f"leaf{leaf}" for leaf in range(leaves)), "spine")
 
     def cables(self) -> Iterator[Cable]:
-        """All of them."""
+        """All cables."""
         for host in range(self.hosts):
             switch = "switch" if self.hosts_per_leaf is None else f"leaf{host // self.hosts_per_leaf}"
             yield Cable(ends=(f"host{host}:eth0", f"{switch}:host{host}"), bytes_per_s=self.nic_bytes_per_s)
@@ -72,17 +72,17 @@ class Fabric:
 
 
 def data_address(host: int) -> IPv4Address:
-    """Of a host's eth0."""
+    """The address of a host's eth0, the data interface."""
     return _DATA + host + 1
 
 
 def control_address(host: int) -> IPv4Address:
-    """Of a host's ctl0."""
+    """The address of a host's ctl0, the control interface."""
     return _CONTROL + host + 1
 
 
 def hardware_address(address: IPv4Address) -> str:
-    """A locally administered MAC that follows from the IP address, so that nobody need ask for it."""
+    """A locally administered MAC that follows from the IP address, so that no ARP is needed."""
     return ":".join(f"{byte:02x}" for byte in (2, 0, *address.packed))
 
 

@@ -1,4 +1,4 @@
-"""A fabric as lines for ip and tc, and the options of its namespaces; carrying them out is left to `emulate`."""
+"""Writes a fabric as lines for `ip` and `tc`, and the sysctls of its namespaces."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _QUEUE_BYTES = 64 << 20
 
 
 def options(fabric: Fabric) -> dict[str, str]:
-    """Sysctls of every node.
+    """The sysctls of every node.
 
     Without loss a window only grows, so any algorithm fills a link. Of those that Linux has, reno's times were the
     steadiest (docs/real.md): cubic holds back when a queue grows, and bbr looks for the rate.
@@ -55,12 +55,12 @@ def burst_of(bytes_per_s: float) -> int:
 
 
 def namespaces(prefix: str, fabric: Fabric) -> Iterator[str]:
-    """For ip: one of them for each node."""
+    """Lines for ip that make a namespace for each node."""
     return (f"netns add {prefix}{node}" for node in fabric.nodes)
 
 
 def cables(prefix: str, fabric: Fabric) -> Iterator[str]:
-    """For ip: each pair of interfaces, made where it belongs, so that nothing appears in the root namespace."""
+    """Lines for ip that make each pair of interfaces in its namespaces, never in the root namespace."""
     for cable in fabric.cables():
         (node, name), (peer, peer_name) = (end.split(":") for end in cable.ends)
         yield (
@@ -77,12 +77,12 @@ def _address(node: str, name: str) -> str:
 
 
 def node_lines(node: str, fabric: Fabric) -> Iterator[str]:
-    """For ip in a node's namespace."""
+    """Lines for ip that set up a node's interfaces in its namespace."""
     return _host_lines(_number(node), fabric) if node.startswith("host") else _switch_lines(node, fabric)
 
 
 def _host_lines(host: int, fabric: Fabric) -> Iterator[str]:
-    """Addresses, and the neighbours' for good, so that no message waits for an answer."""
+    """Addresses, and permanent neighbour entries, so that no message waits for ARP."""
     yield "link set lo up"
     yield f"address add {data_address(host)}/{PREFIX_LENGTH} dev eth0"
     yield f"address add {control_address(host)}/{PREFIX_LENGTH} dev ctl0"
@@ -95,7 +95,7 @@ def _host_lines(host: int, fabric: Fabric) -> Iterator[str]:
 
 
 def _switch_lines(node: str, fabric: Fabric) -> Iterator[str]:
-    """A bridge of all ports; that of the control network has an address."""
+    """A bridge of all ports; the control node's has an address."""
     yield "link add bridge0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0"
     for port, _ in _interfaces(node, fabric):
         yield f"link set {port} master bridge0 up"
@@ -106,7 +106,7 @@ def _switch_lines(node: str, fabric: Fabric) -> Iterator[str]:
 
 
 def shapes(node: str, fabric: Fabric) -> Iterator[str]:
-    """For tc in a node's namespace: what each of its interfaces sends at most."""
+    """Lines for tc that limit the rate of each of a node's interfaces."""
     for name, bytes_per_s in _interfaces(node, fabric):
         if bytes_per_s is not None:
             burst = fabric.burst_bytes or burst_of(bytes_per_s)
@@ -120,7 +120,7 @@ def _segment_bytes(fabric: Fabric) -> int:
 
 
 def _interfaces(node: str, fabric: Fabric) -> Iterator[tuple[str, float | None]]:
-    """Name and rate of each, of one node."""
+    """The name and rate (bytes/s) of each interface of a node."""
     for cable in fabric.cables():
         for owner, name in (end.split(":") for end in cable.ends):
             if owner == node:

@@ -1,4 +1,4 @@
-"""The kernel's side of emulated hosts: network namespaces by name, and what iproute2 does in them. Linux, as root."""
+"""Enters, shapes and deletes network namespaces by name, with iproute2. Linux, as root."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _COMING_S = 10.0
 
 
 class EmulationError(ScenarioError):
-    """Hosts cannot be emulated here, or not these: one sentence."""
+    """Hosts cannot be emulated here, or not these hosts: one sentence."""
 
 
 def check_able() -> None:
-    """Nothing if this process may make namespaces, as far as can be seen; EmulationError otherwise."""
+    """Raise EmulationError unless this process can make namespaces, as far as can be seen."""
     if not sys.platform.startswith("linux"):
         raise EmulationError(f"emulated hosts are network namespaces of Linux, and this is {sys.platform}")
     if os.geteuid() != 0:
@@ -43,7 +43,7 @@ def check_able() -> None:
 
 @contextmanager
 def entered(namespace: str) -> Iterator[None]:
-    """What the calling thread starts or opens inside is in that namespace, and stays there; the thread comes back.
+    """Enter a namespace with the calling thread: what it starts or opens inside stays there; the thread comes back.
 
     Raises:
         FileNotFoundError: there is no such namespace.
@@ -59,7 +59,7 @@ def entered(namespace: str) -> Iterator[None]:
 def batch(
     tool: str, lines: Iterable[str], *, namespace: str | None = None, lifelines: Sequence[int] = (), force: bool = False
 ) -> None:
-    """Have `ip` or `tc` do all lines in one process, which holds the `lifelines` open; with `force`, despite failures.
+    """Run all lines in one process of `ip` or `tc`, which holds the `lifelines` open; with `force`, despite failures.
 
     Raises:
         EmulationError: the kernel or the tool refused a line.
@@ -82,7 +82,7 @@ def batch(
 
 
 def queues(namespace: str) -> list[dict[str, Any]]:
-    """What tc knows of the shaped interfaces there: "dev", "bytes", "drops", ..."""
+    """tc's statistics of the shaped interfaces of a namespace: "dev", "bytes", "drops", ..."""
     told = subprocess.run(
         ["tc", "-n", namespace, "-s", "-j", "qdisc", "show"], capture_output=True, text=True, check=False
     )
@@ -91,7 +91,7 @@ def queues(namespace: str) -> list[dict[str, Any]]:
 
 
 def wait_until_up(namespaces: Iterable[str]) -> None:
-    """Until the interfaces there carry frames: the kernel tells a bridge of its ports up to a second late.
+    """Wait until the interfaces carry frames: the kernel reports a bridge's ports up to a second late.
 
     Raises:
         EmulationError: they do not.
@@ -111,7 +111,7 @@ def _is_up(namespace: str) -> bool:
 
 
 def set_options(namespace: str, options: Mapping[str, str]) -> None:
-    """Sysctls below net/ of that namespace, as far as this kernel has and grants them."""
+    """Set sysctls below net/ of a namespace, as far as this kernel has and grants them."""
     with entered(namespace):
         for key, value in options.items():
             with suppress(OSError):
@@ -119,7 +119,7 @@ def set_options(namespace: str, options: Mapping[str, str]) -> None:
 
 
 def delete(namespaces: Sequence[str]) -> None:
-    """Kill what runs in them, and take away their names: with the last process and socket, the kernel ends them."""
+    """Kill what runs in the namespaces and delete their names; the kernel ends them with their last socket."""
     until_s = time.monotonic() + _LEAVING_S
     while (pids := _pids(namespaces)) and time.monotonic() < until_s:
         for pid in pids:
@@ -130,7 +130,7 @@ def delete(namespaces: Sequence[str]) -> None:
 
 
 def _pids(namespaces: Sequence[str]) -> list[int]:
-    """Processes, unless they have ended and only wait to be asked for how."""
+    """The processes in the namespaces, without zombies."""
     wanted = set()
     for name in namespaces:
         with suppress(OSError):

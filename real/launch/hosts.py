@@ -1,4 +1,4 @@
-"""Where --emulate starts a run's ranks: on this machine, or on emulated hosts, which `emulate` makes."""
+"""Chooses the hosts of a run from --emulate: this machine, or emulated hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scenarios.config.scenario import Scenario
 
 @contextmanager
 def hosts_for(scenario: Scenario, name: str | None, tell: Callable[[Iterable[str]], None] = say) -> Iterator[Hosts]:
-    """Of --emulate: None was not given, "" is without a name. `tell` is given what the user should know.
+    """Hosts for a run. `name` is --emulate's: None if not given, "" if given without one; `tell` gets warnings.
 
     Raises:
         ScenarioError: the scenario's hosts cannot be emulated, or there are none of that name.

@@ -1,4 +1,4 @@
-"""What a run was asked for, handed from the launcher to its ranks as one file; a rank's place is left to `place`."""
+"""Job: what a run was asked for, handed from the launcher to its ranks as one file."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from real.launch.job import Job
-from real.launch.placement import JOB, PARENT, STORE_FD, TOKEN, WARDEN
+from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
 from real.supervise.early_end import keep_what_there_is, log_of, put_away
-from real.supervise.rank_status import Roll
+from real.supervise.rank_status import RankStatusTable
 from real.supervise.shared_steps import lay_out
-from real.supervise.supervisor import Warden
+from real.supervise.supervisor import Supervisor
 
 LOOPBACK = "127.0.0.1"
 _HEARING_S = 0.05
@@ -28,8 +28,8 @@ _HEARING_S = 0.05
 _GRACE_S = 1.0
 
 
-class RunEnded(Exception):  # noqa: N818  (it is news, not an error of ours)
-    """A run was over before its end: one sentence; `code` for the process's exit."""
+class RunEnded(Exception):  # noqa: N818  (an outcome, not a bug)
+    """A run ended early: one sentence; `code` is the exit code of the process."""
 
     def __init__(self, sentence: str, code: int = 1) -> None:
         super().__init__(sentence)
@@ -37,45 +37,45 @@ class RunEnded(Exception):  # noqa: N818  (it is news, not an error of ours)
 
 
 class Hosts(Protocol):
-    """What stands for a scenario's hosts on this machine. What is opened or started inside a context belongs there."""
+    """The hosts of a run, all on this machine. What is opened or started inside a context belongs to that host."""
 
     @property
     def kind(self) -> str:
-        """For `RunInfo.played_on`."""
+        """The value of `RunInfo.played_on`."""
         ...
 
     @property
     def control_address(self) -> str:
-        """Where all ranks reach the launcher."""
+        """The address at which all ranks reach the launcher."""
         ...
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that every rank is given."""
+        """Environment variables that every rank gets."""
         ...
 
     def control(self) -> AbstractContextManager[None]:
-        """The place of `control_address`."""
+        """Enter the host of `control_address`."""
         ...
 
     def host(self, index: int) -> AbstractContextManager[None]:
-        """One host."""
+        """Enter one host."""
         ...
 
 
 class ThisMachine:
-    """All hosts are this one: ranks talk over the loopback device. Emulated hosts are its sibling in `emulate`."""
+    """All hosts are this machine: ranks talk over the loopback device."""
 
     kind = "this machine"
     control_address = LOOPBACK
     environment: Mapping[str, str] = {}
 
     def control(self) -> AbstractContextManager[None]:
-        """Nowhere else."""
+        """Do nothing: everything is here."""
         return nullcontext()
 
     def host(self, index: int) -> AbstractContextManager[None]:
-        """Nowhere else."""
+        """Do nothing: everything is here."""
         return nullcontext()
 
 
@@ -86,14 +86,15 @@ def launch(
     hosts: Hosts | None = None,
     heard: Callable[[int], None] | None = None,
 ) -> None:
-    """Play the job on as many processes as it has ranks, to the end; rank 0 writes the recording.
+    """Run the job on as many processes as it has ranks, to the end; rank 0 writes the recording.
 
-    `command` starts one rank: a program that calls `Station.serve` when it finds a job in its environment. Without
-    `hosts`, all ranks talk over this machine's loopback device. `heard` is told now and then which step a rank is in.
+    `command` starts one rank: a program that calls `RankWorker.serve` when it finds a job in its environment. Without
+    `hosts`, all ranks talk over this machine's loopback device. `heard` is called about every 50 ms with the foremost
+    rank's step.
 
     Raises:
-        RunEnded: a rank was lost, raised, stood still or never came, or somebody interrupted us. No process is left,
-            and what was measured lies in `job.out`, marked incomplete.
+        RunEnded: a rank was lost, raised, stalled or never came, or the run was interrupted. No process is left, and
+            what was measured lies in `job.out`, marked incomplete.
     """
     began_s = time.monotonic()
     hosts = hosts or ThisMachine()
@@ -115,23 +116,23 @@ class _Launch:
         self._job, self._hosts, self._heard = job, hosts, heard
         scenario = job.scenario
         self._size = scenario.cluster.world_size
-        self._roll = Roll(self._size, scenario.timeout_s, began_s, sees_exits=True)
+        self._table = RankStatusTable(self._size, scenario.timeout_s, began_s, sees_exits=True)
         self._steps = lay_out(job.spool, self._size)
         self._token = secrets.token_hex(16)
         with hosts.control():
-            self._warden = Warden(hosts.control_address, self._roll, self._token)
+            self._supervisor = Supervisor(hosts.control_address, self._table, self._token)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._signal: int | None = None
 
     def run(self, command: Sequence[str]) -> tuple[str | None, int]:
-        """Why the run was over before its end, if it was, and the exit code."""
+        """Why the run ended early, if it did, and the exit code."""
         with self._taking_signals():
             try:
                 self._start(command)
                 return self._watch()
             finally:
                 self._end_all()
-                self._warden.close()
+                self._supervisor.close()
 
     def _start(self, command: Sequence[str]) -> None:
         with self._hosts.control():
@@ -147,14 +148,14 @@ class _Launch:
                         stdout=log,
                         stderr=log,
                         pass_fds=[store.fileno()] if rank == 0 else [],
-                        # Not in the foreground, as Ctrl-C is for us; yet in our session, as the scheduler shares cores
-                        # between sessions first (sched(7), autogroups): in one each, ranks ran one after the other.
+                        # A process group each, so that Ctrl-C reaches the launcher alone; not a session each, as the
+                        # scheduler shares cores between sessions first (sched(7), autogroups).
                         process_group=0,
                     )
                 self._processes.append(process)
 
     def _environment(self, rank: int, store: socket.socket) -> dict[str, str]:
-        host, port = self._warden.address
+        host, port = self._supervisor.address
         given = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -162,7 +163,7 @@ class _Launch:
             "MASTER_ADDR": self._hosts.control_address,
             "MASTER_PORT": str(store.getsockname()[1]),
             STORE_FD: str(store.fileno()),
-            WARDEN: f"{host}:{port}",
+            SUPERVISOR: f"{host}:{port}",
             TOKEN: self._token,
             JOB: str((self._job.spool / "job").absolute()),
             PARENT: str(os.getpid()),
@@ -170,29 +171,29 @@ class _Launch:
         return {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **os.environ, **self._hosts.environment, **given}
 
     def _watch(self) -> tuple[str | None, int]:
-        while not self._roll.is_done:
-            self._warden.hear(time.monotonic(), _HEARING_S)
+        while not self._table.is_done:
+            self._supervisor.hear(time.monotonic(), _HEARING_S)
             now_s = time.monotonic()
             for rank, process in enumerate(self._processes):
-                if process.poll() is not None and self._roll.members[rank].exit_code is None:
-                    self._roll.exited(rank, process.returncode, now_s)
-            self._roll.see(self._steps.of_all(), now_s)  # after their ends, so that it is their last
+                if process.poll() is not None and self._table.members[rank].exit_code is None:
+                    self._table.exited(rank, process.returncode, now_s)
+            self._table.see(self._steps.of_all(), now_s)  # after their ends, so that it is their last
             if self._heard is not None:
-                self._heard(max((member.step or 0 for member in self._roll.members), default=0))
+                self._heard(max((member.step or 0 for member in self._table.members), default=0))
             if self._signal is not None:
                 name = signal.Signals(self._signal).name
                 return f"the run was interrupted by {name}", 128 + self._signal
-            sentence = self._roll.verdict(now_s)
+            sentence = self._table.verdict(now_s)
             if sentence is not None:
                 return sentence, 1
         return None, 0
 
     def _end_all(self) -> None:
-        """Ask, wait a little, kill; with each rank goes whatever it has started."""
-        self._warden.stop("the run is over")
+        """Ask all ranks to stop, wait `_GRACE_S`, kill their process groups."""
+        self._supervisor.stop("the run is over")
         until_s = time.monotonic() + _GRACE_S
         while time.monotonic() < until_s and any(process.poll() is None for process in self._processes):
-            self._warden.hear(time.monotonic(), _HEARING_S)
+            self._supervisor.hear(time.monotonic(), _HEARING_S)
         for process in self._processes:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -212,5 +213,5 @@ class _Launch:
 
 
 def spool_folder(out: Path) -> Path:
-    """Where the ranks of a run keep what they have measured: hidden, beside the run's folder to be."""
+    """The hidden folder next to `out` in which the ranks of a run keep what they have measured."""
     return out.parent / f".{out.name}.{os.getpid()}.spool"

@@ -1,4 +1,4 @@
-"""Which rank this process is, as torchrun, srun or our own launcher say; joining the others is left to `join`."""
+"""Reads from the environment which rank this process is, as torchrun, srun or the project's launcher set it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 
-# Our launcher's own variables: where its warden listens, the run's secret, the store's socket, the job's file.
-WARDEN = "TWINSTEP_WARDEN"
+# The launcher's own variables: where its supervisor listens, the run's secret, the store's socket, the job's file.
+SUPERVISOR = "TWINSTEP_SUPERVISOR"
 TOKEN = "TWINSTEP_TOKEN"
 STORE_FD = "TWINSTEP_STORE_FD"
 JOB = "TWINSTEP_JOB"
@@ -27,7 +27,7 @@ _SLURM_NODES = ("SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """This process among the others. The store is at `address`:`port`; `by` is "launcher", "torchrun" or "srun"."""
+    """The rank of this process, and where the store is: `address`:`port`. `by` is "launcher", "torchrun" or "srun"."""
 
     by: str
     rank: int
@@ -40,7 +40,7 @@ class Place:
 
 
 def place(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """This process's place; None if nobody has given it one.
+    """The placement of this process; None without a launcher.
 
     Raises:
         ScenarioError: a variable that is missing or no number, in one sentence.
@@ -61,7 +61,7 @@ def local_world_size(place: Place, environment: Mapping[str, str] = os.environ) 
 
 
 def check_world_size(scenario: Scenario, place: Place) -> None:
-    """Nothing if as many ranks were started as the scenario has; ScenarioError otherwise."""
+    """Raise ScenarioError unless as many ranks were started as the scenario has."""
     cluster = scenario.cluster
     if place.world_size != cluster.world_size:
         raise ScenarioError(
@@ -71,7 +71,7 @@ def check_world_size(scenario: Scenario, place: Place) -> None:
 
 
 def _of_torchrun(environment: Mapping[str, str]) -> Place:
-    by = "launcher" if WARDEN in environment else "torchrun"
+    by = "launcher" if SUPERVISOR in environment else "torchrun"
     return Place(
         by=by,
         rank=_number(environment, "RANK"),
@@ -99,7 +99,7 @@ def _of_slurm(environment: Mapping[str, str]) -> Place:
 
 
 def first_host(nodes: str) -> str:
-    """The first host of a Slurm node list such as "gpu[003-006,9],login1": scontrol says, else it is read here."""
+    """The first host of a Slurm node list such as "gpu[003-006,9],login1", by scontrol where it is installed."""
     scontrol = shutil.which("scontrol")
     if scontrol is not None:
         told = subprocess.run([scontrol, "show", "hostnames", nodes], capture_output=True, text=True, check=False)

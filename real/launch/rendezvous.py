@@ -1,4 +1,4 @@
-"""How ranks find each other: the store for torch.distributed, and where the warden of the run listens."""
+"""Lets ranks find each other: the store for torch.distributed, and the address of the run's supervisor."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from real.launch.job import Job
-from real.launch.placement import STORE_FD, TOKEN, WARDEN, Place
-from real.launch.rank0_supervisor import Host
+from real.launch.placement import STORE_FD, SUPERVISOR, TOKEN, Place
+from real.launch.rank0_supervisor import Rank0Supervisor
 from scenarios.seam.errors import RankLostError, ScenarioError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """What a rank needs to join: the store, the warden at `host`:`port`, whose machine `boot_id` names, and its secret.
+class Rendezvous:
+    """What a rank needs to join a run: the store, and the supervisor's `host`, `port`, secret and machine (`boot_id`).
 
-    The folders and the start are those of the whole run.
+    The folders and the start time are those of the whole run.
     """
 
     store: Store
@@ -37,11 +37,11 @@ class Meeting:
     started: str = ""
 
 
-def meet_launcher(place: Place, timeout_s: float, environment: Mapping[str, str] = os.environ) -> Meeting:
-    """Everything is in the environment; rank 0 serves the store on the socket that the launcher gave it."""
-    host, _, port = environment[WARDEN].rpartition(":")
+def join_launcher(place: Place, timeout_s: float, environment: Mapping[str, str] = os.environ) -> Rendezvous:
+    """Join a run of the project's launcher, from the environment; rank 0 serves the store on the given socket."""
+    host, _, port = environment[SUPERVISOR].rpartition(":")
     descriptor = int(environment[STORE_FD]) if place.rank == 0 else None
-    return Meeting(
+    return Rendezvous(
         store=_store(place, timeout_s, descriptor),
         host=host,
         port=int(port),
@@ -50,8 +50,8 @@ def meet_launcher(place: Place, timeout_s: float, environment: Mapping[str, str]
     )
 
 
-def meet_host(place: Place, job: Job, bring_up: Callable[[str], Host]) -> Meeting:
-    """Rank 0 serves the store (unless torchrun does), brings up the host, and tells the others by the store.
+def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor]) -> Rendezvous:
+    """Join a run of torchrun or srun: rank 0 serves the store (unless torchrun does) and announces a supervisor.
 
     Raises:
         RankLostError: rank 0 did not come in time.
@@ -70,7 +70,7 @@ def meet_host(place: Place, job: Job, bring_up: Callable[[str], Host]) -> Meetin
         told = json.loads(store.get("run"))
     except (RuntimeError, TimeoutError) as error:
         raise RankLostError(f"rank 0 did not come within {timeout_s:g} s") from error
-    return Meeting(
+    return Rendezvous(
         store=store,
         host=told["host"],
         port=told["port"],
@@ -93,14 +93,14 @@ def _listener(address: str, port: int) -> socket.socket:
 
 
 def boot_id() -> str:
-    """Names this machine since it was started: processes of one share their clock. Never the same where unknown."""
+    """Identify this machine since its boot: processes with the same one share a clock. Unique where unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return secrets.token_hex(16)
 
 
-def _announce(store: Store, host: Host, job: Job) -> None:
+def _announce(store: Store, host: Rank0Supervisor, job: Job) -> None:
     address, port = host.address
     told = {
         "host": address,

@@ -1,7 +1,7 @@
-"""One rank as a process: it finds the others, plays, and leaves in time whatever happens to it or to them.
+"""Runs one rank as a process, and ends it in time whatever happens to it or to other ranks.
 
-Under our launcher the warden is there. Under torchrun and srun, rank 0 brings one up (`host`); when rank 0 itself is
-lost, the first rank that notices keeps what was measured.
+The project's launcher supervises its ranks. Under torchrun and srun rank 0 starts a supervisor; when rank 0 itself is
+lost, the first rank that notices writes what was measured.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 
 from real.launch.job import Job
 from real.launch.placement import PARENT, Place
-from real.launch.rank0_supervisor import Host
-from real.launch.rendezvous import Meeting, boot_id, meet_host, meet_launcher
+from real.launch.rank0_supervisor import Rank0Supervisor
+from real.launch.rendezvous import Rendezvous, boot_id, join_launcher, join_rank0
 from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
-from real.supervise.control_channel import Line
+from real.supervise.control_channel import ControlChannel
 from real.supervise.early_end import keep_what_there_is, log_of, put_away
 from real.supervise.rank_status import SECOND_HAND_S
 from real.supervise.shared_steps import Steps, found
@@ -31,12 +31,12 @@ from real.supervise.shared_steps import Steps, found
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A rank that has told of its end is told to go by then; if not, it goes.
 _LEAVE_S = 2 * SECOND_HAND_S + 1.0
-# What ranks that were just told to stop take to spool the rest, at most.
+# What ranks that were told to stop take to spool the rest, at most.
 _SPOOLING_S = 0.5
 
 
-class Station:
-    """One rank's process under torchrun, srun or our launcher."""
+class RankWorker:
+    """One rank's process under torchrun, srun or the project's launcher."""
 
     def __init__(self, job: Job, place: Place) -> None:
         self._job, self._place = dataclasses.replace(job, played_on=job.played_on or place.by), place
@@ -44,14 +44,14 @@ class Station:
         self._step: int | None = None
         self._steps: Steps | None = None
         self._run: RankRun | None = None
-        self._line: Line | None = None
-        self._host: Host | None = None
+        self._channel: ControlChannel | None = None
+        self._supervisor: Rank0Supervisor | None = None
 
     def serve(self) -> Path | None:
-        """Play to the end; the folder with the recording on rank 0 without a launcher, None on others.
+        """Run the job to its end; the folder with the recording on rank 0 of torchrun and srun, else None.
 
         Raises:
-            SystemExit: with 1, when the run is over before its end; whoever is to say so has said it.
+            SystemExit: with 1, when the run ended early; the sentence has been printed where it belongs.
         """
         _die_with_parent()
         _watch_signals(self._was_told)
@@ -60,63 +60,67 @@ class Station:
         except BaseException as error:
             self._fail(error)
             raise SystemExit(1) from error
-        return self._job.out if self._host is not None else None
+        return self._job.out if self._supervisor is not None else None
 
     def _play(self) -> None:
-        meeting = self._meet()
-        is_near = meeting.boot_id == boot_id()
+        rendezvous = self._join()
+        is_near = rendezvous.boot_id == boot_id()
         self._steps = found(self._job.spool) if is_near or self._place.by == "launcher" else None
-        line = self._line = Line(
-            (meeting.host, meeting.port),
+        channel = self._channel = ControlChannel(
+            (rendezvous.host, rendezvous.port),
             self._place.rank,
-            meeting.token,
+            rendezvous.token,
             timeout_s=self._job.scenario.timeout_s,
             tells_steps=self._steps is None,
             on_stop=self._was_stopped,
             on_cut=self._was_cut,
         )
-        run = self._run = RankRun(self._job, self._place, meeting.store, self._step_begins)
-        line.journal = run.journal
-        recording = run.play(self._job.build(), (lambda: SAME_CLOCK) if is_near else line.look)
+        run = self._run = RankRun(self._job, self._place, rendezvous.store, self._step_begins)
+        channel.journal = run.journal
+        recording = run.play(self._job.build(), (lambda: SAME_CLOCK) if is_near else channel.look)
         if recording is not None:
             self._job.write(recording)
-        line.close()
-        if self._host is not None:
-            self._host.wait_for_all()
+        channel.close()
+        if self._supervisor is not None:
+            self._supervisor.wait_for_all()
             put_away(self._job)
 
-    def _meet(self) -> Meeting:
+    def _join(self) -> Rendezvous:
         if self._place.by == "launcher":
-            return meet_launcher(self._place, self._job.scenario.timeout_s)
+            return join_launcher(self._place, self._job.scenario.timeout_s)
 
-        def bring_up(address: str) -> Host:
-            self._host = Host(self._job, address, self._began_s)
-            return self._host
+        def bring_up(address: str) -> Rank0Supervisor:
+            self._supervisor = Rank0Supervisor(self._job, address, self._began_s)
+            return self._supervisor
 
-        meeting = meet_host(self._place, self._job, bring_up)
-        self._job = dataclasses.replace(self._job, out=meeting.out, spool=meeting.spool, started=meeting.started)
+        rendezvous = join_rank0(self._place, self._job, bring_up)
+        self._job = dataclasses.replace(
+            self._job, out=rendezvous.out, spool=rendezvous.spool, started=rendezvous.started
+        )
         self._job.spool.mkdir(parents=True, exist_ok=True)  # a folder of its own, where the host's is not to be seen
-        return meeting
+        return rendezvous
 
     def _step_begins(self, index: int) -> None:
         self._step = index
         if self._steps is not None:
             self._steps.enter(self._place.rank, index)
-        elif self._line is not None:
-            self._line.step = index
+        elif self._channel is not None:
+            self._channel.step = index
 
     def _fail(self, error: BaseException) -> None:
-        """Say it to the warden, who says it to everyone; wait to be told to go."""
+        """Report an error to the supervisor, which stops all ranks; wait to be stopped."""
         self._log(error)
         sentence = sentence_of(error, self._place.rank)
-        if self._line is None:
+        if self._channel is None:
             print(sentence, file=sys.stderr, flush=True)
             return
-        self._line.say({"lost" if is_second_hand(error, self._place.rank) else "failed": sentence, "step": self._step})
+        self._channel.say(
+            {"lost" if is_second_hand(error, self._place.rank) else "failed": sentence, "step": self._step}
+        )
         time.sleep(_LEAVE_S)
 
     def _log(self, error: BaseException) -> None:
-        """Our launcher takes stderr for the log; elsewhere the traceback goes straight there."""
+        """Write the traceback to the rank's log: stderr under the project's launcher, else the file."""
         text = "".join(traceback.format_exception(error))
         if self._place.by == "launcher":
             print(text, file=sys.stderr, flush=True)
@@ -128,13 +132,13 @@ class Station:
             self._run.keeper.step_ends(is_last=True)
 
     def _was_stopped(self, sentence: str) -> None:
-        """On the line's thread: the run is over. Rank 0 stays while it is host: that ends the process."""
+        """Handle the end of the run, on the control channel's thread; rank 0's supervisor ends its own process."""
         self._spool_rest()
-        if self._host is None:
+        if self._supervisor is None:
             _leave_now()
 
     def _was_cut(self) -> None:
-        """On the line's thread: the warden is gone, and with it the launcher or rank 0."""
+        """Handle the loss of the supervisor (the launcher or rank 0), on the control channel's thread."""
         self._spool_rest()
         if self._place.by != "launcher":
             self._report_rank_0()
@@ -153,24 +157,26 @@ class Station:
         print(sentence if further is None else f"{sentence}; {further}", file=sys.stderr, flush=True)
 
     def _was_told(self, number: int) -> None:
-        """On the signals' thread. What ended the run may be known better by another; so this is second-hand news."""
+        """Report a signal, on the signals' thread; as second-hand news, since another rank may know the cause."""
         where = "before its first step" if self._step is None else f"in step {self._step}"
-        if self._line is None:
+        if self._channel is None:
             _leave_now()
         else:
             name = signal.Signals(number).name
-            self._line.say({"lost": f"rank {self._place.rank} was told to stop by {name} {where}", "step": self._step})
+            self._channel.say(
+                {"lost": f"rank {self._place.rank} was told to stop by {name} {where}", "step": self._step}
+            )
 
 
 def _leave_now() -> None:
-    """Without waiting for threads that may never end, or for a transport that is waiting for others."""
+    """Exit with 1 at once, without waiting for threads or a transport that may never end."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
 
 
 def _die_with_parent() -> None:
-    """When the launcher is killed, so that it cannot stop us, the kernel kills us."""
+    """Let the kernel kill this process when the launcher is killed."""
     parent = os.environ.get(PARENT)
     if parent is None or not sys.platform.startswith("linux"):
         return

@@ -1,8 +1,8 @@
-"""A rank's line to the warden: one connection that tells where the rank is, and that closes when its process ends.
+"""ControlChannel: a rank's connection to the supervisor, which reports its position and closes when its process ends.
 
-Messages are JSON, one a line. A rank says: {"hello": rank, "token": ...} first, {"step": index}, {"at": position},
-{"failed": sentence, "step": index}, {"lost": sentence, "step": index}, {"ping": n}, {"bye": true}. The warden says:
-{"pong": n, "ns": clock}, {"stop": sentence}. Judging is left to `roll`, hearing to `warden`.
+Messages are JSON, one per line. A rank says: {"hello": rank, "token": ...} first, {"step": index}, {"at": position},
+{"failed": sentence, "step": index}, {"lost": sentence, "step": index}, {"ping": n}, {"bye": true}. The supervisor says:
+{"pong": n, "ns": clock}, {"stop": sentence}.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 from real.rank.journal import Entry, Journal
 from real.rank.lanes import ROUND_TRIPS, RoundTrip, Sight, now_ns, sight
 
-# How old the step may be that the warden knows of; each telling takes some 50 us of a core.
+# How old the step may be that the supervisor knows of; each message takes some 50 us of a core.
 STEP_S = 0.01
 
 
-class Line:
-    """Open until `close`; a thread listens, and tells the warden now and then where the rank is.
+class ControlChannel:
+    """Open until `close`; a thread listens, and reports the rank's position at intervals.
 
-    `step` is the step that the rank is in: to set it takes no system call. The thread tells it, if it `tells_steps`.
+    `step` is the step that the rank is in: setting it takes no system call. The thread reports it if `tells_steps`.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Line:
         on_cut: Callable[[], None],
         tells_steps: bool = True,
     ) -> None:
-        """`on_stop` and `on_cut` are called on the listening thread: the run is over, or the warden is gone.
+        """`on_stop` and `on_cut` are called on the listening thread: the run is over, or the supervisor is gone.
 
-        `tells_steps` is False where the warden can see the steps of this rank by itself.
+        `tells_steps` is False where the supervisor reads the steps of this rank from shared memory.
         """
         self._socket = socket.create_connection(address, timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -58,24 +58,24 @@ class Line:
         self.journal: Journal | None = None
         self.step: int | None = None
         self.say({"hello": rank, "token": token})
-        threading.Thread(target=self._listen, name="line", daemon=True).start()
+        threading.Thread(target=self._listen, name="control channel", daemon=True).start()
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send it; a warden that is gone is noticed by the listener."""
+        """Send a message; the listener notices a supervisor that is gone."""
         data = json.dumps(message).encode() + b"\n"
         with suppress(OSError), self._lock:
             self._socket.sendall(data)
 
     def look(self) -> Sight:
-        """Where the warden's clock stands against ours.
+        """The offset of the supervisor's clock from this rank's.
 
         Raises:
-            TimeoutError: the warden did not answer.
+            TimeoutError: the supervisor did not answer.
         """
         return sight([self._round_trip(number) for number in range(ROUND_TRIPS)])
 
     def close(self) -> None:
-        """The rank is done. The warden hangs up, and then the listener ends."""
+        """Report that the rank is done; the supervisor then closes the connection, and the listener ends."""
         self._is_closing = True
         self.say({"bye": True})
         with suppress(OSError):
@@ -87,7 +87,7 @@ class Line:
         try:
             there, answered = self._pongs.get(timeout=self._timeout_s)
         except queue.Empty:
-            raise TimeoutError("the warden did not answer") from None
+            raise TimeoutError("the supervisor did not answer") from None
         return RoundTrip(asked_ns=asked, there_ns=there, answered_ns=answered)
 
     def _listen(self) -> None:
@@ -100,7 +100,7 @@ class Line:
                     self._on_stop(message["stop"])
                     return
         except (OSError, ValueError):
-            pass  # a line that breaks is cut
+            pass  # a connection that breaks counts as closed
         finally:
             self._socket.close()
         if not self._is_closing:
@@ -125,14 +125,14 @@ class Line:
             yield from map(json.loads, lines)
 
     def _tell_step(self, told: int | None) -> int | None:
-        """Say which step the rank is in if that is news."""
+        """Report the rank's step if it has changed."""
         step = self.step
         if step != told:
             self.say({"step": step})
         return step
 
     def _tell_position(self, told: int) -> int:
-        """Say where the rank is if that is news; twice, as the wait that follows a move is no move."""
+        """Report the rank's position if it has changed; also when only what it waits for has."""
         journal = self.journal
         if journal is None:
             return told
@@ -144,7 +144,7 @@ class Line:
 
 
 def position(journal: Journal) -> dict[str, Any]:
-    """Where a rank is, for `roll.Position`; read while the rank goes on, so it may mix two moments."""
+    """A rank's position as `rank_status.Position` has it; read while the rank goes on, so it may mix two moments."""
     queued = journal.queued()
     if queued:
         return _position_on_device(journal, queued)
@@ -162,10 +162,10 @@ def position(journal: Journal) -> dict[str, Any]:
 
 
 def _position_on_device(journal: Journal, queued: list[Entry]) -> dict[str, Any]:
-    """The host runs ahead, so where a rank is follows from the events that its device has passed.
+    """A CUDA rank's position from the events that its device has passed, as the host runs ahead.
 
-    It stands in the calls that it has begun and not ended, and has not reached those that it has not begun. What it
-    is said to do is a kernel, if it has begun one: that is what others wait for.
+    The rank is inside the calls that have begun and not ended, and has not reached those that have not begun. If a
+    kernel runs, that is what the rank is reported to do: it is what others wait for.
     """
     begun: list[Entry] = []
     reached = dict(journal.reached)

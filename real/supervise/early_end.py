@@ -1,4 +1,4 @@
-"""How a run ends before its end: what was measured is kept, under the sentence that says why."""
+"""Writes what was measured when a run ends early, with the sentence that says why."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from real.launch.job import Job
 
-# What ranks print and their tracebacks, kept beside the run.
+# What ranks print, and their tracebacks.
 LOG = "rank-{}.log"
 
 
 def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str | None:
-    """Write the incomplete run of the ranks' spools; a further sentence if that cannot be done either."""
+    """Write the incomplete run from the ranks' spools; a further sentence if that fails too, else None."""
     from real.rank.context import LANES  # noqa: PLC0415
     from real.supervise import spool  # noqa: PLC0415  (imports torch, which a launcher needs only now)
     from real.supervise.merge import merge  # noqa: PLC0415
@@ -31,7 +31,7 @@ def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str | None:
 
 
 def put_away(job: Job) -> None:
-    """Move the ranks' logs that say something into the run's folder, and remove the spools."""
+    """Copy the ranks' logs that are not empty into the run's folder, and remove the spools."""
     for log in sorted(job.spool.glob(LOG.format("*"))):
         if log.stat().st_size and job.out.is_dir():
             with suppress(OSError):  # a log that cannot be kept is no reason to fail
@@ -40,5 +40,5 @@ def put_away(job: Job) -> None:
 
 
 def log_of(folder: Path, rank: int) -> Path:
-    """Where a rank's log lies."""
+    """The path of a rank's log."""
     return folder / LOG.format(rank)

@@ -1,4 +1,4 @@
-"""The spools of all ranks become one recording on one axis; whole or torn, complete or not."""
+"""Merges the spools of all ranks, whole or torn, into one recording on one time axis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 def spool_head(own: Spool, hostname: str, program: Program, look: Sight) -> None:
-    """What a rank knows before it begins."""
+    """Spool what a rank knows before it begins."""
     own.append(
         "head",
         {
@@ -34,7 +34,7 @@ def spool_head(own: Spool, hostname: str, program: Program, look: Sight) -> None
 def merge(
     job: Job, spools: Mapping[int, bytes], *, lanes: int, elapsed_s: float, error: str | None = None
 ) -> Recording:
-    """One recording of what the ranks spooled, with times from the first issue on; `error` says why it is not whole.
+    """One recording of what the ranks spooled, with times from the first issue on; `error`: why it is incomplete.
 
     `lanes` is how many calls of one group the library serves at a time.
     """
@@ -43,8 +43,9 @@ def merge(
     zero_ns = min((item.issued_ns for item in spans), default=0)
     heads = {rank: one.head for rank, one in zip(sorted(spools), read, strict=True) if one.head is not None}
     first = heads[min(heads)] if heads else {"plan": [], "memory": []}
+    residual_ns = max((one.alignment.residual_ns for one in read), default=0)
     return Recording(
-        info=_info(job, heads, max((one.alignment.residual_ns for one in read), default=0), elapsed_s, error),
+        info=_info(job, heads, clock_residual_ns=residual_ns, elapsed_s=elapsed_s, error=error),
         spans=[_shifted(item, lambda ns: ns - zero_ns) for item in spans],
         metrics=sorted((item for rank in read for item in rank.metrics), key=lambda m: (m.rank, m.step, m.name)),
         plan=_rows(PlanRow, first["plan"]),
@@ -94,7 +95,7 @@ def _shifted(item: Span, move: Callable[[int], int]) -> Span:
 
 
 def _info(
-    job: Job, heads: Mapping[int, dict[str, Any]], residual_ns: int, elapsed_s: float, error: str | None
+    job: Job, heads: Mapping[int, dict[str, Any]], *, clock_residual_ns: int, elapsed_s: float, error: str | None
 ) -> RunInfo:
     scenario = job.scenario
     gpus = scenario.cluster.host.gpus
@@ -110,7 +111,7 @@ def _info(
         hosts=tuple(heads.get(host * gpus, {}).get("hostname", "") for host in range(scenario.cluster.hosts)),
         complete=error is None,
         error=error or "",
-        clock_residual_ns=residual_ns,
+        clock_residual_ns=clock_residual_ns,
         elapsed_s=elapsed_s,
         played_on=job.played_on,
     )

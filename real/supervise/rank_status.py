@@ -1,6 +1,6 @@
-"""What is known of each rank of a run, and the one sentence when it cannot go on; hearing of them is left to `warden`.
+"""RankStatusTable: what is known of each rank of a run, and the sentence that says why it cannot go on.
 
-Pure: times are seconds on any one clock, handed in.
+No I/O: times are arguments, in seconds on any one clock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# The first bad news may be the consequence of another rank's: wait this long for that one's own.
+# The first failure reported may be the consequence of another rank's: wait this long for that one's own report.
 FIRST_NEWS_S = 0.2
 # A rank that lost a connection tells of another's death; that one's end is known to its parent, or to nobody.
 SECOND_HAND_S = 2.0
@@ -18,7 +18,7 @@ SECOND_HAND_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A rank stands in `await` of a call of a group. `call` is -1 for a send or recv, whose `ranks` is the peer."""
+    """A rank awaits a call of a group. `call` is its index there, or -1 for a send or recv, with the peer in `ranks`."""
 
     what: str
     group: str
@@ -28,7 +28,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a rank is: how often it has moved, the calls it has made on each group, what it did last, and waits for."""
+    """A rank's position: operations so far, calls made on each group, the last operation, and what it waits for."""
 
     moves: int
     reached: Mapping[str, int]
@@ -38,7 +38,7 @@ class Position:
 
 
 @dataclass(slots=True)
-class Member:
+class RankStatus:
     """What is known of one rank."""
 
     rank: int
@@ -49,40 +49,40 @@ class Member:
     moved_s: float = 0.0
     failed: str | None = None  # the sentence of its own mistake
     lost: str | None = None  # the sentence about a connection that it lost
-    is_cut: bool = False  # its line is closed though it was not done
+    is_cut: bool = False  # its control channel closed before it was done
     exit_code: int | None = None
     news_s: float | None = None
 
     def where(self) -> str:
-        """The step it was in."""
+        """The step that it was in, in words."""
         return "before its first step" if self.step is None else f"in step {self.step}"
 
     def tell(self, now_s: float) -> None:
-        """There is bad news of it, from now on."""
+        """Note when the first bad news of this rank came."""
         if self.news_s is None:
             self.news_s = now_s
 
 
 @dataclass(slots=True)
-class Roll:
-    """All ranks of a run. `sees_exits`: a parent tells how each process ended, so that a cut line is not the end."""
+class RankStatusTable:
+    """The status of all ranks. `sees_exits`: exit codes will be reported, so a closed channel is no verdict."""
 
     size: int
     timeout_s: float
     began_s: float
     sees_exits: bool
-    members: list[Member] = field(init=False)
+    members: list[RankStatus] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.members = [Member(rank, moved_s=self.began_s) for rank in range(self.size)]
+        self.members = [RankStatus(rank, moved_s=self.began_s) for rank in range(self.size)]
 
     @property
     def is_done(self) -> bool:
-        """Whether every rank has played its program to the end, and every process that we see has ended."""
+        """Whether every rank has run its program to the end, and every process that is watched has ended."""
         return all(member.is_done and (member.exit_code == 0 or not self.sees_exits) for member in self.members)
 
     def hear(self, rank: int, message: Mapping[str, Any], now_s: float) -> None:
-        """A message of a rank; see `line` for what it may say."""
+        """Take in a message of a rank (see `control_channel`)."""
         member = self.members[rank]
         if message.get("step") is not None:
             member.step, member.moved_s = message["step"], now_s
@@ -97,37 +97,37 @@ class Roll:
         member.is_done = member.is_done or "bye" in message
 
     def see(self, steps: Sequence[int | None], now_s: float) -> None:
-        """The step of each rank, as far as it can be seen from here: None is no news."""
+        """Take in the step of each rank from shared memory; None: unknown."""
         for member, step in zip(self.members, steps, strict=True):
             if step is not None and step != member.step:
                 member.step, member.moved_s = step, now_s
 
     def came(self, rank: int, now_s: float) -> None:
-        """Its line is open."""
+        """Note that a rank's control channel is open."""
         self.members[rank].is_here, self.members[rank].moved_s = True, now_s
 
     def was_cut(self, rank: int, now_s: float) -> None:
-        """Its line is closed."""
+        """Note that a rank's control channel has closed."""
         member = self.members[rank]
         if not member.is_done:
             member.is_cut = True
             member.tell(now_s)
 
     def exited(self, rank: int, code: int, now_s: float) -> None:
-        """Its process has ended; a signal is a negative code."""
+        """Note that a rank's process has ended; a signal is a negative code."""
         member = self.members[rank]
         member.exit_code = code
         if code != 0 or not member.is_done:
             member.tell(now_s)
 
     def verdict(self, now_s: float) -> str | None:
-        """Why the run is over before its end, in one sentence; None while it may go on."""
+        """Why the run cannot go on, in one sentence; None while it can."""
         told = [member for member in self.members if member.news_s is not None]
         if told:
             return self._of_news(told, now_s - min(member.news_s or 0.0 for member in told))
         return self._never_came(now_s) or self._stalled(now_s)
 
-    def _of_news(self, told: list[Member], since_s: float) -> str | None:
+    def _of_news(self, told: list[RankStatus], since_s: float) -> str | None:
         if since_s < FIRST_NEWS_S:
             return None
         causes = [cause for tells in (_killed, _failed, _exited) for cause in map(tells, told) if cause]
@@ -145,7 +145,7 @@ class Roll:
         return f"{ranks(missing)} did not come within {self.timeout_s:g} s"
 
     def _stalled(self, now_s: float) -> str | None:
-        """One rank that is late makes all others still; the one to name is still, and waits for nobody."""
+        """The stalled rank to name: one that does not move and waits for nobody, while others wait for it."""
         going = [member for member in self.members if not member.is_done]
         if any(not member.is_here for member in self.members):
             return None
@@ -158,13 +158,13 @@ class Roll:
                     return self._did_not_reach(late, waits)
         return self._all_wait(going, now_s)
 
-    def _late(self, waits: Waits) -> list[Member]:
-        """Who has not made this call; those first that wait for nobody themselves."""
+    def _late(self, waits: Waits) -> list[RankStatus]:
+        """The ranks that have not made this call; first those that wait for nobody themselves."""
         others = [self.members[rank] for rank in waits.ranks]
         late = [m for m in others if waits.call < 0 or not m.position or _reached(m, waits.group) <= waits.call]
         return sorted(late, key=lambda member: bool(member.position and member.position.waits))
 
-    def _did_not_reach(self, late: list[Member], waits: Waits) -> str:
+    def _did_not_reach(self, late: list[RankStatus], waits: Waits) -> str:
         named = late[0]
         if named.is_done:
             stands = "it has ended its program"
@@ -175,7 +175,7 @@ class Roll:
         call = f" (call {waits.call} of group {waits.group})" if waits.call >= 0 else ""
         return f"rank {named.rank} did not reach {waits.what}{call} within {self.timeout_s:g} s; {stands}"
 
-    def _all_wait(self, going: list[Member], now_s: float) -> str:
+    def _all_wait(self, going: list[RankStatus], now_s: float) -> str:
         still = [member for member in going if now_s - member.moved_s >= self.timeout_s]
         stands = [
             f"rank {member.rank} in {member.position.waits[0].what if member.position.waits else member.position.last}"
@@ -185,7 +185,7 @@ class Roll:
         where = f": {', '.join(stands)}" if stands else ""
         return f"{ranks([member.rank for member in still])} did not move for {self.timeout_s:g} s{where}"
 
-    def _hear_position(self, member: Member, at: Mapping[str, Any], now_s: float) -> None:
+    def _hear_position(self, member: RankStatus, at: Mapping[str, Any], now_s: float) -> None:
         waits = tuple(Waits(what, group, call, tuple(ranks)) for what, group, call, ranks in at["waits"])
         if member.position is None or member.position.moves != at["moves"]:
             member.moved_s = now_s
@@ -199,21 +199,21 @@ def ranks(numbers: list[int]) -> str:
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def _killed(member: Member) -> str | None:
+def _killed(member: RankStatus) -> str | None:
     if member.exit_code is None or member.exit_code >= 0 or member.failed is not None:
         return None
     return f"rank {member.rank} was killed by {signal.Signals(-member.exit_code).name} {member.where()}"
 
 
-def _failed(member: Member) -> str | None:
+def _failed(member: RankStatus) -> str | None:
     return member.failed
 
 
-def _exited(member: Member) -> str | None:
+def _exited(member: RankStatus) -> str | None:
     if member.exit_code is None or member.lost is not None:
         return None
     return f"rank {member.rank} exited with code {member.exit_code} {member.where()}"
 
 
-def _reached(member: Member, group: str) -> int:
+def _reached(member: RankStatus, group: str) -> int:
     return member.position.reached.get(group, 0) if member.position else 0

@@ -1,7 +1,6 @@
-"""The step that each rank of this machine is in, in memory shared with who watches: to write it takes no system call.
+"""Keeps the step of each rank of this machine in memory shared with the supervisor: no system call per step.
 
-What a rank wrote outlives it, however it ends. Ranks of other machines tell theirs by their `line`; what follows from a
-step is left to `roll`.
+What a rank wrote outlives it, however it ends. Ranks of other machines report theirs over the control channel.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import mmap
 import struct
 from pathlib import Path
 
-# No step of any program: a rank that has begun none.
+# No step yet.
 _NONE = -(1 << 63)
 
 
@@ -24,7 +23,7 @@ class Steps:
         self._numbers = memoryview(self._map).cast("q")
 
     def enter(self, rank: int, index: int) -> None:
-        """The rank is in this step from now on."""
+        """Note that a rank begins a step."""
         self._numbers[rank] = index
 
     def of_all(self) -> list[int | None]:
@@ -33,13 +32,13 @@ class Steps:
 
 
 def lay_out(folder: Path, size: int) -> Steps:
-    """For that many ranks, none of which has begun a step."""
+    """Create the file for `size` ranks, none of which has begun a step."""
     _path_of(folder).write_bytes(struct.pack("q", _NONE) * size)
     return Steps(_path_of(folder))
 
 
 def found(folder: Path) -> Steps | None:
-    """What was laid out in this folder; None if nothing was."""
+    """Open the file that `lay_out` created in this folder; None if there is none."""
     return Steps(_path_of(folder)) if _path_of(folder).exists() else None
 
 

@@ -1,4 +1,4 @@
-"""What a rank has measured so far, with the kernel after every step: a rank's end loses one step; merging is `merge`'s.
+"""Spool: appends what a rank has measured to a file after every step, so that a killed rank loses one step.
 
 A file of frames: length and CRC-32 of a payload (little-endian uint32 each), then the payload, written by `marshal`:
 a fifth of JSON's time, and a spool is read by the interpreter that wrote it or by nobody. A torn tail is ignored.
@@ -23,17 +23,17 @@ class Spool:
         self._file = path_of(folder, rank).open("ab", buffering=0)
 
     def append(self, kind: str, value: Any) -> None:
-        """Keep a value made of None, bool, int, float, str, tuple, list and dict."""
+        """Append a value made of None, bool, int, float, str, tuple, list and dict."""
         payload = marshal.dumps((kind, value))
         self._file.write(_HEADER.pack(len(payload), zlib.crc32(payload)) + payload)
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Close the file."""
         self._file.close()
 
 
 def path_of(folder: Path, rank: int) -> Path:
-    """Where a rank's spool lies in the run's spool folder."""
+    """The path of a rank's spool in the run's spool folder."""
     return folder / f"rank-{rank}.spool"
 
 

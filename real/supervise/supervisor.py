@@ -1,4 +1,4 @@
-"""Hears all ranks of a run over their lines, and answers for the clock; what it hears is judged by `roll`."""
+"""Supervisor: receives all ranks' control messages for the rank status table, and answers clock probes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from real.rank.lanes import now_ns
-from real.supervise.rank_status import Roll
+from real.supervise.rank_status import RankStatusTable
 
-_LARGEST_BYTES = 1 << 20  # no message comes near; whoever sends more is no rank of ours
+_LARGEST_BYTES = 1 << 20  # no message comes near; whoever sends more is no rank of this run
 
 
 @dataclass(slots=True)
@@ -22,23 +22,23 @@ class _Caller:
     buffer: bytes = b""
 
 
-class Warden:
+class Supervisor:
     """Listens at `address` until `close`."""
 
-    def __init__(self, host: str, roll: Roll, token: str) -> None:
-        self._roll, self._token = roll, token
+    def __init__(self, host: str, table: RankStatusTable, token: str) -> None:
+        self._table, self._token = table, token
         self._listener = socket.create_server((host, 0), backlog=1024)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port, for lines to connect to."""
+        """Host and port, for control channels to connect to."""
         host, port = self._listener.getsockname()[:2]
         return str(host), int(port)
 
     def hear(self, now_s: float, for_s: float) -> None:
-        """Take in what ranks say, for as long as `for_s` if nobody says anything."""
+        """Take in what ranks report; wait for it at most `for_s` seconds."""
         for key, _ in self._selector.select(for_s):
             if key.data is None:
                 self._accept()
@@ -46,13 +46,13 @@ class Warden:
                 self._read(key.data, now_s)
 
     def stop(self, sentence: str) -> None:
-        """Tell every rank that the run is over."""
+        """Tell every rank to stop, and why."""
         for key in list(self._selector.get_map().values()):
             if key.data is not None:
                 self._answer(key.data, {"stop": sentence})
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         for key in list(self._selector.get_map().values()):
             self._selector.unregister(key.fileobj)
             key.fileobj.close()  # type: ignore[union-attr]
@@ -81,21 +81,21 @@ class Warden:
 
     def _take(self, caller: _Caller, message: dict[str, Any], now_s: float) -> None:
         if caller.rank is None:
-            if message["token"] != self._token or not 0 <= message["hello"] < self._roll.size:
+            if message["token"] != self._token or not 0 <= message["hello"] < self._table.size:
                 raise ValueError("not a rank of this run")
             caller.rank = message["hello"]
-            self._roll.came(caller.rank, now_s)
+            self._table.came(caller.rank, now_s)
         elif "ping" in message:
             self._answer(caller, {"pong": message["ping"], "ns": now_ns()})
         else:
-            self._roll.hear(caller.rank, message, now_s)
+            self._table.hear(caller.rank, message, now_s)
 
     def _answer(self, caller: _Caller, message: dict[str, Any]) -> None:
-        with suppress(OSError):  # a rank that is gone is heard of by its line
+        with suppress(OSError):  # the loss of a rank shows as its closed connection
             caller.socket.sendall(json.dumps(message).encode() + b"\n")
 
     def _hang_up(self, caller: _Caller, now_s: float) -> None:
         self._selector.unregister(caller.socket)
         caller.socket.close()
         if caller.rank is not None:
-            self._roll.was_cut(caller.rank, now_s)
+            self._table.was_cut(caller.rank, now_s)

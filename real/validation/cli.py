@@ -1,4 +1,4 @@
-"""`python -m real validate`, a hallway: predict scenarios, measure them until it is precise, compare, store, show."""
+"""`python -m real validate`: predicts scenarios, measures them until the median is precise, compares, stores, shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from real.launch.launcher import Hosts, RunEnded
 from real.launch.placement import Place, place
 from real.progress import Bar
 from real.validation import options as asked
-from real.validation.rounds import one_round, rounds
+from real.validation.rounds import launched_rounds, one_round
 from reports.analysis.repeats import Play, Plays
 from reports.errors import ReportError
 from reports.run import Run
@@ -45,7 +45,7 @@ _LEAST_ROUNDS = 2
 
 
 def validate(arguments: Sequence[str], prog: str = "python -m real validate") -> int:
-    """Exit codes: 0 done; 1 an error past --max-error, or a run that ended early; 2 a mistake; 128 + n for signal n."""
+    """Validate. Exit codes: 0 done; 1 an error past --max-error or an early end; 2 a mistake; 128 + n for signal n."""
     options = asked.parse(arguments, prog)
     command = f"{prog} {shlex.join(arguments)}"
     here: Place | None = None
@@ -86,7 +86,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
 
 
 def _check_programs(scenarios: Iterable[Scenario]) -> None:
-    """What does not fit the cluster is said before anything runs."""
+    """Build every program, so that what does not fit its cluster is said before anything runs."""
     from scenarios.workloads.build import build  # noqa: PLC0415  (loads torch, after all mistakes in files are said)
 
     for scenario in scenarios:
@@ -94,7 +94,7 @@ def _check_programs(scenarios: Iterable[Scenario]) -> None:
 
 
 def _places(scenarios: Sequence[Scenario], name: str | None) -> list[AbstractContextManager[Hosts]]:
-    """Where each scenario is measured; what cannot be emulated is said now."""
+    """The hosts on which each scenario is measured; raises for what cannot be emulated."""
     told: set[str] = set()
 
     def tell(sentences: Iterable[str]) -> None:
@@ -111,20 +111,20 @@ def _places(scenarios: Sequence[Scenario], name: str | None) -> list[AbstractCon
 
 
 Heard = Callable[[int, int], None]
-# The folders of one round after the other.
+# Yields the run folder of one round after the other.
 Rounds = Callable[[Heard], Generator[Path]]
 
 
 def _launches(scenario: Scenario, session: _Session, place: AbstractContextManager[Hosts]) -> Rounds:
     def play(heard: Heard) -> Generator[Path]:
         with place as hosts:
-            yield from rounds(scenario, session.folder_of(scenario), hosts, heard)
+            yield from launched_rounds(scenario, session.folder_of(scenario), hosts, heard)
 
     return play
 
 
 class _Session:
-    """One validation: what has been found so far, and the folder that always says so."""
+    """One validation: the results so far, and the folder that is rewritten after each scenario."""
 
     def __init__(self, options: argparse.Namespace, command: str, folder: Path) -> None:
         self._options, self._folder = options, folder
@@ -141,11 +141,11 @@ class _Session:
         }
 
     def folder_of(self, scenario: Scenario) -> Path:
-        """Of its two runs."""
+        """The folder of a scenario's predicted and measured runs."""
         return self._folder / store.folder_name(scenario.name)
 
-    def play(self, scenario: Scenario, measured: Rounds, *, is_last: bool) -> bool:
-        """Predict and measure one scenario, and store what came of it; whether to go on with others."""
+    def play(self, scenario: Scenario, rounds: Rounds, *, is_last: bool) -> bool:
+        """Predict and measure one scenario, and store the result; whether to go on with others."""
         self.folder_of(scenario).mkdir(parents=True, exist_ok=True)
         predicted: Plays | None = None
         plays: list[Play] = []
@@ -153,20 +153,21 @@ class _Session:
         try:
             with Bar(quiet=self._options.quiet) as bar:
                 predicted = Plays(list(self._predict(scenario, bar)))
-                self._measure(scenario, measured, plays, bar)
+                self._measure(scenario, rounds, plays, bar)
         except RunEnded as error:
             ended, code = str(error), error.code
         except ProgramError as error:
             ended, code = str(error), 1
         except KeyboardInterrupt:
             ended, code = "the run was interrupted by SIGINT", 130
-        self._add(_validation(scenario, predicted, plays, ended, self._options.precision), code)
+        measured = Plays(plays) if plays else None
+        self._add(_validation(scenario, predicted, measured, ended=ended, precision=self._options.precision), code)
         self._head["is_complete"] = is_last and code <= 1
         validation_store.write(self._folder, self._head, self._found)
         return code <= 1
 
     def end(self) -> int:
-        """Show all; the exit code."""
+        """Print the results; the exit code."""
         options, max_error = self._options, self._options.max_error
         with output():
             if options.quiet:
@@ -193,13 +194,13 @@ class _Session:
             yield Play.of(Run.of(recording))
             bar.show(f"{scenario.name}: predicting", draw + 1, count + 1)
 
-    def _measure(self, scenario: Scenario, measured: Rounds, plays: list[Play], bar: Bar) -> None:
-        """Round after round, each put into `plays`, until the median is known or there are enough."""
+    def _measure(self, scenario: Scenario, rounds: Rounds, plays: list[Play], bar: Bar) -> None:
+        """Append rounds to `plays` until the median is precise enough or --rounds is reached."""
 
         def heard(number: int, step: int) -> None:
             bar.show(f"{scenario.name}: measuring, round {number}", step, scenario.steps)
 
-        with closing(measured(heard)) as folders:
+        with closing(rounds(heard)) as folders:
             for folder in folders:
                 plays.append(Play.of(store.load(folder)))
                 is_known = len(plays) >= _LEAST_ROUNDS and Plays(plays).is_known_to(self._options.precision)
@@ -214,9 +215,8 @@ class _Session:
 
 
 def _validation(
-    scenario: Scenario, predicted: Plays | None, plays: Sequence[Play], ended: str, precision: float
+    scenario: Scenario, predicted: Plays | None, measured: Plays | None, *, ended: str, precision: float
 ) -> Validation:
-    measured = Plays(plays) if plays else None
     return Validation(
         name=scenario.name,
         file=str(scenario.path),

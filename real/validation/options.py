@@ -1,4 +1,4 @@
-"""What `python -m real validate` was asked for: its options and scenarios, with every mistake said before all else."""
+"""Parses and checks the options and scenarios of `python -m real validate` before anything runs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _OVERRIDES = ("steps", "seed", "library", "fidelity", "timeout")
 
 
 def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> argparse.Namespace:
-    """The options as they were given."""
+    """The options as they were given, unchecked."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict scenarios' step times, measure them on real processes, and hold both against each other.",
+        description="Predict scenarios' step times, measure them on real processes, and compare both.",
     )
     parser.add_argument(
         "scenarios", type=Path, nargs="+", metavar="SCENARIO", help="scenario files, or names of ready ones"
@@ -46,7 +46,7 @@ def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> ar
         type=float,
         default=0.02,
         metavar="SHARE",
-        help="how well the median is to be known, to either side (default: 0.02)",
+        help="target half-width of the median's confidence interval (default: 0.02)",
     )
     measured.add_argument("--rounds", type=int, help=f"how often to launch a scenario at most (default: {_ROUNDS})")
     both = parser.add_argument_group("instead of the scenarios'")
@@ -58,7 +58,7 @@ def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> ar
 
 
 def check(options: argparse.Namespace, here: Place | None) -> None:
-    """Put in the default of --rounds, and raise ScenarioError for what cannot be."""
+    """Set the default of --rounds; raise ScenarioError for values that are not possible."""
     sentences = [*_wrong_numbers(options), *(_wrong_at(options, here) if here is not None else ())]
     if sentences:
         raise ScenarioError(sentences)
@@ -67,7 +67,11 @@ def check(options: argparse.Namespace, here: Place | None) -> None:
 
 
 def load_all(options: argparse.Namespace) -> list[Scenario]:
-    """The scenarios, with steps enough. ScenarioError with the sentences of all files."""
+    """Load the scenarios, with at least 30 steps unless --steps is given.
+
+    Raises:
+        ScenarioError: with the sentences of all files.
+    """
     sentences: list[str] = []
     loaded: dict[str, Scenario] = {}
     for path in options.scenarios:

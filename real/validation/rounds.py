@@ -1,4 +1,4 @@
-"""A scenario on real ranks, round after round; how many rounds are enough is left to the caller."""
+"""Runs a scenario on real ranks, round after round."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scenarios.config.scenario import Scenario
 _LAST = "measured"
 
 
-def rounds(
-    scenario: Scenario, folder: Path, hosts: Hosts, heard: Callable[[int, int], None], program: str = PROGRAM
+def launched_rounds(
+    scenario: Scenario, folder: Path, hosts: Hosts, heard: Callable[[int, int], None], *, program: str = PROGRAM
 ) -> Iterator[Path]:
-    """Launch the scenario for each item asked for: the run's folder, `folder`/measured, in place of the one before.
+    """Launch the scenario once for each item; yields the run's folder, `folder`/measured, which each round replaces.
 
-    `heard` is told the round, counted from 1, and which step a rank is in.
+    `heard` gets the round, counted from 1, and the step of the foremost rank.
 
     Raises:
         RunEnded: as `launch` does; what was measured of that round lies in `folder`/round-N.
@@ -36,16 +36,16 @@ def rounds(
 
 
 def one_round(scenario: Scenario, folder: Path, here: Place) -> Path | None:
-    """Be one rank of the only round; its folder on rank 0, which writes it, None on the others.
+    """Run this process as one rank of the only round; the run's folder on rank 0, which writes it, else None.
 
     Raises:
         ScenarioError: other ranks were started than the scenario has.
-        SystemExit: with 1, when the run is over before its end; whoever is to say so has said it.
+        SystemExit: with 1, when the run ended early; the sentence has been printed.
     """
-    from real.launch.worker import Station  # noqa: PLC0415  (loads torch, after all mistakes are said)
+    from real.launch.worker import RankWorker  # noqa: PLC0415  (loads torch, after all mistakes are said)
 
     check_world_size(scenario, here)
-    return Station(_job(scenario, folder / _LAST, PROGRAM), here).serve()
+    return RankWorker(_job(scenario, folder / _LAST, PROGRAM), here).serve()
 
 
 def _job(scenario: Scenario, out: Path, program: str) -> Job:

@@ -30,7 +30,7 @@ START_S = 60.0
 IDLER = """
 import json, os, socket, sys, time
 if os.environ["RANK"] in sys.argv[1:]:
-    host, port = os.environ["TWINSTEP_WARDEN"].split(":")
+    host, port = os.environ["TWINSTEP_SUPERVISOR"].split(":")
     line = socket.create_connection((host, int(port)))
     hello = {"hello": int(os.environ["RANK"]), "token": os.environ["TWINSTEP_TOKEN"]}
     line.sendall(json.dumps(hello).encode() + b"\\n")

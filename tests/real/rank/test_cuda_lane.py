@@ -27,7 +27,7 @@ from real.rank.lanes import CpuLane, Lane
 from real.rank.libraries import Gloo, Joined, Nccl
 from real.rank.rank import TorchRank
 from real.supervise.control_channel import position
-from real.supervise.rank_status import Roll
+from real.supervise.rank_status import RankStatusTable
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.rank import Group, Kernel
@@ -335,9 +335,9 @@ def test_a_recorded_number_is_that_of_its_turn_and_nobody_waits_for_it(device: D
         main.read(torch.zeros(2).as_subclass(OnDevice))
 
 
-def heard(roll: Roll, journals: list[Journal], now_s: float) -> None:
+def heard(table: RankStatusTable, journals: list[Journal], now_s: float) -> None:
     for rank, journal in enumerate(journals):
-        roll.hear(rank, {"at": position(journal)}, now_s)
+        table.hear(rank, {"at": position(journal)}, now_s)
 
 
 def issues_all(device: Device, lane: CudaLane, journal: Journal, taken_ns: int) -> None:
@@ -357,17 +357,17 @@ def issues_all(device: Device, lane: CudaLane, journal: Journal, taken_ns: int) 
 
 
 def test_a_device_that_stalls_is_named_by_what_it_has_begun_though_its_host_is_far_ahead(device: Device) -> None:
-    roll, journals = Roll(2, 60.0, 0.0, sees_exits=False), [Journal(rank, 0, 2) for rank in range(2)]
+    table, journals = RankStatusTable(2, 60.0, 0.0, sees_exits=False), [Journal(rank, 0, 2) for rank in range(2)]
     for rank, (journal, (_, lane)) in enumerate(zip(journals, [lanes(), lanes()], strict=True)):
-        roll.came(rank, 0.0)
+        table.came(rank, 0.0)
         with lane.entered(0):  # two ranks on one device, which share nothing of it
             issues_all(device, lane, journal, 10**15 if rank == 1 else MS)
-    heard(roll, journals, 1.0)
+    heard(table, journals, 1.0)
     device.idle(2 * MS)
-    heard(roll, journals, 2.0)
-    assert roll.verdict(60.9) is None
-    heard(roll, journals, 100.0)
-    assert roll.verdict(100.0) == (
+    heard(table, journals, 2.0)
+    assert table.verdict(60.9) is None
+    heard(table, journals, 100.0)
+    assert table.verdict(100.0) == (
         "rank 1 did not reach all_reduce on stream main (call 0 of group world) within 60 s;"
         " it stands in compute on stream main"
     )

@@ -1,4 +1,4 @@
-"""A rank and the warden over a true connection, in one process."""
+"""A rank and the supervisor over a true connection, in one process."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from real.supervise.control_channel import STEP_S, Line
-from real.supervise.rank_status import Roll
-from real.supervise.supervisor import Warden
+from real.supervise.control_channel import STEP_S, ControlChannel
+from real.supervise.rank_status import RankStatusTable
+from real.supervise.supervisor import Supervisor
 
 
 class Office:
-    """A warden that listens on a thread."""
+    """A supervisor that listens on a thread."""
 
     def __init__(self) -> None:
-        self.roll = Roll(2, 30.0, time.monotonic(), sees_exits=False)
-        self.warden = Warden("127.0.0.1", self.roll, "secret")
+        self.table = RankStatusTable(2, 30.0, time.monotonic(), sees_exits=False)
+        self.supervisor = Supervisor("127.0.0.1", self.table, "secret")
         self._is_open = True
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
@@ -28,11 +28,11 @@ class Office:
     def close(self) -> None:
         self._is_open = False
         self._thread.join(5.0)
-        self.warden.close()
+        self.supervisor.close()
 
     def _listen(self) -> None:
         while self._is_open:
-            self.warden.hear(time.monotonic(), 0.01)
+            self.supervisor.hear(time.monotonic(), 0.01)
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
-def line(office: Office, token: str, heard: list[str]) -> Line:
-    return Line(
-        office.warden.address, 1, token, timeout_s=5.0, on_stop=heard.append, on_cut=lambda: heard.append("cut")
+def line(office: Office, token: str, heard: list[str]) -> ControlChannel:
+    return ControlChannel(
+        office.supervisor.address, 1, token, timeout_s=5.0, on_stop=heard.append, on_cut=lambda: heard.append("cut")
     )
 
 
@@ -59,31 +59,31 @@ def test_a_rank_is_heard_until_it_is_done(office: Office) -> None:
     heard: list[str] = []
     ours = line(office, "secret", heard)
     ours.say({"step": 7})
-    until(lambda: office.roll.members[1].step == 7)
-    assert office.roll.members[1].is_here
+    until(lambda: office.table.members[1].step == 7)
+    assert office.table.members[1].is_here
     ours.close()
-    until(lambda: office.roll.members[1].is_done)
+    until(lambda: office.table.members[1].is_done)
     assert heard == []
-    assert not office.roll.members[0].is_here
+    assert not office.table.members[0].is_here
 
 
 def test_of_many_steps_the_last_is_told_and_of_the_others_few(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
-    hear = Roll.hear
+    hear = RankStatusTable.hear
 
-    def hears(roll: Roll, rank: int, message: Mapping[str, Any], now_s: float) -> None:
+    def hears(table: RankStatusTable, rank: int, message: Mapping[str, Any], now_s: float) -> None:
         told.extend([message["step"]] if "step" in message else [])
-        hear(roll, rank, message, now_s)
+        hear(table, rank, message, now_s)
 
-    monkeypatch.setattr(Roll, "hear", hears)
+    monkeypatch.setattr(RankStatusTable, "hear", hears)
     began_s = time.monotonic()
     ours = line(office, "secret", [])
     for index in range(20_000):
         ours.step = index
         time.sleep(0.0 if index % 100 else 1e-4)
-    until(lambda: office.roll.members[1].step == 19_999)
+    until(lambda: office.table.members[1].step == 19_999)
     ours.close()
-    until(lambda: office.roll.members[1].is_done)
+    until(lambda: office.table.members[1].is_done)
     assert told == sorted(set(told))
     assert 1 <= len(told) <= (time.monotonic() - began_s) / STEP_S + 1
 
@@ -92,16 +92,16 @@ def test_a_step_that_lasts_is_told_while_it_lasts(office: Office) -> None:
     ours = line(office, "secret", [])
     for index in range(3):
         ours.step = index
-    until(lambda: office.roll.members[1].step == 2)
+    until(lambda: office.table.members[1].step == 2)
     ours.close()
-    until(lambda: office.roll.members[1].is_done)
+    until(lambda: office.table.members[1].is_done)
 
 
 def test_a_rank_is_told_that_the_run_is_over(office: Office) -> None:
     heard: list[str] = []
     line(office, "secret", heard)
-    until(lambda: office.roll.members[1].is_here)
-    office.warden.stop("the run is over")
+    until(lambda: office.table.members[1].is_here)
+    office.supervisor.stop("the run is over")
     until(lambda: heard)
     assert heard == ["the run is over"]
 
@@ -111,7 +111,7 @@ def test_the_clock_of_one_machine_is_one_clock(office: Office) -> None:
     seen = ours.look()
     ours.close()
     assert abs(seen.offset_ns) <= seen.error_ns
-    until(lambda: office.roll.members[1].is_done)
+    until(lambda: office.table.members[1].is_done)
 
 
 def test_a_stranger_is_hung_up_on(office: Office) -> None:
@@ -119,16 +119,16 @@ def test_a_stranger_is_hung_up_on(office: Office) -> None:
     line(office, "guess", heard)
     until(lambda: heard)
     assert heard == ["cut"]
-    with socket.create_connection(office.warden.address, timeout=5.0) as nonsense:
+    with socket.create_connection(office.supervisor.address, timeout=5.0) as nonsense:
         nonsense.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert nonsense.recv(1) == b""
-    assert not any(member.is_here for member in office.roll.members)
+    assert not any(member.is_here for member in office.table.members)
 
 
 def test_a_process_that_ends_is_noticed_by_its_line(office: Office) -> None:
-    with socket.create_connection(office.warden.address, timeout=5.0) as rank:
+    with socket.create_connection(office.supervisor.address, timeout=5.0) as rank:
         rank.sendall(b'{"hello": 0, "token": "secret"}\n{"step": 2}\n')
-        until(lambda: office.roll.members[0].is_here)
-    until(lambda: office.roll.members[0].is_cut)
-    until(lambda: office.roll.verdict(time.monotonic()))
-    assert office.roll.verdict(time.monotonic()) == "rank 0 was lost in step 2"
+        until(lambda: office.table.members[0].is_here)
+    until(lambda: office.table.members[0].is_cut)
+    until(lambda: office.table.verdict(time.monotonic()))
+    assert office.table.verdict(time.monotonic()) == "rank 0 was lost in step 2"

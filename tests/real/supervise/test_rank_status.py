@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from real.supervise.rank_status import Roll
+from real.supervise.rank_status import RankStatusTable
 
 WORLD = "all_reduce 'x' on stream main in step 3"
 
 
-def roll(size: int = 3, *, sees_exits: bool = True) -> Roll:
-    made = Roll(size, 30.0, 0.0, sees_exits=sees_exits)
+def table(size: int = 3, *, sees_exits: bool = True) -> RankStatusTable:
+    made = RankStatusTable(size, 30.0, 0.0, sees_exits=sees_exits)
     for rank in range(size):
         made.came(rank, 1.0)
     return made
@@ -27,11 +27,11 @@ def in_call(call: int, ranks: list[int]) -> list[object]:
 
 
 def test_all_is_well_until_something_happens() -> None:
-    assert roll().verdict(30.9) is None
+    assert table().verdict(30.9) is None
 
 
 def test_a_killed_rank_is_named_with_its_signal_and_step_whatever_others_say_first() -> None:
-    watched = roll()
+    watched = table()
     watched.hear(2, {"step": 3}, 2.0)
     watched.hear(0, {"lost": "rank 0: x failed: Connection closed"}, 5.0)
     assert watched.verdict(5.5) is None
@@ -41,7 +41,7 @@ def test_a_killed_rank_is_named_with_its_signal_and_step_whatever_others_say_fir
 
 
 def test_steps_that_are_seen_count_like_steps_that_are_told() -> None:
-    watched = roll()
+    watched = table()
     watched.hear(1, {"step": 4}, 2.0)
     watched.see([7, None, 0], 20.0)
     assert [member.step for member in watched.members] == [7, 4, 0]
@@ -50,7 +50,7 @@ def test_steps_that_are_seen_count_like_steps_that_are_told() -> None:
 
 
 def test_a_failure_carries_its_step() -> None:
-    watched = roll(sees_exits=False)
+    watched = table(sees_exits=False)
     watched.hear(1, {"step": 3}, 2.0)
     watched.hear(1, {"lost": "rank 1: x failed: Connection closed", "step": 8}, 5.0)
     watched.hear(2, {"lost": "rank 2: x failed: Connection closed", "step": None}, 5.0)
@@ -58,7 +58,7 @@ def test_a_failure_carries_its_step() -> None:
 
 
 def test_a_rank_that_raised_is_named_before_one_that_lost_its_connection() -> None:
-    watched = roll()
+    watched = table()
     watched.hear(0, {"lost": "rank 0: x failed: Connection closed"}, 5.0)
     watched.hear(1, {"failed": "rank 1 raised ValueError: no"}, 5.1)
     assert watched.verdict(5.1) is None
@@ -66,7 +66,7 @@ def test_a_rank_that_raised_is_named_before_one_that_lost_its_connection() -> No
 
 
 def test_of_several_that_raised_the_lowest_rank_is_named() -> None:
-    watched = roll()
+    watched = table()
     watched.hear(2, {"failed": "rank 2 raised ValueError: no"}, 5.0)
     watched.hear(1, {"failed": "rank 1 raised ValueError: no"}, 5.1)
     assert watched.verdict(5.3) == "rank 1 raised ValueError: no"
@@ -74,27 +74,27 @@ def test_of_several_that_raised_the_lowest_rank_is_named() -> None:
 
 @pytest.mark.parametrize(("code", "sentence"), [(3, "rank 1 exited with code 3 before its first step")])
 def test_a_rank_that_leaves_by_itself_is_named(code: int, sentence: str) -> None:
-    watched = roll()
+    watched = table()
     watched.exited(1, code, 5.0)
     assert watched.verdict(5.3) == sentence
 
 
 def test_a_cut_line_is_the_end_where_no_parent_watches() -> None:
-    watched = roll(sees_exits=False)
+    watched = table(sees_exits=False)
     watched.hear(1, {"step": 0}, 2.0)
     watched.was_cut(1, 5.0)
     assert watched.verdict(5.3) == "rank 1 was lost in step 0"
 
 
 def test_a_lost_connection_is_told_when_nothing_better_is_known() -> None:
-    watched = roll()
+    watched = table()
     watched.hear(0, {"lost": "rank 0: x failed: Connection closed"}, 5.0)
     assert watched.verdict(6.9) is None
     assert watched.verdict(7.0) == "rank 0: x failed: Connection closed"
 
 
 def test_ranks_that_never_came_are_named() -> None:
-    watched = Roll(4, 30.0, 0.0, sees_exits=True)
+    watched = RankStatusTable(4, 30.0, 0.0, sees_exits=True)
     watched.came(0, 1.0)
     watched.came(2, 1.0)
     assert watched.verdict(29.9) is None
@@ -104,7 +104,7 @@ def test_ranks_that_never_came_are_named() -> None:
 
 
 def test_the_rank_that_has_not_reached_a_call_is_named_with_where_it_stands() -> None:
-    watched = roll()
+    watched = table()
     watched.hear(0, at(9, 6, WORLD, waits=in_call(5, [0, 1, 2])), 3.0)
     watched.hear(1, at(9, 6, WORLD, waits=in_call(5, [0, 1, 2])), 3.0)
     watched.hear(2, at(8, 5, "compute 'sleep' on stream main in step 3", inside=True), 3.0)
@@ -116,7 +116,7 @@ def test_the_rank_that_has_not_reached_a_call_is_named_with_where_it_stands() ->
 
 
 def test_a_rank_that_goes_on_keeps_the_others_from_being_blamed_but_not_for_ever() -> None:
-    watched = roll()
+    watched = table()
     for rank in range(2):
         watched.hear(rank, at(9, 6, waits=in_call(5, [0, 1, 2])), 3.0)
     watched.hear(2, at(8, 5, "compute 'a'"), 20.0)
@@ -126,7 +126,7 @@ def test_a_rank_that_goes_on_keeps_the_others_from_being_blamed_but_not_for_ever
 
 
 def test_of_a_chain_of_waiting_ranks_the_one_that_waits_for_nobody_is_named() -> None:
-    watched = roll()
+    watched = table()
     watched.hear(0, at(9, 6, waits=in_call(5, [0, 1])), 3.0)
     watched.hear(1, at(8, 5, waits=[["recv", "world", -1, [2]]]), 3.0)
     watched.hear(2, at(7, 4, "compute 'a'", inside=True), 3.0)
@@ -134,14 +134,14 @@ def test_of_a_chain_of_waiting_ranks_the_one_that_waits_for_nobody_is_named() ->
 
 
 def test_ranks_that_wait_for_each_other_are_all_named() -> None:
-    watched = roll(2)
+    watched = table(2)
     watched.hear(0, at(9, 6, waits=[["recv from 1", "world", -1, [1]]]), 3.0)
     watched.hear(1, at(8, 5, waits=[["recv from 0", "world", -1, [0]]]), 4.0)
     assert watched.verdict(34.0) == "ranks 0 and 1 did not move for 30 s: rank 0 in recv from 1, rank 1 in recv from 0"
 
 
 def test_a_run_is_done_when_all_have_said_so_and_all_processes_have_ended_well() -> None:
-    watched = roll(2)
+    watched = table(2)
     watched.hear(0, {"bye": True}, 3.0)
     watched.was_cut(0, 3.0)
     watched.hear(1, {"bye": True}, 4.0)
