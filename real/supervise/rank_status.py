@@ -18,7 +18,7 @@ SECOND_HAND_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A rank awaits a call of a group. `call` is its index there, or -1 for a send or recv, with the peer in `ranks`."""
+    """A rank awaits a call of a group. `call` is its index there, or -1 for a send or recv, its peer in `ranks`."""
 
     what: str
     group: str
