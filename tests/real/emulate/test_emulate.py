@@ -253,11 +253,11 @@ def test_nothing_is_left_of_a_run_that_was_killed(able: None, tmp_path: Path) ->
     run.kill()
     run.wait()
     _until(lambda: not names(hosts) and hosts.name not in [other.name for other in clusters()])
-    assert len(children) == 3  # two ranks and the guardian
+    assert len(children) == 3  # two ranks and the cleanup process
     assert psutil.wait_procs(children, timeout=END_S)[1] == []
 
 
-def test_what_a_killed_run_and_its_killed_guardian_have_left_is_found(able: None) -> None:
+def test_what_a_killed_run_and_its_killed_cleanup_process_have_left_is_found(able: None) -> None:
     code = "import time; from real.emulate.cluster import *; from real.emulate.fabric import *\n"
     code += (
         "with emulated(Fabric(hosts=2, nic_bytes_per_s=25e6)) as hosts: print(hosts.name, flush=True); time.sleep(1000)"
@@ -267,11 +267,11 @@ def test_what_a_killed_run_and_its_killed_guardian_have_left_is_found(able: None
     with owner.stdout:
         name = owner.stdout.readline().strip()
     assert sweep() == []  # a living owner's are left alone
-    (guardian,) = psutil.Process(owner.pid).children()
-    guardian.kill()
+    (cleanup,) = psutil.Process(owner.pid).children()
+    cleanup.kill()
     owner.kill()
     owner.wait()
-    _until(lambda: not guardian.is_running() or guardian.status() == psutil.STATUS_ZOMBIE)
+    _until(lambda: not cleanup.is_running() or cleanup.status() == psutil.STATUS_ZOMBIE)
     assert len(names(name)) == 4
     assert f"removed emulated hosts '{name}', left by process {owner.pid}\n" in _said("emulate", "status")[2]
     assert names(name) == []
