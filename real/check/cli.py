@@ -57,6 +57,7 @@ def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:
         spool=spool_folder(out),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         check="always",
+        records=False,
     )
     _run(job, here, 0 if cases else len(options.properties) * options.plays)
     if not is_first:

@@ -27,10 +27,15 @@ if TYPE_CHECKING:  # the launcher has no need of torch
 class Job:
     """One run. `program` and `writer` name functions as "module:function".
 
-    `program` makes a `Program` of the scenario and `arguments`; `writer` stores a `Recording` in the folder `out`,
-    whole or not at all. `spool` is the folder in which ranks keep what they have measured until then. `started` is an
-    ISO time. `check` says which calls the members of a group compare before data moves: "always", "first" (those issued
-    before the end of the first training step) or "never". `played_on` is for the recording, as `RunInfo` has it.
+    Attributes:
+        program: makes a `Program` of the scenario and `arguments`.
+        writer: stores a `Recording` in the folder `out`, whole or not at all.
+        spool: the folder in which ranks keep what they have measured until then.
+        started: an ISO time.
+        check: which calls the members of a group compare before data moves: "always", "first" (those issued before
+            the end of the first training step) or "never".
+        records: whether spans and metrics are kept; if not, they are dropped after each step.
+        played_on: see `RunInfo`.
     """
 
     scenario: Scenario
@@ -41,6 +46,7 @@ class Job:
     spool: Path
     started: str
     check: Check = "first"
+    records: bool = True
     played_on: str = ""
 
     def build(self) -> Program:

@@ -45,8 +45,8 @@ SWITCH_INTERVAL_S = 0.0005
 class Keeper:
     """Spools what is finished after each step; also called from other threads when the run is over."""
 
-    def __init__(self, own: Spool, journal: Journal, on_step: Callable[[int], None]) -> None:
-        self._own, self._journal, self._on_step = own, journal, on_step
+    def __init__(self, own: Spool, journal: Journal, on_step: Callable[[int], None], *, records: bool) -> None:
+        self._own, self._journal, self._on_step, self._records = own, journal, on_step, records
         self._is_spooling = False
 
     def step_begins(self, index: int) -> None:
@@ -59,10 +59,9 @@ class Keeper:
             return
         self._is_spooling = True
         spans, metrics = self._journal.take(is_last=is_last)
-        if spans:
-            self._own.append("spans", spans)
-        if metrics:
-            self._own.append("metrics", metrics)
+        for kind, rows in (("spans", spans), ("metrics", metrics)):
+            if rows and self._records:
+                self._own.append(kind, rows)
         self._is_spooling = False
 
 
@@ -76,7 +75,7 @@ class RankRun:
         self._began_s = time.monotonic()
         self.journal = Journal(place.rank, place.rank // job.scenario.cluster.host.gpus, place.world_size)
         self._own = Spool(job.spool, place.rank)
-        self.keeper = Keeper(self._own, self.journal, on_step)
+        self.keeper = Keeper(self._own, self.journal, on_step, records=job.records)
 
     def play(self, program: Program, look: Callable[[], Sight] = lambda: SAME_CLOCK) -> Recording | None:
         """The recording on rank 0, None on the others. `look` says where the common clock stands.
