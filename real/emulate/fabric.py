@@ -127,7 +127,7 @@ def _check(scenario: Scenario, nics: Nics) -> None:
         raise ScenarioError(
             f"{scenario.path}: cluster.hosts = {scenario.cluster.hosts}: expected at most {MOST_HOSTS} emulated hosts"
         )
-    if slow := scenario.cluster.slow.count:
+    if slow := len(scenario.cluster.faults):
         raise ScenarioError(
             f"{scenario.path}: cluster.slow: {slow} slow part{'s' if slow > 1 else ''}: expected none, as emulated"
             " hosts are alike"

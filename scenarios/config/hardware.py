@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+from scenarios.config.faults import Fault, Part
 
 # NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
 # use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/collectives.md).
@@ -169,25 +172,8 @@ class Tcp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
-    """Parts that a fault makes slower than their like, each with the share of its rate that it reaches, below 1.
-
-    `gpus` by global rank, `nics` by host and number on it, `leafs` by number: of a leaf the uplinks are slow.
-    """
-
-    gpus: Mapping[int, float] = field(default_factory=dict)
-    nics: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    leafs: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def count(self) -> int:
-        """How many they are."""
-        return len(self.gpus) + len(self.nics) + len(self.leafs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """`hosts` machines that are alike but for what is `slow`. Rank r is GPU r mod gpus of host r // gpus.
+    """`hosts` identical machines but for their `faults`. Rank r is GPU r mod gpus of host r // gpus.
 
     `payload_share` is the part of a network link's rate that carries payload (headers take the rest);
     `nccl_efficiency` what NCCL's pipelines reach of what the links carry. Its collectives take up to `nccl_start_ns` to
@@ -211,7 +197,7 @@ class Cluster:
     core_bytes_per_s: float | None = None
     tcp: Tcp | None = None
     hosts_share_cores: bool = False
-    slow: Slow = Slow()
+    faults: tuple[Fault, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -219,23 +205,10 @@ class Cluster:
         return self.hosts * self.host.gpus
 
     @property
-    def slow_hosts(self) -> tuple[int, ...]:
-        """Those with a slow GPU or NIC."""
-        return tuple(sorted({rank // self.host.gpus for rank in self.slow.gpus} | {host for host, _ in self.slow.nics}))
+    def faulty_hosts(self) -> tuple[int, ...]:
+        """The hosts with a faulty GPU or NIC, ascending."""
+        return tuple(sorted({fault.part.host for fault in self.faults if fault.part.host is not None}))
 
-    @property
-    def slow_leafs(self) -> tuple[int, ...]:
-        """Those with slow uplinks."""
-        return tuple(sorted(self.slow.leafs))
-
-    def gpu_speed(self, rank: int) -> float:
-        """Of a rank's GPU, as a share of its rates."""
-        return self.slow.gpus.get(rank, 1.0)
-
-    def nic_speed(self, host: int, nic: int) -> float:
-        """Of a host's NIC, in each direction, as a share of its rate."""
-        return self.slow.nics.get((host, nic), 1.0)
-
-    def leaf_speed(self, leaf: int) -> float:
-        """Of a leaf's uplinks, in each direction, as a share of their rate."""
-        return self.slow.leafs.get(leaf, 1.0)
+    def speed_at(self, part: Part, t_ns: int = 0) -> float:
+        """The share of its rates that a part reaches at a time since the run's start; 1 where nothing is wrong."""
+        return math.prod((fault.speed_at(t_ns) for fault in self.faults if fault.part == part), start=1.0)

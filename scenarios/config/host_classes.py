@@ -115,7 +115,7 @@ def uniform_host_classes(scenario: Scenario) -> HostClasses | None:
     cluster = scenario.cluster
     if scenario.ranks == "each":
         return None
-    return HostClasses.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.slow_hosts)
+    return HostClasses.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.faulty_hosts)
 
 
 def simulated_ranks(scenario: Scenario, classes: HostClasses | None) -> Iterable[tuple[int, int]]:

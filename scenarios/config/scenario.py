@@ -208,10 +208,10 @@ class Scenario:
     def digest(self) -> str:
         """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
 
-        Neither does what is slow, so that a fault can be compared with the cluster without it, and with a real run.
+        Neither do faults, so that a faulty cluster can be compared with the cluster without it, and with a real run.
         """
         kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
-        del kept["cluster"]["slow"]
+        del kept["cluster"]["faults"]
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 

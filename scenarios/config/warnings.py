@@ -43,7 +43,7 @@ def notes(scenario: Scenario, classes: HostClasses | None = None) -> Iterator[st
 
 def notes_of_measuring(scenario: Scenario) -> Iterator[str]:
     """The same, of what predictions have and real runs have not."""
-    if count := scenario.cluster.slow.count:
+    if count := len(scenario.cluster.faults):
         yield (
             f"{scenario.path}: cluster.slow: {count} of the cluster's parts {'is' if count == 1 else 'are'} slow in"
             " predictions only; a real run takes its devices as they are"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from scenarios.config.faults import LeafPart, NicPart
 from scenarios.config.hardware import Cluster, Nics
 from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.capacity import Capacity
@@ -235,7 +236,7 @@ class Fabric:
         nics, local = self.cluster.host.nics, self.gpu(rank)
         number = local if nics.per == "gpu" else local % nics.count
         host = self.host(rank)
-        rate = nics.link.bytes_per_s * self.cluster.payload_share * self.cluster.nic_speed(host, number)
+        rate = nics.link.bytes_per_s * self.cluster.payload_share * self.cluster.speed_at(NicPart(host, number))
         return self._link(f"host{host}.nic{number}", "nic", direction, host, rate, self._burst_bytes)
 
     @property
@@ -257,7 +258,7 @@ class Fabric:
         hosts = min(hosts_per_leaf, self.cluster.hosts - first)
         nics = host.gpus if host.nics.per == "gpu" else host.nics.count
         rate = hosts * nics * host.nics.link.bytes_per_s / network.oversubscription * self.cluster.payload_share
-        rate *= self.cluster.leaf_speed(leaf)
+        rate *= self.cluster.speed_at(LeafPart(leaf))
         return self._link(f"leaf{leaf}.uplinks", "uplink", direction, first, rate, self._burst_bytes)
 
     def _link(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from scenarios.config.faults import GpuPart
 from scenarios.config.hardware import Cluster
 from scenarios.seam.rank import Kernel
 from sim.clock import Clock, Signal, all_of
@@ -95,7 +96,8 @@ class Machine:
         varied, is_ahead = self._kernels.next(), launched_ns is not None
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead)
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
-        times /= self.fabric.cluster.gpu_speed(rank)  # behind its launches, which are the host's
+        part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
+        times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)  # behind its launches, which are the host's
         ramp_ns = round(price.ramp_ns * times)
         if gpu.kind == "cpu" and thread is not None:
             signal: Signal[None] = Signal()

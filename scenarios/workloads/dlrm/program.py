@@ -78,7 +78,9 @@ class DlrmProgram(Program):
         self.features = expected_features(self.model, batch_size)
         self.expected = expected_inputs(self.groups, self.model, batch_size)
         loads = rank_loads(self.groups, self.expected, cluster.world_size)
-        self.host_classes = HostClasses.of(host_loads(loads, cluster.host.gpus), cluster.host.gpus, cluster.slow_hosts)
+        self.host_classes = HostClasses.of(
+            host_loads(loads, cluster.host.gpus), cluster.host.gpus, cluster.faulty_hosts
+        )
         self.plan = plan.rows_for(self.host_classes.ranks)
         held = held_bytes(loads, plan, batch_size, ELEMENT_BYTES[self.model.dtype])
         fullest = self.host_classes.most(held)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from scenarios.config.faults import LeafPart
 from scenarios.config.host_classes import HostClasses
 from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
@@ -47,7 +48,7 @@ class Leafs:
             none = np.zeros(0, np.int64)
             return Leafs(none, none, np.zeros((0, len(classes.representatives))), none, none, 1, classes.gpus)
         kinds = classes.per_leaf(per_leaf)
-        speeds = np.array([[cluster.leaf_speed(leaf)] for leaf in range(len(kinds))])
+        speeds = np.array([[cluster.speed_at(LeafPart(leaf))] for leaf in range(len(kinds))])
         _, first, sorts, counts = np.unique(
             np.hstack([speeds, kinds]), axis=0, return_index=True, return_inverse=True, return_counts=True
         )

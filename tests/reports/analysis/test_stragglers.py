@@ -16,7 +16,8 @@ from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.stragglers import sentence
-from scenarios.config.hardware import Network, Slow
+from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.hardware import Network
 from scenarios.seam.rank import Kernel, Rank
 from scenarios.seam.trace import LinkRow, Recording, Span
 from sim.run import simulate
@@ -332,16 +333,16 @@ async def exchanging(rank: Rank) -> None:
 @pytest.mark.parametrize(
     ("slow", "name", "cause"),
     [
-        (Slow(), None, None),
-        (Slow(gpus={5: 0.5}), "host2.gpu1", "straggler"),
-        (Slow(nics={(1, 0): 0.25}), "host1.nic0.in", "straggler"),
-        (Slow(leafs={1: 0.25}), "leaf1.uplinks.in", "straggler"),
+        ((), None, None),
+        ((Slowdown(GpuPart(2, 1), 0.5),), "host2.gpu1", "straggler"),
+        ((Slowdown(NicPart(1, 0), 0.25),), "host1.nic0.in", "straggler"),
+        ((Slowdown(LeafPart(1), 0.25),), "leaf1.uplinks.in", "straggler"),
     ],
 )
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
 def test_of_a_prediction_the_part_that_was_made_slow_is_named(slow, name, cause, fidelity):
     network = Network(kind="leaf_spine", hosts_per_leaf=2)
-    on = small.cluster(hosts=8, slow=slow, network=network)
+    on = small.cluster(hosts=8, faults=slow, network=network)
     found = small.scenario(on, library="nccl", payload="sizes", fidelity=fidelity, steps=2)
     run = Run.of(simulate(found, small.Play(exchanging)))
     assert run.stragglers[["name", "cause"]].to_numpy().tolist() == ([[name, cause]] if name else [])

@@ -192,7 +192,7 @@ def test_runs_whose_scenarios_look_alike_differ_by_their_digests():
 def test_slow_parts_are_not_among_what_makes_scenarios_differ():
     """The digest leaves them out."""
     slow, other = copy.deepcopy(SCENARIO), copy.deepcopy(SCENARIO)
-    slow["cluster"]["slow"] = {"gpus": {"3": 0.5}, "nics": {}, "leafs": {}}
+    slow["cluster"]["faults"] = [{"part": {"host": 0, "gpu": 3}, "speed": 0.5}]
     other["name"] = "other"
     assert refusal(by_hand(scenario=slow), real(digest="d2", name="other", scenario=other)) == (
         "runs of different scenarios, 'by_hand' and 'other'; they differ in name (by_hand and other)"

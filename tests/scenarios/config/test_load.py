@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.config.catalogue import library_files, profile_names
-from scenarios.config.hardware import Inside, Link, Network, Nics, Slow, Tcp
+from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.hardware import Inside, Link, Network, Nics, Tcp
 from scenarios.config.load import OVERRIDES, load, load_profile
 from scenarios.config.scenario import Buckets, Compression, Exchange, Gradients, Ids, Optimizer, Planner
 from scenarios.config.toml.build import build
@@ -302,11 +303,12 @@ speed = 0.125
 def test_parts_of_a_cluster_may_be_slow(folder: Path) -> None:
     whole = LEAST.replace("hosts = 2", "hosts = 5\ngpus_per_host = 4")
     cluster = load(write(folder, "a.toml", whole + SLOW)).cluster
-    assert cluster.slow == Slow(gpus={13: 0.5}, nics={(0, 0): 0.25}, leafs={2: 0.125})
-    assert (cluster.slow_hosts, cluster.slow_leafs, cluster.slow.count) == ((0, 3), (2,), 3)
-    assert [cluster.gpu_speed(rank) for rank in (12, 13, 14)] == [1, 0.5, 1]
-    assert (cluster.nic_speed(0, 0), cluster.nic_speed(1, 0)) == (0.25, 1)
-    assert (cluster.leaf_speed(1), cluster.leaf_speed(2)) == (1, 0.125)
+    assert cluster.faults == (Slowdown(GpuPart(3, 1), 0.5), Slowdown(NicPart(0, 0), 0.25), Slowdown(LeafPart(2), 0.125))
+    assert cluster.faulty_hosts == (0, 3)
+    assert [cluster.speed_at(GpuPart(3, gpu)) for gpu in range(3)] == [1, 0.5, 1]
+    assert [cluster.speed_at(NicPart(host, 0), 10**9) for host in range(2)] == [0.25, 1]
+    assert [cluster.speed_at(LeafPart(leaf)) for leaf in (1, 2)] == [1, 0.125]
+    assert [fault.next_change_ns(0) for fault in cluster.faults] == [None] * 3
 
 
 def test_what_reaches_all_of_its_rate_is_not_slow(folder: Path) -> None:

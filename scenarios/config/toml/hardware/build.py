@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Slow, Tcp
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part, Slowdown
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
 from scenarios.config.toml.hardware.sections import (
     ClusterSection,
     Efficiency,
@@ -49,7 +50,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         core_bytes_per_s=cluster.core_rate,
         tcp=_tcp(cluster.tcp) if cluster.tcp else None,
         hosts_share_cores=bool(cluster.hosts_share_cores),
-        slow=_slow(cluster.slow or (), gpus),
+        faults=_faults(cluster.slow or ()),
     )
 
 
@@ -124,17 +125,14 @@ def _tcp(tcp: TcpSection) -> Tcp:
     )
 
 
-def _slow(parts: Sequence[SlowSection], gpus: int) -> Slow:
-    """What reaches all of its rate is not slow."""
-    gpu_speeds, nic_speeds, leaf_speeds = dict[int, float](), dict[tuple[int, int], float](), dict[int, float]()
-    for part in parts:
-        speed = have(part.speed)
-        if speed == 1:
-            continue
-        if part.leaf is not None:
-            leaf_speeds[part.leaf] = speed
-        elif part.nic is not None:
-            nic_speeds[have(part.host), part.nic] = speed
-        else:
-            gpu_speeds[have(part.host) * gpus + have(part.gpu)] = speed
-    return Slow(gpus=gpu_speeds, nics=nic_speeds, leafs=leaf_speeds)
+def _faults(parts: Sequence[SlowSection]) -> tuple[Fault, ...]:
+    """Those that slow something down: a speed of 1 is no fault."""
+    return tuple(Slowdown(_part(slow), have(slow.speed)) for slow in parts if slow.speed != 1)
+
+
+def _part(slow: SlowSection) -> Part:
+    if slow.leaf is not None:
+        return LeafPart(slow.leaf)
+    if slow.nic is not None:
+        return NicPart(have(slow.host), slow.nic)
+    return GpuPart(have(slow.host), have(slow.gpu))

@@ -101,8 +101,8 @@ def _check_slow_part(kind: str, path: KeyPath, slow: SlowSection, cluster: Clust
         if network.kind != "leaf_spine" and look.mistakes.sound(("cluster", "network", "kind")):
             look.refuse(path, slow, ("leaf",), "unless cluster.network.kind = 'leaf_spine'")
         elif cluster.hosts is not None and network.hosts_per_leaf is not None:
-            leafs = -(-cluster.hosts // network.hosts_per_leaf)
-            _check_below(leafs, "the number of leafs", (*path, "leaf"), slow.leaf, look)
+            leaves = -(-cluster.hosts // network.hosts_per_leaf)
+            _check_below(leaves, "the number of leaves", (*path, "leaf"), slow.leaf, look)
         return
     look.need(path, slow, "host")
     _check_below(cluster.hosts, "cluster.hosts", (*path, "host"), slow.host, look)

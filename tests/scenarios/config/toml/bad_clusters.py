@@ -261,7 +261,7 @@ FILES: Cases = {
         + "[cluster.network]\nkind = 'leaf_spine'\nhosts_per_leaf = 2\n"
         + "[[cluster.slow]]\nleaf = 2\nspeed = 0.5\n[[cluster.slow]]\nleaf = 3\nhost = 0\nspeed = 0.5\n",
         [
-            "bad.toml: cluster.slow[1].leaf = 3: expected a whole number below 3, which is the number of leafs",
+            "bad.toml: cluster.slow[1].leaf = 3: expected a whole number below 3, which is the number of leaves",
             "bad.toml: cluster.slow[1].host = 0: expected no host with leaf",
         ],
     ),

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics, Slow
+from scenarios.config.faults import GpuPart, NicPart, Slowdown
+from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.load import load
 from scenarios.config.scenario import (
@@ -50,7 +51,7 @@ class World:
 
     def host_classes(self) -> HostClasses:
         loads = np.array([[kind] for kind in self.kinds], float)
-        return HostClasses.of(loads, self.cluster.host.gpus, self.cluster.slow_hosts)
+        return HostClasses.of(loads, self.cluster.host.gpus, self.cluster.faulty_hosts)
 
     @property
     def is_oversubscribed(self) -> bool:
@@ -213,13 +214,13 @@ def test_gradients_of_many_hosts_are_compressed_by_one() -> None:
 
 def test_what_is_slow_is_played_by_itself_and_slows_all() -> None:
     on = cluster(16, 2, gpu=BIG)
-    slow = Slow(gpus={11: 0.25}, nics={(9, 0): 0.125})
+    slow = (Slowdown(GpuPart(5, 1), 0.25), Slowdown(NicPart(9, 0), 0.125))
     ends = []
-    for each in (Slow(), slow):
-        made = training(("table_row_wise",), dataclasses.replace(on, slow=each), fidelity="links", ranks="alike")
+    for each in ((), slow):
+        made = training(("table_row_wise",), dataclasses.replace(on, faults=each), fidelity="links", ranks="alike")
         program = DlrmProgram(made)
         assert program.host_classes is not None
-        assert set(made.cluster.slow_hosts) <= set(program.host_classes.representatives)
+        assert set(made.cluster.faulty_hosts) <= set(program.host_classes.representatives)
         recording = simulate(made, program)
         ends.append(end_ns(recording))
         unfolded = dataclasses.replace(made, fidelity="flows", ranks="each")
@@ -325,7 +326,7 @@ def test_connections_begin_slowly(kinds: tuple[int, ...], op: str) -> None:
 @pytest.mark.parametrize("slow", [0, 1, 6])
 @pytest.mark.parametrize("size_bytes", [64 << 10, 64 << 20])
 def test_a_slow_nic_slows_a_tree_by_what_its_host_has_of_it(slow: int, size_bytes: int) -> None:
-    on = dataclasses.replace(cluster(7, 2, gpu=BIG), slow=Slow(nics={(slow, 0): 0.3}))
+    on = dataclasses.replace(cluster(7, 2, gpu=BIG), faults=(Slowdown(NicPart(slow, 0), 0.3),))
     made = scenario(
         on,
         program="collective",
@@ -376,7 +377,8 @@ def test_memory_is_that_of_the_fullest_of_those_that_one_stands_for() -> None:
 
 
 def test_all_hosts_may_be_slow() -> None:
-    on = dataclasses.replace(cluster(6, 1, gpu=BIG), slow=Slow(gpus=dict.fromkeys(range(6), 0.5)))
+    faults = tuple(Slowdown(GpuPart(host, 0), 0.5) for host in range(6))
+    on = dataclasses.replace(cluster(6, 1, gpu=BIG), faults=faults)
     made = training(("table_row_wise",), on, fidelity="links", ranks="alike")
     program = DlrmProgram(made)
     assert program.host_classes is not None
