@@ -35,11 +35,12 @@ from real.emulate.cluster import emulated
 from real.emulate.fabric import Fabric
 from real.launch.job import Job
 from real.launch.launcher import Hosts, ThisMachine, launch
-from real.rank.rank import TorchRank
+from real.rank.backend import TorchBackend
 from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 
 RANKS = 2
 BLOCK = 20  # steps that follow each other
@@ -119,8 +120,9 @@ class Turns:
         self._played = 0
 
     async def __call__(self, rank: Rank) -> None:
-        assert isinstance(rank, TorchRank), "a program of the real world"
-        group = rank._seat.clerk(rank.world).joined.handle
+        backend = rank._backend
+        assert isinstance(backend, TorchBackend), "a program of the real world"
+        group = backend._context.checker(rank.world).joined.handle
         for make in STEPS:
             step = make()
             for turn in range(self._rounds):

@@ -17,7 +17,7 @@ import pandas as pd
 
 from scenarios.config.hardware import Gpu
 from scenarios.config.load import load_profile
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from sim.engine.roofline import cost
 
 FILE = Path("tests/data/published/kernels.csv")

@@ -69,15 +69,14 @@ def all_of(signals: Sequence[Signal[None]], function: Callable[[], None]) -> Non
 
 
 class Clock:
-    """Simulated time. Processes are coroutines that suspend only in `Signal.wait` and `sleep`."""
+    """Simulated time. Processes are coroutines that suspend only in `Signal.wait` and `sleep`.
+
+    `now_ns` is the present, in ns since the start.
+    """
 
     def __init__(self) -> None:
         self._environment = simpy.Environment()
-
-    @property
-    def now_ns(self) -> int:
-        """The present, in ns since the start."""
-        return int(self._environment.now)
+        self.now_ns = 0
 
     def new_event(self) -> simpy.Event:
         """A bare SimPy event, for `Signal` alone."""
@@ -103,13 +102,14 @@ class Clock:
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Until nothing more will happen. `look` is called every few events; what it raises ends the run, too."""
-        step = self._environment.step
+        step, peek = self._environment.step, self._environment.peek
         while True:
-            try:
-                for _ in range(_EVENTS_A_LOOK):
-                    step()
-            except simpy.core.EmptySchedule:
-                return
+            for _ in range(_EVENTS_A_LOOK):
+                next_ns = peek()
+                if next_ns == simpy.core.Infinity:
+                    return
+                self.now_ns = int(next_ns)
+                step()
             look()
 
 

@@ -15,9 +15,10 @@ from scenarios.config.catalogue import TEMPLATE, profile_names
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
 from scenarios.config.scenario import Scenario
+from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Rank, Work
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.nccl.costs import costs_of
 from sim.nccl.model.predictor import Choice

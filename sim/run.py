@@ -17,14 +17,15 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
 from scenarios.seam.versions import versions
 from sim.engine.machine import Machine
+from sim.libraries import LIBRARIES
 from sim.nccl.folded import uplink_counts
-from sim.rank.open_span import Draft
-from sim.rank.rank import SimRank
+from sim.rank.backend import SimBackend
+from sim.rank.operation import Operation
 from sim.rank.world import World, raised
-from sim.transport import lane_width, transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,10 @@ def play(
     hosts = None if classes is None else classes.representatives
     machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None, hosts)
 
-    def take_drafts(drafts: list[Draft]) -> None:
-        take([draft.span() for draft in sorted(drafts, key=lambda d: (d.rank, d.stream, d.sequence))])
+    def take_ended(ended: list[Operation]) -> None:
+        take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
-    carries = transport(scenario, machine, classes)
-    world = World(scenario, machine, carries, lane_width(scenario), take_drafts, classes)
+    world = World(scenario, machine, LIBRARIES[scenario.library], take_ended, classes=classes)
     error = ""
     try:
         with one_thread(), _rare_collections():
@@ -176,9 +176,9 @@ def _rare_collections() -> Iterator[None]:
 def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]], bool]) -> None:
     ended: list[int] = []
 
-    async def play(rank: SimRank) -> None:
+    async def play(rank: Rank) -> None:
         await program(rank)
-        left = [draft for draft in world.outstanding if draft.rank == rank.rank]
+        left = [one for one in world.outstanding if one.rank == rank.rank]
         if left:
             raise ProgramError(never_awaited(rank.rank, left[0].describe()))
         ended.append(rank.rank)
@@ -189,7 +189,7 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
             raise _StoppedError
 
     for rank in world.ranks:
-        world.start(rank, partial(play, SimRank(world, rank)))
+        world.start(rank, partial(play, Rank(SimBackend(world, rank))))
     try:
         world.machine.clock.run(look)
     finally:
@@ -198,7 +198,7 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
     has_ended = len(ended) == len(world.ranks)
     if not has_ended:
         _raise_unseen(world)
-    world.check_foundings(has_ended=has_ended)
+    world.check_groups(has_ended=has_ended)
     if not has_ended:
         _raise_disagreement(world)
         raise DeadlockError(_deadlock(world))
@@ -206,22 +206,22 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
 
 def _raise_unseen(world: World) -> None:
     """What went wrong beside a program that never came to await it explains a deadlock better than the waits do."""
-    for draft, work in world.outstanding.items():
+    for work in world.outstanding:
         if isinstance(work.error, ProgramError):
             raise work.error
         if work.error is not None:
-            raise raised(draft.rank, work.error) from work.error
+            raise raised(work.rank, work.error) from work.error
 
 
 def _raise_disagreement(world: World) -> None:
     """Members are told that their calls do not fit when the last one has come: here it never does."""
-    for work in world.waiting.values():
-        if work.meeting is not None and work.meeting.is_wrong:
-            raise CollectiveError(work.meeting.sentence())
+    for work in world.waiting:
+        if work.rendezvous is not None and work.rendezvous.is_wrong:
+            raise CollectiveError(work.rendezvous.sentence())
 
 
 def _deadlock(world: World) -> str:
-    waits = [f"rank {draft.rank} waits for {work.describe()}" for draft, work in world.waiting.items()]
+    waits = [f"rank {work.rank} waits for {work.describe_wait()}" for work in world.waiting]
     shown, more = waits[:16], len(waits) - 16
     rest = f"; and {more} more" if more > 0 else ""
     return f"deadlock at {world.machine.clock.now_ns} ns: {'; '.join(shown)}{rest}"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, model_va
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Exchange
 from scenarios.seam.calls import Call
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 from scenarios.workloads.all_to_all.program import Splits
 
 Matrix = Sequence[Sequence[int]]

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real.ddp.buckets import Layout
-from real.rank.libraries import transport
+from real.libraries.errors import transport
 from real.supervise.rank_status import ranks
 from scenarios import compression
 

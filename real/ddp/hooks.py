@@ -18,18 +18,19 @@ from torch.autograd import Variable
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from real.ddp.agreement import agree, facts_of
+from real.ddp.backend import DdpBackend, twin_of
 from real.ddp.buckets import Layout, Reduction, Regrouping
-from real.ddp.rank import HookRank, twin_of
 from real.ddp.worker import Promise, Worker
 from real.rank.drive import play
 from scenarios import compression
 from scenarios.compression import Bucket, batched_powersgd, layerwise_powersgd
+from scenarios.seam.rank import Rank
 
 # No `from __future__ import annotations` here: DDP compares a hook's annotations with the types themselves.
 
 _STATE = "a real.ddp.hooks.PowerSGDState"
 _log = logging.getLogger(__name__)
-_Algorithm = Callable[[HookRank, compression.PowerSGDState, Bucket], Coroutine[Any, Any, Tensor]]
+_Algorithm = Callable[[Rank, compression.PowerSGDState, Bucket], Coroutine[Any, Any, Tensor]]
 
 
 class _ProcessState:
@@ -62,7 +63,7 @@ class PowerSGDState(compression.PowerSGDState):
 
     @property
     def group(self) -> None:
-        """None: a `HookRank` has one group only."""
+        """A training has but one."""
         return
 
     def __getstate__(self) -> dict[str, Any]:
@@ -142,5 +143,5 @@ def _reduce(
 
 
 def _play(algorithm: _Algorithm, state: PowerSGDState, group: dist.ProcessGroup, reduction: Reduction) -> None:
-    rank = HookRank(group, reduction.device)
+    rank = Rank(DdpBackend(group, reduction.device))
     reduction.play(lambda bucket: play(algorithm(rank, state, bucket), group.rank()))

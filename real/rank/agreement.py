@@ -16,22 +16,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.rank.libraries import Joined, all_gather
+from real.libraries.library import Joined
+from real.libraries.moves import all_gather
 from scenarios.seam.arguments import REDUCE_OPS
-from scenarios.seam.calls import Call, disagreement
-from scenarios.seam.rank import Group
+from scenarios.seam.calls import Call
+from scenarios.seam.collectives import COLLECTIVES, disagreement
+from scenarios.seam.group import Group
 
-_OPS = (
-    "all_to_all",
-    "all_to_all_single",
-    "all_reduce",
-    "reduce_scatter_tensor",
-    "all_gather_into_tensor",
-    "broadcast",
-    "barrier",
-    "send",
-    "recv",
-)
+_OPS = tuple(COLLECTIVES)
 _REDUCES = ("", *REDUCE_OPS.values())
 _DTYPES = ("", *sorted({str(kind)[len("torch.") :] for kind in vars(torch).values() if isinstance(kind, torch.dtype)}))
 # op, reduction, dtype, root, bytes in, bytes out, bytes of text, whether the arguments were refused, whether to go on
@@ -119,7 +111,7 @@ def _numbers(call: Call, goes_on: bool) -> list[int]:
 def _call(group: Group, member: int, row: list[int]) -> Call:
     """Another member's call, as far as `disagreement` looks at it; its words are still missing."""
     op = _OPS[row[0]]
-    exchanges = op in ("all_to_all", "all_to_all_single") and not row[7]
+    exchanges = COLLECTIVES[op].has_splits and not row[7]
     return Call(
         op=op,
         group=group,

@@ -1,7 +1,6 @@
-"""The clerk of a group, or of a pair in it: a thread that lets its members agree on each call before it begins.
+"""A thread for a group, or a pair in it, that lets its members agree on each call before it begins.
 
-It keeps their order. A verb only hands its call over and returns. What the members say to each other is left to
-`agreement`.
+It keeps their order. A verb only hands its call over and returns.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 
+from real.libraries.library import Joined
 from real.rank.agreement import Agreement
-from real.rank.drive import Player
+from real.rank.drive import StreamThread
 from real.rank.lanes import Pending
-from real.rank.libraries import Joined
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import CollectiveError
 
@@ -22,7 +21,7 @@ CHECKING: ContextVar[bool] = ContextVar("checking", default=False)
 
 
 class Held:
-    """A call in a clerk's hands: a `Pending` that fails if the members' calls do not fit, and else begins."""
+    """A call that is being checked: a `Pending` that fails if the members' calls do not fit, and else begins."""
 
     def __init__(self, call: Call, begin: Callable[[], Pending] | None, *, is_checked: bool) -> None:
         """`begin` starts the collective; there is none for a call whose arguments were refused."""
@@ -32,7 +31,7 @@ class Held:
         self._error: Exception | None = None
 
     def serve(self, agreement: Agreement) -> None:
-        """On the clerk's thread: wait for what the other members call, then begin."""
+        """On the checker's thread: wait for what the other members call, then begin."""
         try:
             sentence = agreement.disagreement(self._call, is_checked=self._is_checked) or self._call.mistake
             if sentence:
@@ -63,14 +62,14 @@ class Held:
         self._pending.wait()
 
 
-class Clerk:
-    """Of one group or pair on one rank. Its thread starts with the first call that it is handed."""
+class CallChecker:
+    """Checks the calls of one group or pair on one rank. Its thread starts with the first call that it is handed."""
 
     def __init__(self, name: str, joined: Joined, agreement: Agreement) -> None:
         """`joined` is the group that the members' calls travel on."""
         self.joined = joined
         self._agreement = agreement
-        self._player = Player(name)
+        self._player = StreamThread(name)
         self._lock = threading.Lock()
         self._held = 0
 

@@ -1,27 +1,23 @@
-"""What the streams of one rank share: its place, its device, its groups and its journal; the verbs are in `rank`."""
+"""What the streams of one rank share: its place, its device, its groups and its journal."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
 from typing import Protocol
 
-import torch
 import torch.distributed as dist
 
 from real.launch.job import Check
+from real.libraries.errors import transport
+from real.libraries.library import Joined, Library
 from real.rank.agreement import GroupAgreement, PairAgreement
-from real.rank.call_checker import CHECKING, Clerk, Held
-from real.rank.cuda import Anchors, CudaLane
-from real.rank.group_agreement import SetUps
+from real.rank.call_checker import CHECKING, CallChecker, Held
+from real.rank.group_agreement import GroupAgreements
 from real.rank.journal import Journal
-from real.rank.lanes import CpuLane, Lane
-from real.rank.libraries import Gloo, Joined, Nccl, Wire, transport
+from real.rank.lanes import Lane
 from scenarios.config.hardware import Cluster
 from scenarios.seam.calls import Call
-from scenarios.seam.errors import ScenarioError
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 
 
 class Observer(Protocol):
@@ -31,75 +27,7 @@ class Observer(Protocol):
     def step_ends(self) -> None: ...
 
 
-# How many calls of one group each library serves at a time.
-LANES = {"gloo": Gloo.lanes, "nccl": Nccl.lanes}
-# Hardware queues: 1 to 32, by default 8 (CUDA C++ Programming Guide, "CUDA Environment Variables"). Streams that share
-# one wait for each other; a rank has several of its own, and one for each group's communicator.
-CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-
-
-class Library:
-    """gloo on CPU tensors, or NCCL on CUDA tensors: what belongs together, chosen once from the scenario."""
-
-    def __init__(self, name: str, device_index: int) -> None:
-        """`device_index` is the CUDA device of this process; it becomes the current one.
-
-        Raises:
-            ScenarioError: NCCL is asked for, and this machine has no such device.
-        """
-        self.wire: Wire
-        self.new_lane: Callable[[bool], Lane]
-        self.between_steps: Callable[[], None]
-        if name == "nccl":
-            self.device = _cuda_device(device_index)
-            gpu = _Gpu(self.device)
-            self.wire, self.new_lane, self.between_steps = Nccl(self.device), gpu.new_lane, gpu.between_steps
-        else:
-            self.device = torch.device("cpu")
-            torch.set_num_threads(1)
-            self.wire, self.new_lane, self.between_steps = Gloo(), lambda is_main: CpuLane(), _nothing
-
-
-class _Gpu:
-    """The lanes of a CUDA device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device, self._anchors, self._lanes = device, Anchors(device), list[CudaLane]()
-
-    def new_lane(self, is_main: bool) -> Lane:
-        """A stream of it."""
-        lane = CudaLane(self._device, self._anchors, is_main=is_main)
-        self._lanes.append(lane)
-        return lane
-
-    def between_steps(self) -> None:
-        """What takes the host some time, and is not to be part of a step."""
-        self._anchors.renew()
-        for lane in self._lanes:
-            lane.let_go()
-
-
-def _cuda_device(index: int) -> torch.device:
-    for name, value in CONNECTIONS.items():
-        os.environ.setdefault(name, value)  # the driver reads it when it begins
-    count = torch.cuda.device_count()
-    if count == 0:
-        raise ScenarioError("library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none")
-    # Under `srun --gpus-per-task=1` a process sees its own GPU alone, as number 0.
-    if 1 < count <= index:
-        raise ScenarioError(
-            f"library = 'nccl': expected at most {count} ranks on this machine, one for each CUDA device"
-        )
-    device = torch.device("cuda", 0 if count == 1 else index)
-    torch.cuda.set_device(device)
-    return device
-
-
-def _nothing() -> None:
-    return
-
-
-class Seat:
+class RankContext:
     """One rank's place in a world that has been joined."""
 
     def __init__(
@@ -108,7 +36,8 @@ class Seat:
         cluster: Cluster,
         library: Library,
         observer: Observer,
-        set_ups: SetUps,
+        agreements: GroupAgreements,
+        *,
         check: Check = "never",
     ) -> None:
         """`check` counts for what the calling thread issues from now on; see `Job`."""
@@ -119,19 +48,18 @@ class Seat:
         self.world_size = cluster.world_size
         self.hosts, self.local_world_size = cluster.hosts, cluster.host.gpus
         self.device = library.device
-        self.wire = library.wire
+        self.library = library
         self.observer = observer
-        self.set_ups = set_ups
+        self.agreements = agreements
         self.streams = ["main"]
-        self._library = library
         self._lanes: list[Lane] = []
         self._groups: dict[str, Group] = {}
-        self._clerks: dict[str, Clerk] = {}
+        self._checkers: dict[str, CallChecker] = {}
         self._refused: list[Held] = []
 
     def new_lane(self, *, is_main: bool) -> Lane:
         """What a stream is on this rank's device."""
-        lane = self._library.new_lane(is_main)
+        lane = self.library.new_lane(is_main=is_main)
         self._lanes.append(lane)
         return lane
 
@@ -150,8 +78,8 @@ class Seat:
             order = tuple(ranks.index(rank) for rank in sorted(ranks))
             joined = Joined(group=group, handle=handle, order=order)
             with transport(self.rank, f"new_group '{name}'"):
-                self.wire.open(joined)
-            self._clerks[name] = Clerk(f"rank {self.rank} clerk of {name}", joined, GroupAgreement(joined))
+                self.library.open(joined)
+            self._checkers[name] = CallChecker(f"rank {self.rank} checker of {name}", joined, GroupAgreement(joined))
         return group
 
     def knows(self, group: Group) -> bool:
@@ -159,23 +87,24 @@ class Seat:
         known = self._groups.get(group.name)
         return known is group or known == group
 
-    def clerk(self, group: Group) -> Clerk:
+    def checker(self, group: Group) -> CallChecker:
         """Of a group that this rank is in."""
-        return self._clerks[group.name]
+        return self._checkers[group.name]
 
-    def pair_clerk(self, group: Group, pair: Group) -> Clerk:
+    def pair_checker(self, group: Group, pair: Group) -> CallChecker:
         """Of the messages that the two of a pair in that group, source and target, exchange."""
-        clerk = self._clerks.get(pair.name)
-        if clerk is None:
-            joined = self._clerks[group.name].joined
+        checker = self._checkers.get(pair.name)
+        if checker is None:
+            joined = self._checkers[group.name].joined
             agreement = PairAgreement(joined, self.rank, pair, is_on=self._check != "never")
-            clerk = self._clerks[pair.name] = Clerk(f"rank {self.rank} clerk of {pair.name}", joined, agreement)
-        return clerk
+            checker = CallChecker(f"rank {self.rank} checker of {pair.name}", joined, agreement)
+            self._checkers[pair.name] = checker
+        return checker
 
-    def refuse(self, clerk: Clerk, call: Call) -> None:
+    def refuse(self, checker: CallChecker, call: Call) -> None:
         """A call whose arguments were refused takes its place in its order, if calls are checked."""
-        if CHECKING.get() or clerk.is_needed:
-            self._refused.append(clerk.hold(Held(call, None, is_checked=CHECKING.get())))
+        if CHECKING.get() or checker.is_needed:
+            self._refused.append(checker.hold(Held(call, None, is_checked=CHECKING.get())))
 
     def tell_refused(self, within_s: float) -> None:
         """Wait until the other members have heard of every call that was refused, but not longer than that."""
@@ -185,11 +114,11 @@ class Seat:
 
     def step_ends(self) -> None:
         """A training step is over; under "first", it was the last whose calls are checked."""
-        self._library.between_steps()
+        self.library.between_steps()
         if self._check == "first":
             CHECKING.set(False)
 
     def leave(self) -> None:
         """The program has ended on all ranks."""
-        for clerk in self._clerks.values():
-            clerk.dismiss()
+        for checker in self._checkers.values():
+            checker.dismiss()

@@ -15,17 +15,17 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from real.libraries.errors import transport
 from real.rank.journal import Entry, Journal
 from real.rank.lanes import Lane
-from real.rank.libraries import transport
 from real.supervise.rank_status import ranks
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import CollectiveError, RankLostError
+from scenarios.seam.group import Group
 from scenarios.seam.group_calls import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
-from scenarios.seam.rank import Group
 
 
-class SetUps:
+class GroupAgreements:
     """Those of one rank: the same calls in the same order as on all others, whatever stream they are made on."""
 
     def __init__(self, store: Store, journal: Journal, world_size: int, within_s: float) -> None:

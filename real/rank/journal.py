@@ -16,7 +16,7 @@ from typing import Any
 
 from real.rank.lanes import Lane, Mark, Reading
 from scenarios.seam.calls import Call
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Metric, Span
 
 # The training step that a coroutine is in; a spawned one inherits it.
@@ -94,7 +94,7 @@ class Entry:
         # fmt: off
         return (
             rank, host, self.stream, self.step, self.sequence, self.kind, self.label,
-            call.group.name if self.call else "", -1 if call.op in ("send", "recv") else self.index,
+            call.group.name if self.call else "", self.index,
             self.issued, start, max(start, end), waited[0], waited[1],
             call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
             kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1,

@@ -19,19 +19,22 @@ from torch._C._distributed_c10d import Store
 
 from real.launch.job import Job
 from real.launch.placement import Place
-from real.rank.context import Library, Seat
+from real.libraries import LIBRARIES
+from real.libraries.errors import transport
+from real.libraries.library import Library
+from real.rank.backend import TorchBackend
+from real.rank.context import RankContext
 from real.rank.drive import play
-from real.rank.group_agreement import SetUps
+from real.rank.group_agreement import GroupAgreements
 from real.rank.journal import Journal
 from real.rank.lanes import SAME_CLOCK, Sight
-from real.rank.libraries import transport
-from real.rank.rank import TorchRank
 from real.supervise import spool
 from real.supervise.merge import merge, spool_head
 from real.supervise.spool import Spool
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
 from scenarios.seam.program import Program
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 
 # A transport that waits longer than the warden does never speaks first.
@@ -84,10 +87,10 @@ class RankRun:
             ProgramError: the program misused a verb, left a Work unawaited, or lost a connection.
             Exception: whatever the program raises.
         """
-        library = Library(self._job.scenario.library, self._place.local_rank)
+        library = LIBRARIES[self._job.scenario.library].at(self._place.local_rank)
         with transport(self._place.rank, "joining the others"):
             dist.init_process_group(
-                library.wire.backend,
+                library.backend,
                 store=self._store,
                 rank=self._place.rank,
                 world_size=self._place.world_size,
@@ -97,34 +100,35 @@ class RankRun:
             spool_head(self._own, socket.gethostname(), program, look())
             self._play(program, library)
             self._own.append("sight", _fields(look()))
-            recording = self._gather(library.wire.lanes)
+            recording = self._gather(library.lanes)
         except BaseException:
             self.keeper.step_ends(is_last=True)
             raise  # and leave the group as it is: taking it down would wait for ranks that are gone
         self._own.close()
-        self._seat.leave()
+        self._context.leave()
         dist.destroy_process_group()
         return recording
 
     def _play(self, program: Program, library: Library) -> None:
         within_s = TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s
-        set_ups = SetUps(self._store, self.journal, self._place.world_size, within_s)
-        cluster, check = self._job.scenario.cluster, self._job.check
-        seat = self._seat = Seat(self.journal, cluster, library, self.keeper, set_ups, check)
-        rank = TorchRank(seat)
+        agreements = GroupAgreements(self._store, self.journal, self._place.world_size, within_s)
+        context = self._context = RankContext(
+            self.journal, self._job.scenario.cluster, library, self.keeper, agreements, check=self._job.check
+        )
+        rank = Rank(TorchBackend(context))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()  # what is here stays: a collection in the midst of a step need not look at it
-        with transport(seat.rank, "the start of the run"):
+        with transport(context.rank, "the start of the run"):
             dist.barrier()
         try:
-            play(program(rank), seat.rank)
+            play(program(rank), context.rank)
         except BaseException:
-            seat.tell_refused(TELLING_S)
+            context.tell_refused(TELLING_S)
             raise
         self._check_awaited()
         self.journal.has_ended = True
-        seat.settle()
+        context.settle()
         self.keeper.step_ends(is_last=True)
 
     def _check_awaited(self) -> None:

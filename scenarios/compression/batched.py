@@ -11,12 +11,12 @@ from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import cost
 from scenarios.compression.local import compute
 from scenarios.compression.power_iteration import Alike, corrected, power_iteration, prepare_factors
-from scenarios.compression.reducing import ReducingRank
 from scenarios.compression.state import PowerSGDState
 from scenarios.compression.vanilla import vanilla
+from scenarios.seam.rank import Rank
 
 
-async def batched_powersgd(rank: ReducingRank, state: PowerSGDState, bucket: Bucket) -> Tensor:
+async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
     """The mean of a bucket of n elements, approximated with `matrix_approximation_rank`: its buffer, in place.
 
     The bucket is a square matrix, row by row, with zeros at its end. Two all-reduces of side x rank elements, as
@@ -52,9 +52,7 @@ def square_side(numel: int) -> int:
     return side if side * side == numel else side + 1
 
 
-async def _decompress(
-    rank: ReducingRank, state: PowerSGDState, buffer: Tensor, matrix: Tensor, p: Tensor, q: Tensor
-) -> None:
+async def _decompress(rank: Rank, state: PowerSGDState, buffer: Tensor, matrix: Tensor, p: Tensor, q: Tensor) -> None:
     # Whole rows of the result go straight into the buffer, which has no room for the rest of the square.
     rows = buffer.numel() // max(len(q), 1)
     tail = buffer.new_empty((len(q) - rows, len(q)))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from scenarios.compression.orthogonalise import orthogonalise_launches, uses_gram_schmidt
 from scenarios.seam.arguments import dtype_name
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 
 
 def cost(kind: str, like: Tensor, *, flops: float, read: float, written: float, launches: int = 1) -> Kernel:

@@ -21,9 +21,9 @@ from scenarios.compression.power_iteration import (
     power_iteration,
     prepare_factors,
 )
-from scenarios.compression.reducing import ReducingRank
 from scenarios.compression.state import PowerSGDState
 from scenarios.compression.vanilla import group_size, vanilla
+from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Layout:
         return piece.view(alike.rows, alike.columns)
 
 
-async def layerwise_powersgd(rank: ReducingRank, state: PowerSGDState, bucket: Bucket) -> Tensor:
+async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
     """The mean of a bucket, its matrices approximated with `matrix_approximation_rank`: its buffer, in place.
 
     A gradient is a matrix of its first extent times all others; it is compressed if that sends fewer elements by a
@@ -131,9 +131,7 @@ def _rows_and_columns(extent: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-async def _reduce_plain(
-    rank: ReducingRank, state: PowerSGDState, layout: Layout, source: Tensor, buffer: Tensor
-) -> None:
+async def _reduce_plain(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor, buffer: Tensor) -> None:
     numel, count = layout.plain_numel, len(layout.plain)
     packed, pieces = buffer.new_empty(numel), source.split_with_sizes(layout.sizes)
     if count:
@@ -148,7 +146,7 @@ async def _reduce_plain(
         await compute(rank, kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
 
 
-async def _operands(rank: ReducingRank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
+async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor) -> list[Tensor]:
     """The matrices as they go into products: views, or where batching is on one stack for each shape."""
     matrices = layout.matrices(source)
     if not state.batch_tensors_with_same_shape:
@@ -167,7 +165,7 @@ def _stack_of(alike: Sequence[Tensor]) -> Tensor:
 
 
 async def _decompress(
-    rank: ReducingRank,
+    rank: Rank,
     state: PowerSGDState,
     layout: Layout,
     factors: Factors,
@@ -189,7 +187,7 @@ async def _decompress(
         await compute(rank, kernel, _unstack, copied, label="powersgd.unstack")
 
 
-async def _multiply_factors(rank: ReducingRank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
+async def _multiply_factors(rank: Rank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
     products = [(p, q.mT, out) for out, (p, q) in zip(outputs, factors.of_matrices(stacked), strict=True)]
     flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
     numel = sum(alike.numel for alike in factors.shapes)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scenarios.compression.reducing import ReducingRank
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 
 
-async def compute(
-    rank: ReducingRank, kernel: Kernel, function: Callable[..., object], *arguments: object, label: str
-) -> None:
+async def compute(rank: Rank, kernel: Kernel, function: Callable[..., object], *arguments: object, label: str) -> None:
     """`rank.compute` for functions that change their arguments and whose result nobody needs.
 
     On the meta device they are not even called: some of torch's meta functions take 100 us and more each.

@@ -15,10 +15,10 @@ from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import copy_cost, cost, orthogonalise_cost
 from scenarios.compression.local import compute
 from scenarios.compression.orthogonalise import REFILL_LAUNCHES, orthogonalise, refill_zero_columns
-from scenarios.compression.reducing import ReducingRank
 from scenarios.compression.state import PowerSGDState, draw_normal
 from scenarios.compression.vanilla import group_size
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 
 _FEW_COLUMNS = 4
 
@@ -83,9 +83,7 @@ class Factors:
         return [pair for p, q in zip(self.p, self.q, strict=True) for pair in zip(p.unbind(), q.unbind(), strict=True)]
 
 
-async def prepare_factors(
-    rank: ReducingRank, state: PowerSGDState, bucket: Bucket, shapes: tuple[Alike, ...]
-) -> Factors:
+async def prepare_factors(rank: Rank, state: PowerSGDState, bucket: Bucket, shapes: tuple[Alike, ...]) -> Factors:
     """This step's P, undefined yet, and Q: what warm start kept, or else a fresh draw."""
     index, like = bucket.index(), bucket.buffer()
     if index in state.p_memory_dict:
@@ -101,7 +99,7 @@ async def prepare_factors(
     return factors
 
 
-async def _draw(rank: ReducingRank, state: PowerSGDState, factors: Factors) -> None:
+async def _draw(rank: Rank, state: PowerSGDState, factors: Factors) -> None:
     # Normal numbers depend on how many are drawn at once, so a stack is one draw only where torch draws it as one.
     stacked = state.batch_tensors_with_same_shape
     targets = [q for _, q in factors.of_matrices(stacked)]
@@ -112,7 +110,7 @@ async def _draw(rank: ReducingRank, state: PowerSGDState, factors: Factors) -> N
 
 
 async def power_iteration(
-    rank: ReducingRank,
+    rank: Rank,
     state: PowerSGDState,
     bucket: Bucket,
     matrices: Sequence[Tensor],
@@ -143,7 +141,7 @@ async def power_iteration(
     await compute(rank, kernel, factors.q_memory.div_, group_size(rank, group), label="powersgd.divide")
 
 
-async def corrected(rank: ReducingRank, state: PowerSGDState, bucket: Bucket, numel: int) -> Tensor:
+async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int) -> Tensor:
     """The bucket's values plus what earlier steps failed to send, flat, zeros behind them up to `numel`.
 
     With error feedback this is the error's own memory, from which `keep_error` then takes what was sent: no copy is
@@ -165,9 +163,7 @@ async def corrected(rank: ReducingRank, state: PowerSGDState, bucket: Bucket, nu
     return padded
 
 
-async def _orthonormal_q(
-    rank: ReducingRank, factors: Factors, epsilon: float, safe: bool, reserve: Tensor | None
-) -> None:
+async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, safe: bool, reserve: Tensor | None) -> None:
     if reserve is not None:
         numel = reserve.numel()
         spare = Factors.over(factors.shapes, factors.p_memory, reserve)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from scenarios.compression.bucket import Bucket
 from scenarios.config.scenario import Compression
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 
 _log = logging.getLogger(__name__)
 _DRAW_BOUND = 1_000_000_000  # seeds of draws are below it, as in torch 2.13

@@ -7,13 +7,11 @@ from torch import Tensor
 from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import cost
 from scenarios.compression.local import compute
-from scenarios.compression.reducing import ReducingRank
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 
 
-async def vanilla(
-    rank: ReducingRank, bucket: Bucket, group: Group | None = None, *, label: str = "powersgd.vanilla"
-) -> Tensor:
+async def vanilla(rank: Rank, bucket: Bucket, group: Group | None = None, *, label: str = "powersgd.vanilla") -> Tensor:
     """The bucket's buffer with the mean over the group (None: the stream's world), in place."""
     buffer = bucket.buffer()
     numel, size = buffer.numel(), group_size(rank, group)
@@ -23,6 +21,6 @@ async def vanilla(
     return buffer
 
 
-def group_size(rank: ReducingRank, group: Group | None) -> int:
+def group_size(rank: Rank, group: Group | None) -> int:
     """Members of a group; None is the world."""
     return rank.world_size if group is None else group.size

@@ -1,19 +1,23 @@
-"""Arguments of the verbs, checked on the rank that gives them; whether the members' calls fit together is in `calls`.
+"""Checks of a verb's arguments on the rank that gives them; `collectives` compares the calls of all members.
 
 Semantics follow torch.distributed 2.13. Every sentence names the rank, the verb, what was given and what was expected.
+An `Issue` says which rank, verb and group it is about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios.seam.errors import CollectiveError, ProgramError
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 
 REDUCE_OPS: dict[object, str] = {
     ReduceOp.SUM: "sum",
@@ -29,6 +33,36 @@ _REDUCED = frozenset(
 )
 
 
+Splits = Sequence[float] | None
+
+
+@dataclass(slots=True)  # not frozen: made for every call, and this takes a third of the time
+class Operands:
+    """What a verb was given, unchecked; `output` is also what its Work gives. `splits` are those of output and input.
+
+    `root` is the source of a broadcast or recv and the target of a send, as a global rank.
+    """
+
+    input: Any = None
+    output: Any = None
+    splits: tuple[Splits, Splits] = (None, None)
+    reduce: object = None
+    root: object = -1
+
+
+@dataclass(slots=True)
+class Issue:
+    """A verb as a rank called it on a group, before its other arguments are looked at."""
+
+    op: str
+    rank: int
+    group: Group
+    label: str = ""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}: {self.op}"
+
+
 def size_bytes(tensor: Tensor) -> int:
     """Bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
@@ -39,7 +73,7 @@ def dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def check_tensor(op: str, rank: int, name: str, value: object) -> Tensor:
+def check_tensor(issue: Issue, name: str, value: object) -> Tensor:
     """The value, if it is a dense, contiguous tensor.
 
     Raises:
@@ -47,62 +81,58 @@ def check_tensor(op: str, rank: int, name: str, value: object) -> Tensor:
         CollectiveError: it is sparse, quantized or not contiguous.
     """
     if not isinstance(value, Tensor):
-        raise TypeError(f"rank {rank}: {op}: {name} must be a tensor, got {type(value).__name__}")
+        raise TypeError(f"{issue}: {name} must be a tensor, got {type(value).__name__}")
     if value.layout is not torch.strided or value.is_quantized:
         kind = "quantized" if value.is_quantized else str(value.layout).removeprefix("torch.")
-        raise CollectiveError(f"rank {rank}: {op}: {name} must be a dense tensor, got a {kind} one")
+        raise CollectiveError(f"{issue}: {name} must be a dense tensor, got a {kind} one")
     if not value.is_contiguous():
-        raise CollectiveError(f"rank {rank}: {op}: {name} of shape {tuple(value.shape)} must be contiguous")
+        raise CollectiveError(f"{issue}: {name} of shape {tuple(value.shape)} must be contiguous")
     return value
 
 
-def check_target(op: str, rank: int, name: str, value: object) -> Tensor:
+def check_target(issue: Issue, name: str, value: object) -> Tensor:
     """The value, if it is a tensor that can be written in place; what a parameter holds is replaced without a gradient.
 
     Raises:
         TypeError, CollectiveError: as `check_tensor`; or it is the conjugate or negative view of another tensor.
     """
-    tensor = check_tensor(op, rank, name, value)
+    tensor = check_tensor(issue, name, value)
     if tensor.is_conj() or tensor.is_neg():
         kind = "conjugate" if tensor.is_conj() else "negative"
-        raise CollectiveError(f"rank {rank}: {op}: {name} must be memory of its own, got a {kind} view")
+        raise CollectiveError(f"{issue}: {name} must be memory of its own, got a {kind} view")
     return tensor
 
 
-def check_output(op: str, rank: int, name: str, value: object) -> Tensor:
+def check_output(issue: Issue, name: str, value: object) -> Tensor:
     """The value, if it is a tensor that takes what others send.
 
     Raises:
         TypeError, CollectiveError: as `check_target`; or it is a leaf that requires grad, while gradients are recorded.
     """
-    tensor = check_target(op, rank, name, value)
+    tensor = check_target(issue, name, value)
     if tensor.requires_grad and tensor.is_leaf and torch.is_grad_enabled():
-        raise CollectiveError(f"rank {rank}: {op}: {name} is a leaf that requires grad; give it detached")
+        raise CollectiveError(f"{issue}: {name} is a leaf that requires grad; give it detached")
     return tensor
 
 
 def check_list(
-    op: str,
-    rank: int,
-    name: str,
-    value: object,
-    size: int,
-    check: Callable[[str, int, str, object], Tensor] = check_tensor,
+    issue: Issue, name: str, value: object, check: Callable[[Issue, str, object], Tensor] = check_tensor
 ) -> list[Tensor]:
-    """The value, if it is a list of `size` tensors that each pass `check`.
+    """The value, if it is a list of one tensor for each member, which each pass `check`.
 
     Raises:
         TypeError: it is no list, or holds something else than tensors.
         CollectiveError: its length is not the group's size.
     """
     if not isinstance(value, list):
-        raise TypeError(f"rank {rank}: {op}: {name} must be a list of tensors, got {type(value).__name__}")
+        raise TypeError(f"{issue}: {name} must be a list of tensors, got {type(value).__name__}")
+    size = issue.group.size
     if len(value) != size:
-        raise CollectiveError(f"rank {rank}: {op}: {name} has {len(value)} tensors, expected the group's size {size}")
-    return [check(op, rank, f"{name}[{index}]", item) for index, item in enumerate(value)]
+        raise CollectiveError(f"{issue}: {name} has {len(value)} tensors, expected the group's size {size}")
+    return [check(issue, f"{name}[{index}]", item) for index, item in enumerate(value)]
 
 
-def check_alike(op: str, rank: int, tensors: Sequence[Tensor]) -> None:
+def check_same_kind(issue: Issue, tensors: Sequence[Tensor]) -> None:
     """Nothing, if all tensors have one dtype and live on one kind of device.
 
     Raises:
@@ -110,76 +140,79 @@ def check_alike(op: str, rank: int, tensors: Sequence[Tensor]) -> None:
         CollectiveError: more than one kind of device.
     """
     dtype, device = tensors[0].dtype, tensors[0].device
-    if all(tensor.dtype is dtype and tensor.device == device for tensor in tensors):
+    for tensor in tensors:
+        if tensor.dtype is not dtype or tensor.device != device:
+            break
+    else:
         return  # nearly always, and a rank waits for this
     if len({tensor.dtype for tensor in tensors}) > 1:
         dtypes = dict.fromkeys(dtype_name(tensor) for tensor in tensors)
-        raise ValueError(f"rank {rank}: {op}: all tensors must have one dtype, got {' and '.join(dtypes)}")
+        raise ValueError(f"{issue}: all tensors must have one dtype, got {' and '.join(dtypes)}")
     if len({tensor.device.type for tensor in tensors}) > 1:
         devices = dict.fromkeys(tensor.device.type for tensor in tensors)
-        raise CollectiveError(f"rank {rank}: {op}: all tensors must be on one device, got {' and '.join(devices)}")
+        raise CollectiveError(f"{issue}: all tensors must be on one device, got {' and '.join(devices)}")
 
 
-def check_splits(op: str, rank: int, name: str, tensor: Tensor, splits: Sequence[float] | None, size: int) -> list[int]:
-    """Rows of `tensor` for each member; without `splits` (None, or none in it), an equal share.
+def split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tuple[int, ...]:
+    """Give the bytes of `tensor` for each member, from its split sizes in rows; an equal share if there are none.
 
     Raises:
         TypeError: `splits` is no sequence of ints (a tensor is none, a bool is no int).
         CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
     """
-    rows = tensor.shape[0] if tensor.dim() else tensor.numel()
-    rows_of = [] if splits is None else _whole_numbers(op, rank, f"{name} split sizes", splits)
+    rows, size = tensor.shape[0] if tensor.dim() else tensor.numel(), len(issue.group.ranks)
+    rows_of = [] if splits is None else _whole_numbers(issue, f"{name} split sizes", splits)
     if not rows_of:
         if rows % size:
             raise CollectiveError(
-                f"rank {rank}: {op}: the first dimension {rows} of {name} is not divisible by the group's size {size};"
+                f"{issue}: the first dimension {rows} of {name} is not divisible by the group's size {size};"
                 " give split sizes"
             )
-        return [rows // size] * size
+        return (rows // size * _row_bytes(tensor),) * size
     if len(rows_of) != size:
-        raise CollectiveError(
-            f"rank {rank}: {op}: {name} has {len(rows_of)} split sizes, expected the group's size {size}"
-        )
+        raise CollectiveError(f"{issue}: {name} has {len(rows_of)} split sizes, expected the group's size {size}")
     if min(rows_of) < 0:
-        raise CollectiveError(f"rank {rank}: {op}: {name} split sizes {rows_of} must not be negative")
+        raise CollectiveError(f"{issue}: {name} split sizes {rows_of} must not be negative")
     if sum(rows_of) != rows:
         raise CollectiveError(
-            f"rank {rank}: {op}: {name} split sizes {rows_of} add up to {sum(rows_of)},"
-            f" expected the first dimension {rows}"
+            f"{issue}: {name} split sizes {rows_of} add up to {sum(rows_of)}, expected the first dimension {rows}"
         )
-    return rows_of
+    width = _row_bytes(tensor)
+    return tuple([rows * width for rows in rows_of])
 
 
-def check_expected_splits(
-    op: str, rank: int, name: str, tensor: Tensor, splits: Sequence[float] | None, group: Group
-) -> list[float]:
-    """Rows of `tensor` for each rank that a member stands for; without `splits` an equal share.
+def expected_split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tuple[float, ...]:
+    """Give the bytes of `tensor` for each rank that a member represents; an equal share if there are no splits.
 
     They are expected numbers, so that only their sum is rounded.
 
     Raises:
         CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
     """
+    group = issue.group
     rows, members = tensor.shape[0], len(group.ranks)
     if not splits:
-        return [rows / group.size] * members
+        return (rows / group.size * _row_bytes(tensor),) * members
     total = group.total(splits) if len(splits) == members else -1
     if min(splits) < 0 or round(total) != rows:
         raise CollectiveError(
-            f"rank {rank}: {op}: {name} has {len(splits)} split sizes, together {total:g}, expected one for each of"
+            f"{issue}: {name} has {len(splits)} split sizes, together {total:g}, expected one for each of"
             f" {members} members, together the first dimension {rows}"
         )
-    return list(splits)
+    width = _row_bytes(tensor)
+    return tuple([rows_of * width for rows_of in splits])
 
 
-def _whole_numbers(op: str, rank: int, name: str, values: object) -> list[int]:
+def _row_bytes(tensor: Tensor) -> int:
+    return tensor.element_size() * prod(tensor.shape[1:])
+
+
+def _whole_numbers(issue: object, name: str, values: object) -> list[int]:
     if not isinstance(values, (list, tuple)) and (not isinstance(values, Sequence) or isinstance(values, str)):
-        raise TypeError(f"rank {rank}: {op}: {name} must be a list of ints, got {type(values).__name__}")
+        raise TypeError(f"{issue}: {name} must be a list of ints, got {type(values).__name__}")
     for index, value in enumerate(values):
         if not _is_whole(value):
-            raise TypeError(
-                f"rank {rank}: {op}: {name} must be a list of ints, got {type(value).__name__} at index {index}"
-            )
+            raise TypeError(f"{issue}: {name} must be a list of ints, got {type(value).__name__} at index {index}")
     return [int(value) for value in values]
 
 
@@ -187,27 +220,27 @@ def _is_whole(value: object) -> bool:
     return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
-def check_reduce(op: str, rank: int, reduce: object, tensor: Tensor) -> str:
+def check_reduce(issue: Issue, reduce: object, tensor: Tensor) -> str:
     """The reduction's name, if it is one and is defined for this dtype; CollectiveError otherwise."""
     name = REDUCE_OPS.get(reduce) if isinstance(reduce, ReduceOp.RedOpType) else None
     if name is None:
-        raise CollectiveError(f"rank {rank}: {op}: op {reduce} is not one of {', '.join(REDUCE_OPS.values())}")
+        raise CollectiveError(f"{issue}: op {reduce} is not one of {', '.join(REDUCE_OPS.values())}")
     if (name in ("min", "max") and tensor.is_complex()) or tensor.dtype not in _REDUCED:
-        raise CollectiveError(f"rank {rank}: {op}: op {name} is not defined for {dtype_name(tensor)}")
+        raise CollectiveError(f"{issue}: op {name} is not defined for {dtype_name(tensor)}")
     return name
 
 
-def check_rank(op: str, rank: int, name: str, value: object) -> int:
+def check_rank(issue: Issue, name: str, value: object) -> int:
     """The number of a rank; TypeError if it is no int (a tensor is none, nor is a bool)."""
     if not _is_whole(value):
-        raise TypeError(f"rank {rank}: {op}: {name} must be an int, got {type(value).__name__}")
+        raise TypeError(f"{issue}: {name} must be an int, got {type(value).__name__}")
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
-def check_label(op: str, rank: int, label: object) -> None:
+def check_label(issue: object, label: object) -> None:
     """Nothing, if a label is a str; TypeError otherwise."""
     if not isinstance(label, str):
-        raise TypeError(f"rank {rank}: {op}: label must be a str, got {type(label).__name__}")
+        raise TypeError(f"{issue}: label must be a str, got {type(label).__name__}")
 
 
 def check_group(rank: int, ranks: object, world_size: int) -> tuple[int, ...]:
@@ -217,7 +250,7 @@ def check_group(rank: int, ranks: object, world_size: int) -> tuple[int, ...]:
         TypeError: they are no sequence of ints.
         CollectiveError: one is missing from the world or named twice, or there is none.
     """
-    members = tuple(_whole_numbers("new_group", rank, "ranks", ranks))
+    members = tuple(_whole_numbers(f"rank {rank}: new_group", "ranks", ranks))
     if not members or len(set(members)) != len(members) or min(members) < 0 or max(members) >= world_size:
         raise CollectiveError(
             f"rank {rank}: new_group: ranks {list(members)} must be distinct ranks of a world of {world_size}"

@@ -1,140 +1,97 @@
-"""The seam: what a program may ask of a rank. `sim.rank.rank.SimRank` and `real.rank.rank.TorchRank` answer.
+"""What a program may ask of a rank: torch.distributed's verbs, computation, streams and steps.
 
 A verb *issues* and returns a `Work`; `await` *waits* and gives the result. What stands between the two overlaps, in
-both worlds. Names, argument order and semantics are those of torch.distributed (2.13).
+every world. Names, argument order and semantics are those of torch.distributed (2.13).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+import warnings
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from operator import mul
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
+from scenarios.seam.arguments import Issue, Operands, check_label
+from scenarios.seam.backend import Backend, Done, Work
+from scenarios.seam.calls import MISTAKES
+from scenarios.seam.collectives import (
+    ALL_GATHER_INTO_TENSOR,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    ALL_TO_ALL_SINGLE,
+    BARRIER,
+    BROADCAST,
+    RECV,
+    REDUCE_SCATTER_TENSOR,
+    SEND,
+    Collective,
+    refused,
+)
+from scenarios.seam.errors import CollectiveError
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class Work(Protocol[T_co]):
-    """Something issued. It must be awaited once before the program ends; until then its outputs are undefined."""
-
-    def __await__(self) -> Generator[Any, Any, T_co]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A process group: the global ranks in it, in group order. `name` is unique in a run, the same on all members.
-
-    Where a prediction plays one host for all that are alike, the ranks of the others are not there: each member stands
-    for `counts` ranks, itself among them (docs/scale.md). Empty: each for itself alone. What a member sends to another
-    it then sends to each rank that the other stands for: splits go by member, and add up by `total`.
-    """
-
-    name: str
-    ranks: tuple[int, ...]
-    counts: tuple[int, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """How many ranks are in it."""
-        return sum(self.counts) if self.counts else len(self.ranks)
-
-    @overload
-    def total(self, of_each: Sequence[int]) -> int: ...
-    @overload
-    def total(self, of_each: Sequence[float]) -> float: ...
-    def total(self, of_each: Sequence[float]) -> float:
-        """Of one number for each rank, given by member."""
-        return sum(map(mul, of_each, self.counts)) if self.counts else sum(of_each)
-
-    def index(self, rank: int) -> int:
-        """The group rank of a global rank; ValueError if it is no member."""
-        return self.ranks.index(rank)
-
-    def __contains__(self, rank: object) -> bool:
-        return rank in self.ranks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
-    """What a computation costs, in numbers that do not depend on the device.
-
-    `kind` is the row of the efficiency table ("gemm", "embedding_lookup", "embedding_update", "bucketize", "permute",
-    "elementwise", "reduction", "qr", "optimizer"); `dtype` the arithmetic's ("float32", ...).
-
-    `launches` are the operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is
-    about one kernel. Views, metadata, memory without values and reading a single number count nothing, a function that
-    numba compiled counts one. `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a
-    cache; small operands (indices, a number a row) may be left out.
-    """
-
-    kind: str
-    flops: float = 0.0
-    bytes_read: float = 0.0
-    bytes_written: float = 0.0
-    dtype: str = "float32"
-    launches: int = 1
-
-
-class Rank(Protocol):
+class Rank:
     """One rank as a program sees it, bound to one stream (the "main" one at first).
 
     `device` is where payload tensors live: "meta" in a simulation with payload "sizes", else "cpu" or "cuda".
     `control_device` is where tensors live whose values decide the sizes of others (split sizes, lengths): never "meta".
     Collectives on a group are issued in the same order by all its members. Groups belong to a stream: a sibling made
-    by `stream` has its own `world`, `intra` and `cross`, so that streams cannot cross each other's order. Split sizes
-    are whole numbers, but where members of a group stand for several ranks: there they may be expected ones.
+    by `stream` has its own `world`, `intra` (the ranks of this host) and `cross` (those of the same local rank on all
+    hosts), so that streams cannot cross each other's order. Split sizes are whole numbers, but where members of a group
+    represent several ranks: there they may be expected ones. All ranks in the verbs are global ranks.
     """
 
-    @property
-    def rank(self) -> int: ...
-    @property
-    def world_size(self) -> int: ...
-    @property
-    def local_rank(self) -> int: ...
-    @property
-    def local_world_size(self) -> int: ...
-    @property
-    def host(self) -> int: ...
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def control_device(self) -> torch.device: ...
-    @property
-    def world(self) -> Group: ...
-    @property
-    def intra(self) -> Group: ...  # the ranks of this host
-    @property
-    def cross(self) -> Group: ...  # the ranks of the same local rank on all hosts
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._devices = tuple(dict.fromkeys((backend.device.type, backend.control_device.type)))
+        self._made_groups = 0
+        self.rank, self.world_size = backend.rank, backend.world_size
+        self.local_world_size = backend.local_world_size
+        self.host, self.local_rank = divmod(backend.rank, backend.local_world_size)
+        self.device, self.control_device = backend.device, backend.control_device
+        self.world, self.intra, self.cross = backend.world, backend.intra, backend.cross
 
     def new_group(self, ranks: Sequence[int]) -> Group:
-        """A further group on this stream; every rank of the world calls this, in the same order, member or not."""
-        ...
+        """Make a further group on this stream; every rank of the world calls this, in the same order, member or not."""
+        self._made_groups += 1
+        prefix = "" if self._backend.stream == "main" else f"{self._backend.stream}/"
+        return self._backend.new_group(f"{prefix}group{self._made_groups}", ranks)
 
     def stream(self, name: str) -> Rank:
-        """This rank on another stream, with groups of its own; every rank calls this, in the same order."""
-        ...
+        """Give this rank on another stream, with groups of its own; every rank calls this, in the same order."""
+        return Rank(self._backend.open_stream(name))
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """Run a coroutine on this stream, beside the caller's; those of one stream run one after the other."""
-        ...
+        return self._backend.spawn(coroutine)
 
     def step(self, index: int) -> AbstractContextManager[None]:
-        """Everything issued inside belongs to training step `index`; records the step's own span."""
-        ...
+        """Count what is issued inside to training step `index`, and record the step's own span."""
+        return self._backend.step(index)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Keep a number of this rank and step (the loss, say); a meta tensor is not kept."""
-        ...
+        if not (isinstance(value, Tensor) and value.is_meta):
+            self._backend.record(name, value)
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
-        """Run `function(*arguments)` on this rank's device, at the cost that `kernel` names."""
-        ...
+        """Run `function(*arguments)` on this rank's device, at the cost that `kernel` names.
+
+        What `function` raises is raised where the Work is awaited.
+
+        Raises:
+            TypeError: `label` is no str.
+        """
+        if type(label) is not str:
+            check_label(f"rank {self.rank}: compute", label)
+        return self._backend.compute(kernel, label or kernel.kind, function, arguments)
 
     def all_to_all(
         self,
@@ -143,7 +100,9 @@ class Rank(Protocol):
         group: Group | None = None,
         *,
         label: str = "",
-    ) -> Work[list[Tensor]]: ...
+    ) -> Work[list[Tensor]]:
+        """Exchange a tensor with each member; uneven and complex tensors are welcome."""
+        return self._issue(ALL_TO_ALL, Operands(input_tensor_list, output_tensor_list), group, label)
 
     def all_to_all_single(
         self,
@@ -154,11 +113,16 @@ class Rank(Protocol):
         group: Group | None = None,
         *,
         label: str = "",
-    ) -> Work[Tensor]: ...
+    ) -> Work[Tensor]:
+        """Exchange rows of one tensor, by default an equal share with each member."""
+        given = Operands(input, output, (output_split_sizes, input_split_sizes))
+        return self._issue(ALL_TO_ALL_SINGLE, given, group, label)
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
-    ) -> Work[Tensor]: ...
+    ) -> Work[Tensor]:
+        """Reduce a tensor over all members, in place."""
+        return self._issue(ALL_REDUCE, Operands(tensor, tensor, reduce=op), group, label)
 
     def reduce_scatter_tensor(
         self,
@@ -168,16 +132,59 @@ class Rank(Protocol):
         group: Group | None = None,
         *,
         label: str = "",
-    ) -> Work[Tensor]: ...
+    ) -> Work[Tensor]:
+        """Reduce the inputs of all members, of which each gets its share."""
+        return self._issue(REDUCE_SCATTER_TENSOR, Operands(input, output, reduce=op), group, label)
 
     def all_gather_into_tensor(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Group | None = None, *, label: str = ""
-    ) -> Work[Tensor]: ...
+    ) -> Work[Tensor]:
+        """Gather the inputs of all members, one after the other in group order."""
+        return self._issue(ALL_GATHER_INTO_TENSOR, Operands(input_tensor, output_tensor), group, label)
 
-    def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]: ...
+    def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
+        """Copy the tensor of a global rank to all members."""
+        return self._issue(BROADCAST, Operands(tensor, tensor, root=src), group, label)
 
-    def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]: ...
+    def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
+        """Wait until all members are here."""
+        return self._issue(BARRIER, Operands(), group, label)
 
-    def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]: ...
+    def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]:
+        """Send a tensor to a global rank."""
+        return self._issue(SEND, Operands(tensor, root=dst), group, label)
 
-    def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]: ...
+    def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
+        """Receive a tensor from a global rank."""
+        return self._issue(RECV, Operands(None, tensor, root=src), group, label)
+
+    def _issue(self, collective: Collective, given: Operands, group: Group | None, label: str) -> Work[Any]:
+        """A call that is refused takes its place in its order all the same: the other members hear of it."""
+        backend, op = self._backend, collective.name
+        if group is None:
+            group = self.world
+        elif not isinstance(group, Group):
+            raise TypeError(f"rank {self.rank}: {op}: group must be a Group, got {type(group).__name__}")
+        if not backend.knows(group):  # nobody else could hear of a mistake there
+            raise CollectiveError(
+                f"rank {self.rank}: {op}: group {group.name} of {list(group.ranks)} is not of this run;"
+                " make it with new_group"
+            )
+        issue = Issue(op, self.rank, group, label)
+        if self.rank not in group.ranks:
+            ranks = list(group.ranks)
+            warnings.warn(f"{issue}: not a member of group {group.name} of {ranks}; nothing is done", stacklevel=3)
+            return Done()
+        meets_in = collective.pair(issue, given) if collective.has_pairs else group
+        try:
+            if type(label) is not str:
+                check_label(issue, label)
+            call = collective.check(issue, given)
+            if call.device and call.device not in self._devices:
+                raise CollectiveError(f"{issue}: tensors are on {call.device}, expected {' or '.join(self._devices)}")
+        except MISTAKES as mistake:
+            if meets_in is not None:
+                backend.refuse(refused(issue, mistake), meets_in)
+            raise
+        assert meets_in is not None, "what passed the checks has a peer"
+        return backend.issue(call, meets_in, given)

@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from scenarios.sparse import kernels_device
 from scenarios.sparse.blocks import Blocks, Bucketized
 

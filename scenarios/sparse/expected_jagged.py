@@ -13,7 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scenarios.seam.rank import Group, Rank, Work
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse.bucketize import bucketize_kernel
 from scenarios.sparse.expected import Draws
 from scenarios.sparse.feature_exchange import chunks_kernel

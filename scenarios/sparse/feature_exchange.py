@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.arguments import size_bytes
-from scenarios.seam.rank import Group, Kernel, Rank, Work
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, take_chunks
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from scenarios.config.scenario import ShardingType
+from scenarios.seam.group import Group
 from scenarios.seam.meta_tensors import cat
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import chunks_kernel
 from scenarios.sparse.input_dist import (
     LABEL,

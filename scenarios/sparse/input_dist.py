@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import torch
 
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
 from scenarios.sparse.feature_exchange import Route, chunks_kernel, exchange_features
 from scenarios.sparse.keyed_jagged import KeyedJagged

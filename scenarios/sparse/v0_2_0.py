@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import Arrived, Route, per_rank, reorder
 from scenarios.sparse.input_dist import LABEL, group_of
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist as _Today

@@ -17,7 +17,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse.output_dist import LABEL, LABEL_BACKWARD, copy_to_all, sum_to_owner
 
 Strides = Sequence[Sequence[int]]

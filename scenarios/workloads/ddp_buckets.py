@@ -20,8 +20,9 @@ from scenarios.compression.costs import copy_cost
 from scenarios.compression.layerwise import lay_out
 from scenarios.compression.local import compute
 from scenarios.config.scenario import Buckets, Compression, Scenario
+from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError, ScenarioError
-from scenarios.seam.rank import Rank, Work
+from scenarios.seam.rank import Rank
 
 Shape = tuple[int, ...]
 

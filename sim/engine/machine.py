@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scenarios.config.faults import GpuPart
 from scenarios.config.hardware import Cluster
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from sim.clock import Clock, Signal, all_of
 from sim.engine.capacity import Activity, Capacity
 from sim.engine.fabric import Fabric, Path
@@ -14,8 +14,6 @@ from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
 from sim.engine.roofline import cost, stretch
 from sim.engine.sharing import Sharing
-from sim.hosts.cores import Thread
-from sim.hosts.threads import Hosts
 from sim.jitter import Varying
 
 # One Ethernet frame's TCP payload (shared by spec and tc measurements: 1448 of 1514 bytes). What fits into one packet
@@ -35,7 +33,7 @@ class Machine:
         self.clock = Clock()
         self.fabric = Fabric(cluster, hosts)
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
-        self.hosts = None if cluster.tcp is None else Hosts(self.clock, cluster, cluster.tcp, draw)
+        self.draw = draw
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
         self._resolving = False
@@ -75,12 +73,12 @@ class Machine:
         self,
         rank: int,
         kernel: Kernel,
-        thread: Thread | None = None,
+        run_on_core: Callable[[float, Callable[[], None]], None] | None = None,
         *,
         measured_ns: int | None = None,
         launched_ns: Callable[[int, int], tuple[int, int]] | None = None,
     ) -> Signal[None]:
-        """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, in `thread`.
+        """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, `run_on_core`.
 
         On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch; both longer by as much
         as this GPU is slow. `launched_ns` says of so many launches of so many ns each when the first and the last are
@@ -99,9 +97,9 @@ class Machine:
         part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
         times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)  # behind its launches, which are the host's
         ramp_ns = round(price.ramp_ns * times)
-        if gpu.kind == "cpu" and thread is not None:
+        if gpu.kind == "cpu" and run_on_core is not None:
             signal: Signal[None] = Signal()
-            thread.run(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
+            run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
             return signal
         uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s} if alone_s else {}
         if launched_ns is None:

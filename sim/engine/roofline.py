@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from scenarios.config.hardware import Gpu
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

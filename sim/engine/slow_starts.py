@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 from sim.engine.machine import Machine
 from sim.engine.slow_start import SlowStart
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from sim.clock import Signal
 from sim.engine.fabric import Path
 from sim.engine.machine import Machine
@@ -30,7 +30,8 @@ from sim.gloo.script import (
 )
 from sim.hosts.cores import Thread
 from sim.hosts.tcp import Ports, TcpConnection
-from sim.rank.rendezvous import Meeting
+from sim.hosts.threads import Hosts
+from sim.rank.rendezvous import Rendezvous
 
 
 class Connection(Protocol):
@@ -103,25 +104,27 @@ Slots = dict[tuple[int, int, int], Slot]
 class GlooFlows:
     """The transport that plays every message of every member."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, machine: Machine, threads: Hosts | None = None) -> None:
+        """`threads` of the hosts, where they are modelled."""
+        self.machine, self.threads = machine, threads
         self._ports = Ports()
         self._connections: dict[tuple[str, int, int], Connection] = {}
-        self._slots: dict[Meeting, Slots] = {}
+        self._slots: dict[Rendezvous, Slots] = {}
 
-    def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
+    def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
         """A member has entered: it plays its script, and is through at its end."""
-        slots = self._slots.setdefault(meeting, {})
-        _Player(self, self._machine, meeting, member, thread, slots).begin()
+        slots = self._slots.setdefault(rendezvous, {})
+        _Player(self, rendezvous, member, thread, slots).begin()
 
-    def close(self, meeting: Meeting) -> None:
-        """Forget a meeting's messages when all members are through."""
-        if len(meeting.through) == meeting.group.size and all(signal.done for signal in meeting.through.values()):
-            self._slots.pop(meeting, None)
+    def close(self, rendezvous: Rendezvous) -> None:
+        """Forget a rendezvous's messages when all members are through."""
+        through = rendezvous.through.values()
+        if len(through) == rendezvous.group.size and all(signal.done for signal in through):
+            self._slots.pop(rendezvous, None)
 
     def put(
         self,
-        meeting: Meeting,
+        rendezvous: Rendezvous,
         ends: tuple[int, int],
         size_bytes: int,
         by: Thread | None,
@@ -129,17 +132,17 @@ class GlooFlows:
         arrived: Callable[[], None],
     ) -> None:
         """A message from one member to another, on their connection, as `Connection.put`."""
-        ranks = meeting.group.ranks[ends[0]], meeting.group.ranks[ends[1]]
-        self._machine.traffic.add(*ranks, size_bytes)
-        self._connection(meeting.group.name, ranks).put(size_bytes, by, sent, arrived)
+        ranks = rendezvous.group.ranks[ends[0]], rendezvous.group.ranks[ends[1]]
+        self.machine.traffic.add(*ranks, size_bytes)
+        self._connection(rendezvous.group.name, ranks).put(size_bytes, by, sent, arrived)
 
     def _connection(self, group: str, ranks: tuple[int, int]) -> Connection:
-        machine, key = self._machine, (group, *ranks)
+        machine, key = self.machine, (group, *ranks)
         if key not in self._connections:
             self._connections[key] = (
                 Flow(machine, machine.fabric.connection(*ranks), machine.fabric.slow_start(*ranks))
-                if machine.hosts is None
-                else TcpConnection(machine, machine.hosts, self._ports, group, ranks)
+                if self.threads is None
+                else TcpConnection(machine, self.threads, self._ports, group, ranks)
             )
         return self._connections[key]
 
@@ -151,24 +154,29 @@ class _Player:
     no thread takes any time.
     """
 
-    __slots__ = ("_instructions", "_machine", "_meeting", "_member", "_rank", "_slots", "_thread", "_wire")
+    __slots__ = ("_instructions", "_machine", "_member", "_rank", "_rendezvous", "_slots", "_thread", "_wire")
 
     def __init__(
-        self, wire: GlooFlows, machine: Machine, meeting: Meeting, member: int, program: Thread | None, slots: Slots
+        self,
+        wire: GlooFlows,
+        rendezvous: Rendezvous,
+        member: int,
+        program: Thread | None,
+        slots: Slots,
     ) -> None:
         self._wire = wire
-        self._machine = machine
-        self._rank = meeting.group.ranks[member]
-        self._meeting = meeting
+        self._machine = wire.machine
+        self._rank = rendezvous.group.ranks[member]
+        self._rendezvous = rendezvous
         self._member = member
         self._slots = slots
-        self._instructions: Iterator[Instruction] = iter(gloo.script(meeting.calls[member]))
-        hosts = machine.hosts
+        self._instructions: Iterator[Instruction] = iter(gloo.script(rendezvous.calls[member]))
+        hosts = wire.threads
         self._thread = program if hosts is None or self._is_message else hosts.worker(self._rank)
 
     @property
     def _is_message(self) -> bool:
-        return self._meeting.calls[self._member].op in ("send", "recv")
+        return self._rendezvous.calls[self._member].op in ("send", "recv")
 
     def begin(self) -> None:
         """The program has issued it."""
@@ -184,15 +192,16 @@ class _Player:
             if signal is not None and not signal.done:
                 signal.then(self._wake if isinstance(instruction, WaitSend | WaitRecv) else self._go_on)
                 return
-        self._meeting.finish(self._member)
-        self._wire.close(self._meeting)
+        self._rendezvous.finish(self._member)
+        self._wire.close(self._rendezvous)
 
     def _wake(self) -> None:
         """The thread, which slept, is told to go on; the program's own is woken by what it awaits."""
-        if self._thread is None or self._machine.hosts is None or self._is_message:
+        hosts = self._wire.threads
+        if self._thread is None or hosts is None or self._is_message:
             self._go_on()
         else:
-            self._thread.wake(self._machine.hosts.tcp.message_ns, self._go_on)
+            self._thread.wake(hosts.tcp.message_ns, self._go_on)
 
     def _do(self, instruction: Instruction) -> Signal[None] | None:
         """Carry it out; what is returned must happen before the next one."""
@@ -231,14 +240,14 @@ class _Player:
         slot = self._slot(self._member, send.peer, send.tag)
         is_ready = slot.ready
         slot.posted_bytes = send.size_bytes
-        self._wire.put(self._meeting, (self._member, send.peer), NOTICE_BYTES, self._thread, None, _nothing)
+        self._wire.put(self._rendezvous, (self._member, send.peer), NOTICE_BYTES, self._thread, None, _nothing)
         if is_ready:
             self._put_data(slot, self._member, send.peer, self._thread)
 
     def _post_recv(self, recv: Recv) -> None:
         slot = self._slot(recv.peer, self._member, recv.tag)
-        group, source = self._meeting.group, recv.peer
-        hosts = self._machine.hosts
+        group, source = self._rendezvous.group, recv.peer
+        hosts = self._wire.threads
         sender = None if hosts is None else hosts.loop(group.ranks[source], group.name)
 
         def ready() -> None:
@@ -246,11 +255,11 @@ class _Player:
             if slot.posted_bytes >= 0:
                 self._put_data(slot, source, self._member, sender)
 
-        self._wire.put(self._meeting, (self._member, source), NOTICE_BYTES, self._thread, None, ready)
+        self._wire.put(self._rendezvous, (self._member, source), NOTICE_BYTES, self._thread, None, ready)
 
     def _put_data(self, slot: Slot, source: int, target: int, by: Thread | None) -> None:
         size_bytes = HEADER_BYTES + slot.posted_bytes
-        self._wire.put(self._meeting, (source, target), size_bytes, by, slot.sent.fire, slot.received.fire)
+        self._wire.put(self._rendezvous, (source, target), size_bytes, by, slot.sent.fire, slot.received.fire)
 
     def _local(self, kernel: Kernel) -> Signal[None]:
         return local(self._machine, self._rank, kernel, self._thread)
@@ -270,7 +279,7 @@ def local(machine: Machine, rank: int, kernel: Kernel, thread: Thread | None = N
     """gloo adds and copies on the host, which may be the device; of a GPU's host a core does it."""
     cluster = machine.fabric.cluster
     if cluster.host.gpu.kind == "cpu":
-        return machine.kernel(rank, kernel, thread)
+        return machine.kernel(rank, kernel, None if thread is None else thread.run)
     if cluster.core_bytes_per_s is None:
         return machine.sleep(0)
     return machine.sleep(round((kernel.bytes_read + kernel.bytes_written) / cluster.core_bytes_per_s * 1e9))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Issuing:
+class LaunchQueue:
     """The host's time of one stream: launches follow each other, whatever the GPU is doing.
 
     A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on. So a

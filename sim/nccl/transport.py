@@ -25,7 +25,7 @@ from sim.nccl.costs import costs_of
 from sim.nccl.flow_arrays import Many
 from sim.nccl.folded import FoldedNccl
 from sim.nccl.tuning import NcclCosts
-from sim.rank.rendezvous import Meeting
+from sim.rank.rendezvous import Rendezvous
 
 # A byte that comes over a link is written to memory and read from it again, one that leaves is read: of each half.
 _TOUCHES = 1.5
@@ -57,31 +57,31 @@ class NcclPhases:
         self._channels: dict[str, int] = {}
         self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets)
 
-    def __call__(self, meeting: Meeting, member: int, thread: Thread | None = None) -> None:
+    def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
         """The last to come sets it going."""
-        self._take_multiprocessors(meeting, member)
-        if meeting.everyone.done and meeting.group.counts:
-            self._play_alike(meeting)
-        elif meeting.everyone.done:
-            plan = nccl.plan(meeting.in_order, *self._places(meeting.group.ranks))
+        self._take_multiprocessors(rendezvous, member)
+        if rendezvous.is_complete and rendezvous.group.counts:
+            self._play_alike(rendezvous)
+        elif rendezvous.is_complete:
+            plan = nccl.plan(rendezvous.in_order, *self._places(rendezvous.group.ranks))
             if plan.predicted_ns:
-                meeting.formula_ns = round(plan.predicted_ns)
-            self._play(meeting, list(plan.phases))
+                rendezvous.formula_ns = round(plan.predicted_ns)
+            self._play(rendezvous, list(plan.phases))
 
-    def _play_alike(self, meeting: Meeting) -> None:
+    def _play_alike(self, rendezvous: Rendezvous) -> None:
         """Of members that stand for several ranks each: one activity, as in "links"."""
         assert self._folded is not None, "only then members stand for others"
-        carried = self._folded.carried(meeting.in_order)
-        meeting.formula_ns = carried.formula_ns
-        lost_ns = self._slow_starts.lost_between_ns(meeting.group, *carried.largest) if carried.largest else 0
+        carried = self._folded.carried(rendezvous.in_order)
+        rendezvous.formula_ns = carried.formula_ns
+        lost_ns = self._slow_starts.lost_between_ns(rendezvous.group, *carried.largest) if carried.largest else 0
         self._machine.traffic.add_alike(carried.between, carried.inside)
 
         def begin() -> None:
             over = self._machine.begin(carried.uses, weight=carried.weight)
             if self._multiprocessors is not None:
                 passing = dict(enumerate(carried.touched))
-                over.then(self._take_memory(meeting, passing, carried.uses))
-            over.then(meeting.finish_all)
+                over.then(self._take_memory(rendezvous, passing, carried.uses))
+            over.then(rendezvous.finish_all)
 
         self._machine.sleep(carried.latency_ns + lost_ns).then(begin)
 
@@ -96,17 +96,17 @@ class NcclPhases:
         fabric = self._machine.fabric
         return lambda source, target: fabric.path(source, target, relays.get((source, target)))
 
-    def _play(self, meeting: Meeting, phases: list[nccl.Phase]) -> None:
+    def _play(self, rendezvous: Rendezvous, phases: list[nccl.Phase]) -> None:
         if not phases:
-            meeting.finish_all()
+            rendezvous.finish_all()
             return
         phase, *rest = phases
-        delay = self._machine.sleep(phase.latency_ns + self._slow_starts.lost_ns(meeting.group, phase.transfers))
+        delay = self._machine.sleep(phase.latency_ns + self._slow_starts.lost_ns(rendezvous.group, phase.transfers))
         merged_share = self._merged_share(phase)
         if merged_share is None:
-            delay.then(lambda: self._whole(meeting, phase).then(lambda: self._play(meeting, rest)))
+            delay.then(lambda: self._whole(rendezvous, phase).then(lambda: self._play(rendezvous, rest)))
         else:
-            delay.then(lambda: self._each(meeting, phase, rest, merged_share))
+            delay.then(lambda: self._each(rendezvous, phase, rest, merged_share))
 
     def _merged_share(self, phase: nccl.Phase) -> float | None:
         """Within which ends of its transfers are merged where they stand in arrays; None: it is one activity."""
@@ -116,8 +116,8 @@ class NcclPhases:
             return MERGED_SHARE
         return COARSE_SHARE if len(phase.transfers) <= MOST_MERGED else None
 
-    def _take_multiprocessors(self, meeting: Meeting, member: int) -> None:
-        fabric, group = self._machine.fabric, meeting.group
+    def _take_multiprocessors(self, rendezvous: Rendezvous, member: int) -> None:
+        fabric, group = self._machine.fabric, rendezvous.group
         if self._multiprocessors is None or group.size == 1:
             return
         if group.name not in self._channels:
@@ -125,20 +125,20 @@ class NcclPhases:
             found = nccl.channels(*self._places(group.ranks)) if folded is None else folded.channels(group)
             self._channels[group.name] = found
         share = self._channels[group.name] / self._multiprocessors
-        meeting.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
+        rendezvous.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
 
     def _take_memory_of(
-        self, meeting: Meeting, phase: nccl.Phase, carried: Load, many: Many | None
+        self, rendezvous: Rendezvous, phase: nccl.Phase, carried: Load, many: Many | None
     ) -> Callable[[], None]:
-        members = len(meeting.group.ranks)
+        members = len(rendezvous.group.ranks)
         passing = _passing(phase) if many is None else dict(enumerate(many.touched(members).tolist()))
-        return self._take_memory(meeting, passing, carried.uses)
+        return self._take_memory(rendezvous, passing, carried.uses)
 
     def _take_memory(
-        self, meeting: Meeting, passing: Mapping[int, float], uses: Mapping[Capacity, float]
+        self, rendezvous: Rendezvous, passing: Mapping[int, float], uses: Mapping[Capacity, float]
     ) -> Callable[[], None]:
         """For bytes that pass members, at the rate that they have by themselves, until what is returned is called."""
-        fabric, ranks = self._machine.fabric, meeting.group.ranks
+        fabric, ranks = self._machine.fabric, rendezvous.group.ranks
         alone_s = max((used / link.per_s for link, used in uses.items()), default=0.0)
         if not alone_s:
             return _nothing
@@ -174,33 +174,33 @@ class NcclPhases:
             else load_of_routes(many.routes, many.sizes)
         )
 
-    def _whole(self, meeting: Meeting, phase: nccl.Phase) -> Signal[None]:
-        ranks = meeting.group.ranks
+    def _whole(self, rendezvous: Rendezvous, phase: nccl.Phase) -> Signal[None]:
+        ranks = rendezvous.group.ranks
         many = self._many(ranks, phase)
         self._count(ranks, phase, many)
         carried = self._load(ranks, phase, many)
         over = self._machine.begin(carried.uses, weight=carried.weight)
         if self._multiprocessors is not None:
-            over.then(self._take_memory_of(meeting, phase, carried, many))
+            over.then(self._take_memory_of(rendezvous, phase, carried, many))
         return over
 
-    def _each(self, meeting: Meeting, phase: nccl.Phase, rest: list[nccl.Phase], merged_share: float) -> None:
-        ranks, size = meeting.group.ranks, meeting.group.size
+    def _each(self, rendezvous: Rendezvous, phase: nccl.Phase, rest: list[nccl.Phase], merged_share: float) -> None:
+        ranks, size = rendezvous.group.ranks, rendezvous.group.size
         many = self._many(ranks, phase)
         self._count(ranks, phase, many)
         left = np.array(_flows_of_members(phase, size)) if many is None else many.of_members(size)
         give_back = _nothing
         open_members = sum(1 for count in left if count)
         if self._multiprocessors is not None:
-            give_back = self._take_memory_of(meeting, phase, self._load(ranks, phase, many), many)
+            give_back = self._take_memory_of(rendezvous, phase, self._load(ranks, phase, many), many)
 
         def through(member: int) -> None:
             nonlocal open_members
             open_members -= 1
             if not rest:
-                meeting.finish(member)
+                rendezvous.finish(member)
             elif open_members == 0:
-                self._play(meeting, rest)
+                self._play(rendezvous, rest)
             if open_members == 0:
                 give_back()
 
@@ -211,9 +211,9 @@ class NcclPhases:
             self._begin_many(many, left, through, merged_share)
         if not rest:
             for member in idle:
-                meeting.finish(member)
+                rendezvous.finish(member)
         elif not phase.transfers:
-            self._play(meeting, rest)
+            self._play(rendezvous, rest)
 
     def _begin_each(
         self, ranks: tuple[int, ...], phase: nccl.Phase, left: Array, through: Callable[[int], None]

@@ -1,4 +1,4 @@
-"""One `new_group` or `stream` of all ranks: whether they call the same; what is made of it is left to `rank`."""
+"""One `new_group` or `stream` of all ranks: whether they make the same call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group_calls import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
 
 
-class Founding:
+class GroupRendezvous:
     """The `index`-th that each rank makes, on whatever stream."""
 
     __slots__ = ("_kept", "_ranks", "_set_ups", "sentence")

@@ -1,60 +1,60 @@
-"""Which operations of a run have ended: a step's are handed on together; what becomes of them is the caller's."""
+"""Which operations of a run have ended: those of a step are handed on together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sim.rank.open_span import Draft
+from sim.rank.operation import Operation
 
 
 class _Step:
     """What is known of one step of all ranks."""
 
-    __slots__ = ("drafts", "ended", "unfinished")
+    __slots__ = ("ended", "operations", "unfinished")
 
     def __init__(self) -> None:
-        self.drafts: list[Draft] = []
+        self.operations: list[Operation] = []
         self.ended = 0  # ranks
-        self.unfinished: dict[Draft, None] = {}
+        self.unfinished: dict[Operation, None] = {}
 
 
-class Ledger:
-    """A step is over when every rank has ended it and awaited all that was issued in it; then its drafts are handed on.
+class StepLedger:
+    """Hands on the operations of a step when every rank has ended it and awaited all that was issued in it.
 
     Steps are handed on in the order in which they began, whichever is over first. What is outside of steps comes last,
     and so does what is issued in a step that was over before.
     """
 
-    def __init__(self, world_size: int, take: Callable[[list[Draft]], None]) -> None:
+    def __init__(self, world_size: int, take: Callable[[list[Operation]], None]) -> None:
         self.world_size = world_size
         self.whole_steps = 0
         self.ended_steps = 0  # of all ranks together
         self._take = take
         self._steps: dict[int, _Step] = {}
-        self._over: list[list[Draft]] = []
+        self._over: list[list[Operation]] = []
         self._numbers_over: set[int] = set()
-        self._others: list[Draft] = []
+        self._others: list[Operation] = []
 
-    def begin(self, draft: Draft, *, recorded: bool = True) -> None:
+    def begin(self, operation: Operation, *, is_recorded: bool = True) -> None:
         """Something was issued; if it is not recorded, it only keeps its step open."""
-        if draft.step < 0 or draft.step in self._numbers_over:
-            if recorded:
-                self._others.append(draft)
+        if operation.step < 0 or operation.step in self._numbers_over:
+            if is_recorded:
+                self._others.append(operation)
             return
-        step = self._steps.get(draft.step)
+        step = self._steps.get(operation.step)
         if step is None:
-            step = self._steps[draft.step] = _Step()
-        if recorded:
-            step.drafts.append(draft)
-        step.unfinished[draft] = None
+            step = self._steps[operation.step] = _Step()
+        if is_recorded:
+            step.operations.append(operation)
+        step.unfinished[operation] = None
 
-    def finish(self, draft: Draft) -> None:
+    def finish(self, operation: Operation) -> None:
         """It was awaited, or need not be; of a step, its rank has ended it."""
-        step = self._steps.get(draft.step)
+        step = self._steps.get(operation.step)
         if step is None:
             return
-        step.unfinished.pop(draft, None)
-        if draft.kind == "step":
+        step.unfinished.pop(operation, None)
+        if operation.kind == "step":
             step.ended += 1
             self.ended_steps += 1
             self.whole_steps += step.ended == self.world_size
@@ -69,9 +69,9 @@ class Ledger:
     def close(self) -> None:
         """The run is over: hand on all that has ended, awaited or not; nothing is taken in any more."""
         self.hand_on()
-        left = [draft for step in self._steps.values() for draft in step.drafts] + self._others
+        left = [operation for step in self._steps.values() for operation in step.operations] + self._others
         self.forget()
-        if ended := [draft for draft in left if draft.end_ns >= 0]:
+        if ended := [operation for operation in left if operation.end_ns >= 0]:
             self._take(ended)
 
     def forget(self) -> None:
@@ -84,4 +84,4 @@ class Ledger:
                 return
             del self._steps[number]
             self._numbers_over.add(number)
-            self._over.append(step.drafts)
+            self._over.append(step.operations)

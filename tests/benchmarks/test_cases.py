@@ -8,8 +8,10 @@ from pydantic import ValidationError
 
 from benchmarks.baselines.cases import Case, calls
 from scenarios.config.load import load_profile
-from scenarios.seam.calls import Call, all_to_all_single_call, disagreement, reduction_call
-from scenarios.seam.rank import Group
+from scenarios.seam.arguments import Issue, Operands
+from scenarios.seam.calls import Call
+from scenarios.seam.collectives import COLLECTIVES, disagreement
+from scenarios.seam.group import Group
 
 ELEMENT = 4
 
@@ -30,9 +32,9 @@ def test_calls_are_those_that_tensors_make(op: str) -> None:
     shares = {"all_reduce": (1, 1), "reduce_scatter": (1, ranks), "all_gather": (ranks, 1)}[op]
     given, received = (torch.zeros(size // ELEMENT // share) for share in shares)
     made = calls(op, size, ranks)
-    reduce = torch.distributed.ReduceOp.SUM if op != "all_gather" else None
     for rank in group.ranks:
-        expected = reduction_call(made[0].op, rank, received, given, reduce, group, "")
+        operands = Operands(given, given if op == "all_reduce" else received, reduce=torch.distributed.ReduceOp.SUM)
+        expected = COLLECTIVES[made[0].op].check(Issue(made[0].op, rank, group), operands)
         assert essentials(made[rank]) == essentials(expected)
 
 
@@ -43,7 +45,9 @@ def test_calls_of_an_all_to_all_are_those_that_tensors_make() -> None:
         sends = [size // ELEMENT for size in matrix[call.rank]]
         receives = [row[call.rank] // ELEMENT for row in matrix]
         tensors = torch.zeros(sum(receives)), torch.zeros(sum(sends))
-        assert essentials(call) == essentials(all_to_all_single_call(call.rank, *tensors, receives, sends, group, ""))
+        output, input = tensors
+        issue, operands = Issue(call.op, call.rank, group), Operands(input, output, (receives, sends))
+        assert essentials(call) == essentials(COLLECTIVES[call.op].check(issue, operands))
 
 
 def test_a_broadcast_is_rank_0_s_and_members_agree() -> None:

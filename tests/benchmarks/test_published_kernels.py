@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import published_kernels, published_steps
 from scenarios.config.load import load_profile
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from sim.engine.roofline import cost
 
 

@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.rank import Group, Kernel, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
 
 Issue = Callable[[Rank], Awaitable[Any]]

@@ -7,7 +7,8 @@ import random
 import pytest
 import torch
 
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
 
 KERNEL = Kernel(kind="elementwise", bytes_read=1000.0)

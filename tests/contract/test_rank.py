@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.rank import Group, Kernel, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from tests.contract.conftest import Play
 from tests.contract.scripts import Script, note, noted

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from scenarios.seam.errors import CollectiveError, ProgramError
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
 
 SHORT = "rank {}: all_to_all: input_tensor_list has 1 tensors, expected the group's size {}"

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
 
 Make = Callable[[Rank], Group]

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 import torch
 
 from scenarios.config.scenario import Scenario
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.rank import Rank
 from tests.contract.scripts import Script
 
 LATE = 1  # the rank that misbehaves

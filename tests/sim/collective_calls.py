@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scenarios.seam.calls import Call
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 
 
 def group_of(ranks: int) -> Group:

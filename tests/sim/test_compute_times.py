@@ -14,7 +14,8 @@ from reports.store import run_folder as store
 from scenarios.config.compute_times import Calls, ComputeTime, ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Span
 from scenarios.workloads.build import build
 from sim.engine.machine import Machine

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.scenario import Compression, Gradients, Ids, Scenario, ShardingType
-from scenarios.seam.rank import Group, Kernel, Rank, Work
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Span
 from scenarios.workloads.build import build
 from sim.nccl import transport as phases

@@ -20,7 +20,8 @@ from reports.__main__ import main as show
 from reports.run import Run
 from reports.store import run_folder as store
 from scenarios.config.scenario import Exchange, Scenario
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from sim.__main__ import main

@@ -10,7 +10,8 @@ import torch
 
 from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
 from scenarios.config.hardware import Cluster, Network, Nics
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine

@@ -25,8 +25,10 @@ from real.rank.lanes import now_ns
 from scenarios.config.hardware import Gpu
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.hardware.sections import GpuSection
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Kernel, Rank, Work
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Metric, Span
 
 T = TypeVar("T")

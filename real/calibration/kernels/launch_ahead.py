@@ -10,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 
 # More than any GPU's cache, so that its rate is the memory's.
 _HOLD_BYTES = 256 << 20

@@ -18,8 +18,11 @@ from torch.distributed import ReduceOp
 from real.calibration.kernels.workloads import HOST, Sizes, Workload, workloads
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Group, Kernel, Rank, Work
+from scenarios.seam.rank import Rank
 from scenarios.workloads.dlrm.dense import load_autograd
 
 T = TypeVar("T")

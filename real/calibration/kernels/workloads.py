@@ -17,7 +17,8 @@ from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_pow
 from scenarios.compression.costs import copy_cost, cost
 from scenarios.compression.local import compute
 from scenarios.config.scenario import Optimizer
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged

@@ -19,8 +19,10 @@ from real.calibration.network.probes import others_s_so_far
 from real.calibration.network.samples import whole_s
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Group, Kernel, Rank
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Metric, Span
 
 WARM_UP = 5

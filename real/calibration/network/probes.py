@@ -20,8 +20,10 @@ from torch import Tensor
 from real.calibration.network.path import PathEnd
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Kernel, Rank, Work
+from scenarios.seam.rank import Rank
 
 # Of each probe these first repetitions are dropped: connections, buffers and caches are new.
 WARM_UP = 3

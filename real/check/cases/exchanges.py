@@ -11,7 +11,9 @@ from torch import Tensor
 from real.check.cases.bits import arbitrary
 from real.check.cases.case import ShortRepr
 from real.check.cases.groups import WORLD, GroupSpec, RankGroups
-from scenarios.seam.rank import Group, Rank, Work
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

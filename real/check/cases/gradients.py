@@ -13,7 +13,7 @@ from real.check.cases.bits import torch_dtype, whole
 from real.check.cases.case import ShortRepr
 from real.check.cases.groups import RankGroups
 from scenarios.config.scenario import Buckets
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from scenarios.workloads.ddp_buckets import GradientReducer
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from real.check.cases.case import ShortRepr
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,8 @@ from torch.distributed import ReduceOp
 from real.check.cases.bits import arbitrary, torch_dtype, whole
 from real.check.cases.case import ShortRepr
 from real.check.cases.groups import WORLD, GroupSpec, RankGroups
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

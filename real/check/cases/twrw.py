@@ -20,7 +20,7 @@ from real.check.cases.bags import (
 from real.check.cases.bits import torch_dtype
 from real.check.cases.case import ShortRepr
 from real.check.cases.groups import RankGroups
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Exchange, Scenario
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 
 _CYCLE = 127  # sent values are below it: exact in every dtype from int8 and bfloat16 on

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Exchange, Scenario
+from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Rank, Work
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.all_to_all.program import Splits, checksum, checksum_cost, draw_values, splits_of
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from scenarios.config.scenario import ELEMENT_BYTES, Model
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 
 
 @dataclass(slots=True)

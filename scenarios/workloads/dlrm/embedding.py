@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from scenarios.config.scenario import Optimizer
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from scenarios.sparse.expected_jagged import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm import embedding_torch as embedding_device

@@ -23,9 +23,11 @@ from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import ELEMENT_BYTES, Optimizer, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.planned import Plan
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.meta_tensors import cat
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Kernel, Rank, Work
+from scenarios.seam.rank import Rank
 from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged

@@ -16,8 +16,9 @@ from torch import Tensor
 from scenarios.compression.costs import cost
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Optimizer, Scenario
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 

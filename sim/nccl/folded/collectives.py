@@ -11,7 +11,7 @@ import numpy as np
 
 from scenarios.config.host_classes import HostClasses
 from scenarios.seam.calls import Call
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 from sim.engine.fabric import Fabric
 from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as nccl_paths

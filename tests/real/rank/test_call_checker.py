@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 
 from real.launch.job import Check
-from real.rank import libraries as wire
+from real.libraries.errors import failed
 from real.rank.run import is_second_hand, sentence_of
 from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from tests.contract.scripts import Script
 from tests.contract.worlds import scenario
 from tests.real.pool import shared_pool
@@ -153,9 +154,9 @@ REFUSED = "[enforce fail at /somewhere/gloo/gloo/transport/tcp/pair.cc:922] nbyt
     ids=["broken", "store", "nccl", "enforce", "refused"],
 )
 def test_only_what_the_transport_raises_is_a_lost_connection(error: RuntimeError, kind: type) -> None:
-    failed = wire.failed(1, "all_reduce", error)
-    assert type(failed) is kind
-    assert str(failed) == f"rank 1: all_reduce failed: {str(error).splitlines()[0]}"
+    lost = failed(1, "all_reduce", error)
+    assert type(lost) is kind
+    assert str(lost) == f"rank 1: all_reduce failed: {str(error).splitlines()[0]}"
 
 
 def test_news_of_another_ranks_mistake_is_second_hand_also_when_it_is_dressed_up() -> None:

@@ -17,20 +17,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.rank import libraries as wires
-from real.rank.context import Library, Seat
+from real.libraries import LIBRARIES, moves, nccl
+from real.libraries.gloo import Gloo
+from real.libraries.library import Joined, Library
+from real.libraries.nccl import Nccl
+from real.rank.backend import TorchBackend
+from real.rank.context import RankContext
 from real.rank.cuda import Anchors, CudaLane, tensors_in
-from real.rank.drive import Player, Spawned, play
-from real.rank.group_agreement import SetUps
+from real.rank.drive import Spawned, StreamThread, play
+from real.rank.group_agreement import GroupAgreements
 from real.rank.journal import Entry, Journal, metric, span
 from real.rank.lanes import CpuLane, Lane
-from real.rank.libraries import Gloo, Joined, Nccl
-from real.rank.rank import TorchRank
 from real.supervise.control_channel import position
 from real.supervise.rank_status import RankStatusTable
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.rank import Group, Kernel
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import scenario
 from tests.real.rank.fake_cuda import NAME, Device, NcclWork, Stream, installed
 
@@ -62,7 +66,7 @@ class Buffer:
 
 def spawn(lane: Lane, coroutine: Coroutine[Any, Any, Any], journal: Journal | None = None) -> Spawned[Any]:
     """What has been played to its end on the host."""
-    spawned = Spawned(coroutine, journal or Journal(0, 0, 1), Player("worker"), entry_of(lane, "spawn"))
+    spawned = Spawned(coroutine, journal or Journal(0, 0, 1), StreamThread("worker"), entry_of(lane, "spawn"))
     spawned.start()
     assert spawned._over.wait(10)
     return spawned
@@ -184,7 +188,7 @@ def test_a_coroutine_waits_for_what_was_launched_before_it_was_spawned_and_for_n
     began_ns = device.now_ns
     device.launch(3 * MS)
     coroutine = works()
-    spawned = Spawned(coroutine, Journal(0, 0, 1), Player("worker"), entry_of(side, "spawn"))
+    spawned = Spawned(coroutine, Journal(0, 0, 1), StreamThread("worker"), entry_of(side, "spawn"))
     device.launch(50 * MS)  # before the worker thread comes to it
     spawned.start()
     assert spawned._over.wait(10)
@@ -406,6 +410,14 @@ class Noted(Nccl):
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
         self.opened: list[str] = []
+        self.lane_of: Callable[[bool], Lane] = lambda is_main: CpuLane()
+        self.between: list[bool] = []
+
+    def new_lane(self, *, is_main: bool) -> Lane:
+        return self.lane_of(is_main)
+
+    def between_steps(self) -> None:
+        self.between.append(True)
 
     def open(self, joined: Joined) -> None:
         self._flags[joined.group.name] = torch.zeros(1)
@@ -427,7 +439,7 @@ class Handle:
 def test_a_group_of_nccl_is_opened_by_a_sum_of_one_element_and_a_barrier_is_another(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wires, "torch", SimpleNamespace(zeros=lambda size, device: torch.ones(size), cuda=torch.cuda))
+    monkeypatch.setattr(nccl, "torch", SimpleNamespace(zeros=lambda size, device: torch.ones(size), cuda=torch.cuda))
     wire, handle = Nccl(NAME), Handle(device)
     joined = Joined(group=Group("world", (0,)), handle=handle, order=(0,))  # type: ignore[arg-type]
     began_ns = device.now_ns
@@ -439,9 +451,9 @@ def test_a_group_of_nccl_is_opened_by_a_sum_of_one_element_and_a_barrier_is_anot
     assert [[(one.numel(), one.dtype) for one in tensors] for tensors in handle.summed] == [[(1, torch.float32)]] * 2
 
 
-@pytest.mark.parametrize("moves", ["exchange", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("kind", ["exchange", "all_gather", "reduce_scatter"])
 def test_copies_that_the_wire_makes_are_held_with_the_call(
-    handle: dist.ProcessGroup, moves: str, monkeypatch: pytest.MonkeyPatch
+    handle: dist.ProcessGroup, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined = Joined(group=Group("world", (0,)), handle=handle, order=(0,))
     tensor = torch.arange(4.0)
@@ -452,12 +464,12 @@ def test_copies_that_the_wire_makes_are_held_with_the_call(
         return SimpleNamespace()
 
     monkeypatch.setattr(dist, "all_to_all", starts)
-    monkeypatch.setattr(wires, "_all_gather", starts)
-    monkeypatch.setattr(wires, "_reduce_scatter", starts)
-    if moves == "exchange":
+    monkeypatch.setattr(moves, "ALL_GATHER", starts)
+    monkeypatch.setattr(nccl, "REDUCE_SCATTER", starts)
+    if kind == "exchange":
         sent = Noted().exchange(joined, [tensor], [tensor])
-    elif moves == "all_gather":
-        sent = wires.all_gather(joined, tensor, tensor)
+    elif kind == "all_gather":
+        sent = moves.all_gather(joined, tensor, tensor)
     else:
         sent = Noted().reduce_scatter(joined, torch.empty(4, dtype=torch.complex64), torch.ones(4) * 1j, "sum")
     assert given[0].data_ptr() != tensor.data_ptr()
@@ -465,13 +477,13 @@ def test_copies_that_the_wire_makes_are_held_with_the_call(
     assert {one.data_ptr() for one in given} <= held
 
 
-def play_all(library: Any) -> tuple[list[Any], Journal, TorchRank]:
+def play_all(library: Library) -> tuple[list[Any], Journal, Rank]:
     """Every kind of verb, on two streams, with calls checked in the first step."""
     journal = Journal(0, 0, 1)
     observer = SimpleNamespace(step_begins=lambda index: None, step_ends=lambda: None)
-    set_ups = SetUps(dist.HashStore(), journal, 1, 30.0)
-    seat = Seat(journal, scenario(1, 1).cluster, library, observer, set_ups, "first")
-    rank = TorchRank(seat)
+    agreements = GroupAgreements(dist.HashStore(), journal, 1, 30.0)
+    context = RankContext(journal, scenario(1, 1).cluster, library, observer, agreements, check="first")
+    rank = Rank(TorchBackend(context))
     values: list[Any] = []
 
     async def program() -> None:
@@ -495,27 +507,19 @@ def play_all(library: Any) -> tuple[list[Any], Journal, TorchRank]:
         return result
 
     play(program(), 0)
-    seat.settle()
-    seat.leave()
+    context.settle()
+    context.leave()
     return values, journal, rank
 
 
 def test_a_program_runs_on_cuda_lanes_as_on_a_cpus(device: Device, handle: dist.ProcessGroup) -> None:
-    anchors, wire, between = Anchors(NAME), Noted(), list[bool]()
-    fake = SimpleNamespace(
-        device=torch.device("cpu"),
-        wire=wire,
-        new_lane=lambda is_main: CudaLane(NAME, anchors, is_main=is_main),
-        between_steps=lambda: between.append(True),
-    )
-    cpu = SimpleNamespace(
-        device=torch.device("cpu"), wire=Gloo(), new_lane=lambda is_main: CpuLane(), between_steps=lambda: None
-    )
-    values, journal, _ = contextvars.copy_context().run(play_all, fake)
-    expected, of_cpu, _ = contextvars.copy_context().run(play_all, cpu)
+    anchors, library = Anchors(NAME), Noted()
+    library.lane_of = lambda is_main: CudaLane(NAME, anchors, is_main=is_main)
+    values, journal, _ = contextvars.copy_context().run(play_all, library)
+    expected, of_cpu, _ = contextvars.copy_context().run(play_all, Gloo(torch.device("cpu")))
     assert values == expected
-    assert wire.opened == ["world", "intra:0", "cross:0", "side/world", "side/intra:0", "side/cross:0"]
-    assert len(between) == 3
+    assert library.opened == ["world", "intra:0", "cross:0", "side/world", "side/intra:0", "side/cross:0"]
+    assert len(library.between) == 3
     (rows, metrics), (cpu_rows, cpu_metrics) = journal.take(is_last=True), of_cpu.take(is_last=True)
     assert metrics == cpu_metrics
     key = ("rank", "stream", "step", "kind", "group", "call", "sequence")
@@ -523,14 +527,14 @@ def test_a_program_runs_on_cuda_lanes_as_on_a_cpus(device: Device, handle: dist.
         [getattr(span(row), name) for name in key] for row in cpu_rows
     )
     assert any("side" in name for name in device.threads)
-    assert any("clerk" in name for name in device.threads)
+    assert any("checker" in name for name in device.threads)
 
 
 def test_nccl_without_a_gpu_of_its_own_is_a_mistake_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ScenarioError) as caught:
-        Library("nccl", 0)
+        LIBRARIES["nccl"].at(0)
     assert str(caught.value) == "library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none"
     assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "1", "what the user has set, stays"
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
@@ -541,5 +545,5 @@ def test_nccl_without_a_gpu_of_its_own_is_a_mistake_of_the_users(monkeypatch: py
 
     monkeypatch.setattr(torch.cuda, "device_count", counted)
     with pytest.raises(ScenarioError) as caught:
-        Library("nccl", 2)
+        LIBRARIES["nccl"].at(2)
     assert str(caught.value) == ("library = 'nccl': expected at most 2 ranks on this machine, one for each CUDA device")

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from real.launch.job import Check
+from scenarios.seam.backend import Work
 from scenarios.seam.errors import CollectiveError, RankLostError
-from scenarios.seam.rank import Rank, Work
+from scenarios.seam.rank import Rank
 from tests.contract.scripts import Script
 from tests.contract.worlds import scenario
 from tests.real.pool import shared_pool

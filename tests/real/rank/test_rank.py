@@ -7,7 +7,8 @@ import time
 import torch
 from torch.distributed import ReduceOp
 
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from tests.contract.scripts import Script
 from tests.contract.worlds import scenario
 from tests.real.pool import shared_pool

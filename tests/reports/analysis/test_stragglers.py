@@ -18,7 +18,8 @@ from reports.terminal import text
 from reports.terminal.stragglers import sentence
 from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
 from scenarios.config.hardware import Network
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, Recording, Span
 from sim.run import simulate
 from tests import small

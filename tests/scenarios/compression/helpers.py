@@ -15,7 +15,7 @@ from scenarios.compression import PowerSGDState
 from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.ddp_buckets import GradientBucket
-from tests.scenarios.compression.lockstep import Fabric, play
+from tests.lockstep import Lockstep, play
 
 Shapes = Sequence[tuple[int, ...]]
 Gradients = list[list[Tensor]]  # by step and rank, flat
@@ -61,7 +61,7 @@ class Run:
         return results
 
 
-def issued(fabric: Fabric, rank: int = 0) -> list[tuple[object, ...]]:
+def issued(fabric: Lockstep, rank: int = 0) -> list[tuple[object, ...]]:
     """What a rank issued: collectives, then kernels, each in order."""
     calls = [
         (call.op, call.group.name, call.label, call.bytes_in, call.dtype) for call in fabric.calls if call.rank == rank

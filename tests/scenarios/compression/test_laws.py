@@ -16,8 +16,8 @@ from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_pow
 from scenarios.compression.batched import square_side
 from scenarios.compression.layerwise import lay_out
 from scenarios.workloads.ddp_buckets import unflatten
+from tests.lockstep import play
 from tests.scenarios.compression.helpers import Run, issued, random_gradients
-from tests.scenarios.compression.lockstep import play
 
 Algorithm = Callable[..., Any]
 BOTH = pytest.mark.parametrize("algorithm", [batched_powersgd, layerwise_powersgd])

@@ -10,7 +10,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.config.scenario import Compression
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
 from tests.scenarios.compression.helpers import Run, random_gradients
 
 SHAPES = [(6, 8), (5,), (6, 8), (4, 9)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.scenarios.sparse.lockstep import Lockstep
+from tests.lockstep import Lockstep
 
 PAGE = Path(__file__).parents[3] / "docs" / "sparse.md"
 

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
+from scenarios.seam.rank import Rank
 from scenarios.sparse import KeyedJagged, ShardedTable, build_groups
 from scenarios.sparse.expected import Flows, Traffic, expected_traffic
 from scenarios.sparse.tables import Kind, Layout, Piece, layouts
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.id_distribution import draws_of
-from tests.scenarios.sparse.lockstep import LockstepRank
 from tests.scenarios.sparse.test_groups import World, table
 from tests.small import cluster, scenario
 
@@ -150,7 +150,7 @@ def test_ids_are_counted_where_the_exchange_sends_them(drawn: Drawn) -> None:
     groups = build_groups(drawn.shards, drawn.world.size, drawn.world.local, label="{sharding_type}.")
     played = drawn.world.lockstep()
 
-    async def exchange(rank: LockstepRank) -> list[KeyedJagged]:
+    async def exchange(rank: Rank) -> list[KeyedJagged]:
         return [await group.input(rank, features[rank.rank]) for group in groups]
 
     looked_up = played.run(exchange)

@@ -8,12 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from scenarios.seam.rank import Group, Kernel
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.sparse import KeyedJagged, build_groups
 from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.id_distribution import draws_of
-from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
+from tests.lockstep import Lockstep
 from tests.scenarios.sparse.test_expected import SIGMAS, Drawn, plays
 
 STEPS = 60
@@ -36,7 +38,7 @@ def play_drawn(drawn: Drawn, step: int) -> tuple[Lockstep, list[list[list[int]]]
     groups = build_groups(drawn.shards, drawn.world.size, drawn.world.local, label=LABEL)
     played = drawn.world.lockstep()
 
-    async def exchange(rank: LockstepRank) -> list[list[int]]:
+    async def exchange(rank: Rank) -> list[list[int]]:
         return [(await group.input(rank, bags(drawn, rank.rank, step))).length_per_key() for group in groups]
 
     return played, played.run(exchange)
@@ -52,7 +54,7 @@ def play_expected(drawn: Drawn) -> tuple[Lockstep, list[list[list[float]]]]:
     )
     played = drawn.world.lockstep("meta")
 
-    async def exchange(rank: LockstepRank) -> list[list[float]]:
+    async def exchange(rank: Rank) -> list[list[float]]:
         rank.world = Group("world", rank.world.ranks, (1,) * rank.world.size)
         return [(await one(rank, features)).length_per_key() for one in inputs]
 
@@ -78,8 +80,8 @@ def test_verbs_are_those_of_drawn_ids_and_what_cannot_vary_has_their_sizes(drawn
                     other.bytes_sent,
                 )
                 assert own.expected_send == pytest.approx(other.send_bytes)
-        labels = [(label, kernel.kind, kernel.launches) for label, kernel in expected.kernels.get(rank, [])]
-        assert labels == [(label, kernel.kind, kernel.launches) for label, kernel in real.kernels.get(rank, [])]
+        labels = [(label, kernel.kind, kernel.launches) for label, kernel in expected.kernels_by_rank.get(rank, [])]
+        assert labels == [(label, kernel.kind, kernel.launches) for label, kernel in real.kernels_by_rank.get(rank, [])]
 
 
 @settings(deadline=None, max_examples=12, derandomize=True)
@@ -94,8 +96,8 @@ def test_sizes_are_those_of_drawn_ids_on_average(drawn: Drawn) -> None:
         for place, call in enumerate(expected.log.get(rank, [])):
             sent = np.array([one.log[rank][place].send_bytes for one, _ in played], float)
             near(sent, np.array(call.expected_send), unit=3 * 8)
-        for place, (_, kernel) in enumerate(expected.kernels.get(rank, [])):
-            moved = np.array([[bytes_of(one.kernels[rank][place][1])] for one, _ in played])
+        for place, (_, kernel) in enumerate(expected.kernels_by_rank.get(rank, [])):
+            moved = np.array([[bytes_of(one.kernels_by_rank[rank][place][1])] for one, _ in played])
             near(moved, np.array([bytes_of(kernel)]), unit=8 * 8)
 
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import PlanRow
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import ShardedTable, TableShard, tables_of_plan
-from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
+from tests.lockstep import Lockstep
 
 TYPES = [
     "data_parallel",
@@ -118,7 +119,7 @@ def whole(shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 async def step(
-    rank: LockstepRank,
+    rank: Rank,
     groups: tuple[ShardedGroup, ...],
     model: dict[str, Tensor],
     given: KeyedJagged,
@@ -189,7 +190,7 @@ def test_every_rank_looks_up_exactly_its_shards(drawn: tuple[World, list[Sharded
         assert sorted(found) == sorted(wanted)
 
 
-async def sizes_of(rank: LockstepRank, groups: tuple[ShardedGroup, ...], given: KeyedJagged) -> list[Any]:
+async def sizes_of(rank: Rank, groups: tuple[ShardedGroup, ...], given: KeyedJagged) -> list[Any]:
     """Everything that decides times: shapes and lengths."""
     found: list[Any] = []
     for group in groups:
@@ -220,7 +221,7 @@ def test_without_values_lengths_shapes_calls_and_costs_are_the_same(
     real, sizes = world.lockstep(), world.lockstep("meta")
     results = [one.run(lambda rank: sizes_of(rank, groups, given[rank.rank])) for one in (real, sizes)]
     assert results[0] == results[1]
-    assert (real.log, real.kernels) == (sizes.log, sizes.kernels)
+    assert (real.log, real.kernels_by_rank) == (sizes.log, sizes.kernels_by_rank)
 
 
 WORLD = World(2, 2)
@@ -255,7 +256,7 @@ def test_labels_can_name_the_sharding_type() -> None:
     given = KeyedJagged(keys=("a",), values=torch.tensor([4]), lengths=torch.tensor([1]), stride=1)
     world = WORLD.lockstep()
 
-    async def program(rank: LockstepRank) -> None:
+    async def program(rank: Rank) -> None:
         local = await groups[0].input(rank, given)
         pooled = torch.zeros(local.stride or 0, 3 * len(local.keys))
         await groups[0].backward(
@@ -264,7 +265,7 @@ def test_labels_can_name_the_sharding_type() -> None:
 
     world.run(program)
     labels = {call.label for issued in world.log.values() for call in issued}
-    labels |= {label for issued in world.kernels.values() for label, _ in issued}
+    labels |= {label for issued in world.kernels_by_rank.values() for label, _ in issued}
     assert labels == {
         f"table_row_wise.{label}"
         for label in (

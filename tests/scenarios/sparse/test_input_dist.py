@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse import (
     DpSparseFeaturesDist,
     KeyedJagged,
@@ -25,7 +26,7 @@ from scenarios.sparse import (
     TwSparseFeaturesDist,
     v0_2_0,
 )
-from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
+from tests.lockstep import Lockstep
 from tests.scenarios.sparse.vectors import case_id, cases
 from tests.vectors.formats.sparse_features import features_of
 from tests.vectors.formats.twrw_dist import old, today
@@ -42,7 +43,7 @@ def world_of(case: dict[str, Any], payload: str = "cpu") -> Lockstep:
 def play(case: dict[str, Any], world: Lockstep) -> list[KeyedJagged]:
     dist = today(case)
 
-    async def program(rank: LockstepRank) -> KeyedJagged:
+    async def program(rank: Rank) -> KeyedJagged:
         return await dist(rank, features_of(case, case["inputs"][rank.rank], case["keys"]))
 
     with pytest.warns(UserWarning, match=REPLACED) if case["tag"] == "need_pos_over_weights" else nullcontext():
@@ -61,13 +62,13 @@ def test_without_values_sizes_are_the_same(case: dict[str, Any]) -> None:
             with_values, weights=None
         )
     assert sizes.log == real.log
-    assert sizes.kernels == real.kernels
+    assert sizes.kernels_by_rank == real.kernels_by_rank
 
 
 def play_old(case: dict[str, Any], world: Lockstep) -> list[v0_2_0.SparseFeatures]:
     dist, scored = old(case), case["id_score_list"]
 
-    async def program(rank: LockstepRank) -> v0_2_0.SparseFeatures:
+    async def program(rank: Rank) -> v0_2_0.SparseFeatures:
         lists = features_of(case, case["inputs"][rank.rank], case["keys"])
         scores = features_of(case, scored["inputs"][rank.rank], scored["keys"])
         return await dist(rank, v0_2_0.SparseFeatures(id_list_features=lists, id_score_list_features=scores))
@@ -84,7 +85,7 @@ def test_without_values_sizes_are_the_same_in_0_2_0(case: dict[str, Any]) -> Non
             assert (one is None) == (other is None)
             if one is not None:
                 assert (one.lengths.tolist(), one.values.shape) == (other.lengths.tolist(), other.values.shape)
-    assert (sizes.log, sizes.kernels) == (real.log, real.kernels)
+    assert (sizes.log, sizes.kernels_by_rank) == (real.log, real.kernels_by_rank)
 
 
 def jagged(lengths: list[int], keys: int, weights: Tensor | None = None) -> KeyedJagged:
@@ -103,7 +104,7 @@ WORLD = Group("world", (0, 1, 2, 3))
 def test_0_2_0_needs_one_batch_on_every_rank_and_says_so() -> None:
     dist = v0_2_0.TwRwSparseFeaturesDist(WORLD, Group("intra", (0, 1)), [1, 1, 0, 0], [0] * 4, [8], [])
 
-    async def program(rank: LockstepRank) -> v0_2_0.SparseFeatures:
+    async def program(rank: Rank) -> v0_2_0.SparseFeatures:
         features = jagged([1] * (1 + rank.rank // 3), 1)
         return await dist(rank, v0_2_0.SparseFeatures(id_list_features=features))
 

@@ -17,7 +17,7 @@ from scenarios.sparse.output_dist import (
     TwPooledEmbeddingDist,
     TwRwPooledEmbeddingDist,
 )
-from tests.scenarios.sparse.lockstep import Lockstep
+from tests.lockstep import Lockstep
 
 
 def forward(world: Lockstep, dist: PooledEmbeddingDist, inputs: list[Tensor], batches: list[int]) -> list[Tensor]:
@@ -112,7 +112,7 @@ def test_without_values_shapes_calls_and_costs_are_the_same(case: dict[str, Any]
         with_values, without = (way(world, dist_of(case), inputs, case["batches"]) for world in (real, sizes))
         assert all(one.is_meta for one in without)
         assert [one.shape for one in without] == [one.shape for one in with_values]
-        assert (sizes.log, sizes.kernels) == (real.log, real.kernels)
+        assert (sizes.log, sizes.kernels_by_rank) == (real.log, real.kernels_by_rank)
 
 
 def test_columns_stand_host_by_host() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenarios.seam.rank import Group
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse import (
     KeyedJagged,
     TwRwSparseFeaturesDist,
@@ -22,7 +23,7 @@ from scenarios.sparse import (
 )
 from scenarios.sparse.input_dist import staggered_sources
 from scenarios.sparse.variable_output_dist import VariableBatchEmbeddingDist
-from tests.scenarios.sparse.lockstep import Lockstep, LockstepRank
+from tests.lockstep import Lockstep
 
 Widths = tuple[tuple[int, ...], ...]  # of the keys, by who owns them
 
@@ -71,7 +72,7 @@ def each_rank(case: dict[str, Any], run: Callable[[Any, Any, Any, Any], Any]) ->
     """`run(dist, rank, strides, own)` on every rank."""
     world = Lockstep(case["hosts"], case["local"])
 
-    async def program(rank: LockstepRank) -> Tensor:
+    async def program(rank: Rank) -> Tensor:
         strides = [
             [case["batches"][source][key] for source in sources_of(case)]
             for key in keys_of(case, owner_of(case, rank.rank))
@@ -138,7 +139,7 @@ def test_it_takes_what_the_input_exchange_gives(batches: list[tuple[int, int]]) 
     dist = TwRwSparseFeaturesDist(Group("world", (0, 1, 2, 3)), 2, [1, 1, 1, 1], [40, 40])
     back = VariableBatchTwRwEmbeddingDist(dims_per_node=((1,), (1,)))
 
-    async def program(rank: LockstepRank) -> Tensor:
+    async def program(rank: Rank) -> Tensor:
         first, second = batches[rank.rank]
         own = torch.arange(first + second) + 10 * rank.rank
         features = KeyedJagged(

@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from scenarios.seam.rank import Kernel, Work
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.sparse import kernels_host
 from scenarios.workloads.dlrm import embedding_cpu as embedding_host
-from sim.rank.rank import SimRank
 
 # Beside views and what gives no tensor (a number read, a dtype found): new names, or memory that nobody has filled.
 FREE = {
@@ -96,10 +97,10 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
     """All computations of simulated ranks, as they end."""
     found: list[Computed] = []
     running: list[Computed] = []
-    issue = SimRank.compute
+    issue = Rank.compute
 
     def compute(
-        rank: SimRank, kernel: Kernel, function: Callable[..., Any], *arguments: object, label: str = ""
+        rank: Rank, kernel: Kernel, function: Callable[..., Any], *arguments: object, label: str = ""
     ) -> Work[Any]:
         computed = Computed(label or kernel.kind, kernel)
 
@@ -124,7 +125,7 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
         return call
 
     with patch.context() as here:
-        here.setattr(SimRank, "compute", compute)
+        here.setattr(Rank, "compute", compute)
         for module, name in COMPILED:
             here.setattr(module, name, counted(module, name))
         yield found

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scenarios.config.scenario import Exchange, Scenario
 from scenarios.seam.program import Program
 from scenarios.workloads.all_to_all.program import _LINE, _LINE_CYCLE, AllToAllProgram, Splits, checksum, draw_values
+from tests.lockstep import Lockstep, play
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
-from tests.scenarios.compression.lockstep import Fabric, play
 
 EVEN = Exchange(size_bytes=4 * 1000)
 RANDOM = Exchange(size_bytes=4 * 1000, splits="random", skew=0.7)
@@ -19,7 +19,7 @@ def scenario(exchange: Exchange, ranks: int = 4) -> Scenario:
     return a_scenario(ranks, program="all_to_all", exchange=exchange, steps=3)
 
 
-def played(given: Scenario, device: str = "cpu") -> Fabric:
+def played(given: Scenario, device: str = "cpu") -> Lockstep:
     return play(AllToAllProgram(given), given.cluster.world_size, device=device)[1]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from scenarios.compression import PowerSGDState, batched_powersgd
 from scenarios.config.scenario import Buckets, Compression
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from scenarios.workloads.ddp_buckets import (
     GradientBucket,
     GradientReducer,
@@ -22,7 +22,7 @@ from scenarios.workloads.ddp_buckets import (
     reduction_memory_bytes,
     unflatten,
 )
-from tests.scenarios.compression.lockstep import play
+from tests.lockstep import play
 
 SHAPES = [(6, 5), (6,), (8, 6), (8,), (2, 2, 8), (3,), ()]
 SMALL = Buckets(first_bytes=100, cap_bytes=200)
@@ -103,7 +103,7 @@ def test_gradients_are_averaged() -> None:
             for result, mean in zip(mine[step], training.means(step), strict=True):
                 torch.testing.assert_close(result, mean)
     assert {call.label for call in fabric.calls} == {"gradients.mean"}
-    assert {call.group.name for call in fabric.calls} == {"gradients.world"}
+    assert {call.group.name for call in fabric.calls} == {"gradients/world"}
 
 
 def test_a_compressed_bucket_is_reduced_as_the_algorithm_alone_reduces_it() -> None:

@@ -24,7 +24,9 @@ from scenarios.config.scenario import (
     ShardingType,
     Table,
 )
-from scenarios.seam.rank import Group, Kernel, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.sparse import (
     KeyedJagged,
     RwPooledEmbeddingDist,

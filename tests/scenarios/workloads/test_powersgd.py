@@ -8,8 +8,8 @@ import torch
 from scenarios.config.scenario import Buckets, Compression, Gradients, Scenario
 from scenarios.seam.program import Program
 from scenarios.workloads.powersgd.program import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
+from tests.lockstep import Lockstep, play
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
-from tests.scenarios.compression.lockstep import Fabric, play
 
 SHAPES = ((16, 8), (16,), (4, 16), (4,), (3, 2, 4))
 NUMEL = sum(map(prod, SHAPES))
@@ -27,11 +27,11 @@ def scenario(compression: Compression = LAYERWISE, *, flops: float = 2.0 * NUMEL
     )
 
 
-def played(given: Scenario, device: str = "cpu", seed: int = 0) -> Fabric:
+def played(given: Scenario, device: str = "cpu", seed: int = 0) -> Lockstep:
     return play(PowerSGDProgram(given), given.cluster.world_size, device=device, seed=seed)[1]
 
 
-def norms(fabric: Fabric, rank: int = 0) -> list[float]:
+def norms(fabric: Lockstep, rank: int = 0) -> list[float]:
     found = {step: value for member, step, name, value in fabric.records if (member, name) == (rank, "gradient_norm")}
     return [found[step] for step in range(len(found))]
 

@@ -79,7 +79,7 @@ WORLDS = {
 
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_what_hosts_give_is_what_nics_carry(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.transport.MOST_GLOO_RANKS", 2)  # "links" plays messages up to there
+    monkeypatch.setattr("sim.gloo.library.MOST_RANKS", 2)  # "links" plays messages up to there
     check_nics(simulate(WORLDS[name], Play(everything(5000))))
 
 

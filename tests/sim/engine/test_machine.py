@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
 from tests.small import cluster

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from scenarios.seam.rank import Kernel
+from scenarios.seam.kernel import Kernel
 from sim.engine.roofline import cost
 from tests.small import CORE
 

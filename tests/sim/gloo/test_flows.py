@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from scenarios.config.hardware import Link, Nics
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, Span
 from sim.engine import sharing
 from sim.run import simulate

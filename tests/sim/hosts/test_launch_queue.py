@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from scenarios.config.hardware import Cluster
-from scenarios.seam.rank import Kernel, Rank
-from sim.hosts.launch_queue import Issuing
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
+from sim.hosts.launch_queue import LaunchQueue
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 
@@ -32,7 +33,7 @@ def step_ns(kernels: list[Kernel], on: Cluster) -> int:
 
 
 def test_launches_follow_each_other() -> None:
-    issuing = Issuing()
+    issuing = LaunchQueue()
     assert issuing.launch(100, 1, 10) == (110, 110)
     assert issuing.launch(100, 3, 10) == (120, 140)
     assert issuing.launch(500, 2, 10) == (510, 520)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from scenarios.config.hardware import Inside, Link, Nics, Tcp
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Span
 from sim.run import simulate
 from tests.small import CORE, TCP, Play, cluster, scenario

@@ -11,7 +11,8 @@ import torch
 
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.load import load_profile
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MERGED_SHARE

@@ -21,9 +21,10 @@ from reports.terminal.text import as_text
 from scenarios.config.hardware import Inside, Link, Network, Nics
 from scenarios.config.load import load_profile
 from scenarios.config.scenario import Scenario
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
-from sim import transport
+from sim.gloo import library as gloo_library
 from sim.nccl import plan as nccl
 from sim.nccl import transport as phases
 from sim.nccl.costs import costs_of
@@ -40,7 +41,7 @@ MIB = 1 << 20
 def simulated(made: Scenario, program: Callable[[Rank], Awaitable[None]]) -> Recording:
     """In "links" as if every group were too large for flows."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((phases, "MOST_EXACT"), (phases, "MOST_MERGED"), (transport, "MOST_GLOO_RANKS")):
+        for module, name in ((phases, "MOST_EXACT"), (phases, "MOST_MERGED"), (gloo_library, "MOST_RANKS")):
             patch.setattr(module, name, 0)
         return simulate(made, Play(program))
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.run import simulate
 from tests.small import Play, cluster, scenario

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.state import draw_normal
-from scenarios.seam.rank import Kernel, Rank, Work
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.workloads.ddp_buckets import GradientBucket
 from tests.vectors.files import Case
 

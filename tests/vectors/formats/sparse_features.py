@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.seam.rank import Group, Rank, Work
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from tests.vectors.fields import COUNT, FLAG, NUMBER, SIZE, TEXT, WHOLE, Each, Fields, Kind, Maybe, VectorError, one_of
 

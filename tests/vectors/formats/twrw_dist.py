@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from scenarios.seam.rank import Group, Rank
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 from scenarios.sparse import v0_2_0
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 from scenarios.sparse.keyed_jagged import KeyedJagged

@@ -31,7 +31,8 @@ from real.calibration.machine import cpu_name
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.journal import Entry
 from scenarios.config.toml.hardware.sections import Ramps
-from scenarios.seam.rank import Kernel, Rank
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Metric
 from sim.run import simulate
 from tests.real.rank.fake_cuda import LOOK_NS, NAME, Device, installed

@@ -1,0 +1,202 @@
+"""How tensors travel over torch.distributed: what gloo and NCCL cannot do as asked is done with what they can.
+
+Whatever only moves travels as bytes, so every dtype does; a reduction that a library lacks is made of one that it has.
+The frequent calls go to `ProcessGroup`'s own methods: torch.distributed's functions check once more, which takes 4 to
+6 us.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from real.libraries.library import Joined, Rows, Sent, Start
+from scenarios.seam.arguments import REDUCE_OPS, Operands
+from scenarios.seam.calls import Call
+from scenarios.seam.collectives import (
+    ALL_GATHER_INTO_TENSOR,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    ALL_TO_ALL_SINGLE,
+    BARRIER,
+    BROADCAST,
+    RECV,
+    REDUCE_SCATTER_TENSOR,
+    SEND,
+)
+from scenarios.seam.tensor_bytes import as_bytes, without_grad
+
+OPS: dict[str, Any] = {name: op for op, name in REDUCE_OPS.items()}
+# Neither library reduces these; sums and products of a wider integer, cut to the width, are the same.
+WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
+# torch 2.13 renamed these three, and warns about the old names of the first two.
+ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+EXCHANGE: Callable[..., Any] = getattr(dist.ProcessGroup, "all_to_all_single", dist.ProcessGroup.alltoall_base)
+
+
+def _options(reduce: str) -> dist.AllreduceOptions:
+    options = dist.AllreduceOptions()
+    options.reduceOp = OPS[reduce]
+    return options
+
+
+REDUCTIONS = {name: _options(name) for name in OPS}
+
+# A library's exchange of one tensor with each member: outputs, inputs.
+Exchange = Callable[[Joined, Sequence[Tensor], Sequence[Tensor]], Sent]
+
+
+class Reducing(Protocol):
+    """What a library does by itself."""
+
+    def barrier(self, joined: Joined) -> Sent:
+        """Wait until all members are here."""
+        ...
+
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """Exchange one tensor of any size with each member, in group order."""
+        ...
+
+    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
+        """Reduce in place."""
+        ...
+
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+        """Give this member's share of the reduced input."""
+        ...
+
+
+def starts_of(library: Reducing) -> dict[str, Start]:
+    """How each collective begins, by name, over what the library does by itself."""
+    exchange = library.exchange
+
+    def all_to_all_single(joined: Joined, call: Call, given: Operands) -> Sent:
+        rows = Rows(given.output, call.recv_bytes), Rows(given.input, call.send_bytes)
+        return exchange_rows(exchange, joined, *rows)
+
+    return {
+        ALL_TO_ALL.name: lambda joined, _, given: exchange(joined, given.output, given.input),
+        ALL_TO_ALL_SINGLE.name: all_to_all_single,
+        ALL_GATHER_INTO_TENSOR.name: lambda joined, _, given: all_gather(joined, given.output, given.input),
+        BROADCAST.name: lambda joined, call, given: broadcast(joined, given.output, call.group.ranks[call.root]),
+        ALL_REDUCE.name: lambda joined, call, given: library.all_reduce(joined, given.output, call.reduce),
+        REDUCE_SCATTER_TENSOR.name: lambda joined, call, given: library.reduce_scatter(
+            joined, given.output, given.input, call.reduce
+        ),
+        BARRIER.name: lambda joined, _, __: library.barrier(joined),
+        SEND.name: lambda joined, _, given: send(joined, given.input, given.root),
+        RECV.name: lambda joined, _, given: recv(joined, given.output, given.root),
+    }
+
+
+def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
+    """Everyone's input, one after the other in group order."""
+    source, target = as_bytes(input), as_bytes(output)
+    if joined.is_sorted and not overlap(target, source):
+        return Sent(started(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
+    gathered, source = torch.empty_like(target), source.clone()
+    work = started(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
+
+    def finish() -> None:
+        rows = target.view(joined.group.size, -1)
+        for place, row in zip(joined.order, gathered.view(joined.group.size, -1), strict=True):
+            rows[place].copy_(row)
+
+    return Sent(work, finish, source)
+
+
+def broadcast(joined: Joined, tensor: Tensor, src: int) -> Sent:
+    """From a global rank."""
+    options = dist.BroadcastOptions()
+    options.rootRank = joined.order.index(joined.group.index(src))
+    return Sent(joined.handle.broadcast([as_bytes(tensor)], options))
+
+
+def send(joined: Joined, tensor: Tensor, dst: int) -> Sent:
+    """To a global rank."""
+    source = as_bytes(tensor)
+    return Sent(started(dist.isend(source, dst, group=joined.handle)), held=source)
+
+
+def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
+    """From a global rank."""
+    return Sent(started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
+
+
+def exchange_rows(exchange: Exchange, joined: Joined, output: Rows, input: Rows) -> Sent:
+    """All to all of two tensors, of which each member gets so many bytes; `exchange` is the library's list form.
+
+    Straight from and to the program's memory, unless the two overlap or the orders differ.
+    """
+    if not joined.is_sorted or overlap(output.tensor, input.tensor):
+        return exchange(joined, output.chunks(), input.chunks())
+    target, source = as_bytes(output.tensor), as_bytes(input.tensor)
+    return Sent(EXCHANGE(joined.handle, target, source, output.sizes_bytes, input.sizes_bytes), held=source)
+
+
+def scattered(reduced: Sent, whole: Tensor, joined: Joined, output: Tensor) -> Sent:
+    """This member's share of a tensor that is being reduced as a whole."""
+    mine = joined.order[joined.handle.rank()]
+
+    def finish() -> None:
+        if reduced.finish is not None:
+            reduced.finish()
+        output.detach().view(-1).copy_(whole.view(joined.group.size, -1)[mine])
+
+    return Sent(reduced.work, finish)
+
+
+def product(joined: Joined, tensor: Tensor) -> Sent:
+    """A product of complex numbers is no product of their parts: gather them, and multiply in group order."""
+    gathered = tensor.new_empty((joined.group.size, tensor.numel()))
+    sent = all_gather(joined, gathered, tensor.detach().clone())
+
+    def finish() -> None:
+        if sent.finish is not None:
+            sent.finish()
+        tensor.detach().view(-1).copy_(functools.reduce(torch.mul, gathered.unbind()))
+
+    return Sent(sent.work, finish, sent.held)
+
+
+def arithmetic_of(tensor: Tensor) -> Tensor:
+    """What the libraries can add: the same memory where they can, else a wider copy."""
+    wider = WIDER.get(tensor.dtype)
+    return as_real(tensor) if wider is None else tensor.detach().to(wider)
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """The same memory as real numbers, which libraries can add."""
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else without_grad(tensor)
+
+
+def divide(tensor: Tensor, by: int) -> None:
+    """Divide in place; whole numbers towards zero."""
+    if tensor.is_floating_point():
+        tensor.div_(by)
+    else:
+        tensor.div_(by, rounding_mode="trunc")
+
+
+def copy(target: Tensor, source: Tensor) -> None:
+    """Copy as a function without a result."""
+    target.copy_(source)
+
+
+def overlap(first: Tensor, second: Tensor) -> bool:
+    """Whether two contiguous tensors share bytes."""
+    starts = (first.data_ptr(), second.data_ptr())
+    ends = (starts[0] + first.numel() * first.element_size(), starts[1] + second.numel() * second.element_size())
+    return max(starts) < min(ends)
+
+
+def started(work: dist.Work | None) -> dist.Work:
+    """The work of a call that this rank is a member of."""
+    assert work is not None, "only a member of a group issues on it"
+    return work

@@ -1,0 +1,129 @@
+"""NCCL, on CUDA tensors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from real.libraries.library import Joined, Sent
+from real.libraries.moves import (
+    OPS,
+    REDUCE_SCATTER,
+    REDUCTIONS,
+    WIDER,
+    arithmetic_of,
+    as_real,
+    copy,
+    overlap,
+    product,
+    scattered,
+    started,
+    starts_of,
+)
+from real.rank.cuda import Anchors, CudaLane
+from real.rank.lanes import Lane
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.tensor_bytes import as_bytes, resolved
+
+# Hardware queues: 1 to 32, by default 8 (CUDA C++ Programming Guide, "CUDA Environment Variables"). Streams that share
+# one wait for each other; a rank has several of its own, and one for each group's communicator.
+CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+
+
+class Nccl:
+    """NCCL, on CUDA tensors: one stream serves a group; averages, uneven lists and reduce-scatter are its own."""
+
+    name = "nccl"
+    backend = "cpu:gloo,cuda:nccl"
+    device_type = "cuda"
+    lanes = 1
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.starts = starts_of(self)
+        self._flags: dict[str, Tensor] = {}
+        self._anchors: Anchors | None = None
+        self._streams: list[CudaLane] = []
+
+    @staticmethod
+    def at(local_rank: int) -> Nccl:
+        """The library of one rank of this machine, on its own CUDA device, which becomes the current one.
+
+        Raises:
+            ScenarioError: this machine has no such device.
+        """
+        return Nccl(_cuda_device(local_rank))
+
+    def new_lane(self, *, is_main: bool) -> Lane:
+        """A stream of the device."""
+        if self._anchors is None:
+            self._anchors = Anchors(self.device)
+        lane = CudaLane(self.device, self._anchors, is_main=is_main)
+        self._streams.append(lane)
+        return lane
+
+    def between_steps(self) -> None:
+        """Look at both clocks, and let go of what collectives have used."""
+        if self._anchors is not None:
+            self._anchors.renew()
+        for lane in self._streams:
+            lane.let_go()
+
+    def open(self, joined: Joined) -> None:
+        """The first collective makes the communicator; it ends before another group makes one, which takes memory."""
+        self._flags[joined.group.name] = torch.zeros(1, device=self.device)
+        self.barrier(joined).work.wait()
+        torch.cuda.current_stream(self.device).synchronize()
+
+    def barrier(self, joined: Joined) -> Sent:
+        """An all-reduce of one float32, as torch's own; but that makes the host wait for the device too."""
+        return Sent(joined.handle.allreduce([self._flags[joined.group.name]], REDUCTIONS["sum"]))
+
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """Grouped sends and receives of any size; outputs that overlap inputs get a buffer."""
+        sources = [as_bytes(inputs[place]) for place in joined.order]
+        targets = [as_bytes(outputs[place]) for place in joined.order]
+        if any(overlap(target, source) for target in targets for source in sources):
+            sources = [source.clone() for source in sources]
+        work = started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True))
+        return Sent(work, held=(targets, sources))
+
+    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
+        """In place, or by way of a wider type."""
+        if tensor.is_complex() and reduce == "product":
+            return product(joined, tensor)
+        arithmetic = arithmetic_of(tensor)
+        work = joined.handle.allreduce([arithmetic], REDUCTIONS[reduce])
+        if arithmetic.data_ptr() == tensor.data_ptr():
+            return Sent(work)
+        return Sent(work, lambda: copy(as_real(tensor), arithmetic))
+
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+        """NCCL's own where the type and the order allow it."""
+        is_plain = input.dtype not in WIDER and not (input.is_complex() and reduce == "product")
+        if is_plain and joined.is_sorted:
+            own, source = as_real(output), as_real(resolved(input))
+            work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)
+            return Sent(started(work), held=source)
+        whole = resolved(input).clone()
+        return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)
+
+
+def _cuda_device(index: int) -> torch.device:
+    for name, value in CONNECTIONS.items():
+        os.environ.setdefault(name, value)  # the driver reads it when it begins
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise ScenarioError("library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none")
+    # Under `srun --gpus-per-task=1` a process sees its own GPU alone, as number 0.
+    if 1 < count <= index:
+        raise ScenarioError(
+            f"library = 'nccl': expected at most {count} ranks on this machine, one for each CUDA device"
+        )
+    device = torch.device("cuda", 0 if count == 1 else index)
+    torch.cuda.set_device(device)
+    return device

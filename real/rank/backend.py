@@ -1,0 +1,153 @@
+"""torch.distributed's `Backend`: one stream of one rank on a real device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from real.libraries.errors import failed
+from real.libraries.library import Joined
+from real.rank.call_checker import CHECKING, Held
+from real.rank.context import RankContext
+from real.rank.drive import Spawned, StreamThread, name_of
+from real.rank.journal import STEP, Entry
+from real.rank.lanes import Pending
+from real.rank.work import Computed, Issued
+from scenarios.seam.arguments import Operands
+from scenarios.seam.backend import Work
+from scenarios.seam.calls import Call
+from scenarios.seam.group import Group
+from scenarios.seam.group_calls import new_group_set_up, stream_set_up
+from scenarios.seam.kernel import Kernel
+
+T = TypeVar("T")
+
+
+class TorchBackend:
+    """One rank of a real world on one stream."""
+
+    def __init__(self, context: RankContext, stream: str = "main") -> None:
+        self._context, self.stream = context, stream
+        self._lane = context.new_lane(is_main=stream == "main")
+        self._thread = StreamThread(f"rank {context.rank} {stream}")
+        self._sequence = count()
+        self._starts = context.library.starts
+        self.rank, self.world_size, self.local_world_size = context.rank, context.world_size, context.local_world_size
+        self.device = self.control_device = context.device
+        self.knows = context.knows
+        prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
+        gpus, ranks = self.local_world_size, range(self.world_size)
+        host, local = divmod(self.rank, gpus)
+        hosts = [tuple(ranks[first : first + gpus]) for first in ranks[::gpus]]
+        self.world = context.join(f"{prefix}world", tuple(ranks))
+        self.intra = [context.join(f"{prefix}intra:{one}", members) for one, members in enumerate(hosts)][host]
+        self.cross = [context.join(f"{prefix}cross:{one}", tuple(ranks[one::gpus])) for one in range(gpus)][local]
+
+    def new_group(self, name: str, ranks: object) -> Group:
+        """See `Backend.new_group`."""
+        agreements = self._context.agreements
+        with agreements.agreed(
+            lambda: new_group_set_up(self.rank, ranks, self.world_size, self.stream), self._lane, self.stream
+        ) as set_up:
+            return self._context.join(name, set_up.ranks)
+
+    def open_stream(self, name: str) -> TorchBackend:
+        """See `Backend.open_stream`."""
+        streams = self._context.streams
+        with self._context.agreements.agreed(lambda: stream_set_up(self.rank, name, streams), self._lane, self.stream):
+            streams.append(name)
+            return TorchBackend(self._context, name)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
+        """See `Backend.spawn`: one thread a stream plays the coroutines, in order."""
+        journal = self._context.journal
+        entry = Entry(self._lane, self.stream, "spawn", name_of(coroutine), -1)
+        journal.issued(entry)
+        spawned = Spawned(coroutine, journal, self._thread, entry)
+        spawned.start()
+        return spawned
+
+    @contextmanager
+    def step(self, index: int) -> Iterator[None]:
+        """See `Backend.step`; what was measured is spooled after it, outside its span. A step that fails has none."""
+        context, token = self._context, STEP.set(index)
+        context.observer.step_begins(index)
+        entry = self._entry("step", f"step {index}")
+        entry.wait_from = entry.wait_until = entry.issued
+        context.journal.keep(entry, is_awaited=False)
+        try:
+            yield
+            entry.end = self._lane.mark()
+        finally:
+            STEP.reset(token)
+            context.step_ends()
+            context.observer.step_ends()
+
+    def record(self, name: str, value: Tensor | float) -> None:
+        """See `Backend.record`."""
+        self._context.journal.record(name, self._lane.read(value))
+
+    def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
+        """See `Backend.compute`."""
+        entry = self._entry("compute", label)
+        entry.kernel = kernel
+        self._context.journal.keep(entry)
+        try:
+            value = self._lane.run(entry, function, arguments)
+        except Exception as error:
+            return Computed(self._context, entry, None, error)
+        return Computed(self._context, entry, value, None)
+
+    def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
+        """See `Backend.issue`: begun at once, or by the checker of the group, or of the pair.
+
+        That is when calls are checked, and while it still holds earlier ones. A message has no place in the order of
+        its group, but in that of source and target. What two members of a pair check follows from the pair alone.
+        """
+        context = self._context
+        entry = self._entry(call.op, call.label or call.op)
+        entry.call = call
+        if group is call.group:
+            checker, entry.index = context.checker(group), context.journal.next_call(group.name)
+            is_checked = CHECKING.get()
+            is_held = is_checked or checker.is_needed
+        else:
+            checker, is_checked = context.pair_checker(call.group, group), CHECKING.get()
+            is_held = checker.is_needed
+        context.journal.keep(entry)  # before the library is called, so that a rank that hangs in it can be found
+        if is_held:
+
+            def begin() -> Pending:
+                """On the checker's thread: after what the caller's stream had launched, and followed at once."""
+                with self._lane.beside(entry.start):
+                    pending = self._start(entry, call, checker.joined, given)
+                self._lane.overtakes()
+                return pending
+
+            held = checker.hold(Held(call.met_in(group), begin, is_checked=is_checked))
+            return Issued(context, entry, held, given.output)
+        try:
+            with self._lane.entered(entry.start):
+                return Issued(context, entry, self._start(entry, call, checker.joined, given), given.output)
+        except RuntimeError as error:
+            raise failed(self.rank, entry.describe(), error) from error
+
+    def refuse(self, call: Call, group: Group) -> None:
+        """See `Backend.refuse`: it takes its place if calls are checked."""
+        context = self._context
+        if group is call.group:
+            context.journal.next_call(group.name)
+            context.refuse(context.checker(group), call)
+        else:
+            context.refuse(context.pair_checker(call.group, group), call.met_in(group))
+
+    def _start(self, entry: Entry, call: Call, joined: Joined, given: Operands) -> Pending:
+        sent = self._starts[call.op](joined, call, given)
+        return self._lane.follow(entry, sent.work, sent.finish, (given, sent.held))
+
+    def _entry(self, kind: str, label: str) -> Entry:
+        return Entry(self._lane, self.stream, kind, label, next(self._sequence))

@@ -1,0 +1,90 @@
+"""What a world does for a rank's verbs: one `Backend` for each stream of each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from scenarios.seam.arguments import Operands
+from scenarios.seam.calls import Call
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Work(Protocol[T_co]):
+    """Something issued. It must be awaited once before the program ends; until then its outputs are undefined."""
+
+    def __await__(self) -> Generator[Any, Any, T_co]: ...
+
+
+class Done:
+    """A Work that is over: what it gives is known."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object = None) -> None:
+        self._value = value
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._value
+        yield  # pragma: no cover - makes this a generator
+
+
+class Backend(Protocol):
+    """One stream of one rank in some world: the simulator's, torch's, DistributedDataParallel's, a test's.
+
+    `Rank` checks arguments before it calls these. The attributes do not change.
+    """
+
+    rank: int
+    world_size: int
+    local_world_size: int
+    device: torch.device  # where payload tensors live
+    control_device: torch.device  # where tensors live whose values decide the sizes of others
+    stream: str
+    world: Group
+    intra: Group  # the ranks of this host
+    cross: Group  # the ranks of the same local rank on all hosts
+
+    def knows(self, group: Group) -> bool:
+        """Whether the group is one of this run; CollectiveError if the ranks have made it differently."""
+        ...
+
+    def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
+        """Begin a collective whose members meet in `group`: the call's own, or that of a pair for send and recv."""
+        ...
+
+    def refuse(self, call: Call, group: Group) -> None:
+        """Let a call with a `mistake` take its place in the order of `group`: the other members hear of it."""
+        ...
+
+    def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
+        """Run a kernel after all that this stream was given before."""
+        ...
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
+        """Run a coroutine on this stream after those before, beside the caller's."""
+        ...
+
+    def step(self, index: int) -> AbstractContextManager[None]:
+        """Count what is issued inside to a training step, and record its span."""
+        ...
+
+    def record(self, name: str, value: Tensor | float) -> None:
+        """Keep a number of this rank and step."""
+        ...
+
+    def new_group(self, name: str, ranks: object) -> Group:
+        """Make a group; every rank calls this in the same order."""
+        ...
+
+    def open_stream(self, name: str) -> Backend:
+        """Make a sibling with groups of its own; every rank calls this in the same order."""
+        ...

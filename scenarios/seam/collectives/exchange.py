@@ -1,0 +1,142 @@
+"""All-to-all in its two forms: every member gives other bytes to each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scenarios.seam.arguments import (
+    Issue,
+    Operands,
+    check_list,
+    check_output,
+    check_same_kind,
+    check_tensor,
+    expected_split_bytes,
+    size_bytes,
+    split_bytes,
+)
+from scenarios.seam.calls import Call
+from scenarios.seam.collectives.collective import Collective
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.payload import Payload, Payloads, take
+from scenarios.seam.tensor_bytes import as_bytes
+
+
+class _Exchange(Collective):
+    """All-to-all: the bytes of each pair are the same on both sides."""
+
+    has_splits = True
+
+    def misfit(self, calls: Mapping[int, Call]) -> str | None:
+        members = sorted(calls)
+        if calls[members[0]].expected_send:
+            return _expected_misfit([calls[member] for member in members], members)
+        return _split_misfit(calls, members)
+
+    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
+        member = call.group.index(call.rank)
+        for source, output in enumerate(outputs):
+            as_bytes(output).copy_(as_bytes(payloads[source].inputs[member]))
+
+
+class _AllToAll(_Exchange):
+    """The list form; uneven and complex tensors are welcome."""
+
+    def check(self, issue: Issue, given: Operands) -> Call:
+        if issue.group.counts:
+            raise ProgramError(f"{issue}: expected run.ranks = 'each', which plays all its ranks")
+        outputs = check_list(issue, "output_tensor_list", given.output, check_output)
+        inputs = check_list(issue, "input_tensor_list", given.input)
+        check_same_kind(issue, [*outputs, *inputs])
+        return _exchange_call(issue, inputs[0], tuple(map(size_bytes, inputs)), tuple(map(size_bytes, outputs)))
+
+    def payload(self, call: Call, given: Operands) -> Payload:
+        return take(given.input, given.output)
+
+
+class _AllToAllSingle(_Exchange):
+    """Rows of one tensor go to each member, rows of another come from each."""
+
+    def check(self, issue: Issue, given: Operands) -> Call:
+        output, input = given.output, given.input
+        check_output(issue, "output", output)
+        check_tensor(issue, "input", input)
+        check_same_kind(issue, (output, input))
+        if issue.group.counts:
+            return self._expected(issue, given)
+        sends = split_bytes(issue, "input", input, given.splits[1])
+        return _exchange_call(issue, input, sends, split_bytes(issue, "output", output, given.splits[0]))
+
+    def payload(self, call: Call, given: Operands) -> Payload:
+        """One chunk for each member: views of one copy."""
+        payload = take((given.input,), (given.output,))
+        if not payload.outputs:
+            return payload
+        inputs = _chunks(payload.inputs[0], call.send_bytes, call.element_size)
+        return Payload(inputs, _chunks(payload.outputs[0], call.recv_bytes, call.element_size))
+
+    def _expected(self, issue: Issue, given: Operands) -> Call:
+        """Members represent several ranks each: splits are expected ones, for each of those."""
+        group, input, output = issue.group, given.input, given.output
+        sends = expected_split_bytes(issue, "input", input, given.splits[1])
+        recvs = expected_split_bytes(issue, "output", output, given.splits[0])
+        total = group.total(sends)
+        return Call.of(
+            issue,
+            input,
+            bytes_in=round(total),
+            bytes_out=round(group.total(recvs)),
+            bytes_sent=round(total - sends[group.index(issue.rank)]),
+            expected_send=sends,
+            expected_recv=recvs,
+        )
+
+
+def _split_misfit(calls: Mapping[int, Call], members: Sequence[int]) -> str | None:
+    for source in members:
+        for target in members:
+            sender, receiver = calls[source], calls[target]
+            sent, expected = sender.send_bytes[target], receiver.recv_bytes[source]
+            if sent != expected:
+                return (
+                    f"group {sender.group.name}: {sender.name}: rank {sender.rank} sends {sent} bytes to rank"
+                    f" {receiver.rank}, which expects {expected}"
+                )
+    return None
+
+
+def _expected_misfit(calls: Sequence[Call], members: Sequence[int]) -> str | None:
+    sent = np.array([call.expected_send for call in calls])[:, members]
+    expected = np.array([call.expected_recv for call in calls])[:, members].T
+    for source, target in np.argwhere(~np.isclose(sent, expected, atol=0))[:1].tolist():
+        sender, receiver = calls[source], calls[target]
+        return (
+            f"group {sender.group.name}: {sender.name}: rank {sender.rank} sends {sent[source, target]:g} bytes to rank"
+            f" {receiver.rank}, which expects {expected[source, target]:g}"
+        )
+    return None
+
+
+def _exchange_call(issue: Issue, example: Tensor, sends: tuple[int, ...], recvs: tuple[int, ...]) -> Call:
+    total = sum(sends)
+    return Call.of(
+        issue,
+        example,
+        bytes_in=total,
+        bytes_out=sum(recvs),
+        bytes_sent=total - sends[issue.group.ranks.index(issue.rank)],
+        send_bytes=sends,
+        recv_bytes=recvs,
+    )
+
+
+def _chunks(tensor: Tensor, sizes_bytes: Sequence[int], element_size: int) -> tuple[Tensor, ...]:
+    return torch.split_with_sizes(tensor.view(-1), [size // element_size for size in sizes_bytes])
+
+
+ALL_TO_ALL = _AllToAll("all_to_all")
+ALL_TO_ALL_SINGLE = _AllToAllSingle("all_to_all_single")

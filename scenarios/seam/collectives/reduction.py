@@ -1,0 +1,95 @@
+"""All-reduce, reduce-scatter and all-gather: every member gives as many bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from scenarios.seam.arguments import (
+    Issue,
+    Operands,
+    check_output,
+    check_reduce,
+    check_same_kind,
+    check_target,
+    check_tensor,
+    size_bytes,
+)
+from scenarios.seam.calls import Call
+from scenarios.seam.collectives.collective import Collective
+from scenarios.seam.errors import CollectiveError
+from scenarios.seam.payload import Payloads
+from scenarios.seam.tensor_bytes import as_bytes
+
+
+class _Equal(Collective):
+    """Every member gives as many bytes."""
+
+    def agreed_bytes(self, call: Call) -> int:
+        return call.bytes_in
+
+
+class _AllReduce(_Equal):
+    """In place."""
+
+    def check(self, issue: Issue, given: Operands) -> Call:
+        tensor = check_target(issue, "tensor", given.output)
+        return _equal_call(issue, given, check_reduce(issue, given.reduce, tensor))
+
+    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
+        outputs[0].copy_(payloads.total(call))
+
+
+class _ReduceScatter(_Equal):
+    """Each member gets its share of the reduced input."""
+
+    def check(self, issue: Issue, given: Operands) -> Call:
+        _check_two(issue, given)
+        _check_share(issue, given, 1, issue.group.size)
+        return _equal_call(issue, given, check_reduce(issue, given.reduce, given.input))
+
+    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
+        member = call.group.index(call.rank)
+        outputs[0].view(-1).copy_(payloads.total(call).view(len(payloads), -1)[member])
+
+
+class _AllGather(_Equal):
+    """Each member gets everyone's input, one after the other in group order."""
+
+    def check(self, issue: Issue, given: Operands) -> Call:
+        _check_two(issue, given)
+        _check_share(issue, given, issue.group.size, 1)
+        return _equal_call(issue, given, "")
+
+    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
+        for source, row in enumerate(as_bytes(outputs[0]).view(len(payloads), -1)):
+            row.copy_(as_bytes(payloads[source].inputs[0]))
+
+
+def _equal_call(issue: Issue, given: Operands, reduce: str) -> Call:
+    size = size_bytes(given.input)
+    return Call.of(
+        issue, given.input, bytes_in=size, bytes_out=size_bytes(given.output), bytes_sent=size, reduce=reduce
+    )
+
+
+def _check_two(issue: Issue, given: Operands) -> None:
+    check_output(issue, "output", given.output)
+    check_tensor(issue, "input", given.input)
+    check_same_kind(issue, (given.output, given.input))
+
+
+def _check_share(issue: Issue, given: Operands, times: int, parts: int) -> None:
+    """Raise CollectiveError unless the output has `times / parts` as many elements as the input."""
+    output, input = given.output.numel(), given.input.numel()
+    if output * parts != input * times:
+        raise CollectiveError(
+            f"{issue}: output has {output} elements and input {input},"
+            f" expected {input * times / parts:g} for a group of {issue.group.size}"
+        )
+
+
+ALL_REDUCE = _AllReduce("all_reduce")
+REDUCE_SCATTER_TENSOR = _ReduceScatter("reduce_scatter_tensor")
+ALL_GATHER_INTO_TENSOR = _AllGather("all_gather_into_tensor")

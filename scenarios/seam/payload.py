@@ -1,0 +1,66 @@
+"""The tensors of a collective in a world that moves bytes by itself: the simulator's, and lockstep tests'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scenarios.seam.calls import Call
+from scenarios.seam.group import Group
+from scenarios.seam.tensor_bytes import as_bytes, resolved
+
+# The name of a reduction, the members' inputs in group order, and their group; the result has an input's shape.
+Reduce = Callable[[str, Sequence[Tensor], Group], Tensor]
+
+
+class Payload(NamedTuple):
+    """One member's tensors. Inputs are its own copy, taken when the call was issued; outputs are the program's."""
+
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+
+
+NO_PAYLOAD = Payload((), ())
+
+
+class Payloads(dict[int, Payload]):
+    """The payloads of one collective, by group rank."""
+
+    def __init__(self, reduce: Reduce) -> None:
+        super().__init__()
+        self._reduce = reduce
+        self._total: Tensor | None = None
+
+    def total(self, call: Call) -> Tensor:
+        """Reduce the inputs of all members; computed once, as all get the same."""
+        if self._total is None:
+            inputs = [self[member].inputs[0] for member in range(call.group.size)]
+            self._total = self._reduce(call.reduce, inputs, call.group)
+        return self._total
+
+    def clear(self) -> None:
+        """Let go of all tensors."""
+        super().clear()
+        self._total = None
+
+
+def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
+    """Copy the inputs, and poison the outputs: a program that reads them too early shall see it."""
+    for tensor in (*inputs, *outputs):
+        if not tensor.is_meta:
+            break
+    else:
+        return NO_PAYLOAD
+    kept = tuple(resolved(tensor).clone() for tensor in inputs)
+    for tensor in outputs:
+        poison(tensor)
+    return Payload(kept, tuple(outputs))
+
+
+def poison(tensor: Tensor) -> None:
+    """Set all bits: NaN, -1, or the largest value of a type that has neither."""
+    if tensor.dtype != torch.bool:
+        as_bytes(tensor).fill_(255)

@@ -1,0 +1,56 @@
+"""A reduction in the order of gloo's ring, which decides how sums are rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from scenarios.seam.group import Group
+from scenarios.seam.tensor_bytes import resolved
+from sim.gloo.segments import all_reduce_segments
+from sim.rank.reduction import in_group_order
+
+
+def in_rings(name: str, inputs: Sequence[Tensor], group: Group) -> Tensor:
+    """Reduce to the bit as gloo does (torch 2.13): each chunk goes round the ring of the members, by rank.
+
+    So sums are rounded as there, and max and min keep a NaN only of the member that a chunk ends at.
+    """
+    if not inputs[0].is_floating_point() and not (inputs[0].is_complex() and name != "product"):
+        return in_group_order(name, inputs, group)  # whole numbers are exact in any order
+    order = sorted(range(group.size), key=group.ranks.__getitem__)
+    parts = [_as_real(inputs[member]).reshape(-1) for member in order]
+    total = _round_the_ring(_RING[name], parts)
+    if name == "avg":
+        total /= group.size
+    return total.view(inputs[0].dtype if inputs[0].is_complex() else total.dtype).view(inputs[0].shape)
+
+
+def _round_the_ring(combine: Callable[[Tensor, Tensor], Tensor], parts: Sequence[Tensor]) -> Tensor:
+    """Chunk c starts as that of member c - 1, goes to the left, and ends at member c, who hands it on."""
+    ranks, numel, width = len(parts), parts[0].numel(), parts[0].element_size()
+    segments = all_reduce_segments(numel * width, width, ranks)
+    chunk = segments.per_chunk * segments.segment_bytes // width
+    padded = torch.stack([torch.nn.functional.pad(part, (0, ranks * chunk - numel)) for part in parts])
+    chunks = torch.arange(ranks)
+    padded = padded.view(ranks, ranks, chunk)
+    total = padded[(chunks - 1) % ranks, chunks]
+    for step in range(2, ranks + 1):
+        total = combine(padded[(chunks - step) % ranks, chunks], total)
+    return total.view(-1)[:numel]
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    return torch.view_as_real(resolved(tensor)) if tensor.is_complex() else tensor
+
+
+# A member's own and what it received; gloo compares as C++ does: with a NaN nothing is less, and its own stays.
+_RING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": torch.add,
+    "avg": torch.add,
+    "product": torch.mul,
+    "min": lambda own, received: torch.where(received < own, received, own),
+    "max": lambda own, received: torch.where(own < received, received, own),
+}

@@ -1,0 +1,39 @@
+"""What a communication library is to the simulator: one value for each, found by the scenario's name for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scenarios.config.host_classes import HostClasses
+from scenarios.config.scenario import Scenario
+from scenarios.seam.payload import Reduce
+from sim.engine.machine import Machine
+from sim.hosts.cores import Thread
+from sim.hosts.threads import Hosts
+from sim.rank.rendezvous import Rendezvous
+
+
+class Transport(NamedTuple):
+    """How collectives take time on one machine: `play` is told of each member that enters, and in which thread.
+
+    It lets each member finish in the end. `threads` are the hosts' own, where the library models them.
+    """
+
+    play: Callable[[Rendezvous, int, Thread | None], None]
+    threads: Hosts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """gloo, NCCL, ...: `lanes` is how many collectives of one group a rank has under way at a time.
+
+    `reduce` gives what a reduction's outputs hold; `transport` makes the transport of a scenario's run, in which only
+    the representatives of the given host classes are simulated, if any are given.
+    """
+
+    name: str
+    lanes: int
+    reduce: Reduce
+    transport: Callable[[Scenario, Machine, HostClasses | None], Transport]

@@ -1,0 +1,225 @@
+"""The simulator's `Backend`: one stream of one rank, in simulated time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from scenarios.seam.arguments import Operands
+from scenarios.seam.backend import Work
+from scenarios.seam.calls import Call
+from scenarios.seam.collectives import COLLECTIVES
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.group import Group
+from scenarios.seam.group_calls import new_group_set_up, stream_set_up
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.payload import NO_PAYLOAD
+from sim.clock import Signal
+from sim.hosts.launch_queue import LaunchQueue
+from sim.hosts.threads import Hosts
+from sim.rank.group_rendezvous import GroupRendezvous
+from sim.rank.operation import Operation
+from sim.rank.world import World
+
+T = TypeVar("T")
+
+
+class SimBackend:
+    """One rank of a simulated world on one stream."""
+
+    control_device = torch.device("cpu")
+
+    def __init__(self, world: World, rank: int, stream: str = "main", made_in: GroupRendezvous | None = None) -> None:
+        """`made_in`: where the ranks agree on the stream, and so on its groups."""
+        self.shared, self.clock, self.rank, self.stream = world, world.machine.clock, rank, stream
+        self.device, self.knows = world.device, world.knows
+        cluster = world.scenario.cluster
+        gpus, size = cluster.host.gpus, cluster.world_size
+        self.world_size, self.local_world_size = size, gpus
+        self.host, local = divmod(rank, gpus)
+        self.thread = None if world.threads is None else world.threads.program(rank, stream)
+        self.current_step = -1
+        self._sequence = 0
+        self._computed: Signal[Any] | None = None
+        self._launches = LaunchQueue()
+        self._spawned: deque[Callable[[], None]] = deque()
+        prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
+        here = range(self.host * gpus, (self.host + 1) * gpus)
+        self.world = world.group(f"{prefix}world", range(size), made_in)
+        self.intra = world.group(f"{prefix}intra:{self.host}", here, made_in, is_in_host=True)
+        self.cross = world.group(f"{prefix}cross:{local}", range(local, size, gpus), made_in)
+
+    @property
+    def threads(self) -> Hosts:
+        """The threads of all hosts; valid only where they are modelled."""
+        assert self.shared.threads is not None, "whose thread it is"
+        return self.shared.threads
+
+    def new_group(self, name: str, ranks: object) -> Group:
+        """See `Backend.new_group`; simulated groups need no setting up.
+
+        Raises:
+            ProgramError: ranks of the group may not exist, as identical hosts are simulated once.
+        """
+        world = self.shared
+        if world.classes is not None:
+            raise ProgramError(f"rank {self.rank}: new_group: expected run.ranks = 'each', which plays all its ranks")
+        made_in = world.group_rendezvous(self.rank)
+        set_up = made_in.enter(self.rank, lambda: new_group_set_up(self.rank, ranks, self.world_size, self.stream))
+        return world.group(name, set_up.ranks, made_in)
+
+    def open_stream(self, name: str) -> SimBackend:
+        """See `Backend.open_stream`."""
+        taken, made_in = self.shared.streams[self.rank], self.shared.group_rendezvous(self.rank)
+        made_in.enter(self.rank, lambda: stream_set_up(self.rank, name, taken))
+        taken.append(name)
+        return SimBackend(self.shared, self.rank, name, made_in)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
+        """See `Backend.spawn`."""
+        work = self._operation("spawn", getattr(coroutine, "__name__", "spawn"), is_recorded=False)
+        pending, step = self.shared.pending, self.shared.step[self.rank]
+        pending[coroutine] = None
+
+        async def play() -> None:
+            del pending[coroutine]
+            self.current_step = step
+            try:
+                value = await coroutine
+            except Exception as error:  # raised where the program awaits
+                work.finish(None, error)
+            else:
+                work.finish(value)
+            self._spawned.popleft()
+            if self._spawned:
+                self._spawned[0]()
+
+        self._spawned.append(lambda: self.shared.start(self.rank, play))
+        if len(self._spawned) == 1:
+            if self.thread is None:
+                self._spawned[0]()
+            else:  # the stream's thread, which had nothing to do, is told of it; it begins with Python
+                self.thread.wake(self.threads.tcp.verb_ns, self._spawned[0])
+        return work
+
+    @contextmanager
+    def step(self, index: int) -> Iterator[None]:
+        """See `Backend.step`."""
+        world, clock = self.shared, self.clock
+        self.current_step = world.step[self.rank] = index
+        world.has_computed[self.rank] = False
+        world.step_began_ns[self.rank] = clock.now_ns
+        step = self._operation("step", f"step {index}", is_awaited=False)
+        step.wait_from_ns = step.wait_until_ns = step.start_ns = clock.now_ns
+        try:
+            yield
+        finally:
+            step.end_ns = clock.now_ns
+            world.ledger.finish(step)
+            self.current_step = world.step[self.rank] = -1
+
+    def record(self, name: str, value: Tensor | float) -> None:
+        """See `Backend.record`."""
+        self.shared.record(self.rank, self.current_step, name, float(value))
+
+    def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
+        """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
+        world, machine = self.shared, self.shared.machine
+        work = self._operation("compute", label)
+        work.kernel = kernel
+        measured = world.computations.next(self.rank, self.stream, self.current_step, label, kernel)
+        measured_ns = None if measured is None else measured.time_ns
+        before, mine, records = self._computed, Signal[None](), torch.is_grad_enabled()
+        self._computed = mine
+        world.has_computed[self.rank] = True
+        thread = self.thread
+
+        def begin() -> None:
+            if thread is None:
+                run()
+            else:
+                thread.run(self.threads.tcp.verb_ns, run)
+
+        def run() -> None:
+            work.start_ns = machine.clock.now_ns
+            core = None if thread is None else thread.run
+            machine.kernel(self.rank, kernel, core, measured_ns=measured_ns, launched_ns=self._launched_ns).then(end)
+
+        def end() -> None:
+            with torch.set_grad_enabled(records):
+                try:
+                    value = function(*arguments)
+                except Exception as error:  # the program's own mistake: it is raised where the program awaits
+                    work.finish(None, error)
+                else:
+                    work.finish(value)
+            mine.fire()
+
+        _after(before, begin)
+        return work
+
+    def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
+        """See `Backend.issue`."""
+        world = self.shared
+        rendezvous = world.next_rendezvous(group, self.rank)
+        lane, member = world.lane(group.name, self.rank), group.ranks.index(self.rank)
+        work = self._operation(call.op, call.label or call.op)
+        work.call, work.rendezvous = call, rendezvous
+        met = call
+        if group is call.group:
+            work.index = rendezvous.index
+        else:
+            met = call.met_in(group)
+        payload = COLLECTIVES[call.op].payload(call, given)
+
+        def begin() -> None:
+            work.start_ns = self.clock.now_ns
+            through = Signal[None]()
+            through.then(lambda: end(through))
+            rendezvous.enter(member, met, payload, through)
+            if not (through.done or rendezvous.is_wrong):
+                world.transport.play(rendezvous, member, self.thread)
+
+        def end(through: Signal[None]) -> None:
+            work.formula_ns = rendezvous.formula_ns
+            work.finish(given.output, through.error)
+            lane.leave()
+
+        # What was computed before on this stream is there first, as on a device's stream.
+        before = self._computed
+        if self.thread is None:
+            lane.enter(lambda: _after(before, begin))
+        else:
+            cost_ns = self.threads.issue_ns(is_cold=world.has_computed[self.rank])
+            self.thread.run(cost_ns, lambda: lane.enter(lambda: _after(before, begin)))
+        return work
+
+    def refuse(self, call: Call, group: Group) -> None:
+        """See `Backend.refuse`: the others hear of it where they meet."""
+        rendezvous = self.shared.next_rendezvous(group, self.rank)
+        rendezvous.enter(group.index(self.rank), call.met_in(group), NO_PAYLOAD, Signal())
+
+    def _operation(self, kind: str, label: str, *, is_recorded: bool = True, is_awaited: bool = True) -> Operation:
+        operation = Operation(self, kind, label, self._sequence if is_recorded else -1)
+        self._sequence += is_recorded
+        self.shared.ledger.begin(operation, is_recorded=is_recorded)
+        if is_awaited:
+            self.shared.outstanding[operation] = None
+        return operation
+
+    def _launched_ns(self, kernels: int, each_ns: int) -> tuple[int, int]:
+        """The host launches ahead within a step."""
+        began_ns = self.shared.step_began_ns[self.rank] if self.current_step >= 0 else self.clock.now_ns
+        return self._launches.launch(began_ns, kernels, each_ns)
+
+
+def _after(before: Signal[Any] | None, function: Callable[[], None]) -> None:
+    if before is None:
+        function()
+    else:
+        before.then(function)

@@ -1,0 +1,128 @@
+"""Something that a simulated rank has issued: the span in the making, and the Work that the program awaits."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
+
+from scenarios.seam.calls import Call
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.trace import Span
+from sim.clock import Signal
+
+if TYPE_CHECKING:
+    from sim.rank.backend import SimBackend
+    from sim.rank.rendezvous import Rendezvous
+
+
+class Operation(Signal[Any]):
+    """One operation of one rank; the signal is its end. Times are ns, -1 until they are known."""
+
+    __slots__ = (
+        "backend",
+        "call",
+        "end_ns",
+        "formula_ns",
+        "index",
+        "issued_ns",
+        "kernel",
+        "kind",
+        "label",
+        "rank",
+        "rendezvous",
+        "sequence",
+        "start_ns",
+        "step",
+        "stream",
+        "wait_from_ns",
+        "wait_until_ns",
+    )
+
+    def __init__(self, backend: SimBackend, kind: str, label: str, sequence: int) -> None:
+        """Issue it now; `sequence` counts what the stream records, -1 for what it does not."""
+        super().__init__()
+        self.backend, self.rank, self.stream = backend, backend.rank, backend.stream
+        self.kind, self.label, self.sequence = kind, label, sequence
+        self.step = backend.current_step
+        self.issued_ns = backend.clock.now_ns
+        self.start_ns = self.end_ns = self.wait_from_ns = self.wait_until_ns = self.index = self.formula_ns = -1
+        self.call: Call | None = None
+        self.kernel: Kernel | None = None
+        self.rendezvous: Rendezvous | None = None
+
+    def finish(self, value: object = None, error: BaseException | None = None) -> None:
+        """It ends now."""
+        self.end_ns = self.backend.clock.now_ns
+        self.fire(value, error)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        world, clock, thread = self.backend.shared, self.backend.clock, self.backend.thread
+        world.outstanding.pop(self, None)
+        world.waiting[self] = None
+        if thread is not None:  # it has done all that comes before the await
+            reached: Signal[None] = Signal()
+            thread.run(0, reached.fire)
+            yield from reached.wait(clock)
+        self.wait_from_ns = clock.now_ns
+        is_over = self.done
+        yield from self.wait(clock)
+        if thread is not None and not is_over and self.kernel is None:  # it slept; a CPU that computes does not
+            woken: Signal[None] = Signal()
+            thread.wake(self.backend.threads.tcp.message_ns, woken.fire)
+            yield from woken.wait(clock)
+        del world.waiting[self]
+        self.wait_until_ns = clock.now_ns
+        world.ledger.finish(self)
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    @property
+    def name(self) -> str:
+        """The operation as a person reads it in an error."""
+        return self.kind if self.label in ("", self.kind) else f"{self.kind} '{self.label}'"
+
+    def describe(self) -> str:
+        """The operation and where it was issued."""
+        return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
+
+    def describe_wait(self) -> str:
+        """What a rank that waits for this waits for."""
+        rendezvous = self.rendezvous
+        if rendezvous is None:
+            return self.describe()
+        call, missing = f"{self.name} (call {rendezvous.index} of group {rendezvous.group.name})", rendezvous.missing
+        if not missing:
+            return call
+        ranks = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
+        return f"{call}, which {ranks} never entered"
+
+    def span(self) -> Span:
+        """The finished record."""
+        call, kernel = self.call, self.kernel
+        return Span(
+            rank=self.rank,
+            host=self.backend.host,
+            stream=self.stream,
+            step=self.step,
+            sequence=self.sequence,
+            kind=self.kind,
+            label=self.label,
+            group=call.group.name if call else "",
+            call=self.index,
+            issued_ns=self.issued_ns,
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            wait_from_ns=self.wait_from_ns,
+            wait_until_ns=self.wait_until_ns,
+            bytes_in=call.bytes_in if call else 0,
+            bytes_out=call.bytes_out if call else 0,
+            bytes_sent=call.bytes_sent if call else 0,
+            dtype=call.dtype if call else kernel.dtype if kernel else "",
+            kernel=kernel.kind if kernel else "",
+            flops=kernel.flops if kernel else 0.0,
+            bytes_read=kernel.bytes_read if kernel else 0.0,
+            bytes_written=kernel.bytes_written if kernel else 0.0,
+            rank_count=self.backend.shared.rank_counts[self.rank],
+            formula_ns=self.formula_ns,
+        )
