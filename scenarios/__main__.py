@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from scenarios.config.provenance import Measured
+    from scenarios.config.scenario import Scenario
+    from scenarios.planner.plan import Plan
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
@@ -75,15 +77,13 @@ def check_files(files: Sequence[str]) -> int:
     """Print `FILE: ok` for each, or its sentences to stderr; 2 if any file has mistakes."""
     from scenarios.config.load import load
     from scenarios.config.warnings import print_notes
-    from scenarios.planner.plan import plan_tables
     from scenarios.seam.errors import ScenarioError
 
     code = 0
     for file in files:
         try:
             scenario = load(file)
-            if scenario.model is not None:
-                plan_tables(scenario)  # whether all tables fit together
+            _planned(scenario)  # whether all tables fit together
         except ScenarioError as error:
             code = 2
             with _output():
@@ -98,17 +98,30 @@ def check_files(files: Sequence[str]) -> int:
 def print_plan(file: str) -> int:
     """Print where a scenario's tables go; 2 if they fit nowhere, or there are none."""
     from scenarios.config.load import load, report_mistakes
-    from scenarios.planner.plan import format_plan, plan_tables
+    from scenarios.planner.plan import format_plan
     from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.registry import built_in
 
     with report_mistakes():
         scenario = load(file)
-        if scenario.model is None:
+        plan = _planned(scenario)
+        if plan is None:
+            names = " or ".join(f"'{program.name}'" for program in built_in().values() if program.plan)
             raise ScenarioError(
-                f"{scenario.path}: program = '{scenario.program}': expected 'dlrm', whose tables are planned"
+                f"{scenario.path}: program = '{scenario.program}': expected {names}, whose tables are planned"
             )
-        print(format_plan(plan_tables(scenario)))
+        print(format_plan(plan))
     return 0
+
+
+def _planned(scenario: Scenario) -> Plan | None:
+    """Where the tables of the scenario's program go; None for a program that has none to plan."""
+    from scenarios.workloads.locate import imported
+    from scenarios.workloads.registry import find
+
+    planner = find(scenario.program, scenario.path.parent).plan
+    plan: Plan | None = imported(planner, scenario.path.parent)(scenario) if planner else None
+    return plan
 
 
 def list_library() -> None:

@@ -63,6 +63,7 @@ class ProgramSpec:
         batch_size: whether `run.batch_size` must be there, may not be there, or has no meaning.
         check: adds what does not fit between the program's tables and the rest of the file.
         why_each: why every rank must be simulated; "" if one host of each class will do.
+        plan: "module:function" that says where a scenario's tables go, as a `scenarios.planner.plan.Plan`; "" without.
         build: values of `Scenario`'s fields from a document without mistakes.
     """
 
@@ -73,6 +74,7 @@ class ProgramSpec:
     may: tuple[Table[Any], ...] = ()
     batch_size: Literal["required", "refused", "unused"] = "unused"
     check: Callable[[Document, Look], None] = lambda document, look: None
+    plan: str = ""
     why_each: Callable[[Document], str] = lambda document: ""
     build: Callable[[Document, Mistakes], dict[str, Any]] = lambda document, mistakes: {}
 

@@ -1,4 +1,4 @@
-"""Exchanges of a given size between all ranks, and nothing else; how messages travel is left to the worlds."""
+"""The program `all_to_all`: one all_to_all_single of a given size per step between all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One collective a step and nothing else, for measuring; how messages travel is left to the worlds."""
+"""The program `collective`: one collective per step and nothing else, for measuring."""
 
 from __future__ import annotations
 

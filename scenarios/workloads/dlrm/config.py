@@ -39,14 +39,16 @@ def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mist
             kind=have(interaction.kind), layers=interaction.layers or 0, low_rank=interaction.low_rank or 0
         ),
         top=tuple(have(model.top)),
-        tables=tuple(_table(table, model, types, mistakes, index) for index, table in enumerate(have(model.tables))),
+        tables=tuple(
+            _table(table, model, types, mistakes, index=index) for index, table in enumerate(have(model.tables))
+        ),
         dtype=model.dtype or "float32",
         optimizer=Optimizer(**optimizer),
     )
 
 
 def _table(
-    table: TableSection, model: ModelSection, types: tuple[ShardingType, ...], mistakes: Mistakes, index: int
+    table: TableSection, model: ModelSection, types: tuple[ShardingType, ...], mistakes: Mistakes, *, index: int
 ) -> EmbeddingTable:
     ids, mean, fixed = _ids(table, mistakes, ("model", "tables", index, "ids", "file"))
     return EmbeddingTable(
@@ -96,6 +98,7 @@ SPEC = ProgramSpec(
     needs=MODEL,
     may=(SHARDING, BUCKETS, COMPRESSION),
     batch_size="required",
+    plan="scenarios.planner.plan:plan_tables",
     check=_check,
     build=_build,
 )

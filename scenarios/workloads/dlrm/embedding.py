@@ -1,6 +1,6 @@
-"""One rank's embedding rows: pooled look-up, gradient and update, with their costs; exchanges are left to `sparse`.
+"""One rank's embedding rows: pooled look-up, gradient and update, with their costs.
 
-The costs are those of one compiled pass over all tables (`embedding_host`; on GPUs fbgemm's table-batched embeddings).
+The costs are those of one compiled pass over all tables (`embedding_cpu`; on GPUs fbgemm's table-batched embeddings).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scenarios.config.scenario import Optimizer
 from scenarios.seam.kernel import Kernel
 from scenarios.sparse.expected_jagged import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.workloads.dlrm import embedding_torch as embedding_device
+from scenarios.workloads.dlrm import embedding_torch
 from scenarios.workloads.dlrm.batches import initial_rows
 from scenarios.workloads.dlrm.embedding_layout import Places
 
@@ -194,10 +194,10 @@ def _numel(piece: Piece) -> int:
 
 def _kernels(device: torch.device) -> ModuleType:
     if device.type != "cpu":
-        return embedding_device
-    from scenarios.workloads.dlrm import embedding_cpu as embedding_host  # noqa: PLC0415  (loads numba, which takes a while)
+        return embedding_torch
+    from scenarios.workloads.dlrm import embedding_cpu  # noqa: PLC0415  (loads numba, which takes a while)
 
-    return embedding_host
+    return embedding_cpu
 
 
 def _samples(features: Features) -> int:

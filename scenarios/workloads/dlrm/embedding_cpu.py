@@ -1,4 +1,4 @@
-"""The arithmetic of embedding rows on CPU tensors, compiled by numba; on accelerators it is left to `embedding_device`.
+"""Embedding look-up and update on CPU tensors, compiled by numba; `embedding_torch` does the same on accelerators.
 
 All pieces' rows lie one behind the other in one tensor, so one loop serves all tables, as fbgemm's table-batched
 embeddings do it on GPUs (docs/sparse.md has the times). An update goes to the rows at once: no gradient is repeated

@@ -1,4 +1,4 @@
-"""Where the rows of embedding tables lie; what is done with them is left to `embedding_host` and `embedding_device`."""
+"""Layout of a rank's embedding rows in one flat tensor, shared by the CPU and the torch kernels."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ADAGRAD_EPSILON = 1e-10
 
 
 class Places(NamedTuple):
-    """Of each piece: its number of rows and columns, the number of its first row among all, where its first element
-    lies in storage, and in which column of the pooled outputs it begins.
+    """Each piece's rows and columns, its first row among all rows, its first element in storage, and its first
+    column in the pooled outputs; int64 arrays, [pieces].
     """
 
     rows: Array

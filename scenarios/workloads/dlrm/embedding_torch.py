@@ -1,4 +1,4 @@
-"""The arithmetic of embedding rows as torch operations, on any device; one compiled pass on CPU is `embedding_host`."""
+"""Embedding look-up and update as torch operations, on any device; `embedding_cpu` is the compiled pass for CPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def load(dtype: torch.dtype) -> None:
 
 
 def look_up(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, samples: int) -> Tensor:
-    """As `embedding_host.look_up`."""
+    """As `embedding_cpu.look_up`."""
     chosen, bags = _by_piece(places, ids, lengths)
     pooled = [
         functional.embedding_bag(named, table, bag.cumsum(0) - bag, mode="sum")
@@ -26,7 +26,7 @@ def look_up(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, sampl
 
 
 def add(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, scale: float) -> None:
-    """As `embedding_host.add`."""
+    """As `embedding_cpu.add`."""
     chosen, bags = _by_piece(places, ids, lengths)
     for table, named, rows in zip(_tables(weights, places), chosen, _repeated(gradient, places, bags), strict=True):
         table.index_add_(0, named, rows, alpha=scale)
@@ -35,7 +35,7 @@ def add(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient:
 def adagrad(
     weights: Tensor, squares: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, rate: float
 ) -> None:
-    """As `embedding_host.adagrad`."""
+    """As `embedding_cpu.adagrad`."""
     chosen, bags = _by_piece(places, ids, lengths)
     states = squares.split_with_sizes(places.rows.tolist())
     for table, state, named, rows in zip(
@@ -49,7 +49,7 @@ def adagrad(
 
 
 def adagrad_all(weights: Tensor, squares: Tensor, places: Places, gradients: Tensor, rate: float) -> None:
-    """As `embedding_host.adagrad_all`."""
+    """As `embedding_cpu.adagrad_all`."""
     states = squares.split_with_sizes(places.rows.tolist())
     for table, state, given in zip(_tables(weights, places), states, _tables(gradients, places), strict=True):
         wide = given.float()

@@ -1,4 +1,4 @@
-"""The parameter shapes of ResNet-50, made from its architecture; what is done with them is left to `programs`.
+"""The parameter shapes of ResNet-50, made from its architecture.
 
 Kaiming He et al., Deep Residual Learning for Image Recognition, CVPR 2016, table 1, the 50-layer column; parameters in
 the order in which torchvision registers them: 161 tensors of 25,557,032 elements in all.
