@@ -18,7 +18,7 @@ from scenarios.sparse.expected_jagged import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm import embedding_torch
 from scenarios.workloads.dlrm.batches import initial_rows
-from scenarios.workloads.dlrm.embedding_layout import Places
+from scenarios.workloads.dlrm.embedding_layout import Named, Places, Storage
 
 # Expected ones have the shapes of real ones: what is computed on them is on meta.
 Features = KeyedJagged | ExpectedJagged
@@ -68,8 +68,8 @@ class Rows:
         self, pieces: Sequence[Piece], seed: int, device: torch.device, dtype: torch.dtype, *, optimizer: Optimizer
     ) -> None:
         self.pieces = tuple(pieces)
-        self._places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
-        self._rows, self._dims = self._places.rows.tolist(), self._places.dims.tolist()
+        places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
+        rows, self._dims = places.rows.tolist(), places.dims.tolist()
         self.flat = torch.empty(sum(map(_numel, pieces)), dtype=dtype, device=device)
         self.weights = [
             part.view(len(piece.rows), len(piece.columns))
@@ -78,7 +78,8 @@ class Rows:
         for piece, weight in zip(pieces, self.weights, strict=True):
             weight.copy_(initial_rows(piece.table, seed, piece.rows, piece.columns, device))
         self._optimizer = optimizer
-        self._squares = torch.zeros(sum(self._rows) if optimizer.kind == "adagrad" else 0, device=device)
+        squares = torch.zeros(sum(rows) if optimizer.kind == "adagrad" else 0, device=device)
+        self._storage = Storage(self.flat, places, squares)
         self._dtype, self._element_bytes = dtype, dtype.itemsize
         self._kernels = _kernels(device)
         self._kernels.load(dtype)
@@ -88,25 +89,25 @@ class Rows:
         samples = _samples(features)
         if features.values.is_meta or not self.pieces:
             return features.values.new_empty(samples, sum(self._dims), dtype=self._dtype)
-        pooled: Tensor = self._kernels.look_up(self.flat, self._places, features.values, features.lengths, samples)
+        pooled: Tensor = self._kernels.look_up(self._storage, _named(features), samples)
         return pooled
 
     def update(self, features: Features, gradient: Tensor) -> None:
         """One optimizer step on the rows that were looked up; `gradient` is [samples, sum of dims]."""
         if features.values.is_meta or not self.pieces:
             return
-        rate, given = self._optimizer.learning_rate, (features.values, features.lengths, gradient)
+        rate = self._optimizer.learning_rate
         if self._optimizer.kind == "sgd":
-            self._kernels.add(self.flat, self._places, *given, -rate)
+            self._kernels.add(self._storage, _named(features), gradient, -rate)
         else:
-            self._kernels.adagrad(self.flat, self._squares, self._places, *given, rate)
+            self._kernels.adagrad(self._storage, _named(features), gradient, rate)
 
     def dense_gradients(self, features: Features, gradient: Tensor) -> Tensor:
         """The gradients of all pieces' weights in one flat tensor, for tables that every rank has a copy of."""
         if features.values.is_meta:
             return gradient.new_empty(self.flat.numel())
         total = torch.zeros_like(self.flat)
-        self._kernels.add(total, self._places, features.values, features.lengths, gradient, 1.0)
+        self._kernels.add(self._storage._replace(weights=total), _named(features), gradient, 1.0)
         return total
 
     def update_dense(self, gradients: Tensor) -> None:
@@ -117,7 +118,7 @@ class Rows:
         if self._optimizer.kind == "sgd":
             self.flat.sub_(gradients, alpha=rate)
         else:
-            self._kernels.adagrad_all(self.flat, self._squares, self._places, gradients, rate)
+            self._kernels.adagrad_all(self._storage, gradients, rate)
 
     def look_up_kernel(self, features: Features) -> Kernel:
         """Ids and one row for each are read, one row for each bag is written."""
@@ -161,8 +162,8 @@ class Rows:
     def dense_update_kernel(self) -> Kernel:
         """Every row, its gradient and its state are read, and all but the gradient written."""
         elements, size = self.flat.numel(), self._element_bytes
-        squares = float(SQUARE_BYTES * self._squares.numel())
-        flops = (5 if self._squares.numel() else 2) * elements
+        squares = float(SQUARE_BYTES * self._storage.squares.numel())
+        flops = (5 if self._storage.squares.numel() else 2) * elements
         return self._kernel(
             "optimizer", flops=flops, read=2 * size * elements + squares, written=size * elements + squares
         )
@@ -198,6 +199,10 @@ def _kernels(device: torch.device) -> ModuleType:
     from scenarios.workloads.dlrm import embedding_cpu  # noqa: PLC0415  (loads numba, which takes a while)
 
     return embedding_cpu
+
+
+def _named(features: Features) -> Named:
+    return Named(features.values, features.lengths)
 
 
 def _samples(features: Features) -> int:

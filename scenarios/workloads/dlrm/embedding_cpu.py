@@ -15,7 +15,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON, Array, Places
+from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON, Array, Named, Places, Storage
 
 # A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
 _ID_BITS = 32
@@ -36,60 +36,78 @@ class _Elements(NamedTuple):
     worth: Array
 
 
+class _Rows(NamedTuple):
+    """A `Storage` as numba takes it; `sums` has room for the sum of some rows of the widest piece."""
+
+    of: _Elements
+    places: Places
+    squares: Array
+    sums: Array
+
+
+class _Bags(NamedTuple):
+    """A `Named` as numba takes it, and the number of bags of each piece."""
+
+    ids: Array
+    lengths: Array
+    samples: int
+
+
+class _Order(NamedTuple):
+    """Of each id its key, and the sample that it belongs to; the keys are sorted."""
+
+    keys: Array
+    samples: Array
+
+
 @cache
 def load(dtype: torch.dtype) -> None:
     """Compile all that rows of `dtype` need, or find it on disk: no part of a step."""
-    places, ids = Places.of([], []), torch.empty(0, dtype=torch.int64)
-    weights, squares = torch.empty(0, dtype=dtype), torch.empty(0)
-    look_up(weights, places, ids, ids, 0)
-    adagrad_all(weights, squares, places, weights, 0.0)
-    add(weights, places, ids, ids, weights.view(0, 0), 0.0)
-    adagrad(weights, squares, places, ids, ids, weights.view(0, 0), 0.0)
+    weights, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64)
+    rows, named, gradient = Storage(weights, Places.of([], []), torch.empty(0)), Named(ids, ids), weights.view(0, 0)
+    look_up(rows, named, 0)
+    adagrad_all(rows, weights, 0.0)
+    add(rows, named, gradient, 0.0)
+    adagrad(rows, named, gradient, 0.0)
 
 
-def look_up(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, samples: int) -> Tensor:
-    """The sum of each bag's rows: [samples, all columns] of the dtype of `weights`, summed in float32 at least.
-
-    Args:
-        weights: all rows, flat.
-        places: the pieces, in the order of their ids.
-        ids: of each piece, those of its bags one after the other; rows of the piece.
-        lengths: [pieces * samples], ids a bag.
-        samples: bags a piece.
+def look_up(rows: Storage, named: Named, samples: int) -> Tensor:
+    """The sum of each bag's rows: [samples, all columns] of the dtype of the weights, summed in float32 at least.
 
     Raises:
         IndexError: an id is no row of its piece.
     """
-    pooled = weights.new_empty(samples, int(places.dims.sum()))
-    of, into = _elements(weights), _elements(pooled)
-    _check(_look_up(of, places, ids.numpy(), lengths.numpy(), samples, into.stored, _sums(weights, places)), ids)
+    pooled = rows.weights.new_empty(samples, int(rows.places.dims.sum()))
+    _check(_look_up(_rows(rows), _bags(named, samples), _elements(pooled).stored), named.ids)
     return pooled
 
 
-def add(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, scale: float) -> None:
+def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
     """Add `scale` times the gradient of each bag, [samples, all columns], to each row that the bag names."""
-    of, given, sums = _elements(weights), _elements(gradient), _sums(weights, places)
-    _check(_add(of, places, ids.numpy(), lengths.numpy(), given, sums, scale), ids)
+    _check(_add(_rows(rows), _bags(named, len(gradient)), _elements(gradient), scale), named.ids)
 
 
-def adagrad(
-    weights: Tensor, squares: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, rate: float
-) -> None:
-    """One step of row-wise Adagrad on each row that bags name, with the sum of its bags' gradients.
-
-    `squares` has one float32 a row, all pieces' one after the other.
-    """
-    keys, bags = np.empty(ids.numel(), np.int64), np.empty(ids.numel(), np.int32)
-    _check(_number(places, ids.numpy(), lengths.numpy(), len(gradient), keys, bags), ids)
-    keys.sort()
-    of, given, sums = _elements(weights), _elements(gradient), _sums(weights, places)
-    _adagrad(of, squares.numpy(), places, keys, bags, given, sums, rate)
+def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
+    """One step of row-wise Adagrad on each row that bags name, with the sum of its bags' gradients."""
+    order = _Order(np.empty(named.ids.numel(), np.int64), np.empty(named.ids.numel(), np.int32))
+    _check(_number(rows.places, _bags(named, len(gradient)), order), named.ids)
+    order.keys.sort()
+    _adagrad(_rows(rows), order, _elements(gradient), rate)
 
 
-def adagrad_all(weights: Tensor, squares: Tensor, places: Places, gradients: Tensor, rate: float) -> None:
-    """One step of row-wise Adagrad on every row; `gradients` are laid out as `weights`."""
-    of, given, sums = _elements(weights), _elements(gradients), _sums(weights, places)
-    _adagrad_all(of, squares.numpy(), places, given, sums, rate)
+def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
+    """One step of row-wise Adagrad on every row; `gradients` are laid out as the weights."""
+    _adagrad_all(_rows(rows), _elements(gradients), rate)
+
+
+def _rows(rows: Storage) -> _Rows:
+    wide = np.float64 if rows.weights.dtype == torch.float64 else np.float32
+    sums = np.empty(int(rows.places.dims.max(initial=0)), wide)
+    return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), sums)
+
+
+def _bags(named: Named, samples: int) -> _Bags:
+    return _Bags(named.ids.numpy(), named.lengths.numpy(), samples)
 
 
 def _elements(tensor: Tensor) -> _Elements:
@@ -106,12 +124,6 @@ def _worths(dtype: torch.dtype) -> Array:
 
 
 _WORTHS = {dtype: _worths(dtype) for dtype in _HALVES}
-
-
-def _sums(weights: Tensor, places: Places) -> Array:
-    """Room for the sum of some rows, of the widest piece."""
-    wide = np.float64 if weights.dtype == torch.float64 else np.float32
-    return np.empty(int(places.dims.max(initial=0)), wide)
 
 
 def _check(outside: int, ids: Tensor) -> None:
@@ -131,15 +143,15 @@ def _take(row: Array, worth: Array, total: Array) -> None:
 
 
 @_inlined
-def _put(row: Array, kind: int, worth: Array, scale: float, total: Array) -> None:
+def _put(row: Array, of: _Elements, scale: float, total: Array) -> None:
     """Add `scale` times `total` to a row, which is rounded once; of halves, `total` is used up."""
-    if kind == _PLAIN:
+    if of.kind == _PLAIN:
         for j in range(total.size):
             row[j] += scale * total[j]
         return
     for j in range(total.size):
-        total[j] = worth[np.int64(row[j])] + scale * total[j]
-    _store(row, kind, total)
+        total[j] = of.worth[np.int64(row[j])] + scale * total[j]
+    _store(row, of.kind, total)
 
 
 @_inlined
@@ -170,9 +182,9 @@ def _rounded(value: Any, bits: Any, kind: int) -> Any:
 
 
 @_compiled
-def _look_up(
-    of: _Elements, places: Places, ids: Array, lengths: Array, samples: int, pooled: Array, sums: Array
-) -> int:
+def _look_up(into: _Rows, bags: _Bags, pooled: Array) -> int:
+    of, places, sums = into.of, into.places, into.sums
+    ids, lengths, samples = bags.ids, bags.lengths, bags.samples
     i = 0
     for piece in range(places.dims.size):
         dim, column, rows = places.dims[piece], places.columns[piece], places.rows[piece]
@@ -190,8 +202,10 @@ def _look_up(
 
 
 @_compiled
-def _add(of: _Elements, places: Places, ids: Array, lengths: Array, given: _Elements, sums: Array, scale: float) -> int:
-    i, samples = 0, len(given.stored)
+def _add(into: _Rows, bags: _Bags, given: _Elements, scale: float) -> int:
+    of, places, sums = into.of, into.places, into.sums
+    ids, lengths, samples = bags.ids, bags.lengths, bags.samples
+    i = 0
     for piece in range(places.dims.size):
         dim, column, rows = places.dims[piece], places.columns[piece], places.rows[piece]
         total = sums[:dim]
@@ -202,14 +216,15 @@ def _add(of: _Elements, places: Places, ids: Array, lengths: Array, given: _Elem
                 total[:] = 0
                 _take(given.stored[sample, column : column + dim], given.worth, total)
                 start = places.offsets[piece] + ids[i] * dim
-                _put(of.stored[start : start + dim], of.kind, of.worth, scale, total)
+                _put(of.stored[start : start + dim], of, scale, total)
                 i += 1
     return -1
 
 
 @_compiled
-def _number(places: Places, ids: Array, lengths: Array, samples: int, keys: Array, bags: Array) -> int:
+def _number(places: Places, bags: _Bags, order: _Order) -> int:
     """Of each id the key, and the sample that it belongs to."""
+    ids, lengths, samples = bags.ids, bags.lengths, bags.samples
     i = 0
     for piece in range(places.dims.size):
         rows, first = places.rows[piece], places.first_rows[piece]
@@ -217,16 +232,15 @@ def _number(places: Places, ids: Array, lengths: Array, samples: int, keys: Arra
             for _ in range(lengths[piece * samples + sample]):
                 if ids[i] < 0 or ids[i] >= rows:
                     return i
-                keys[i] = ((first + ids[i]) << _ID_BITS) | i
-                bags[i] = sample
+                order.keys[i] = ((first + ids[i]) << _ID_BITS) | i
+                order.samples[i] = sample
                 i += 1
     return -1
 
 
 @_compiled
-def _adagrad(
-    of: _Elements, squares: Array, places: Places, keys: Array, bags: Array, given: _Elements, sums: Array, rate: float
-) -> None:
+def _adagrad(into: _Rows, order: _Order, given: _Elements, rate: float) -> None:
+    of, places, sums, keys, bags = into.of, into.places, into.sums, order.keys, order.samples
     i = piece = 0
     while i < keys.size:
         row = keys[i] >> _ID_BITS
@@ -240,12 +254,13 @@ def _adagrad(
             _take(given.stored[bag, column : column + dim], given.worth, total)
             i += 1
         start = places.offsets[piece] + (row - places.first_rows[piece]) * dim
-        scale = _scale(squares, row, total, rate)
-        _put(of.stored[start : start + dim], of.kind, of.worth, -scale, total)
+        scale = _scale(into.squares, row, total, rate)
+        _put(of.stored[start : start + dim], of, -scale, total)
 
 
 @_compiled
-def _adagrad_all(of: _Elements, squares: Array, places: Places, given: _Elements, sums: Array, rate: float) -> None:
+def _adagrad_all(into: _Rows, given: _Elements, rate: float) -> None:
+    of, places, sums = into.of, into.places, into.sums
     for piece in range(places.dims.size):
         dim = places.dims[piece]
         total = sums[:dim]
@@ -253,8 +268,8 @@ def _adagrad_all(of: _Elements, squares: Array, places: Places, given: _Elements
             start = places.offsets[piece] + row * dim
             total[:] = 0
             _take(given.stored[start : start + dim], given.worth, total)
-            scale = _scale(squares, places.first_rows[piece] + row, total, rate)
-            _put(of.stored[start : start + dim], of.kind, of.worth, -scale, total)
+            scale = _scale(into.squares, places.first_rows[piece] + row, total, rate)
+            _put(of.stored[start : start + dim], of, -scale, total)
 
 
 @_inlined

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 Array = npt.NDArray[Any]
 
@@ -36,3 +37,18 @@ class Places(NamedTuple):
             offsets=sizes.cumsum() - sizes,
             columns=widths.cumsum() - widths,
         )
+
+
+class Storage(NamedTuple):
+    """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other."""
+
+    weights: Tensor
+    places: Places
+    squares: Tensor
+
+
+class Named(NamedTuple):
+    """The ids of all bags, piece by piece (rows of the piece), and [pieces * samples] lengths of the bags."""
+
+    ids: Tensor
+    lengths: Tensor

@@ -8,50 +8,50 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON, Places
+from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON, Named, Places, Storage
 
 
 def load(dtype: torch.dtype) -> None:
     """Nothing is compiled here."""
 
 
-def look_up(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, samples: int) -> Tensor:
+def look_up(rows: Storage, named: Named, samples: int) -> Tensor:
     """As `embedding_cpu.look_up`."""
-    chosen, bags = _by_piece(places, ids, lengths)
+    chosen, bags = _by_piece(rows.places, *named)
     pooled = [
-        functional.embedding_bag(named, table, bag.cumsum(0) - bag, mode="sum")
-        for table, named, bag in zip(_tables(weights, places), chosen, bags, strict=True)
+        functional.embedding_bag(ids, table, bag.cumsum(0) - bag, mode="sum")
+        for table, ids, bag in zip(_tables(rows.weights, rows.places), chosen, bags, strict=True)
     ]
     return torch.cat(pooled, dim=1)
 
 
-def add(weights: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, scale: float) -> None:
+def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
     """As `embedding_cpu.add`."""
-    chosen, bags = _by_piece(places, ids, lengths)
-    for table, named, rows in zip(_tables(weights, places), chosen, _repeated(gradient, places, bags), strict=True):
-        table.index_add_(0, named, rows, alpha=scale)
+    chosen, bags = _by_piece(rows.places, *named)
+    each = _repeated(gradient, rows.places, bags)
+    for table, ids, given in zip(_tables(rows.weights, rows.places), chosen, each, strict=True):
+        table.index_add_(0, ids, given, alpha=scale)
 
 
-def adagrad(
-    weights: Tensor, squares: Tensor, places: Places, ids: Tensor, lengths: Tensor, gradient: Tensor, rate: float
-) -> None:
+def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
-    chosen, bags = _by_piece(places, ids, lengths)
-    states = squares.split_with_sizes(places.rows.tolist())
-    for table, state, named, rows in zip(
-        _tables(weights, places), states, chosen, _repeated(gradient, places, bags), strict=True
-    ):
-        unique, inverse = torch.unique(named, return_inverse=True)
-        total = torch.zeros(len(unique), rows.shape[1], device=rows.device).index_add_(0, inverse, rows.float())
+    chosen, bags = _by_piece(rows.places, *named)
+    states = rows.squares.split_with_sizes(rows.places.rows.tolist())
+    each = _repeated(gradient, rows.places, bags)
+    for table, state, ids, given in zip(_tables(rows.weights, rows.places), states, chosen, each, strict=True):
+        unique, inverse = torch.unique(ids, return_inverse=True)
+        total = torch.zeros(len(unique), given.shape[1], device=given.device).index_add_(0, inverse, given.float())
         state[unique] += total.square().mean(dim=1)
         scale = rate / (state[unique].sqrt() + ADAGRAD_EPSILON)
         table[unique] = (table[unique] - total * scale[:, None]).to(table.dtype)
 
 
-def adagrad_all(weights: Tensor, squares: Tensor, places: Places, gradients: Tensor, rate: float) -> None:
+def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad_all`."""
-    states = squares.split_with_sizes(places.rows.tolist())
-    for table, state, given in zip(_tables(weights, places), states, _tables(gradients, places), strict=True):
+    states = rows.squares.split_with_sizes(rows.places.rows.tolist())
+    for table, state, given in zip(
+        _tables(rows.weights, rows.places), states, _tables(gradients, rows.places), strict=True
+    ):
         wide = given.float()
         state.add_(wide.square().mean(dim=1))
         table.copy_(table - wide * (rate / (state.sqrt() + ADAGRAD_EPSILON))[:, None])

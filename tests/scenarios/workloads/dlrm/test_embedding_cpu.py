@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from scenarios.workloads.dlrm import embedding_cpu as embedding_host
-from scenarios.workloads.dlrm import embedding_torch as embedding_device
-from scenarios.workloads.dlrm.embedding_layout import Places
+from scenarios.workloads.dlrm import embedding_cpu, embedding_torch
+from scenarios.workloads.dlrm.embedding_layout import Named, Places, Storage
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Of one element: sums of some ten numbers of size 1, rounded once.
@@ -48,10 +47,14 @@ class Case:
         return self.drawn(sum(rows * dim for rows, dim in zip(self.rows, self.dims, strict=True)))
 
     @property
-    def named(self) -> tuple[Tensor, Tensor]:
-        """Ids and lengths."""
+    def named(self) -> Named:
         ids = [one for piece in self.bags for bag in piece for one in bag]
-        return torch.tensor(ids, dtype=torch.int64), torch.tensor([len(bag) for piece in self.bags for bag in piece])
+        lengths = torch.tensor([len(bag) for piece in self.bags for bag in piece])
+        return Named(torch.tensor(ids, dtype=torch.int64), lengths)
+
+    def storage(self) -> Storage:
+        """Weights, and a state of 1/4 for each row."""
+        return Storage(self.weights(), self.places, torch.full((sum(self.rows),), 0.25))
 
 
 @st.composite
@@ -72,46 +75,45 @@ def close(found: Tensor, expected: Tensor) -> None:
 @UNHURRIED
 @given(cases())
 def test_a_look_up_sums_rows(case: Case) -> None:
-    given_ones = (case.weights(), case.places, *case.named, case.samples)
-    close(embedding_host.look_up(*given_ones), embedding_device.look_up(*given_ones))
+    rows = case.storage()
+    found = embedding_cpu.look_up(rows, case.named, case.samples)
+    close(found, embedding_torch.look_up(rows, case.named, case.samples))
 
 
 @UNHURRIED
 @given(cases(), st.sampled_from([1.0, -0.5]))
 def test_gradients_are_added_to_rows(case: Case, scale: float) -> None:
-    ours, theirs = case.weights(), case.weights()
+    ours, theirs = case.storage(), case.storage()
     gradient = case.drawn(case.samples, sum(case.dims))
-    embedding_host.add(ours, case.places, *case.named, gradient, scale)
-    embedding_device.add(theirs, case.places, *case.named, gradient, scale)
-    close(ours, theirs)
+    embedding_cpu.add(ours, case.named, gradient, scale)
+    embedding_torch.add(theirs, case.named, gradient, scale)
+    close(ours.weights, theirs.weights)
 
 
 @UNHURRIED
 @given(cases())
 def test_adagrad_changes_the_rows_that_were_named_and_their_state(case: Case) -> None:
     first, gradient = case.weights(), case.drawn(case.samples, sum(case.dims))
-    ours, theirs = first.clone(), first.clone()
-    states = [torch.full((sum(case.rows),), 0.25) for _ in range(2)]
-    embedding_host.adagrad(ours, states[0], case.places, *case.named, gradient, 0.1)
-    embedding_device.adagrad(theirs, states[1], case.places, *case.named, gradient, 0.1)
-    close(ours, theirs)
-    close(*states)
+    ours, theirs = case.storage(), case.storage()
+    embedding_cpu.adagrad(ours, case.named, gradient, 0.1)
+    embedding_torch.adagrad(theirs, case.named, gradient, 0.1)
+    close(ours.weights, theirs.weights)
+    close(ours.squares, theirs.squares)
     named = [{one for bag in piece for one in bag} for piece in case.bags]
     still = [row not in ids for ids, rows in zip(named, case.rows, strict=True) for row in range(rows)]
-    assert (states[0][still] == 0.25).all()
+    assert (ours.squares[still] == 0.25).all()
     unmoved = torch.from_numpy(np.repeat(still, np.repeat(case.places.dims, case.places.rows)))
-    assert torch.equal(ours[unmoved], first[unmoved])
+    assert torch.equal(ours.weights[unmoved], first[unmoved])
 
 
 @UNHURRIED
 @given(cases())
 def test_adagrad_of_every_row(case: Case) -> None:
-    ours, theirs, gradients = case.weights(), case.weights(), case.weights() * 0.5
-    states = [torch.full((sum(case.rows),), 0.25) for _ in range(2)]
-    embedding_host.adagrad_all(ours, states[0], case.places, gradients, 0.1)
-    embedding_device.adagrad_all(theirs, states[1], case.places, gradients, 0.1)
-    close(ours, theirs)
-    close(*states)
+    ours, theirs, gradients = case.storage(), case.storage(), case.weights() * 0.5
+    embedding_cpu.adagrad_all(ours, gradients, 0.1)
+    embedding_torch.adagrad_all(theirs, gradients, 0.1)
+    close(ours.weights, theirs.weights)
+    close(ours.squares, theirs.squares)
 
 
 @UNHURRIED
@@ -120,27 +122,27 @@ def test_halves_are_rounded_as_torch_does(values: list[float], dtype: torch.dtyp
     """A row of zeros to which the numbers are added, and stored."""
     given_values = torch.tensor(values, dtype=torch.float32)
     stored = torch.zeros(len(values), dtype=dtype)
-    places = Places.of([1], [len(values)])
-    embedding_host.add(stored, places, torch.tensor([0]), torch.tensor([1]), given_values.view(1, -1), 1.0)
+    rows = Storage(stored, Places.of([1], [len(values)]), torch.zeros(0))
+    embedding_cpu.add(rows, Named(torch.tensor([0]), torch.tensor([1])), given_values.view(1, -1), 1.0)
     torch.testing.assert_close(stored, given_values.to(dtype), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_every_half_is_kept_as_it_is(dtype: torch.dtype) -> None:
     every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(dtype)
-    places = Places.of([1], [len(every)])
-    found = embedding_host.look_up(every, places, torch.tensor([0]), torch.tensor([1]), 1)
+    rows = Storage(every, Places.of([1], [len(every)]), torch.zeros(0))
+    found = embedding_cpu.look_up(rows, Named(torch.tensor([0]), torch.tensor([1])), 1)
     torch.testing.assert_close(found[0], every, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("bad", [3, -1, 1 << 40])
 def test_an_id_that_is_no_row_is_named(bad: int) -> None:
-    places, ids, lengths = Places.of([9, 3], [2, 2]), torch.tensor([8, 2, bad]), torch.tensor([1, 0, 1, 1])
-    flat, gradient = torch.zeros(24), torch.zeros(2, 4)
+    rows = Storage(torch.zeros(24), Places.of([9, 3], [2, 2]), torch.zeros(12))
+    named, gradient = Named(torch.tensor([8, 2, bad]), torch.tensor([1, 0, 1, 1])), torch.zeros(2, 4)
     calls = (
-        lambda: embedding_host.look_up(flat, places, ids, lengths, 2),
-        lambda: embedding_host.add(flat, places, ids, lengths, gradient, 1.0),
-        lambda: embedding_host.adagrad(flat, torch.zeros(12), places, ids, lengths, gradient, 1.0),
+        lambda: embedding_cpu.look_up(rows, named, 2),
+        lambda: embedding_cpu.add(rows, named, gradient, 1.0),
+        lambda: embedding_cpu.adagrad(rows, named, gradient, 1.0),
     )
     for call in calls:
         with pytest.raises(IndexError, match=rf"ids\[2\] = {bad}: expected a row of its table"):
