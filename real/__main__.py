@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, get_args
 
 from real.launch import job as jobs
-from real.launch.job import PROGRAM, WRITER, Check, Job
-from real.launch.launcher import RunEnded, launch, spool_folder
+from real.launch.job import PROGRAM, Check, Job
+from real.launch.launcher import RunEnded, job_of, launch
 from real.launch.placement import JOB, Place, check_world_size, place
 from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m real") -> int:
-    """Exit codes: 0 done, 1 the run was over before its end, 2 a mistake in the scenario, 128 + n for signal n."""
+def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Run one command; `prog` are the words that called it, "python -m real" and the command unless given.
+
+    Exit codes: 0 done, 1 the run was over before its end, 2 a mistake in the scenario, 128 + n for signal n.
+    """
     if JOB in os.environ:
         here = place()
         assert here is not None, "the launcher gives its ranks a place"
@@ -29,8 +30,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m real") -
     given = sys.argv[1:] if arguments is None else arguments
     try:
         if given and given[0] in _COMMANDS:
-            return _COMMANDS[given[0]](given[1:], f"{prog} {given[0]}")
-        options = _parser(prog).parse_args(given)
+            return _COMMANDS[given[0]](given[1:], prog or f"python -m real {given[0]}")
+        options = _parser(prog or "python -m real").parse_args(given)
         here = place()
         job = _job(options, is_first=here is None or here.rank == 0)
         return _run(job, options) if here is None else _serve(job, here, options)
@@ -120,7 +121,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     from scenarios.config.warnings import print_notes_of_measuring
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
-    scenario = dataclasses.replace(load(options.scenario, overrides), payload="values", ranks="each")
+    scenario = load(options.scenario, overrides)
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from reports.store.run_folder import check_free, fresh_folder
@@ -130,15 +131,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
         check_free(out)
         if options.emulate is None:  # else it is refused
             print_notes_of_measuring(scenario)
-    return Job(
-        scenario=scenario,
-        program=options.program,
-        writer=WRITER,
-        out=out,
-        spool=spool_folder(out),
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        check=options.check,
-    )
+    return job_of(scenario, out, program=options.program, check=options.check)
 
 
 def _run(job: Job, options: argparse.Namespace) -> int:
@@ -170,8 +163,12 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
         present(folder, as_json=options.json, quiet=options.quiet)
 
 
-def leave(code: int) -> NoReturn:
-    """End the process; a rank's threads (gloo's, the control channel's) are not waited for."""
+def end_process(command: Callable[[], int]) -> NoReturn:
+    """Exit with the command's code; a rank's threads (gloo's, the control channel's) are not waited for."""
+    try:
+        code = command()
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1
     sys.stdout.flush()
     sys.stderr.flush()
     if place() is not None:
@@ -180,8 +177,4 @@ def leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    try:
-        result = main()
-    except SystemExit as leaving:
-        result = leaving.code if isinstance(leaving.code, int) else 1
-    leave(result)
+    end_process(main)

@@ -49,6 +49,22 @@ class Run:
         stored = {name: to_frame(to_arrow(rows[name], kind), kind) for name, kind in TABLES.items()}
         return cls(recording.info, stored, Held(stored["spans"]))
 
+    def __repr__(self) -> str:
+        from reports.terminal.brief import as_text  # noqa: PLC0415  (knows runs)
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from reports.terminal.brief import as_html  # noqa: PLC0415  (knows runs)
+
+        return as_html(self)
+
+    def in_memory(self) -> Run:
+        """Read all spans now, so that the run's folder may go; the run itself."""
+        self._spans = Held(self.spans)
+        return self
+
     @property
     def batch_size(self) -> int | None:
         """Samples of one rank in one step, where the scenario has a model to train on them."""

@@ -12,15 +12,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from real.launch.job import Job
+from real.launch.job import PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
 from real.supervise.early_end import keep_what_there_is, log_of, put_away
 from real.supervise.rank_status import RankStatusTable
 from real.supervise.shared_steps import lay_out
 from real.supervise.supervisor import Supervisor
+from scenarios.config.scenario import Scenario
 
 LOOPBACK = "127.0.0.1"
 _HEARING_S = 0.05
@@ -210,6 +212,19 @@ class _Launch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def job_of(scenario: Scenario, out: Path, *, program: str = PROGRAM, check: Check = "first") -> Job:
+    """The job of playing a scenario with values on every rank and storing the run in the folder `out`."""
+    return Job(
+        scenario=dataclasses.replace(scenario, payload="values", ranks="each"),
+        program=program,
+        writer=WRITER,
+        out=out,
+        spool=spool_folder(out),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        check=check,
+    )
 
 
 def spool_folder(out: Path) -> Path:

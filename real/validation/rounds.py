@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from real.launch.job import PROGRAM, WRITER, Job
-from real.launch.launcher import Hosts, launch, spool_folder
+from real.launch.job import PROGRAM
+from real.launch.launcher import Hosts, job_of, launch
 from real.launch.placement import Place, check_world_size
 from scenarios.config.scenario import Scenario
 
@@ -30,7 +28,7 @@ def launched_rounds(
     """
     for number in count(1):
         out, last = folder / f"round-{number}", folder / _LAST
-        launch(_job(scenario, out, program), hosts=hosts, heard=partial(heard, number))
+        launch(job_of(scenario, out, program=program, check="never"), hosts=hosts, heard=partial(heard, number))
         shutil.rmtree(last, ignore_errors=True)
         yield out.rename(last)
 
@@ -45,16 +43,4 @@ def one_round(scenario: Scenario, folder: Path, here: Place) -> Path | None:
     from real.launch.worker import RankWorker  # noqa: PLC0415  (loads torch, after all mistakes are said)
 
     check_world_size(scenario, here)
-    return RankWorker(_job(scenario, folder / _LAST, PROGRAM), here).serve()
-
-
-def _job(scenario: Scenario, out: Path, program: str) -> Job:
-    return Job(
-        scenario=dataclasses.replace(scenario, payload="values", ranks="each"),
-        program=program,
-        writer=WRITER,
-        out=out,
-        spool=spool_folder(out),
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        check="never",
-    )
+    return RankWorker(job_of(scenario, folder / _LAST, check="never"), here).serve()

@@ -1,0 +1,103 @@
+"""`import twinstep`: predictions, measurements and comparisons in memory, equal to what the commands store."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import twinstep
+from scenarios.seam.versions import version_of
+from sim.__main__ import main
+
+EXCHANGE = """program = "all_to_all"
+cluster = {profile = "cpu_local", hosts = 2}
+exchange = {size = "16 KiB"}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "exchange.toml"
+    path.write_text(EXCHANGE)
+    return path
+
+
+def test_a_prediction_is_the_run_that_the_command_stores(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predicted = twinstep.predict(file, steps=2)
+    assert capsys.readouterr() == ("", "")
+    assert main([str(file), "--steps", "2", "--quiet", "--out", str(tmp_path / "run")]) == 0
+    stored = twinstep.load(tmp_path / "run")
+    assert stored.info.digest == predicted.info.digest
+    pd.testing.assert_frame_equal(stored.operations, predicted.operations)
+    pd.testing.assert_frame_equal(stored.links, predicted.links)
+
+
+def test_a_name_a_path_and_a_scenario_are_one(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(file.parent)
+    by_path, by_word = twinstep.predict(file, steps=1), twinstep.predict("exchange.toml", steps=1)
+    asked = twinstep.scenario(file, steps=1)
+    assert asked == dataclasses.replace(twinstep.scenario(file), steps=1)
+    for run in (by_word, twinstep.predict(asked)):
+        pd.testing.assert_frame_equal(run.spans, by_path.spans)
+    assert twinstep.scenario("twrw_2x2", seed=5).seed == 5
+
+
+def test_a_mistake_is_a_sentence(file: Path) -> None:
+    with pytest.raises(twinstep.ScenarioError, match=r"^hosts = 8: cannot be overridden; expected one of steps, seed,"):
+        twinstep.predict(file, hosts=8)
+    with pytest.raises(twinstep.ScenarioError, match=r"^--steps = 0: expected a whole number of at least 1$"):
+        twinstep.measure(file, steps=0)
+    with pytest.raises(twinstep.ScenarioError, match=r"^steps=2: expected with a scenario's path or name; change"):
+        twinstep.predict(twinstep.scenario(file), steps=2)
+    with pytest.raises(twinstep.ReportError, match="no such run folder"):
+        twinstep.load(file.parent / "none")
+
+
+def test_a_measurement_needs_no_folder_and_compares_with_a_prediction(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "reports.store.run_folder.PART_ROWS", 1
+    )  # as of a long run, whose spans are read when asked for
+    measured = twinstep.measure(file, steps=2)
+    assert capsys.readouterr() == ("", "")
+    assert (measured.info.world, measured.info.complete, len(measured.steps)) == ("real", True, 2)
+    assert measured.span_count == len(measured.spans) > 0
+    comparison = twinstep.compare(twinstep.predict(file, steps=2), measured)
+    assert [check.name for check in comparison.checks if check.compared and not check.agrees] == []
+    assert comparison.steps["step"].tolist() == [0, 1]
+
+
+def test_a_measurement_is_not_for_a_rank_of_torchrun(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    with pytest.raises(twinstep.ProgramError, match=r"^twinstep.measure: expected without torchrun or srun"):
+        twinstep.measure(file)
+
+
+def test_two_predictions_do_not_compare(file: Path) -> None:
+    run = twinstep.predict(file, steps=1)
+    with pytest.raises(twinstep.ReportError, match="expected a simulated and a real one"):
+        twinstep.compare(run, run)
+
+
+def test_the_release_is_the_installed_package_s() -> None:
+    assert twinstep.__version__ == version_of("twinstep")
+    assert version_of("no-such-package-there-is") == "not installed"
+    with pytest.raises(AttributeError, match="module 'twinstep' has no attribute 'predct'"):
+        twinstep.predct  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_importing_it_takes_less_than_50_ms() -> None:
+    code = "import time; began = time.process_time(); import twinstep; print(time.process_time() - began)"
+    taken_s = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
+    assert min(taken_s) < 0.05

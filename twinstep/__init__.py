@@ -1,0 +1,133 @@
+"""Predicts a distributed recommender training step, runs the same program on real ranks, and compares the two.
+
+    import twinstep
+    run = twinstep.predict("criteo_small_2x2", batch_size=4096)
+
+A scenario is the path of a file, the name of a ready one, or a `Scenario`. `overrides` replace values of its [run]
+table: steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times. `import twinstep` is quick:
+torch and pandas are loaded by the first call that needs them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from reports.errors import ReportError
+from scenarios.seam.errors import ProgramError, ScenarioError
+
+if TYPE_CHECKING:
+    from reports.compare.comparison import Comparison
+    from reports.run import Run
+    from scenarios.config.scenario import Scenario
+
+    __version__: str
+    Given = Scenario | str | os.PathLike[str]
+
+__all__ = [
+    "ProgramError",
+    "ReportError",
+    "ScenarioError",
+    "__version__",
+    "compare",
+    "load",
+    "measure",
+    "predict",
+    "scenario",
+]
+
+
+def predict(path_or_scenario: Given, **overrides: Any) -> Run:
+    """Predict a scenario's steps with the simulator, as `python -m sim` does; the run is in memory alone.
+
+    Raises:
+        ScenarioError: mistakes in the scenario or the overrides, one sentence each.
+        ProgramError: ranks whose calls do not fit together.
+    """
+    asked = _scenario(path_or_scenario, overrides)
+    from reports.run import Run
+    from scenarios.workloads.build import build
+    from sim.run import simulate
+
+    return Run.of(simulate(asked, build(asked)))
+
+
+def measure(path_or_scenario: Given, **overrides: Any) -> Run:
+    """Play a scenario on processes of this machine, one a rank, as `python -m real` does; the run is in memory alone.
+
+    Raises:
+        ScenarioError: mistakes in the scenario or the overrides, one sentence each.
+        ProgramError: the run ended early, such as by a rank that was lost; or this is a rank of torchrun or srun.
+    """
+    asked = _scenario(path_or_scenario, overrides)
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from real.launch.launcher import RunEnded, job_of, launch
+    from real.launch.placement import place
+    from reports.store import run_folder
+    from scenarios.workloads.build import build
+
+    if place() is not None:
+        raise ProgramError("twinstep.measure: expected without torchrun or srun, as it starts the ranks itself")
+    build(asked)  # what does not fit the cluster is said before anything starts
+    with TemporaryDirectory(prefix="twinstep-") as folder:
+        job = job_of(asked, Path(folder, "run"))
+        try:
+            launch(job)
+        except RunEnded as ended:
+            error = KeyboardInterrupt if ended.code > 128 else ProgramError  # 128 + n is signal n
+            raise error(str(ended)) from None
+        return run_folder.load(job.out).in_memory()
+
+
+def load(folder: str | os.PathLike[str]) -> Run:
+    """Open a run folder of `python -m sim`, `python -m real` or `python -m reports kineto`, which must stay there.
+
+    Raises:
+        ReportError: it is missing, damaged, or written by a newer release.
+    """
+    from reports.store import run_folder
+
+    return run_folder.load(os.fspath(folder))
+
+
+def compare(predicted: Run, measured: Run) -> Comparison:
+    """Compare a predicted and a measured run of one scenario: signed errors by operation, step and size.
+
+    Raises:
+        ReportError: the runs are of different scenarios, or both predicted or both measured.
+    """
+    from reports.compare.comparison import compare as comparison_of
+
+    return comparison_of(predicted, measured)
+
+
+def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
+    """Read and check a scenario file or a ready scenario; `dataclasses.replace` gives changed copies of it.
+
+    Raises:
+        ScenarioError: a sentence for every mistake in the file and the overrides.
+    """
+    from scenarios.config import load as scenarios_load
+
+    return scenarios_load.load(path, overrides)
+
+
+def _scenario(given: Given, overrides: dict[str, Any]) -> Scenario:
+    if isinstance(given, str | os.PathLike):
+        return scenario(given, **overrides)
+    if overrides:
+        asked = ", ".join(f"{key}={value!r}" for key, value in overrides.items())
+        raise ScenarioError(
+            f"{asked}: expected with a scenario's path or name; change a Scenario by dataclasses.replace"
+        )
+    return given
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from scenarios.seam.versions import version_of
+
+        return version_of("twinstep")
+    raise AttributeError(f"module 'twinstep' has no attribute {name!r}")

@@ -1,0 +1,82 @@
+"""The command `twinstep`: one word for each of the project's commands, which say the rest."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+
+class _Command(NamedTuple):
+    """`main(words + what follows, prog)` of a module; `prog` lacks the words that the module's parser adds itself."""
+
+    module: str
+    words: tuple[str, ...]
+    prog: str
+    about: str
+
+
+_COMMANDS = {
+    "predict": _Command("sim.__main__", (), " predict", "predict how long a scenario's steps take"),
+    "run": _Command("real.__main__", (), " run", "run a scenario on real processes, also under torchrun and srun"),
+    "validate": _Command("real.__main__", ("validate",), " validate", "predict scenarios, measure them, compare both"),
+    "calibrate": _Command("real.__main__", ("calibrate",), " calibrate", "measure this machine: a hardware profile"),
+    "report": _Command(
+        "reports.__main__", (), " report", "tables and a page of run folders, and other readers of runs"
+    ),
+    "compare": _Command("reports.__main__", ("compare",), "", "a predicted beside a measured run"),
+    "check": _Command("scenarios.__main__", ("check",), "", "check scenario files: all mistakes in one go"),
+    "check-ranks": _Command(
+        "real.__main__", ("check",), " check-ranks", "do these ranks compute what the simulator does? (real check)"
+    ),
+    "list": _Command("scenarios.__main__", ("list",), "", "the ready scenarios, which go by their names"),
+}
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "twinstep") -> int:
+    """Run one command; the exit code is the command's own."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] not in _COMMANDS:
+        _parser(prog).parse_args(words)  # help, the release, or a mistake
+    command = _COMMANDS[words[0]]
+    code: int = import_module(command.module).main([*command.words, *words[1:]], prog=prog + command.prog)
+    return code
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Predict how long a distributed training step takes, run the same code, and compare.",
+        epilog=f"'{prog} COMMAND --help' says more.",
+    )
+    parser.add_argument("--version", action=_Release, nargs=0, help="print the release")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, command in _COMMANDS.items():
+        commands.add_parser(name, help=command.about)
+    return parser
+
+
+class _Release(argparse.Action):
+    """Looks the release up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from twinstep import __version__
+
+        print(f"twinstep {__version__}")
+        parser.exit()
+
+
+def script(prog: str = "twinstep") -> NoReturn:
+    """Be the command: run what the command line says, and exit."""
+    words = sys.argv[1:]
+    if words and words[0] in _COMMANDS and _COMMANDS[words[0]].module == "real.__main__":
+        from real.__main__ import end_process
+
+        end_process(lambda: main(words, prog))
+    sys.exit(main(words, prog))
+
+
+if __name__ == "__main__":
+    script("python -m twinstep")
