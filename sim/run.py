@@ -127,7 +127,7 @@ def _links(machine: Machine, classes: HostClasses | None) -> list[LinkRow]:
     if classes is None:
         return rows
     counts = dict(zip(classes.representatives, classes.counts, strict=True))
-    uplinks = uplink_counts(machine.fabric, classes)
+    uplinks = uplink_counts(machine.fabric.network, classes)
     played = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
     return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in played]
 

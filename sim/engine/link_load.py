@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from sim.engine.capacity import Capacity
-from sim.engine.fabric import Path
 from sim.engine.flow_bundle import Array
-from sim.engine.routes import Routes
+from sim.engine.network import Path, Routes
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from scenarios.config.hardware import Cluster
 from scenarios.seam.kernel import Kernel
 from sim.clock import Clock, Signal, all_of
 from sim.engine.capacity import Activity, Capacity
-from sim.engine.fabric import Fabric, Path
+from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
+from sim.engine.network import Path
 from sim.engine.roofline import cost, stretch
 from sim.engine.sharing import Sharing
 from sim.jitter import Varying

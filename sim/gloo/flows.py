@@ -13,8 +13,8 @@ from typing import Protocol
 
 from scenarios.seam.kernel import Kernel
 from sim.clock import Signal
-from sim.engine.fabric import Path
 from sim.engine.machine import Machine
+from sim.engine.network import Path
 from sim.engine.slow_start import SlowStart
 from sim.gloo import algorithms as gloo
 from sim.gloo.script import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from sim.clock import Signal, all_of
-from sim.engine.fabric import Path
 from sim.engine.link_load import load
 from sim.engine.machine import Machine
+from sim.engine.network import Path
 from sim.engine.slow_starts import SlowStarts
 from sim.gloo import algorithms as gloo
 from sim.gloo.flows import local, local_kernel

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from sim.engine.capacity import Capacity
-from sim.engine.fabric import Path
 from sim.engine.machine import PACKET_BYTES, Machine
+from sim.engine.network import Path
 from sim.hosts.cores import Thread
 from sim.hosts.threads import Hosts
 
@@ -113,10 +113,10 @@ class TcpConnection:
 
     def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, group: str, ends: tuple[int, int]) -> None:
         source, target = ends
-        path = machine.fabric.path(source, target)
+        path = machine.fabric.network.socket_path(source, target)
         self._machine, self._hosts, self._tcp = machine, hosts, hosts.tcp
         self._loop, self._receiver = hosts.loop(source, group), hosts.loop(target, group)
-        self._ports, self._back = ports.of(path), ports.of(machine.fabric.path(target, source))
+        self._ports, self._back = ports.of(path), ports.of(machine.fabric.network.socket_path(target, source))
         self._inside = [link for link in path.links if not link.has_queue]
         self._latency_ns = path.latency_ns
         self._messages: deque[_Message] = deque()

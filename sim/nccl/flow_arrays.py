@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.engine.fabric import Fabric
-from sim.engine.routes import Routes, routes
+from sim.engine.network import Routes
 from sim.nccl.plan import Phase
 
 Array = npt.NDArray[Any]
@@ -39,7 +39,8 @@ class Many:
             via = phase.relays.get
             relays = np.fromiter((via((source, target), -1) for source, target, _ in phase.transfers), np.int32, count)
         world = np.array([*ranks, -1], np.int32)  # a relay of -1 takes the last
-        return Many(sources, targets, relays, sizes, routes(fabric, world[sources], world[targets], world[relays]))
+        found = fabric.network.routes(world[sources], world[targets], world[relays])
+        return Many(sources, targets, relays, sizes, found)
 
     def touched(self, members: int) -> Array:
         """Bytes that each of so many members sends, receives or passes on; what it passes on counts twice."""

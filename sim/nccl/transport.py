@@ -14,10 +14,10 @@ import numpy as np
 from scenarios.config.host_classes import HostClasses
 from sim.clock import Signal
 from sim.engine.capacity import Capacity
-from sim.engine.fabric import Path
 from sim.engine.flow_bundle import MERGED_SHARE, MOST_SINGLE, Array, Bundle
 from sim.engine.link_load import Load, load, load_of_routes
 from sim.engine.machine import Machine
+from sim.engine.network import Path
 from sim.engine.slow_starts import SlowStarts
 from sim.hosts.cores import Thread
 from sim.nccl import plan as nccl

@@ -17,7 +17,7 @@ from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.folded.exchange import Transfers
 from sim.nccl.folded.host_shares import shares
-from sim.nccl.folded.leaf_uplinks import TREES, Leafs, degrees_of
+from sim.nccl.folded.leaf_uplinks import TREES, Leaves, degrees_of
 from sim.nccl.folded.link_load import Array, Carried, Members
 from sim.nccl.folded.pipelines import Drawn, largest_across
 from sim.nccl.tuning import NcclCosts, overhead, p2p_latency_ns, topology
@@ -30,11 +30,11 @@ class FoldedNccl:
     """Of one cluster."""
 
     def __init__(self, fabric: Fabric, costs: NcclCosts, classes: HostClasses) -> None:
-        self._fabric, self._costs, self._classes = fabric, costs, classes
+        self._network, self._costs, self._classes = fabric.network, costs, classes
         self._found: dict[str, Members] = {}
         self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
         self._shares: dict[tuple[Hashable, ...], Array] = {}
-        self._leafs = Leafs.of(fabric, classes)
+        self._leaves = Leaves.of(fabric.network, classes)
 
     def channels(self, group: Group) -> int:
         """How many thread blocks an operation of the group has on each GPU."""
@@ -81,7 +81,7 @@ class FoldedNccl:
         likely = np.minimum(sends / element_size, 1.0)
         most = math.ceil(max(((to + inside) * likely).sum(1).max(), ((come + inside) * likely).sum(0).max()))
         largest_bytes, crosses = float(sends[to + inside > 0].max()), bool((to * is_sent).any())
-        rows = Transfers(self._fabric, members, self._classes.gpus)
+        rows = Transfers(self._network, members, self._classes.gpus)
         on_links = nccl.p2p_link_bytes(sends)
         across = on_links * overhead(False, costs)
         rows.cross(to, come, across, costs)
@@ -94,7 +94,7 @@ class FoldedNccl:
         rows.load(carried)
         self._exchanged(carried, members.hosts, to * across, inside * on_links * overhead(True, costs))
         carried.hold(rows.seconds())
-        self._leafs.exchange(carried, self._fabric, members.hosts, across)
+        self._leaves.exchange(carried, members.hosts, across)
         return carried
 
     def _exchanged(self, carried: Carried, hosts: Array, across: Array, inside: Array) -> None:
@@ -141,7 +141,7 @@ class FoldedNccl:
             for by_host in members.by_host:
                 self._load_host(carried, members, by_host, loads, float(parts[members.hosts[by_host[0]]]))
             carried.between += given * loads.of_host.size_bytes
-            self._leafs.pipeline(carried, self._fabric, plan.algorithm, loads.of_host, len(gpus))
+            self._leaves.pipeline(carried, plan.algorithm, loads.of_host, len(gpus))
             drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
             carried.hold(nccl_paths.idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
             if shape.hosts > 1:
@@ -171,11 +171,12 @@ class FoldedNccl:
         host = members.hosts[by_host[0]]
         for (source, target, via), load in loads.inside.items():
             carried.inside[host] += load.size_bytes
-            path = self._fabric.path(ranks[source], ranks[target], None if via is None else ranks[via])
+            path = self._network.path(ranks[source], ranks[target], None if via is None else ranks[via])
             carried.add(path.links, *load)
             for gpu in (source, target) if via is None else (source, via, via, target):
                 carried.touched[places[gpu]] += load.size_bytes
-        for beyond, links in ((loads.leaving, self._fabric.leaving), (loads.arriving, self._fabric.arriving)):
-            for gpu, load in beyond.items():
-                carried.add(links(ranks[gpu]), part * load.size_bytes, part * load.transfers)
-                carried.touched[places[gpu]] += part * load.size_bytes
+        beyond = [(gpu, load, self._network.leaving(ranks[gpu], gpu)) for gpu, load in loads.leaving.items()]
+        beyond += [(gpu, load, self._network.arriving(ranks[gpu])) for gpu, load in loads.arriving.items()]
+        for gpu, load, links in beyond:
+            carried.add(links, part * load.size_bytes, part * load.transfers)
+            carried.touched[places[gpu]] += part * load.size_bytes

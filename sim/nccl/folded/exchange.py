@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.engine.capacity import Capacity
-from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import compiled
+from sim.engine.network import Network
 from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.folded.link_load import Array, Carried, Members
 from sim.nccl.tuning import NcclCosts
@@ -25,8 +25,8 @@ class Transfers:
     `touched` [members]: bytes that each sends, receives or passes on.
     """
 
-    def __init__(self, fabric: Fabric, members: Members, gpus: int) -> None:
-        self._fabric, self._members, self._gpus = fabric, members, gpus
+    def __init__(self, network: Network, members: Members, gpus: int) -> None:
+        self._network, self._members, self._gpus = network, members, gpus
         self._numbers: dict[Capacity, int] = {}
         self._crossed: list[Array] = []
         self._counts: list[Array] = []
@@ -37,10 +37,10 @@ class Transfers:
         """Between hosts, all [members, members]: `to` so many ranks of the second from one of the first, `come` from
         so many of the first to one of the second.
         """
-        members, fabric = self._members, self._fabric
+        members = self._members
         sources, targets = np.nonzero((to > 0) & (size_bytes > 0))
         relays, leaving = self._ways_out(costs)
-        arriving = self._table([fabric.arriving(rank) for rank in members.ranks.tolist()])
+        arriving = self._table([self._network.arriving(rank) for rank in members.ranks.tolist()])
         out, back = leaving[sources, members.gpus[targets]], arriving[targets]
         sent, received = to[sources, targets], come[sources, targets]
         sizes = size_bytes[sources, targets]
@@ -61,7 +61,7 @@ class Transfers:
             near, far = int(members.gpus[source]), int(members.gpus[target])
             via = None if mesh is None else mesh.relay(near, far, list(host))
             relay = None if via is None else int(members.ranks[host[via]])
-            links.append(self._fabric.path(int(members.ranks[source]), int(members.ranks[target]), relay).links)
+            links.append(self._network.path(int(members.ranks[source]), int(members.ranks[target]), relay).links)
             for one in (source, target) if via is None else (source, host[via], host[via], target):
                 self.touched[one] += size_bytes[source, target]
         crossed = self._table(links)
@@ -104,7 +104,7 @@ class Transfers:
 
     def _ways_out(self, costs: NcclCosts) -> tuple[Array, Array]:
         """Of each member, for each GPU of another host: the member that passes it on, or -1; the links."""
-        members, fabric = self._members, self._fabric
+        members, network = self._members, self._network
         relays = np.full((len(members.ranks), self._gpus), -1)
         links = []
         for place, rank in enumerate(members.ranks.tolist()):
@@ -112,11 +112,11 @@ class Transfers:
             for gpu in range(self._gpus):
                 via = host.get(gpu)
                 if via is None or not nccl_paths.has_rail(int(members.gpus[place]), gpu, costs):
-                    links.append(fabric.leaving(rank))
+                    links.append(network.leaving(rank, gpu))
                     continue
                 relay = int(members.ranks[via])
                 relays[place, gpu] = via
-                links.append((*fabric.path(rank, relay).links, *fabric.leaving(relay)))
+                links.append((*network.path(rank, relay).links, *network.leaving(relay, gpu)))
         table = self._table(links)
         return relays, table.reshape(len(members.ranks), self._gpus, table.shape[1])
 

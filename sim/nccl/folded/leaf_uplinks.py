@@ -1,4 +1,4 @@
-"""Uplinks of leaf switches: how much passes those of leafs that are alike."""
+"""The load on the uplinks of leaf switches, one leaf simulated for each class of leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from scenarios.config.faults import LeafPart
 from scenarios.config.host_classes import HostClasses
 from sim.engine.capacity import Capacity
-from sim.engine.fabric import Fabric
+from sim.engine.network import Network
 from sim.nccl import rings_and_trees as nccl_paths
 from sim.nccl.folded.link_load import Array, Carried
 from sim.nccl.folded.pipelines import Load
@@ -19,19 +19,21 @@ from sim.nccl.folded.pipelines import Load
 TREES = ("tree", "nvls_tree")
 
 
-def uplink_counts(fabric: Fabric, classes: HostClasses) -> dict[str, int]:
-    """How many uplinks are like each that is played, by its name."""
-    return Leafs.of(fabric, classes).link_counts(fabric)
+def uplink_counts(network: Network, classes: HostClasses) -> dict[str, int]:
+    """How many uplinks each simulated one stands for, by its name."""
+    return Leaves.of(network, classes).link_counts()
 
 
 @dataclass(frozen=True, slots=True)
-class Leafs:
-    """Leaf switches by sort, of which each has as many hosts of each kind, `kinds` [sorts, kinds], and is as quick.
+class Leaves:
+    """Leaf switches by class: leaves with as many hosts of each class and uplinks as quick.
 
-    `first` and `counts` are of each sort, `sorts` [leafs] says which is which, `totals` [kinds] how many hosts
-    are of each. None where the network has no leafs.
+    `first` and `counts` [leaf classes]: the first leaf of each and how many there are; `kinds` [leaf classes, host
+    classes]: hosts on such a leaf; `sorts` [leaves]: the class of each leaf; `totals` [host classes]: hosts in all.
+    Empty where the network has no uplinks.
     """
 
+    network: Network
     first: Array
     counts: Array
     kinds: Array
@@ -41,26 +43,26 @@ class Leafs:
     gpus: int
 
     @staticmethod
-    def of(fabric: Fabric, classes: HostClasses) -> Leafs:
-        """All leafs of the cluster."""
-        cluster, per_leaf = fabric.cluster, fabric.cluster.network.hosts_per_leaf
-        if cluster.network.kind != "leaf_spine" or per_leaf is None:
+    def of(network: Network, classes: HostClasses) -> Leaves:
+        """All leaves of the cluster."""
+        per_leaf = network.between.hosts_per_part
+        if per_leaf is None:
             none = np.zeros(0, np.int64)
-            return Leafs(none, none, np.zeros((0, len(classes.representatives))), none, none, 1, classes.gpus)
+            return Leaves(network, none, none, np.zeros((0, len(classes.representatives))), none, none, 1, classes.gpus)
         kinds = classes.per_leaf(per_leaf)
-        speeds = np.array([[cluster.speed_at(LeafPart(leaf))] for leaf in range(len(kinds))])
+        speeds = np.array([[network.cluster.speed_at(LeafPart(leaf))] for leaf in range(len(kinds))])
         _, first, sorts, counts = np.unique(
             np.hstack([speeds, kinds]), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
-        of_each = kinds[first].astype(np.float64)
-        return Leafs(first, counts, of_each, sorts.reshape(-1), np.array(classes.counts, float), per_leaf, classes.gpus)
+        of_each, totals = kinds[first].astype(np.float64), np.array(classes.counts, float)
+        return Leaves(network, first, counts, of_each, sorts.reshape(-1), totals, per_leaf, classes.gpus)
 
-    def link_counts(self, fabric: Fabric) -> dict[str, int]:
-        """By the names of uplinks."""
+    def link_counts(self) -> dict[str, int]:
+        """How many uplinks each stands for, by name."""
         pairs = zip(self.first.tolist(), self.counts.tolist(), strict=True)
-        return {link.name: count for leaf, count in pairs for link in self._uplinks(fabric, leaf)}
+        return {link.name: count for leaf, count in pairs for way in self._uplinks(leaf) for link in way}
 
-    def exchange(self, carried: Carried, fabric: Fabric, hosts: Array, across: Array) -> None:
+    def exchange(self, carried: Carried, hosts: Array, across: Array) -> None:
         """`across` [members, members]: from each rank to each that a member stands for; `hosts`: of members."""
         if not len(self.first):
             return
@@ -71,38 +73,39 @@ class Leafs:
             passing = of_leaf @ (size_bytes @ totals) - inside
             is_any = (size_bytes > 0).astype(np.float64)
             flows = of_leaf @ (is_any @ totals) - ((of_leaf @ is_any) * of_leaf).sum(axis=1)
-            self._add(carried, fabric, passing, flows, is_out)
+            self._add(carried, passing, flows, is_out)
 
-    def pipeline(self, carried: Carried, fabric: Fabric, algorithm: str, of_host: Load, local: int) -> None:
+    def pipeline(self, carried: Carried, algorithm: str, of_host: Load, local: int) -> None:
         """`of_host`: out of the busiest host, of which `local` ranks take part."""
         if not len(self.first) or not of_host.size_bytes:
             return
-        crossing = _crossing(algorithm, fabric.cluster.hosts, self.hosts_per_leaf, local)
+        crossing = _crossing(algorithm, self.network.cluster.hosts, self.hosts_per_leaf, local)
         most = np.zeros(len(self.first))
         np.maximum.at(most, self.sorts, crossing)
         for is_out in (True, False):
-            self._add(carried, fabric, most * of_host.size_bytes, most * of_host.transfers, is_out)
+            self._add(carried, most * of_host.size_bytes, most * of_host.transfers, is_out)
 
-    def _add(self, carried: Carried, fabric: Fabric, size_bytes: Array, flows: Array, is_out: bool) -> None:
+    def _add(self, carried: Carried, size_bytes: Array, flows: Array, is_out: bool) -> None:
         for leaf, each, count in zip(self.first.tolist(), size_bytes.tolist(), flows.tolist(), strict=True):
             if count >= 0.5:  # what is left of a difference is nothing
-                carried.add([self._uplinks(fabric, leaf)[0 if is_out else 1]], each, count)
+                carried.add(self._uplinks(leaf)[0 if is_out else 1], each, count)
 
-    def _uplinks(self, fabric: Fabric, leaf: int) -> tuple[Capacity, Capacity]:
+    def _uplinks(self, leaf: int) -> tuple[tuple[Capacity, ...], tuple[Capacity, ...]]:
         rank = leaf * self.hosts_per_leaf * self.gpus
-        return fabric.uplink(rank, "out"), fabric.uplink(rank, "in")
+        between = self.network.between
+        return between.uplinks(rank, "out"), between.uplinks(rank, "in")
 
 
 @lru_cache(maxsize=64)
 def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Array:
     """What leaves each leaf, in what leaves the busiest host; as much enters it."""
-    leafs = -(-hosts // hosts_per_leaf)
-    sizes = np.minimum(hosts - hosts_per_leaf * np.arange(leafs), hosts_per_leaf)
+    leaves = -(-hosts // hosts_per_leaf)
+    sizes = np.minimum(hosts - hosts_per_leaf * np.arange(leaves), hosts_per_leaf)
     if algorithm == "pat":
         return _stepping(local * sizes, hosts * local) / _stepping(np.array([local]), hosts * local)
     if algorithm not in TREES:  # round a ring the last host of a leaf sends to the first of the next
         return (sizes < hosts).astype(np.float64)
-    crossing = np.zeros(leafs)
+    crossing = np.zeros(leaves)
     for child, parent in edges(hosts):
         ends = child // hosts_per_leaf, parent // hosts_per_leaf
         is_across = ends[0] != ends[1]

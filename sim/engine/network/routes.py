@@ -1,7 +1,7 @@
-"""The links that many transfers cross, as arrays instead of a path each; what lies between two ranks is `cluster`'s.
+"""The links that many transfers cross, as arrays instead of a path for each.
 
-Between hosts a path is what lies behind its source, then what joins the leafs, then what lies before its target: there
-are as many different parts as ranks and leafs, not as pairs. Inside hosts there are few pairs.
+Between hosts a path is what lies behind its source, then what joins the parts of the network, then what lies before its
+target: there are as many different pieces as ranks and parts, not as pairs. Inside domains there are few pairs.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.engine.capacity import Capacity
-from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import loads
+
+if TYPE_CHECKING:
+    from sim.engine.network.network import Network
 
 Array = npt.NDArray[Any]
 
@@ -29,20 +31,20 @@ class Routes:
     crossed: Array
 
     def loads(self, sizes: Array) -> Array:
-        """Bytes on each capacity, of so many for each transfer."""
+        """Bytes on each capacity, [capacities]; `sizes` [transfers]."""
         return loads(self.crossed, sizes, len(self.capacities))
 
     def transfers(self) -> Array:
-        """How many cross each capacity."""
+        """How many transfers cross each capacity, [capacities]."""
         return np.bincount(self.crossed[self.crossed >= 0], minlength=len(self.capacities))
 
 
-def routes(fabric: Fabric, sources: Array, targets: Array, relays: Array) -> Routes:
-    """Of transfers from one global rank to another, over a third of the source's host where `relays` is not negative.
+def routes(network: Network, sources: Array, targets: Array, relays: Array) -> Routes:
+    """The links of `Network.path` from one global rank to another, for arrays [transfers] of them.
 
-    The same links as `Fabric.path` has.
+    Over a third of the source's domain where `relays` is not negative.
     """
-    found = _Found(fabric)
+    found = _Found(network)
     is_relayed = relays >= 0
     near = found.ways(sources, np.where(is_relayed, relays, targets))
     far = np.full((len(sources), 0), -1, np.int32)
@@ -56,8 +58,8 @@ def routes(fabric: Fabric, sources: Array, targets: Array, relays: Array) -> Rou
 class _Found:
     """Numbers of capacities, in the order in which they are met."""
 
-    def __init__(self, fabric: Fabric) -> None:
-        self._fabric = fabric
+    def __init__(self, network: Network) -> None:
+        self._network = network
         self._numbers: dict[Capacity, int] = {}
 
     @property
@@ -65,8 +67,8 @@ class _Found:
         return list(self._numbers)
 
     def ways(self, sources: Array, targets: Array) -> Array:
-        """[transfers, width]"""
-        gpus = self._fabric.cluster.host.gpus
+        """The numbers of the links of each path, [transfers, width]; -1 is none."""
+        gpus = self._network.gpus_per_domain
         is_inside = sources // gpus == targets // gpus
         inside = self._inside(sources[is_inside], targets[is_inside])
         across = self._across(sources[~is_inside], targets[~is_inside])
@@ -77,24 +79,32 @@ class _Found:
 
     def _inside(self, sources: Array, targets: Array) -> Array:
         pairs, places = np.unique(np.stack([sources, targets], axis=1), axis=0, return_inverse=True)
-        return self._table([self._fabric.path(source, target).links for source, target in pairs.tolist()])[places]
+        return self._table([self._network.path(source, target).links for source, target in pairs.tolist()])[places]
 
     def _across(self, sources: Array, targets: Array) -> Array:
-        fabric = self._fabric
-        parts = [self._of_each(sources, fabric.leaving), self._of_each(targets, fabric.arriving)]
-        if fabric.cluster.network.kind == "leaf_spine":
-            leafs = np.array([fabric.leaf(rank) for rank in range(fabric.cluster.world_size)])
-            is_up = leafs[sources] != leafs[targets]
+        network = self._network
+        between, gpus = network.between, network.cluster.host.gpus
+        exits, towards = sources, np.zeros_like(sources)
+        if between.by_rail:
+            towards = targets % gpus
+            exits = sources - sources % gpus + towards
+        parts = [
+            self._of_each(sources * gpus + towards, lambda key: network.leaving(*divmod(key, gpus))),
+            self._of_each(targets, network.arriving),
+        ]
+        part_of = np.array([between.part(rank) for rank in range(network.cluster.world_size)])
+        is_up = part_of[exits] != part_of[targets]
+        if is_up.any():
             uplinks = (
-                self._of_each(sources, lambda rank: (fabric.uplink(rank, "out"),)),
-                self._of_each(targets, lambda rank: (fabric.uplink(rank, "in"),)),
+                self._of_each(sources, lambda rank: between.uplinks(rank, "out")),
+                self._of_each(targets, lambda rank: between.uplinks(rank, "in")),
             )
             parts += [np.where(is_up[:, None], one, -1) for one in uplinks]
         return np.concatenate(parts, axis=1)
 
-    def _of_each(self, ranks: Array, links: Callable[[int], tuple[Capacity, ...]]) -> Array:
-        some, places = np.unique(ranks, return_inverse=True)
-        return self._table([links(rank) for rank in some.tolist()])[places]
+    def _of_each(self, keys: Array, links: Callable[[int], tuple[Capacity, ...]]) -> Array:
+        some, places = np.unique(keys, return_inverse=True)
+        return self._table([links(key) for key in some.tolist()])[places]
 
     def _table(self, links: Sequence[Sequence[Capacity]]) -> Array:
         """A row each, of numbers."""
@@ -105,7 +115,7 @@ class _Found:
 
 
 def _used(capacities: Sequence[Capacity], crossed: Array) -> Routes:
-    """As narrow as the longest way, without the capacities that nothing crosses."""
+    """Routes as narrow as the longest path, without the capacities that nothing crosses."""
     width = int(np.count_nonzero(crossed >= 0, axis=1).max(initial=0))
     narrow = np.take_along_axis(crossed, np.argsort(crossed < 0, axis=1, kind="stable")[:, :width], axis=1)
     used = np.zeros(len(capacities) + 1, np.bool_)

@@ -1,0 +1,7 @@
+"""Which links lie between two GPUs: one file for each topology, inside a host (or NVLink domain) and between hosts."""
+
+from sim.engine.network.links import Links, Path
+from sim.engine.network.network import Network
+from sim.engine.network.routes import Routes
+
+__all__ = ["Links", "Network", "Path", "Routes"]

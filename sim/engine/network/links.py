@@ -1,0 +1,93 @@
+"""A network's links as capacities, made when something first crosses them, and their rows in a report."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scenarios.seam.trace import LinkRow, LoadRow
+from sim.engine.capacity import Capacity
+from sim.engine.link_usage import Loads
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The links crossed from one GPU to another, in order, and the latency of the first byte in ns."""
+
+    links: tuple[Capacity, ...]
+    latency_ns: int
+
+    @property
+    def bytes_per_ns(self) -> float:
+        """The rate of its narrowest link; infinite from a GPU to itself."""
+        return min((link.per_ns for link in self.links), default=float("inf"))
+
+    def then(self, onward: Path) -> Path:
+        """This path and another behind it."""
+        return Path((*self.links, *onward.links), self.latency_ns + onward.latency_ns)
+
+
+class LinkClass(NamedTuple):
+    """What reports call a link; one with a queue holds up what arrives while it is full."""
+
+    name: str
+    has_queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A capacity as the report shows it."""
+
+    capacity: Capacity
+    link_class: str
+    direction: str
+    host: int
+
+
+class Links:
+    """The links of a cluster by name, one capacity for each."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, _Link] = {}
+        self._loads = Loads()
+
+    def link(
+        self, owner: str, direction: str, *, link_class: LinkClass, host: int, per_s: float, burst: float = 0.0
+    ) -> Capacity:
+        """Return the link `owner`.`direction` of bytes/s `per_s`; it belongs to `host` in the report."""
+        name = f"{owner}.{direction}"
+        if name not in self._links:
+            capacity = Capacity(name, per_s, has_queue=link_class.has_queue, burst=burst)
+            capacity.loads = self._loads.of_link()
+            self._links[name] = _Link(capacity, link_class.name, direction, host)
+        return self._links[name].capacity
+
+    def rows(self, hosts: Collection[int]) -> list[LinkRow]:
+        """What every link of these hosts, and every uplink, has carried so far."""
+        return [
+            LinkRow(
+                link=link.capacity.name,
+                link_class=link.link_class,
+                direction=link.direction,
+                host=link.host,
+                bytes_carried=link.capacity.used,
+                busy_ns=round(link.capacity.busy_ns),
+                bytes_per_s=link.capacity.per_s,
+            )
+            for link in self._links.values()
+            if link.host in hosts or link.link_class == "uplink"
+        ]
+
+    def loads(self, counts: Mapping[str, int], now_ns: int) -> list[LoadRow]:
+        """When links carried their bytes; `counts`: by name, how many links each row stands for.
+
+        `now_ns` is the end of the run.
+        """
+        rows = []
+        for name, count in counts.items():
+            link = self._links[name]
+            link.capacity.end_period(now_ns)
+            periods = link.capacity.loads.periods if link.capacity.loads is not None else []
+            rows += [LoadRow(name, link.direction, *period, count) for period in periods]
+        return rows

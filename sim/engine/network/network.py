@@ -1,0 +1,121 @@
+"""The path between two GPUs of a cluster, put together of what lies inside hosts and what joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from scenarios.config.faults import NicPart
+from scenarios.config.hardware import Cluster
+from sim.engine.capacity import Capacity
+from sim.engine.network.between import Between
+from sim.engine.network.bridge import Memory, Pcie
+from sim.engine.network.inside import BOTH_WAYS, Inside
+from sim.engine.network.leaf_spine import LeafSpine
+from sim.engine.network.links import Links, Path
+from sim.engine.network.nvlink_mesh import NvlinkMesh
+from sim.engine.network.nvlink_switch import NvlinkSwitch
+from sim.engine.network.routes import Array, Routes, routes
+
+# A topology is registered here, by the `kind` that a scenario names.
+_INSIDE: Mapping[str, type[Inside]] = {
+    "nvlink": NvlinkSwitch,
+    "nvlink_mesh": NvlinkMesh,
+    "pcie": Pcie,
+    "memory": Memory,
+}
+_BETWEEN: Mapping[str, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine}
+
+
+class Network:
+    """All links of a cluster, and which of them lie between two GPUs.
+
+    A domain is the GPUs that reach each other without a NIC: a host's, or those of several that NVLinks join.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.links = cluster, Links()
+        self._gpus = cluster.host.gpus
+        self._inside = _INSIDE[cluster.host.inside.kind](cluster, self.links)
+        self.between = _BETWEEN[cluster.network.kind](cluster, self.links)
+        self.gpus_per_domain = self._inside.hosts_per_domain * self._gpus
+        self._paths: dict[tuple[int, int, int | None], Path] = {}
+
+    def host(self, rank: int) -> int:
+        """The host of a global rank."""
+        return rank // self._gpus
+
+    def gpu(self, rank: int) -> int:
+        """Which GPU of its host a global rank is."""
+        return rank % self._gpus
+
+    def path(self, source: int, target: int, via: int | None = None) -> Path:
+        """The path from one global rank to another; `via`: over a third of the source's domain that passes it on.
+
+        Empty from a rank to itself.
+        """
+        key = (source, target, via)
+        if key not in self._paths:
+            self._paths[key] = (
+                self._find(source, target) if via is None else self.path(source, via).then(self.path(via, target))
+            )
+        return self._paths[key]
+
+    def socket_path(self, source: int, target: int) -> Path:
+        """The path of TCP between two global ranks: between hosts always by NIC."""
+        if self.host(source) == self.host(target):
+            return self.path(source, target)
+        return self._across(source, target)
+
+    def routes(self, sources: Array, targets: Array, relays: Array) -> Routes:
+        """The links of `path` for many transfers, as arrays [transfers] of global ranks; a relay of -1 is none."""
+        return routes(self, sources, targets, relays)
+
+    def leaving(self, rank: int, gpu: int) -> tuple[Capacity, ...]:
+        """What bytes cross from a rank to the network that are for GPU number `gpu` of another host's."""
+        exit_rank = self._exit(rank, gpu)
+        detour = () if exit_rank == rank else self._inside.crossed(rank, exit_rank)
+        return (*detour, *self._inside.to_nic(exit_rank, "out"), self._nic(exit_rank, "out"))
+
+    def arriving(self, rank: int) -> tuple[Capacity, ...]:
+        """What all bytes from other hosts cross from the network to a rank."""
+        return (self._nic(rank, "in"), *self._inside.to_nic(rank, "in"))
+
+    def make_all(self, hosts: Iterable[int]) -> None:
+        """Make all links of these hosts, and the uplinks that they use: a mean over links wants the idle ones too."""
+        hosts = list(hosts)
+        for rank in (host * self._gpus + gpu for host in hosts for gpu in range(self._gpus)):
+            for direction in BOTH_WAYS:
+                self._nic(rank, direction)
+                self._inside.make_gpu_links(rank, direction)
+                self.between.uplinks(rank, direction)
+            self._inside.make_pairs(rank)
+        for host in hosts:
+            self._inside.make_shared(host)
+
+    def _find(self, source: int, target: int) -> Path:
+        if source == target:
+            return Path((), 0)
+        if source // self.gpus_per_domain == target // self.gpus_per_domain:
+            return Path(self._inside.crossed(source, target), self._latency_inside_ns)
+        return self._across(source, target)
+
+    def _across(self, source: int, target: int) -> Path:
+        exit_rank = self._exit(source, self.gpu(target))
+        between = self.between.crossed(exit_rank, target)
+        links = (*self.leaving(source, self.gpu(target)), *between, *self.arriving(target))
+        latency_ns = 2 * self.cluster.host.nics.link.latency_ns + self.between.latency_ns(exit_rank, target)
+        return Path(links, latency_ns + (0 if exit_rank == source else self._latency_inside_ns))
+
+    @property
+    def _latency_inside_ns(self) -> int:
+        return self.cluster.host.inside.link.latency_ns
+
+    def _exit(self, rank: int, gpu: int) -> int:
+        """The rank of the same host by whose NIC bytes for GPU number `gpu` of another host leave."""
+        return rank - self.gpu(rank) + gpu if self.between.by_rail else rank
+
+    def _nic(self, rank: int, direction: str) -> Capacity:
+        nics, local, host = self.cluster.host.nics, self.gpu(rank), self.host(rank)
+        number = local if nics.per == "gpu" else local % nics.count
+        rate = nics.link.bytes_per_s * self.cluster.payload_share * self.cluster.speed_at(NicPart(host, number))
+        return self.between.link(f"host{host}.nic{number}", direction, link_class="nic", host=host, per_s=rate)
