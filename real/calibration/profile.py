@@ -95,6 +95,8 @@ def _inside(inside: Inside) -> _Lines:
     }
     if inside.bridge_bytes_per_s is not None:
         lines["bridge_rate"] = _scaled(inside.bridge_bytes_per_s, "B/s")
+    if inside.hosts_per_domain > 1:
+        lines["hosts_per_domain"] = str(inside.hosts_per_domain)
     if inside.links:
         lines["links"] = _array(_array(map(str, row)) for row in inside.links)
     return lines

@@ -58,9 +58,9 @@ class Gpu:
 class Inside:
     """How the GPUs of one host reach each other: each GPU has one such link in, and one out.
 
-    "nvlink": every pair at the GPU's full rate (NVSwitch). "pcie": the GPUs also share the host's bridge, whose rate
-    in each direction is `bridge_bytes_per_s`. "memory": ranks of one host exchange through its memory, shared by all,
-    at `bridge_bytes_per_s`.
+    "nvlink": every pair at the GPU's full rate (NVSwitch); the switch joins `hosts_per_domain` hosts. "pcie": the GPUs
+    also share the host's bridge, whose rate in each direction is `bridge_bytes_per_s`. "memory": ranks of one host
+    exchange through its memory, shared by all, at `bridge_bytes_per_s`.
 
     "nvlink_mesh": no switch; `links[i][j]` NVLinks lead from GPU i to GPU j, each of them a `link`, and pairs without
     any share the host's bridge, if there are such pairs. `links` may tell of more GPUs than the host has here.
@@ -70,6 +70,7 @@ class Inside:
     link: Link
     bridge_bytes_per_s: float | None = None
     links: tuple[tuple[int, ...], ...] = ()
+    hosts_per_domain: int = 1
 
     def gpu_bytes_per_s(self, gpus: int) -> float:
         """Out of one of so many GPUs of a host, over all its links to the others; of the one with the fewest."""
@@ -203,6 +204,11 @@ class Cluster:
     def world_size(self) -> int:
         """GPUs in all."""
         return self.hosts * self.host.gpus
+
+    @property
+    def hosts_per_domain(self) -> int:
+        """Hosts whose GPUs reach each other over NVLink, without a NIC."""
+        return min(self.hosts, self.host.inside.hosts_per_domain)
 
     @property
     def faulty_hosts(self) -> tuple[int, ...]:

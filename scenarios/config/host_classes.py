@@ -38,12 +38,17 @@ class HostClasses:
     spread: float
 
     @staticmethod
-    def of(loads: Floats, gpus: int, apart: Iterable[int] = ()) -> HostClasses:
+    def of(loads: Floats, gpus: int, apart: Iterable[int] = (), hosts_per_domain: int = 1) -> HostClasses:
         """Partition hosts by their expected loads; hosts `apart` get a class each.
 
         Hosts of equal `loads` [hosts, numbers], none negative, share a class. Where that makes more classes than may
-        be simulated, hosts of similar loads share one, too.
+        be simulated, hosts of similar loads share one, too. Where NVLinks join several hosts, whole domains are
+        partitioned, and each host of a domain is in a class with those of the same place in equal domains.
         """
+        if hosts_per_domain > 1:
+            apart_domains = {host // hosts_per_domain for host in apart}
+            by_domain = loads.reshape(len(loads) // hosts_per_domain, -1)
+            return HostClasses.of(by_domain, gpus * hosts_per_domain, apart_domains)._by_host(hosts_per_domain)
         rows = _rounded(loads)
         numbers: dict[tuple[bytes, int], int] = {}  # of classes, by load
         alone = set(apart)
@@ -75,6 +80,29 @@ class HostClasses:
             gpus=gpus,
             class_of_host=places[classes],
             spread=spread,
+        )
+
+    def _by_host(self, hosts_per_domain: int) -> HostClasses:
+        """The classes of hosts that follow from these classes of domains."""
+        places = range(hosts_per_domain)
+        return HostClasses(
+            representatives=tuple(
+                domain * hosts_per_domain + place for domain in self.representatives for place in places
+            ),
+            counts=tuple(count for count in self.counts for _ in places),
+            gpus=self.gpus // hosts_per_domain,
+            class_of_host=np.add.outer(self.class_of_host * hosts_per_domain, np.arange(hosts_per_domain)).ravel(),
+            spread=self.spread,
+        )
+
+    def by_domain(self, hosts_per_domain: int) -> HostClasses:
+        """The classes of domains from which `of` made these."""
+        return HostClasses(
+            representatives=tuple(host // hosts_per_domain for host in self.representatives[::hosts_per_domain]),
+            counts=self.counts[::hosts_per_domain],
+            gpus=self.gpus * hosts_per_domain,
+            class_of_host=self.class_of_host[::hosts_per_domain] // hosts_per_domain,
+            spread=self.spread,
         )
 
     @property
@@ -115,7 +143,8 @@ def uniform_host_classes(scenario: Scenario) -> HostClasses | None:
     cluster = scenario.cluster
     if scenario.ranks == "each":
         return None
-    return HostClasses.of(np.zeros((cluster.hosts, 1)), cluster.host.gpus, cluster.faulty_hosts)
+    loads = np.zeros((cluster.hosts, 1))
+    return HostClasses.of(loads, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
 
 
 def simulated_ranks(scenario: Scenario, classes: HostClasses | None) -> Iterable[tuple[int, int]]:

@@ -12,18 +12,19 @@ from sim.engine.slow_start import SlowStart
 class SlowStarts:
     """The congestion windows of each group's connections, one state for each pair of ranks."""
 
-    def __init__(self, machine: Machine, sockets: int) -> None:
-        """`sockets` connections for each pair of ranks."""
+    def __init__(self, machine: Machine, sockets: int, *, over_nvlink: bool = False) -> None:
+        """`sockets` connections for each pair of ranks; `over_nvlink`: none between ranks of one NVLink domain."""
         self._machine, self._sockets = machine, sockets
         self._has_any = machine.fabric.cluster.host.nics.initial_window_bytes is not None
+        self._place = machine.fabric.network.domain if over_nvlink else machine.fabric.host
         self._found: dict[tuple[str, int, int], SlowStart | None] = {}
 
     def lost_ns(self, group: Group, transfers: Iterable[tuple[int, int, float]]) -> int:
         """Delay in ns of transfers (source, target, bytes) between group ranks that start now; the largest decides."""
-        fabric, ranks = self._machine.fabric, group.ranks
+        ranks, place = group.ranks, self._place
         if not self._has_any:
             return 0
-        across = [one for one in transfers if fabric.host(ranks[one[0]]) != fabric.host(ranks[one[1]])]
+        across = [one for one in transfers if place(ranks[one[0]]) != place(ranks[one[1]])]
         if not across:
             return 0
         source, target, size_bytes = max(across, key=lambda one: one[2])

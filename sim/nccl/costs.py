@@ -9,13 +9,14 @@ from sim.nccl.tuning import NcclCosts
 
 def costs_of(cluster: Cluster) -> NcclCosts:
     """Return what NCCL's tuning model has to know of a cluster."""
-    host = cluster.host
+    host, gpus = cluster.host, cluster.host.gpus * cluster.hosts_per_domain
     return NcclCosts(
         intra_bytes_per_s=host.inside.link.bytes_per_s,
         inter_bytes_per_s=host.nics.link.bytes_per_s,
         nic_latency_ns=host.nics.link.latency_ns,
-        hosts=cluster.hosts,
-        ranks_per_host=host.gpus,
+        hosts=cluster.hosts // cluster.hosts_per_domain,
+        ranks_per_host=gpus,
+        gpus_per_tray=host.gpus,
         compute_capability=host.gpu.compute_capability,
         nvlink=host.inside.kind in ("nvlink", "nvlink_mesh"),
         nics_per_host=None if host.nics.per == "gpu" else host.nics.count,

@@ -182,7 +182,8 @@ def relays_of(
     On a mesh, the one between two GPUs of a host that have no NVLinks to each other. With `uses_rails`, as NCCL's
     point-to-point does (PXN, NCCL_P2P_PXN_LEVEL = 2, its default: ncclTopoGetNetDev in src/graph/search.cc), what is
     for GPU j of another host goes over NVLink to the sender's own GPU j, and out of that one's NIC. It wants NVLinks
-    between the two, a NIC for each GPU, and GPU j in the group.
+    between the two, a NIC for each GPU, and GPU j in the group. Where NVLinks join several hosts, it is the GPU of that
+    number on the sender's own: PXN's peer is on the same system (src/graph/paths.cc).
     """
     if costs.mesh is None and not (uses_rails and _has_rails(costs)):
         return {}
@@ -195,16 +196,24 @@ def relays_of(
         if here == there:
             if costs.mesh is not None:
                 via = costs.mesh.relay(i, j, [gpus[rank] for rank in members[here]])
-        elif uses_rails and (here, j) in ranks and has_rail(i, j, costs):
-            via = j
+        elif uses_rails:
+            exit_gpu = rail(i, j, costs)
+            via = exit_gpu if exit_gpu is not None and (here, exit_gpu) in ranks else None
         if via is not None:
             relays[source, target] = ranks[here, via]
     return relays
 
 
-def has_rail(source: int, target: int, costs: NcclCosts) -> bool:
-    """Whether what a GPU has for one of this number on another host leaves by its own host's GPU of that number."""
-    return source != target and _has_rails(costs) and (costs.mesh is None or bool(costs.mesh.links[source][target]))
+def rail(source: int, target: int, costs: NcclCosts) -> int | None:
+    """The GPU of the source's host by which PXN sends to the target's NIC number; None: the source's own NIC is used.
+
+    GPUs are numbered within their nodes.
+    """
+    tray = costs.gpus_per_tray or costs.ranks_per_host
+    via = source - source % tray + target % tray
+    if via == source or not _has_rails(costs) or not (costs.mesh is None or costs.mesh.links[source][via]):
+        return None
+    return via
 
 
 def _has_rails(costs: NcclCosts) -> bool:

@@ -55,7 +55,7 @@ class NcclPhases:
         self._folded = None if classes is None else FoldedNccl(machine.fabric, self._costs, classes)
         self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
         self._channels: dict[str, int] = {}
-        self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets)
+        self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets, over_nvlink=True)
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
         """The last to come sets it going."""
@@ -86,9 +86,12 @@ class NcclPhases:
         self._machine.sleep(carried.latency_ns + lost_ns).then(begin)
 
     def _places(self, ranks: tuple[int, ...]) -> tuple[list[int], NcclCosts, list[int]]:
-        """Each one's host, the cluster, and which GPU of its host each one is."""
-        fabric = self._machine.fabric
-        return [fabric.host(rank) for rank in ranks], self._costs, [fabric.gpu(rank) for rank in ranks]
+        """Each one's node, the cluster, and which GPU of its node each one is.
+
+        A node of NCCL's is what NVLinks join: with MNNVL several hosts.
+        """
+        network = self._machine.fabric.network
+        return [network.domain(rank) for rank in ranks], self._costs, [network.place(rank) for rank in ranks]
 
     def _way(self, ranks: tuple[int, ...], phase: nccl.Phase) -> Callable[[int, int], Path]:
         """From one global rank to another, over the rank that passes it on where there is one."""

@@ -80,9 +80,8 @@ class DlrmProgram(Program):
         self.features = expected_features(self.model, batch_size)
         self.expected = expected_inputs(self.groups, self.model, batch_size)
         loads = rank_loads(self.groups, self.expected, cluster.world_size)
-        self.host_classes = HostClasses.of(
-            host_loads(loads, cluster.host.gpus), cluster.host.gpus, cluster.faulty_hosts
-        )
+        by_host = host_loads(loads, cluster.host.gpus)
+        self.host_classes = HostClasses.of(by_host, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
         self.plan = plan.rows_for(self.host_classes.ranks)
         held = held_bytes(loads, plan, batch_size, ELEMENT_BYTES[self.model.dtype])
         fullest = self.host_classes.most(held)

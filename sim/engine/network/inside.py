@@ -24,7 +24,7 @@ class Inside(ABC):
 
     @property
     def hosts_per_domain(self) -> int:
-        """How many hosts these links join."""
+        """How many hosts these links join, unless a topology says otherwise."""
         return 1
 
     @abstractmethod

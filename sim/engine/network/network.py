@@ -37,7 +37,8 @@ class Network:
         self._gpus = cluster.host.gpus
         self._inside = _INSIDE[cluster.host.inside.kind](cluster, self.links)
         self.between = _BETWEEN[cluster.network.kind](cluster, self.links)
-        self.gpus_per_domain = self._inside.hosts_per_domain * self._gpus
+        self.hosts_per_domain = self._inside.hosts_per_domain
+        self.gpus_per_domain = self.hosts_per_domain * self._gpus
         self._paths: dict[tuple[int, int, int | None], Path] = {}
 
     def host(self, rank: int) -> int:
@@ -47,6 +48,14 @@ class Network:
     def gpu(self, rank: int) -> int:
         """Which GPU of its host a global rank is."""
         return rank % self._gpus
+
+    def domain(self, rank: int) -> int:
+        """The domain of a global rank."""
+        return rank // self.gpus_per_domain
+
+    def place(self, rank: int) -> int:
+        """Which GPU of its domain a global rank is."""
+        return rank % self.gpus_per_domain
 
     def path(self, source: int, target: int, via: int | None = None) -> Path:
         """The path from one global rank to another; `via`: over a third of the source's domain that passes it on.
@@ -71,8 +80,8 @@ class Network:
         return routes(self, sources, targets, relays)
 
     def leaving(self, rank: int, gpu: int) -> tuple[Capacity, ...]:
-        """What bytes cross from a rank to the network that are for GPU number `gpu` of another host's."""
-        exit_rank = self._exit(rank, gpu)
+        """What bytes cross from a rank to the network that are for GPU number `gpu` of another domain."""
+        exit_rank = self._exit(rank, gpu % self._gpus)
         detour = () if exit_rank == rank else self._inside.crossed(rank, exit_rank)
         return (*detour, *self._inside.to_nic(exit_rank, "out"), self._nic(exit_rank, "out"))
 
@@ -95,7 +104,7 @@ class Network:
     def _find(self, source: int, target: int) -> Path:
         if source == target:
             return Path((), 0)
-        if source // self.gpus_per_domain == target // self.gpus_per_domain:
+        if self.domain(source) == self.domain(target):
             return Path(self._inside.crossed(source, target), self._latency_inside_ns)
         return self._across(source, target)
 

@@ -30,7 +30,11 @@ class FoldedNccl:
     """Of one cluster."""
 
     def __init__(self, fabric: Fabric, costs: NcclCosts, classes: HostClasses) -> None:
-        self._network, self._costs, self._classes = fabric.network, costs, classes
+        self._network, self._costs, self._classes = (
+            fabric.network,
+            costs,
+            classes.by_domain(fabric.network.hosts_per_domain),
+        )
         self._found: dict[str, Members] = {}
         self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
         self._shares: dict[tuple[Hashable, ...], Array] = {}
@@ -92,16 +96,27 @@ class FoldedNccl:
             largest=self._largest(members, np.where(to > 0, across, 0.0)),
         )
         rows.load(carried)
-        self._exchanged(carried, members.hosts, to * across, inside * on_links * overhead(True, costs))
+        self._exchanged(carried, self._hosts_of(members), to * across, inside * on_links * overhead(True, costs))
         carried.hold(rows.seconds())
         self._leaves.exchange(carried, members.hosts, across)
         return carried
 
     def _exchanged(self, carried: Carried, hosts: Array, across: Array, inside: Array) -> None:
         """By hosts, of members: what one rank of the first gives to those that the second stands for, or to it."""
-        count = len(self._classes.representatives)
-        carried.between, carried.inside = np.zeros((count, count)), np.bincount(hosts, inside.sum(axis=1), count)
-        np.add.at(carried.between, (hosts[:, None], hosts), across)
+        same = np.equal.outer(hosts, hosts)
+        carried.between, carried.inside = self._nothing()
+        carried.inside = np.bincount(hosts, (inside * same).sum(axis=1), len(carried.inside))
+        np.add.at(carried.between, (hosts[:, None], hosts), across + inside * ~same)
+
+    def _nothing(self) -> tuple[Array, Array]:
+        """No bytes between hosts, and none inside."""
+        count = len(self._classes.representatives) * self._network.hosts_per_domain
+        return np.zeros((count, count)), np.zeros(count)
+
+    def _hosts_of(self, members: Members) -> Array:
+        """Each member's host, by place among those that are played; in `Members` a host is a whole NVLink domain."""
+        trays = self._network.hosts_per_domain
+        return np.asarray(members.hosts * trays + members.gpus // (self._classes.gpus // trays))
 
     def _largest(self, members: Members, across: Array) -> tuple[int, int, float] | None:
         """Of transfers between hosts, [members, members]."""
@@ -131,8 +146,8 @@ class FoldedNccl:
         call = replace(call, root=min(call.root, 0))  # the first of those that are drawn, wherever it is
         plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
-        count = len(self._classes.representatives)
-        carried.between, carried.inside = np.zeros((count, count)), np.zeros(count)
+        carried.between, carried.inside = self._nothing()
+        trays = self._network.hosts_per_domain
         given = self._given(members, plan.algorithm, towards_owner=call.op == "reduce_scatter_tensor")
         for phase in plan.phases:
             carried.latency_ns += phase.latency_ns
@@ -140,7 +155,8 @@ class FoldedNccl:
             parts = self._parts(plan.algorithm, shape.hosts)
             for by_host in members.by_host:
                 self._load_host(carried, members, by_host, loads, float(parts[members.hosts[by_host[0]]]))
-            carried.between += given * loads.of_host.size_bytes
+            # Rings and trees go from a GPU to one of the same number or the next: from tray to like tray.
+            carried.between += np.kron(given * loads.of_host.size_bytes, np.eye(trays) / trays)
             self._leaves.pipeline(carried, plan.algorithm, loads.of_host, len(gpus))
             drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
             carried.hold(nccl_paths.idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
@@ -168,9 +184,13 @@ class FoldedNccl:
     def _load_host(self, carried: Carried, members: Members, by_host: Sequence[int], loads: Drawn, part: float) -> None:
         ranks = {int(members.gpus[place]): int(members.ranks[place]) for place in by_host}
         places = {int(members.gpus[place]): place for place in by_host}
-        host = members.hosts[by_host[0]]
+        hosts = self._hosts_of(members)
         for (source, target, via), load in loads.inside.items():
-            carried.inside[host] += load.size_bytes
+            here, there = int(hosts[places[source]]), int(hosts[places[target]])
+            if here == there:
+                carried.inside[here] += load.size_bytes
+            else:
+                carried.between[here, there] += load.size_bytes
             path = self._network.path(ranks[source], ranks[target], None if via is None else ranks[via])
             carried.add(path.links, *load)
             for gpu in (source, target) if via is None else (source, via, via, target):

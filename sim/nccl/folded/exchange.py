@@ -110,8 +110,9 @@ class Transfers:
         for place, rank in enumerate(members.ranks.tolist()):
             host = {int(members.gpus[one]): one for one in members.of_host(place)}
             for gpu in range(self._gpus):
-                via = host.get(gpu)
-                if via is None or not nccl_paths.has_rail(int(members.gpus[place]), gpu, costs):
+                exit_gpu = nccl_paths.rail(int(members.gpus[place]), gpu, costs)
+                via = None if exit_gpu is None else host.get(exit_gpu)
+                if via is None:
                     links.append(network.leaving(rank, gpu))
                     continue
                 relay = int(members.ranks[via])

@@ -44,11 +44,13 @@ class Leaves:
 
     @staticmethod
     def of(network: Network, classes: HostClasses) -> Leaves:
-        """All leaves of the cluster."""
-        per_leaf = network.between.hosts_per_part
+        """All leaves of the cluster; a host here is what NCCL takes for a node, an NVLink domain."""
+        per_leaf, in_domain = network.between.hosts_per_part, network.hosts_per_domain
+        classes = classes.by_domain(in_domain)
         if per_leaf is None:
             none = np.zeros(0, np.int64)
             return Leaves(network, none, none, np.zeros((0, len(classes.representatives))), none, none, 1, classes.gpus)
+        per_leaf //= in_domain
         kinds = classes.per_leaf(per_leaf)
         speeds = np.array([[network.cluster.speed_at(LeafPart(leaf))] for leaf in range(len(kinds))])
         _, first, sorts, counts = np.unique(
@@ -79,7 +81,8 @@ class Leaves:
         """`of_host`: out of the busiest host, of which `local` ranks take part."""
         if not len(self.first) or not of_host.size_bytes:
             return
-        crossing = _crossing(algorithm, self.network.cluster.hosts, self.hosts_per_leaf, local)
+        hosts = self.network.cluster.hosts // self.network.hosts_per_domain
+        crossing = _crossing(algorithm, hosts, self.hosts_per_leaf, local)
         most = np.zeros(len(self.first))
         np.maximum.at(most, self.sorts, crossing)
         for is_out in (True, False):

@@ -39,6 +39,7 @@ PROFILES = (
     "dgx_a100",
     "dgx_h100",
     "emulated_200mbit",
+    "gb200_nvl72",
     "hgx_h200",
     "p6_b200",
     "template",

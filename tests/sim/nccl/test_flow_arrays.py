@@ -25,6 +25,7 @@ from tests.small import Play, cluster, scenario
 
 LEAVES = Network(kind="leaf_spine", latency_ns=100, hosts_per_leaf=2, oversubscription=2.0)
 PCIE = Inside(kind="pcie", link=Link(bytes_per_s=16e9, latency_ns=500), bridge_bytes_per_s=24e9)
+SWITCH = Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000))
 SHARED = Nics(per="host", count=2, link=Link(bytes_per_s=1e9, latency_ns=1000))
 CLUSTERS = {
     "switch": cluster(3, 8),
@@ -32,6 +33,7 @@ CLUSTERS = {
     "pcie": cluster(5, 4, inside=PCIE, nics=SHARED, network=LEAVES),
     "mesh": dataclasses.replace(load_profile("dgx1_v100"), hosts=3),
     "one host": cluster(1, 18),
+    "domains": cluster(6, 3, inside=dataclasses.replace(SWITCH, hosts_per_domain=2)),
 }
 
 

@@ -33,6 +33,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
             link=Link(bytes_per_s=have(inside.rate), latency_ns=have(inside.latency)),
             bridge_bytes_per_s=inside.bridge_rate,
             links=tuple(map(tuple, inside.links or ())),
+            hosts_per_domain=inside.hosts_per_domain or 1,
         ),
         nics=_nics(have(cluster.nic), gpus),
         cores=have(cluster.cores),

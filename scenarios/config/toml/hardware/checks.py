@@ -26,6 +26,7 @@ def check_cluster(cluster: ClusterSection, look: Look) -> None:
     look.need(("cluster", "gpu"), gpu, "kind", "memory", "memory_rate", "flops")
     look.need(("cluster", "gpu", "flops"), gpu.flops if gpu else None, "float32")
     _check_inside(cluster.inside or InsideSection(), cluster.gpus_per_host, look)
+    _check_domains(cluster, look)
     _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
     _check_network(cluster.network or NetworkSection(), look)
     rates, times = ("acknowledgements", "send_rate", "receive_rate"), ("message", "post", "issue", "wake")
@@ -44,6 +45,8 @@ def _check_inside(inside: InsideSection, gpus_per_host: int | None, look: Look) 
         look.need(path, inside, "links")
     elif inside.kind is not None:
         look.refuse(path, inside, ("links",), "unless kind = 'nvlink_mesh'")
+    if inside.kind not in (None, "nvlink"):
+        look.refuse(path, inside, ("hosts_per_domain",), "unless kind = 'nvlink'")
     if inside.kind == "nvlink_mesh" and inside.links is not None:
         _check_mesh(inside, inside.links, gpus_per_host, look)
 
@@ -57,6 +60,21 @@ def _check_mesh(inside: InsideSection, links: list[list[int]], gpus_per_host: in
         look.need(path, inside, "bridge_rate")
     else:
         look.refuse(path, inside, ("bridge_rate",), "where every two GPUs have NVLinks")
+
+
+def _check_domains(cluster: ClusterSection, look: Look) -> None:
+    """NVLink domains of several hosts are alike, also in their NICs and leaves."""
+    inside, nic, network = cluster.inside, cluster.nic, cluster.network
+    size, path = inside.hosts_per_domain if inside else None, ("cluster", "inside", "hosts_per_domain")
+    if size is None or size == 1 or not look.mistakes.sound(path):
+        return
+    if cluster.hosts is not None and cluster.hosts > size and cluster.hosts % size:
+        look.mistakes.add(path, f"a number that divides cluster.hosts = {cluster.hosts}, or one that is no smaller")
+    elif nic is not None and nic.per == "host":
+        look.mistakes.add(path, "1, or a NIC for each GPU (cluster.nic.per = 'gpu')")
+    elif network is not None and network.hosts_per_leaf is not None and network.hosts_per_leaf % size:
+        reason = f"cluster.network.hosts_per_leaf = {network.hosts_per_leaf}, as a domain is behind one leaf"
+        look.mistakes.add(path, f"a number that divides {reason}")
 
 
 def _check_nic(nic: NicSection, gpus_per_host: int | None, look: Look) -> None:

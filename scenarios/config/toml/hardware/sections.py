@@ -126,6 +126,10 @@ class InsideSection(Section):
         "NVLinks between each two GPUs, a row for each GPU, as `nvidia-smi topo -m` prints them: [[0, 2], [2, 0]]. Of"
         " more rows the first gpus_per_host count. Required by 'nvlink_mesh', of no use to others."
     )
+    hosts_per_domain: Machines | None = about(
+        "Hosts that one NVLink switch joins, such as 18 trays of GB200 NVL72; with several domains they divide the"
+        " hosts, and each GPU has a NIC. Only for 'nvlink'. Default 1."
+    )
 
 
 class NicSection(Section):

@@ -295,6 +295,31 @@ FILES: Cases = {
         A2A_INLINE + "[cluster.slow]\nhost = 1\nnic = 0\nspeed = 0.5\n",
         ["bad.toml: cluster.slow = {host = 1, nic = 0, speed = 0.5}: expected an array"],
     ),
+    "domains that hosts do not fill": (
+        edited(A2A_INLINE, "hosts = 2", "hosts = 4").replace('"1 us"}', '"1 us", hosts_per_domain = 3}', 1),
+        [
+            "bad.toml: cluster.inside.hosts_per_domain = 3: expected a number that divides cluster.hosts = 4, or one"
+            " that is no smaller"
+        ],
+    ),
+    "a domain with shared NICs": (
+        edited(A2A_INLINE, 'per = "gpu"', 'per = "host", count = 1').replace(
+            '"1 us"}', '"1 us", hosts_per_domain = 2}', 1
+        ),
+        ["bad.toml: cluster.inside.hosts_per_domain = 2: expected 1, or a NIC for each GPU (cluster.nic.per = 'gpu')"],
+    ),
+    "a domain behind two leaves": (
+        A2A_INLINE.replace('"1 us"}', '"1 us", hosts_per_domain = 2}', 1)
+        + "[cluster.network]\nkind = 'leaf_spine'\nhosts_per_leaf = 1\n",
+        [
+            "bad.toml: cluster.inside.hosts_per_domain = 2: expected a number that divides"
+            " cluster.network.hosts_per_leaf = 1, as a domain is behind one leaf"
+        ],
+    ),
+    "a domain without NVLink": (
+        EXCHANGE + "[cluster.inside]\nhosts_per_domain = 2\n",
+        ["bad.toml: cluster.inside.hosts_per_domain = 2: expected no hosts_per_domain unless kind = 'nvlink'"],
+    ),
     "leaves without a size": (
         EXCHANGE + "[cluster.network]\nkind = 'leaf_spine'\n",
         [f"bad.toml: cluster.network.hosts_per_leaf: missing; expected {WHOLE}"],

@@ -24,7 +24,9 @@ inside = {kind = "nvlink", rate = "1 GB/s", latency = "1 us"}
 nic = {per = "gpu", rate = "1 GB/s", latency = "1 us"}
 """
 A2A_INLINE = EXCHANGE.replace(CLUSTER, INLINE)
-PROFILES = "cpu_local, dgx1_v100, dgx_a100, dgx_h100, emulated_200mbit, hgx_h200, p6_b200, template, v100_tcp_10g"
+PROFILES = (
+    "cpu_local, dgx1_v100, dgx_a100, dgx_h100, emulated_200mbit, gb200_nvl72, hgx_h200, p6_b200, template, v100_tcp_10g"
+)
 WHOLE = "a whole number of at least 1"
 
 
