@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scenarios.config.hardware import Cluster, Inside
+from sim.engine.network.network import BETWEEN
 from sim.nccl.model.mesh import Mesh
 from sim.nccl.tuning import NcclCosts
 
@@ -20,6 +21,7 @@ def costs_of(cluster: Cluster) -> NcclCosts:
         compute_capability=host.gpu.compute_capability,
         nvlink=host.inside.kind in ("nvlink", "nvlink_mesh"),
         nics_per_host=None if host.nics.per == "gpu" else host.nics.count,
+        by_rail=BETWEEN[cluster.network.kind].by_rail,
         network_latency_ns=cluster.network.latency_ns,
         payload_share=cluster.payload_share,
         efficiency=cluster.nccl_efficiency,

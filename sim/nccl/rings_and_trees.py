@@ -155,10 +155,14 @@ def idle_seconds(
     for (source, target), share in loads.items():
         (here, i), (there, j) = place[source], place[target]
         if here != there:
+            exit_gpu = _exit(i, j, costs)
             crossed = {
-                ("nic out", here, i % nics, 0): network_bytes_per_s,
+                ("nic out", here, exit_gpu % nics, 0): network_bytes_per_s,
                 ("nic in", there, j % nics, 0): network_bytes_per_s,
             }
+            if exit_gpu != i:
+                detour = (("gpu out", here, i, 0), ("gpu in", here, exit_gpu, 0))
+                crossed |= dict.fromkeys(detour, costs.intra_bytes_per_s)
         elif costs.mesh is None:
             crossed = dict.fromkeys((("gpu out", here, i, 0), ("gpu in", there, j, 0)), costs.intra_bytes_per_s)
         else:
@@ -182,9 +186,11 @@ def relays_of(
     On a mesh, the one between two GPUs of a host that have no NVLinks to each other. With `uses_rails`, as NCCL's
     point-to-point does (PXN, NCCL_P2P_PXN_LEVEL = 2, its default: ncclTopoGetNetDev in src/graph/search.cc), what is
     for GPU j of another host goes over NVLink to the sender's own GPU j, and out of that one's NIC. It wants NVLinks
-    between the two, a NIC for each GPU, and GPU j in the group. Where NVLinks join several hosts, it is the GPU of that
-    number on the sender's own: PXN's peer is on the same system (src/graph/paths.cc).
+    between the two, a NIC for each GPU, and GPU j in the group. Without a spine, all that crosses rails does so. Where
+    NVLinks join several hosts, it is the GPU of that number on the sender's own: PXN's peer is on the same system
+    (src/graph/paths.cc).
     """
+    uses_rails = uses_rails or costs.by_rail
     if costs.mesh is None and not (uses_rails and _has_rails(costs)):
         return {}
     place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
@@ -202,6 +208,12 @@ def relays_of(
         if via is not None:
             relays[source, target] = ranks[here, via]
     return relays
+
+
+def _exit(source: int, target: int, costs: NcclCosts) -> int:
+    """The GPU by whose NIC bytes leave that do not go by PXN; without a spine it is that of the target's number."""
+    via = rail(source, target, costs) if costs.by_rail else None
+    return source if via is None else via
 
 
 def rail(source: int, target: int, costs: NcclCosts) -> int | None:

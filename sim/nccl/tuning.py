@@ -49,6 +49,7 @@ class NcclCosts:
     `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
     A host is what NCCL takes for a node: where NVLinks join several (MNNVL), all of these, each with `gpus_per_tray`
     (None: all). `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
+    `by_rail`: a NIC reaches only those of its number.
     `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
     for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links,
     `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives take at most to get
@@ -65,6 +66,7 @@ class NcclCosts:
     nvlink: bool
     nics_per_host: int | None = None
     gpus_per_tray: int | None = None
+    by_rail: bool = False
     network_latency_ns: int = 0
     payload_share: float = 1.0
     efficiency: float = 1.0

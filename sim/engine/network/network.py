@@ -23,7 +23,7 @@ _INSIDE: Mapping[str, type[Inside]] = {
     "pcie": Pcie,
     "memory": Memory,
 }
-_BETWEEN: Mapping[str, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine}
+BETWEEN: Mapping[str, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine}
 
 
 class Network:
@@ -36,7 +36,7 @@ class Network:
         self.cluster, self.links = cluster, Links()
         self._gpus = cluster.host.gpus
         self._inside = _INSIDE[cluster.host.inside.kind](cluster, self.links)
-        self.between = _BETWEEN[cluster.network.kind](cluster, self.links)
+        self.between = BETWEEN[cluster.network.kind](cluster, self.links)
         self.hosts_per_domain = self._inside.hosts_per_domain
         self.gpus_per_domain = self.hosts_per_domain * self._gpus
         self._paths: dict[tuple[int, int, int | None], Path] = {}

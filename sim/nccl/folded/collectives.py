@@ -195,6 +195,11 @@ class FoldedNccl:
             carried.add(path.links, *load)
             for gpu in (source, target) if via is None else (source, via, via, target):
                 carried.touched[places[gpu]] += load.size_bytes
+        for (source, target), load in loads.relayed.items():
+            path = self._network.path(ranks[source], ranks[target])
+            carried.add(path.links, part * load.size_bytes, part * load.transfers)
+            for gpu in (source, target):
+                carried.touched[places[gpu]] += part * load.size_bytes
         beyond = [(gpu, load, self._network.leaving(ranks[gpu], gpu)) for gpu, load in loads.leaving.items()]
         beyond += [(gpu, load, self._network.arriving(ranks[gpu])) for gpu, load in loads.arriving.items()]
         for gpu, load, links in beyond:

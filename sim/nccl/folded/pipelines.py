@@ -22,11 +22,15 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The most that a pipeline loads on any host: between GPUs (source, target, relay), out of each and into each."""
+    """The most that a pipeline loads on any host: between GPUs (source, target, relay), out of each and into each.
+
+    `relayed`: from a GPU to the one of its host by whose NIC the bytes leave.
+    """
 
     inside: dict[tuple[int, int, int | None], Load]
     leaving: dict[int, Load]
     arriving: dict[int, Load]
+    relayed: dict[tuple[int, int], Load]
 
     @staticmethod
     def of(phase: nccl.Phase, gpus: Sequence[int]) -> Drawn:
@@ -44,7 +48,11 @@ class Drawn:
                 relay = None if via is None else gpus[via % len(gpus)]
                 add("inside", (gpus[near], gpus[far], relay), here, size_bytes)
             else:
-                add("leaving", gpus[near], here, size_bytes)
+                via = phase.relays.get((source, target))
+                leaves_by = near if via is None else via % len(gpus)
+                if leaves_by != near:
+                    add("relayed", (gpus[near], gpus[leaves_by]), here, size_bytes)
+                add("leaving", gpus[leaves_by], here, size_bytes)
                 add("arriving", gpus[far], there, size_bytes)
         most = {key: max(loads.values()) for key, loads in each.items()}
         return Drawn(*({place: most[kind, place] for kind, place in most if kind == name} for name in _KINDS))
@@ -55,7 +63,7 @@ class Drawn:
         return Load(*map(sum, zip(*self.leaving.values(), strict=True))) if self.leaving else Load()
 
 
-_KINDS = ("inside", "leaving", "arriving")
+_KINDS = ("inside", "leaving", "arriving", "relayed")
 
 
 def largest_across(phase: nccl.Phase, local: Sequence[int]) -> float:
