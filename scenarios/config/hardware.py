@@ -115,10 +115,11 @@ class Network:
     """What joins the hosts. `latency_ns` is added to the two NICs' latencies, once for each switch crossed.
 
     "non_blocking": one ideal switch. "leaf_spine": `hosts_per_leaf` hosts a leaf; a leaf's uplinks carry, in each
-    direction, the sum of its hosts' NIC rates divided by `oversubscription`.
+    direction, the sum of its hosts' NIC rates divided by `oversubscription`. "rail_only": an ideal switch for each
+    GPU number, and nothing between them.
     """
 
-    kind: Literal["non_blocking", "leaf_spine"]
+    kind: Literal["non_blocking", "leaf_spine", "rail_only"]
     latency_ns: int = 0
     hosts_per_leaf: int | None = None
     oversubscription: float = 1.0

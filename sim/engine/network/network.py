@@ -14,6 +14,7 @@ from sim.engine.network.leaf_spine import LeafSpine
 from sim.engine.network.links import Links, Path
 from sim.engine.network.nvlink_mesh import NvlinkMesh
 from sim.engine.network.nvlink_switch import NvlinkSwitch
+from sim.engine.network.rail_only import RailOnly
 from sim.engine.network.routes import Array, Routes, routes
 
 # A topology is registered here, by the `kind` that a scenario names.
@@ -23,7 +24,7 @@ _INSIDE: Mapping[str, type[Inside]] = {
     "pcie": Pcie,
     "memory": Memory,
 }
-BETWEEN: Mapping[str, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine}
+BETWEEN: Mapping[str, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine, "rail_only": RailOnly}
 
 
 class Network:

@@ -33,6 +33,7 @@ CLUSTERS = {
     "pcie": cluster(5, 4, inside=PCIE, nics=SHARED, network=LEAVES),
     "mesh": dataclasses.replace(load_profile("dgx1_v100"), hosts=3),
     "one host": cluster(1, 18),
+    "rails": cluster(5, 4, network=Network(kind="rail_only", latency_ns=100)),
     "domains": cluster(6, 3, inside=dataclasses.replace(SWITCH, hosts_per_domain=2)),
 }
 

@@ -29,6 +29,7 @@ def check_cluster(cluster: ClusterSection, look: Look) -> None:
     _check_domains(cluster, look)
     _check_nic(cluster.nic or NicSection(), cluster.gpus_per_host, look)
     _check_network(cluster.network or NetworkSection(), look)
+    _check_rails(cluster, look)
     rates, times = ("acknowledgements", "send_rate", "receive_rate"), ("message", "post", "issue", "wake")
     look.need(("cluster", "tcp"), cluster.tcp, "queue", "send_buffer", *rates, *times)
     _check_slow(cluster, look)
@@ -60,6 +61,18 @@ def _check_mesh(inside: InsideSection, links: list[list[int]], gpus_per_host: in
         look.need(path, inside, "bridge_rate")
     else:
         look.refuse(path, inside, ("bridge_rate",), "where every two GPUs have NVLinks")
+
+
+def _check_rails(cluster: ClusterSection, look: Look) -> None:
+    """Without a spine, bytes reach the NIC of their rail over NVLink."""
+    network, inside, nic = cluster.network, cluster.inside, cluster.nic
+    if network is None or network.kind != "rail_only" or inside is None or nic is None:
+        return
+    path = ("cluster", "network", "kind")
+    if inside.kind not in (None, "nvlink"):
+        look.mistakes.add(path, f"a kind that joins all NICs, because cluster.inside.kind = '{inside.kind}'")
+    elif nic.per == "host":
+        look.mistakes.add(path, "a kind that joins all NICs, because cluster.nic.per = 'host'")
 
 
 def _check_domains(cluster: ClusterSection, look: Look) -> None:

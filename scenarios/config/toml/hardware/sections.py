@@ -157,8 +157,9 @@ class NicSection(Section):
 class NetworkSection(Section):
     """What joins the hosts."""
 
-    kind: Literal["non_blocking", "leaf_spine"] | None = about(
-        "'non_blocking': one ideal switch; 'leaf_spine': uplinks may be too narrow. Default 'non_blocking'."
+    kind: Literal["non_blocking", "leaf_spine", "rail_only"] | None = about(
+        "'non_blocking': one ideal switch; 'leaf_spine': uplinks may be too narrow; 'rail_only': a switch for NIC j of"
+        " all hosts and nothing between these, so that NVLink takes bytes to the NIC. Default 'non_blocking'."
     )
     latency: Latency | None = about("What crossing one switch takes. Default '0 ns'.")
     hosts_per_leaf: Machines | None = about(

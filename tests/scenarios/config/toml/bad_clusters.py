@@ -320,6 +320,20 @@ FILES: Cases = {
         EXCHANGE + "[cluster.inside]\nhosts_per_domain = 2\n",
         ["bad.toml: cluster.inside.hosts_per_domain = 2: expected no hosts_per_domain unless kind = 'nvlink'"],
     ),
+    "rails with shared NICs": (
+        edited(A2A_INLINE, 'per = "gpu"', 'per = "host", count = 1') + "[cluster.network]\nkind = 'rail_only'\n",
+        [
+            "bad.toml: cluster.network.kind = 'rail_only': expected a kind that joins all NICs, because"
+            " cluster.nic.per = 'host'"
+        ],
+    ),
+    "rails without NVLink": (
+        EXCHANGE + "[cluster.network]\nkind = 'rail_only'\n",
+        [
+            "bad.toml: cluster.network.kind = 'rail_only': expected a kind that joins all NICs, because"
+            " cluster.inside.kind = 'memory'"
+        ],
+    ),
     "leaves without a size": (
         EXCHANGE + "[cluster.network]\nkind = 'leaf_spine'\n",
         [f"bad.toml: cluster.network.hosts_per_leaf: missing; expected {WHOLE}"],
