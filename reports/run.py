@@ -220,7 +220,7 @@ class Run:
 
     @cached_property
     def metrics_by_step(self) -> pd.DataFrame:
-        """Recorded numbers over the ranks of each step."""
+        """Recorded metrics over the ranks of each step."""
         return frames.metrics_by_step(self.metrics, self.rank_counts)
 
     @cached_property

@@ -40,7 +40,7 @@ def most_exposed(run: Run) -> list[str]:
     rows = [row for row in frame.to_dict("records") if row["part"] == "communication"]
     rows.sort(key=lambda row: -row["exposed_ns"])
     return [
-        f"{row['label']}: {row['exposed_ns'] / 1e6:.3f} of {row['mean_ns'] / 1e6:.3f} ms a step are not hidden."
+        f"{row['label']}: {row['exposed_ns'] / 1e6:.3f} of {row['mean_ns'] / 1e6:.3f} ms per step are not hidden."
         for row in rows[:3]
     ]
 
@@ -50,9 +50,9 @@ def busiest(run: Run) -> str:
     kept = steady_kept(run)
     most = parts_of_step(run, kept).set_index("part").loc[PARTS["compute_ns"]]
     each = [row["compute_ns"] / row["steps"] for row in run.ranks_of(kept).to_dict("records")]
-    more_ms = (most["most_ns"] - median(each)) / 1e6
-    rank, most_ms = int(most["rank"]), most["most_ns"] / 1e6
-    return f"Rank {rank} computes {most_ms:.3f} ms a step, {more_ms:.3f} ms more than the median rank."
+    more_ms = (most["max_ns"] - median(each)) / 1e6
+    rank, most_ms = int(most["rank"]), most["max_ns"] / 1e6
+    return f"Rank {rank} computes {most_ms:.3f} ms per step, {more_ms:.3f} ms more than the median rank."
 
 
 def evened(run: Run) -> str:

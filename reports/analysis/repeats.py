@@ -17,7 +17,7 @@ from reports.run import Run
 
 # The first steps of a phase allocate, open their connections' windows and fill caches.
 WARM_UP = 3
-OUTSIDE = "outside a rank's own"
+OUTSIDE = "step skew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,6 @@ def counted_steps(steps: pd.DataFrame) -> pd.DataFrame:
 def _outside(own: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     own = own[own["step"].isin(steps["step"])]
     whole_ns = own["step"].map(steps.set_index("step")["step_ns"])
-    outside_ns = (whole_ns - (own["end_ns"] - own["start_ns"])).to_numpy(float)
-    median_ns = float(np.median(np.repeat(outside_ns, ints(own, "rank_count"))))
+    skew_ns = (whole_ns - (own["end_ns"] - own["start_ns"])).to_numpy(float)
+    median_ns = float(np.median(np.repeat(skew_ns, ints(own, "rank_count"))))
     return pd.DataFrame([{"kind": STEP, "label": OUTSIDE, "stream": "main", "part": "host", "median_ns": median_ns}])

@@ -10,20 +10,20 @@ import pandas as pd
 from reports.run import Run
 from reports.store.columns import fixed
 
-# Columns of `ranks`, with `outside_ns` beside them, and how a person calls them.
+# Columns of `ranks_of_step` and the parts of a step that they are.
 PARTS = {
     "compute_ns": "compute",
     "communication_ns": "communication",
     "hidden_ns": "hidden communication",
     "exposed_ns": "exposed communication",
     "idle_ns": "idle",
-    "outside_ns": "outside its own",
+    "skew_ns": "step skew",
 }
-SPENT = {
+PARTS_OF_STEP = {
     "part": "str",
-    **dict.fromkeys(["mean_ns", "share", "most_ns"], "float"),
+    **dict.fromkeys(["mean_ns", "share", "max_ns"], "float"),
     **dict.fromkeys(["rank", "rank_count"], "int"),
-    "most_over_mean": "float",
+    "max_over_mean": "float",
 }
 
 
@@ -42,30 +42,40 @@ def steady_kept(run: Run) -> list[int]:
     return [step for step in steady if step in kept]
 
 
-def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
-    """One row a part of a step, the mean over these steps and their ranks; no rows where no rank ended one.
+def ranks_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
+    """One row a rank: `rank`, `rank_count` and the columns of `PARTS`, means over these of its steps.
 
-    `part` is a value of `PARTS`; "outside its own" is what a rank waits because others begin the step earlier or end
-    it later. `share` is of the whole step. `most_ns` is that of `rank`, which stands for `rank_count`;
-    `most_over_mean` is nan where the mean is 0. Compute, exposed communication, idle and outside add up to the step.
+    Step skew is the time in which a rank waits because others start the step earlier or end it later.
     """
     ranks = run.ranks_of(steps)
-    if not len(ranks):
-        return fixed({name: [] for name in SPENT}, SPENT)
     whole = run.steps.loc[run.steps["step"].isin(steps).to_numpy(bool), "step_ns"].mean()
     count = ranks["steps"].clip(lower=1)
     each = ranks[[name for name in PARTS if name in ranks]].div(count, axis=0)
-    each["outside_ns"] = (whole - ranks["step_ns"] / count).clip(lower=0)
+    skew = (whole - ranks["step_ns"] / count).clip(lower=0)
+    return each.assign(skew_ns=skew, rank=ranks["rank"], rank_count=ranks["rank_count"])
+
+
+def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
+    """One row a part of a step, the mean over these steps and their ranks; no rows where no rank completed one.
+
+    `part` is a value of `PARTS`, `share` is of the whole step. `max_ns` is that of `rank`, which represents
+    `rank_count`; `max_over_mean` is nan where the mean is 0. Compute, exposed communication, idle and step skew add up
+    to the step.
+    """
+    each = ranks_of_step(run, steps)
+    if not len(each):
+        return fixed({name: [] for name in PARTS_OF_STEP}, PARTS_OF_STEP)
+    whole = run.steps.loc[run.steps["step"].isin(steps).to_numpy(bool), "step_ns"].mean()
     values = each[list(PARTS)].to_numpy(float)
-    mean, worst = np.average(values, axis=0, weights=ranks["rank_count"]), values.argmax(axis=0)
+    mean, worst = np.average(values, axis=0, weights=each["rank_count"]), values.argmax(axis=0)
     most = values.max(axis=0)
     columns = {
         "part": list(PARTS.values()),
         "mean_ns": mean,
         "share": mean / whole if whole else np.zeros(len(mean)),
-        "most_ns": most,
-        "rank": ranks["rank"].to_numpy()[worst],
-        "rank_count": ranks["rank_count"].to_numpy()[worst],
-        "most_over_mean": np.divide(most, mean, out=np.full(len(mean), np.nan), where=mean > 0),
+        "max_ns": most,
+        "rank": each["rank"].to_numpy()[worst],
+        "rank_count": each["rank_count"].to_numpy()[worst],
+        "max_over_mean": np.divide(most, mean, out=np.full(len(mean), np.nan), where=mean > 0),
     }
-    return fixed(columns, SPENT)
+    return fixed(columns, PARTS_OF_STEP)

@@ -69,7 +69,7 @@ class Check:
 
 
 def check_all(predicted: Run, measured: Run) -> tuple[Check, ...]:
-    """Bytes, order and recorded numbers, over the ranks with spans of their own in both runs."""
+    """Bytes, order and recorded metrics, over the ranks with spans of their own in both runs."""
     return _check_bytes(predicted, measured), _check_order(predicted, measured), _check_metrics(predicted, measured)
 
 
@@ -131,7 +131,7 @@ def _expected_ids(predicted: Run, measured: Run, unlike: pd.DataFrame) -> str:
     dtypes = unlike[["predicted_dtype", "measured_dtype"]].fillna("")
     if len(sides) != 1 or not len(unlike) or not dtypes.isin(_OF_IDS).to_numpy(bool).all():
         return ""
-    return f"expected numbers of ids stand in place of drawn ones in the {sides[0]} run"
+    return f"the {sides[0]} run has expected instead of sampled id counts"
 
 
 def _has_expected_ids(run: Run) -> bool:
@@ -170,7 +170,7 @@ def _check_metrics(predicted: Run, measured: Run) -> Check:
     same = recorded_twice & ((relative <= METRIC_TOLERANCE) | (one == other) | (np.isnan(one) & np.isnan(other)))
     both = both.assign(difference=difference, relative=relative)
     return Check(
-        name=f"recorded numbers, within {METRIC_TOLERANCE:g}",
+        name=f"recorded metrics, within {METRIC_TOLERANCE:g}",
         compared=len(both),
         differences=fixed({**both[~same]}, METRIC_DIFFERENCES),
         worst=float(np.nanmax(relative, initial=0.0)),

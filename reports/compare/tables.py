@@ -104,7 +104,7 @@ def _operations(comparison: Comparison) -> RenderableType:
     kept = frame.head(_ROWS)
     more = "" if len(kept) == len(frame) else f"; the longest {_ROWS} of {len(frame)}"
     rows = [[operation_name(row), str(row["kind"]) if row["label"] else "", *_times(row)] for row in records(kept)]
-    title = f"Operations, one rank in one step: {_about(frame)}{more}"
+    title = f"Operations per rank and step: {_about(frame)}{more}"
     return text.table(title, ["operation", "kind", "predicted", "measured", "error"], rows, left=2)
 
 
@@ -158,7 +158,7 @@ def _power_of_two(size_bytes: int) -> tuple[int, str]:
 def _worst(comparison: Comparison) -> RenderableType:
     frame = comparison.worst
     if not len(frame):
-        return text.paragraph("Worst cases: no operation of a rank and step is in both runs.")
+        return text.paragraph("Worst cases: the runs have no operation of a rank and step in common.")
     kept = frame.head(_WORST)
     rows = [
         [
@@ -172,7 +172,7 @@ def _worst(comparison: Comparison) -> RenderableType:
     ]
     more = f"; the first {_WORST} of {len(frame)}" if len(kept) < len(frame) else ""
     columns = ["operation", "rank", "step", "predicted", "measured", "error", "of the step"]
-    return text.table(f"Single operations that are furthest apart{more}", columns, rows)
+    return text.table(f"Largest single differences{more}", columns, rows)
 
 
 def _times(row: dict[str, Any]) -> list[str]:
@@ -181,18 +181,22 @@ def _times(row: dict[str, Any]) -> list[str]:
 
 
 def _check(check: Check) -> RenderableType:
+    lines = [sentence(check)]
+    if not check.reason:
+        lines += [f"  {difference(row)}" for row in records(check.differences.head(_DIFFERENCES))]
+    return text.paragraph("\n".join(lines))
+
+
+def sentence(check: Check) -> str:
+    """What a check found; differences that have no known reason are in capitals."""
     if not check.compared:
-        return text.paragraph(f"Not checked: {check.name}: {check.reason}.")
+        return f"Not checked: {check.name}: {check.reason}."
     if check.agrees:
         worst = f"; greatest difference {check.worst:.2g} of the value" if check.worst else ""
-        return text.paragraph(f"Same {check.name}: all {check.compared:,} compared{worst}.")
-    count = len(check.differences)
-    if check.reason:
-        these = f"{check.name[0].upper()}{check.name[1:]}: {count:,} of {check.compared:,} compared"
-        return text.paragraph(f"{these} differ, by {text.percent(check.worst)} at most, as {check.reason}.")
-    lines = [f"DIFFERENT {check.name}: {count:,} of {check.compared:,} compared, first:"]
-    lines += [f"  {difference(row)}" for row in records(check.differences.head(_DIFFERENCES))]
-    return text.paragraph("\n".join(lines))
+        return f"Same {check.name}: all {check.compared:,} compared{worst}."
+    count = f"{check.name}: {len(check.differences):,} of {check.compared:,} compared"
+    why = f", by {text.percent(check.worst)} at most, as {check.reason}" if check.reason else ""
+    return f"{'Different' if why else 'DIFFERENT'} {count}{why}."
 
 
 def difference(row: dict[str, Any]) -> str:

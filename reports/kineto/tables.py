@@ -111,7 +111,7 @@ def summarize(profile: Profile) -> RenderableType:
         text.paragraph("\n".join(lines), style="bold"),
         _shown("Time by kind, the median of a rank's step", ["kind", *of_step], kinds),
         _shown("Time by label, the median of a rank's step", ["label", *of_step], labels),
-        _shown("Top kernels", ["kernel", "kind", "in all", "one", "calls", "share"], top, left=2),
+        _shown("Top kernels", ["kernel", "kind", "total", "median", "calls", "share"], top, left=2),
     )
 
 
@@ -139,4 +139,4 @@ def _of_step(row: dict[str, Any]) -> list[str]:
 
 def _shown(title: str, columns: Sequence[str], rows: list[list[str]], left: int = 1) -> RenderableType:
     more = len(rows) - _ROWS
-    return text.table(f"{title}; {more} more left out" if more > 0 else title, columns, rows[:_ROWS], left=left)
+    return text.table(f"{title}; {more} more not shown" if more > 0 else title, columns, rows[:_ROWS], left=left)

@@ -9,9 +9,7 @@ import csv
 import dataclasses
 import math
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import pandas as pd
 
 from reports.errors import ReportError
 from reports.store.columns import fixed
+from reports.store.replace import replaced
 from reports.terminal.text import counted, printable, shortened
 
 # What `join` gives, one row a measurement.
@@ -153,15 +152,8 @@ def write_text(content: str, path: Path) -> None:
         ReportError: the file exists already, or the disk refuses.
     """
     check_free(path)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
+    with replaced(path) as draft:
         draft.write_text(content, encoding="utf-8", newline="")
-        os.replace(draft, path)
-    except OSError as error:
-        raise ReportError(f"{path}: could not be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
 
 
 def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Prediction | str:

@@ -46,7 +46,7 @@ _CLASSES = (
 _WORST = 10
 _FORMULA = "formula"
 _TITLES = {
-    "in_all": ("In all", "of"),
+    "in_all": ("Overall", "of"),
     "by_source": ("By source", "source"),
     "by_operation": ("By operation", "operation"),
     "by_size": ("By size", "size"),

@@ -116,7 +116,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Text to be read as it stands, such as a scenario; folded unless `open`."""
+    """Preformatted text, such as a scenario; folded unless `open`."""
 
     title: str
     text: str

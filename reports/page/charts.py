@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from bokeh.models import (
     BasicTicker,
     ColorBar,
@@ -32,6 +33,8 @@ from bokeh.plotting import figure as bokeh_figure
 from reports.page import theme
 
 _NS_PER_MS = 1e6
+# More points than a line of the page has pixels say nothing more.
+POINTS = 2000
 # Whole where they are, and never as powers of ten.
 _NUMBERS = "0,0.[0000]"
 # Beside a bar so many times as high another one cannot be seen.
@@ -196,10 +199,32 @@ def stacked_bars(
     return drawn
 
 
-def line(drawn: Any, source: ColumnDataSource, *, x: str, y: str, color: str, title: str) -> None:
+def over_steps(*, height: int, y: str = "", tooltips: Sequence[tuple[str, str]]) -> Any:
+    """An empty figure with steps along its width."""
+    drawn = figure(height=height, x="step", y=y, zooms="width", tooltips=tooltips)
+    step_axis(drawn.xaxis[0])
+    return drawn
+
+
+def thinned(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """At most `POINTS` rows: neighbours together, of each column the "first", "median", "min" or "max" of them."""
+    return frame.groupby(np.arange(len(frame)) // max(1, -(-len(frame) // POINTS))).agg(columns)
+
+
+def line_and_band(drawn: Any, frame: pd.DataFrame, columns: tuple[str, str, str], color: str) -> None:
+    """A line over `step`, by the first of these columns, in a band from the second to the third."""
+    middle, low, high = columns
+    shown = thinned(frame, {"step": "first", middle: "median", low: "min", high: "max"})
+    source = ColumnDataSource({str(name): shown[name].to_numpy() for name in shown})
+    drawn.varea(x="step", y1=low, y2=high, source=source, fill_color=color, fill_alpha=0.2)
+    line(drawn, source, x="step", y=middle, color=color)
+
+
+def line(drawn: Any, source: ColumnDataSource, *, x: str, y: str, color: str, title: str = "") -> None:
     """A line with a dot at each of its points."""
-    drawn.line(x=x, y=y, source=source, line_color=color, line_width=2, legend_label=title)
-    drawn.scatter(x=x, y=y, source=source, size=5, fill_color=color, line_color=None, legend_label=title)
+    labelled = {"legend_label": title} if title else {}
+    drawn.line(x=x, y=y, source=source, line_color=color, line_width=2, **labelled)
+    drawn.scatter(x=x, y=y, source=source, size=5, fill_color=color, line_color=None, **labelled)
 
 
 def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: int = 40) -> Any:

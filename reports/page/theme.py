@@ -16,7 +16,9 @@ COMPUTE = "#3d7fc4"
 EXPOSED = "#e0662f"
 HIDDEN = "#efb48c"
 IDLE = "#9aa3ad"
-OUTSIDE = "#6b7480"
+SKEW = "#6b7480"
+# The parts of a step that add up to it, by their columns.
+PARTS = {"compute_ns": COMPUTE, "exposed_ns": EXPOSED, "idle_ns": IDLE, "skew_ns": SKEW}
 # Two sides of a comparison.
 PREDICTED = "#3d7fc4"
 MEASURED = "#c4527a"

@@ -158,7 +158,7 @@ def _result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
         "bytes_sent": np.average(sent, weights=ranks["rank_count"]) if len(ranks) else np.nan,
         "memory_bytes": memory["used_bytes"].iloc[0] if len(memory) else np.nan,
         "link_utilisation": links["peak_utilisation"].iloc[0] if len(links) else np.nan,
-        "compute_over_mean": spent["most_over_mean"].get(PARTS["compute_ns"], np.nan),
+        "compute_over_mean": spent["max_over_mean"].get(PARTS["compute_ns"], np.nan),
         "ids_over_mean": balance.get("ids_per_step", np.nan),
         "link_class": links["link_class"].iloc[0] if len(links) else "",
     }
@@ -187,7 +187,7 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
 
 
 def plans(runs: Runs) -> tuple[pd.DataFrame, int]:
-    """One row for each table that is not placed alike everywhere and each run with a plan; and how many tables are.
+    """One row for each table placed differently and each run with a plan; and the number of tables placed identically.
 
     `ranks` are those that hold a shard, such as "0-3, 8"; "" with no `sharding_type` where a run has no such table.
     """

@@ -55,7 +55,7 @@ def as_json(beside: Beside) -> dict[str, Any]:
 
 def _headline(beside: Beside) -> RenderableType:
     short = marks(beside.names)
-    lines = [f"{text.counted(len(short), 'run')} side by side, the others against the first:"]
+    lines = [f"{text.counted(len(short), 'run')} side by side, relative to the first:"]
     for mark, (name, run) in zip(short, beside.runs, strict=True):
         own = name if mark == name else f"{mark}  {name}"
         notes = "".join(f"; {words}" for words in (folded(run.info), thinned(run.info)) if words)
@@ -64,10 +64,10 @@ def _headline(beside: Beside) -> RenderableType:
 
 
 def _settings(beside: Beside) -> RenderableType:
-    alike = f"{beside.same_settings:,} the same"
+    alike = f"{beside.same_settings:,} identical"
     rows, short = settings_shown(beside), marks(beside.names)
     if not rows:
-        return text.paragraph(f"Settings: none differs; {alike}.")
+        return text.paragraph(f"Settings: no differences; {alike}.")
     title = f"Settings that differ; {alike}{_left_out(len(rows))}"
     if len(short) <= _COLUMNS:
         return text.table(title, ["setting", *short], rows[:_ROWS], left=1 + len(short), kept=[_KEY, *[9] * len(short)])
@@ -84,16 +84,16 @@ def _who(values: list[str], short: list[str]) -> dict[str, str]:
 
 
 def _left_out(count: int) -> str:
-    return f"; {count - _ROWS} more left out" if count > _ROWS else ""
+    return f"; {count - _ROWS} more not shown" if count > _ROWS else ""
 
 
 def _results(beside: Beside) -> Iterator[RenderableType]:
     frame, short = beside.results, marks(beside.names)
-    title = "Step time, median of steady steps, and its parts, means over ranks"
+    title = "Step time, median of steady steps, and breakdown, means over ranks"
     if len(short) > _COLUMNS:
         names = ["step_ns", *ADDING_UP, "memory_bytes"]
         rows = [[short[at], *_of_run(row, names)] for at, row in enumerate(records(frame))]
-        columns = ["run", "step time", "change", "compute", "exposed", "idle", "outside", "memory"]
+        columns = ["run", "step time", "change", "compute", "exposed", "idle", "skew", "memory"]
         yield text.table(title, columns, rows)
         return
     kept = {name: frame[name].tolist() for name in NUMBERS if frame[name].notna().any()}
@@ -120,7 +120,7 @@ def _operations(beside: Beside) -> RenderableType:
     if not held:
         return text.paragraph(f"Operations: {no_operations(beside)}")
     count = len(beside.operations) // len(held)
-    title = f"Operations, one rank in one step, by change{_left_out(count)}"
+    title = f"Operations per rank and step, by change{_left_out(count)}"
     rows, columns = [], ["operation", short[0], *(f"{mark} - {short[0]}" for mark in short[1:])]
     for name, frame in islice(operations_by_change(beside), _ROWS):
         medians, changes = medians_shown(frame), frame["change_ns"].tolist()
@@ -130,23 +130,23 @@ def _operations(beside: Beside) -> RenderableType:
         elif len(short) <= _COLUMNS:
             rows.append([name, medians[0], *map(more, changes[1:])])
         else:
-            columns = ["operation", short[0], "most change", "in"]
+            columns = ["operation", short[0], "largest change", "in"]
             at = max(range(len(changes)), key=lambda place: abs(changes[place]))
             rows.append([name, medians[0], more(changes[at]), short[at]])
     return text.table(title, columns, rows)
 
 
 def _plans(beside: Beside) -> RenderableType:
-    alike = f"{beside.same_tables:,} placed alike"
+    alike = f"{beside.same_tables:,} placed identically"
     frame, short = beside.plans, dict(zip(beside.names, marks(beside.names), strict=True))
     if not len(frame):
         planned = sum(len(run.plan) > 0 for _, run in beside.runs)
         return text.paragraph(
-            f"Plan: no table is placed elsewhere; {alike}." if planned > 1 else "Plan: no two of them have one."
+            f"Plan: no differences; {alike}." if planned > 1 else "Plan: fewer than two runs have one."
         )
     frame = frame.assign(place=[placement(row["sharding_type"], row["ranks"]) for row in records(frame)])
     each = list(frame.groupby("table", sort=False))
-    title = f"Tables that are placed elsewhere; {alike}{_left_out(len(each))}"
+    title = f"Tables placed differently; {alike}{_left_out(len(each))}"
     held = [short[name] for name in each[0][1]["run"]]
     if len(held) > _COLUMNS:
         rows = [

@@ -29,18 +29,18 @@ NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
     "samples_per_s": ("samples/s", text.number),
     "compute_ns": ("compute", text.duration),
     "communication_ns": ("communication", text.duration),
-    "hidden_ns": ("of it hidden", text.duration),
-    "exposed_ns": ("of it exposed", text.duration),
+    "hidden_ns": ("hidden", text.duration),
+    "exposed_ns": ("exposed", text.duration),
     "idle_ns": ("idle", text.duration),
-    "outside_ns": ("outside its own", text.duration),
-    "bytes_sent": ("payload of a rank", text.size),
-    "memory_bytes": ("memory, fullest", text.size),
-    "link_utilisation": ("load, hottest link", text.percent),
-    "compute_over_mean": ("compute, most/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
-    "ids_over_mean": ("ids, most/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
+    "skew_ns": ("step skew", text.duration),
+    "bytes_sent": ("payload per rank", text.size),
+    "memory_bytes": ("max memory", text.size),
+    "link_utilisation": ("hottest link load", text.percent),
+    "compute_over_mean": ("compute, max/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
+    "ids_over_mean": ("ids, max/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
 }
 # These add up to a step.
-ADDING_UP = ["compute_ns", "exposed_ns", "idle_ns", "outside_ns"]
+ADDING_UP = ["compute_ns", "exposed_ns", "idle_ns", "skew_ns"]
 
 
 def marks(names: list[str]) -> list[str]:
@@ -116,17 +116,17 @@ def _said(key: str, value: str, base: str, base_name: str) -> str:
     if value == "-":
         return f"no {name}"
     short, before = text.shortened(value, _VALUE_WIDTH), text.shortened(base, _VALUE_WIDTH)
-    return f"{name} is {short}" + (f" instead of {before}" if base != "-" else f", which {base_name} has not")
+    return f"{name} is {short}" + (f" instead of {before}" if base != "-" else f" (not set in {base_name})")
 
 
 def _became(beside: Beside, at: int) -> str:
     frame = beside.results
     own, base = float(frame["step_ns"].iloc[at]), float(frame["step_ns"].iloc[0])
     if math.isnan(own) or math.isnan(base) or not own or not base:
-        return "there are no two step times to compare"
+        return "no two step times to compare"
     times = f"({text.duration(own)} instead of {text.duration(base)})"
     if abs(own / base - 1) < _SAME:
-        return f"the step takes as long ({text.duration(own)})"
+        return f"same step time ({text.duration(own)})"
     words = f"takes {own / base:.3g} times as long" if own > base else f"is {base / own:.3g} times as fast"
     return f"the step {words} {times}{_mostly(frame[ADDING_UP].iloc[at] - frame[ADDING_UP].iloc[0], own > base)}"
 
@@ -137,7 +137,7 @@ def _mostly(changes: pd.Series, is_longer: bool) -> str:
     if toward.isna().any() or toward.max() <= 0:
         return ""
     part = str(toward.idxmax())
-    return f", most of it {PARTS[part]} ({more(float(changes[part]))})"
+    return f", mostly {PARTS[part]} ({more(float(changes[part]))})"
 
 
 def operations_by_change(beside: Beside) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -150,7 +150,7 @@ def operations_by_change(beside: Beside) -> Iterator[tuple[str, pd.DataFrame]]:
 def no_operations(beside: Beside) -> str:
     """Why there are none."""
     is_left_out = bool(beside.results["steps"].any())
-    return "The spans of steady steps were left out of all runs." if is_left_out else "No rank of any run ended a step."
+    return "No run has kept spans of its steady steps." if is_left_out else "No rank of any run completed a step."
 
 
 def medians_shown(rows: pd.DataFrame) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run was, in lines of words: where and how it was played, and what of it was kept."""
+"""The headline of a run: what ran where, its step time, and which spans were kept."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from reports.terminal import text
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
 WORLDS = {"sim": "predicted", "real": "measured"}
+_PAYLOADS = {"sizes": "payload: shapes only", "values": "payload: values"}
 
 
 def headline(run: Run, spread: str = "") -> list[str]:
@@ -25,12 +26,13 @@ def headline(run: Run, spread: str = "") -> list[str]:
     if info.host_counts:
         where = f"{text.counted(info.world_size, 'rank')} on {text.counted(_hosts(info), host)}"
     elif run.outline.is_folded:
-        where = f"{text.counted(info.world_size, 'rank')}, alike ones played as one"
+        where = f"{text.counted(info.world_size, 'rank')}, identical ranks simulated once"
     keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
-    playing = [f"{key} {info.scenario[key]}" for key in keys if key in info.scenario]
+    given = [(key, info.scenario[key]) for key in keys if key in info.scenario]
+    playing = [_PAYLOADS.get(value, f"{key} {value}") for key, value in given]
     lines = [", ".join([f"{info.name}: {WORLDS.get(info.world, info.world)}", where, *playing])]
     if info.world == "sim" and (times := info.scenario.get("compute_times")):
-        lines.append(f"computations take the measured times in {text.printable(times['path'])}, where it has them")
+        lines.append(f"compute times: measured ones from {text.printable(times['path'])}, roofline for the rest")
     if info.host_counts:
         lines.append(folded(info))
     if not info.complete:
@@ -45,11 +47,11 @@ def headline(run: Run, spread: str = "") -> list[str]:
 
 
 def folded(info: RunInfo) -> str:
-    """How a run was played in which hosts stand for others, in one line; "" if none does."""
+    """How many representative hosts were simulated for all, in one line; "" if every host was."""
     if not info.host_counts:
         return ""
-    kinds = f"each of {len(info.host_counts):,} kinds of host" if len(info.host_counts) > 1 else "all, which are alike"
-    return f"{text.counted(info.world_size, 'rank')}: one host played for {kinds}"
+    hosts = text.counted(len(info.host_counts), "representative host")
+    return f"{text.counted(info.world_size, 'rank')}, simulated as {hosts}"
 
 
 def _hosts(info: RunInfo) -> int:
@@ -82,7 +84,7 @@ def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
     rate = float(steady["samples_per_s"].median())
     if run.batch_size is None or np.isnan(rate):
         return [line]
-    return [line, f"{text.number(rate)} samples/s at a batch of {run.batch_size:,} a rank"]
+    return [line, f"{text.number(rate)} samples/s, {run.batch_size:,} samples per rank"]
 
 
 def only(run: Run) -> str:

@@ -26,14 +26,14 @@ _STRAGGLERS_SHOWN = 3
 DIFFERS = 0.05
 # In words, and in one where room is short.
 MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
-    "ids_per_step": ("ids a step", "ids", text.number),
+    "ids_per_step": ("ids per step", "ids", text.number),
     "perf_ms": ("planner's time", "time", lambda ms: text.duration(ms * 1e6)),
     "storage_bytes": ("storage", "storage", text.size),
 }
 # Up to here over the mean, loads are called even.
 _EVEN = 1.001
-PART_COLUMNS = ["part of a step", "mean", "share", "most", "on rank", "most/mean"]
-BALANCE_COLUMNS = ["load by the plan", "most", "on rank", "mean", "most/mean"]
+PART_COLUMNS = ["part", "mean", "share", "max", "on rank", "max/mean"]
+BALANCE_COLUMNS = ["load (plan)", "max", "on rank", "mean", "max/mean"]
 CAUSE_COLUMNS = ["table", "sharding", "load", "on that rank", "mean", "excess"]
 # Where tables that load a rank are listed, so much of their names is to be seen, and of the ways they are sharded.
 _NAMES_KEPT = [24, 14, 7]
@@ -57,7 +57,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
     if kept:
         sections += [_operations(run, kept), *_formulas(run, kept), _ranks(run, kept)]
     elif len(run.steps):
-        sections.append(text.paragraph("Operations: their spans of these steps were left out."))
+        sections.append(text.paragraph("Operations: no spans of these steps were kept."))
     sections += [_links(run), _imbalance(run), _memory(run), _metrics(run)]
     return Group(*sections)
 
@@ -96,10 +96,10 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def _steps(run: Run) -> RenderableType:
     steps = run.steps
     if not len(steps):
-        return text.paragraph("Steps: no rank ended one.")
+        return text.paragraph("Steps: no rank completed one.")
     by = "step" if len(steps) <= _STEPS_SHOWN else "phase"
     rows = [_step_row(group) for _, group in steps.groupby(by, sort=True)]
-    columns = ["steps", "median", "shortest", "longest", "samples/s", "operations"]
+    columns = ["steps", "median", "min", "max", "samples/s", "operations"]
     if by == "step":  # one step has no median of its own
         columns = ["step", "time", "fastest rank", "slowest rank", "samples/s", "operations"]
     notes = _phase_notes(steps, by)
@@ -142,9 +142,9 @@ def _waited_for(run: Run, step: int) -> RenderableType:
         total, share = float(rest["duration_ns"].sum()), float(rest["share"].sum())
         rows.append([f"({len(rest)} others)", "", text.duration(total), text.percent(share)])
     took = float(own["duration_ns"].sum())
-    rows.append(["(the step)", "", text.duration(took), text.percent(float(own["share"].sum()))])
+    rows.append(["total", "", text.duration(took), text.percent(float(own["share"].sum()))])
     return text.table(
-        f"What step {step} waited for, in order{only(run)}", ["critical path", "kind", "time", "share"], rows, left=2
+        f"Critical path of step {step}, in order{only(run)}", ["operation", "kind", "time", "share"], rows, left=2
     )
 
 
@@ -172,9 +172,9 @@ def _operations(run: Run, steps: list[int]) -> RenderableType:
         ]
         for row in records(frame.assign(name=operation_names(frame)).head(_ROWS))
     ]
-    columns = ["operation", "calls", "median", "longest", "payload", "hidden"]
-    more = f"; {len(frame) - _ROWS} shorter ones left out" if len(frame) > _ROWS else ""
-    return text.table(f"Operations, one rank in one step, of {which}{more}", columns, rows)
+    columns = ["operation", "calls", "median", "max", "payload", "hidden"]
+    more = f"; {len(frame) - _ROWS} shorter ones not shown" if len(frame) > _ROWS else ""
+    return text.table(f"Operations per rank and step, {which}{more}", columns, rows)
 
 
 def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:
@@ -194,17 +194,17 @@ def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:
         for row in records(frame.assign(name=operation_names(frame)).head(_FORMULAS_SHOWN))
     ]
     columns = ["operation", "calls", "link model", "formula", "difference"]
-    more = f"; {len(frame) - _FORMULAS_SHOWN} more left out" if len(frame) > _FORMULAS_SHOWN else ""
-    yield text.table(f"NCCL's own formula where it differs by over 5 %, of {which}{more}", columns, rows)
+    more = f"; {len(frame) - _FORMULAS_SHOWN} more not shown" if len(frame) > _FORMULAS_SHOWN else ""
+    yield text.table(f"NCCL's own formula where it differs by over 5 %, {which}{more}", columns, rows)
 
 
 def _ranks(run: Run, kept: list[int]) -> RenderableType:
     """Shares of the whole step: what a rank waits because others begin it earlier or end it later is a part, too."""
     parts = parts_of_step(run, kept)
     if not len(parts):
-        return text.paragraph("Ranks: none ended a step.")
+        return text.paragraph("Ranks: none completed a step.")
     rows = part_rows(parts[parts["part"] != PARTS["exposed_ns"]])
-    return text.table(f"How the ranks spent a step, of {text.steps(kept) + only(run)}", PART_COLUMNS, rows)
+    return text.table(f"Step breakdown over ranks, {text.steps(kept) + only(run)}", PART_COLUMNS, rows)
 
 
 def part_rows(parts: pd.DataFrame) -> list[list[str]]:
@@ -214,9 +214,9 @@ def part_rows(parts: pd.DataFrame) -> list[list[str]]:
             row["part"],
             text.duration(row["mean_ns"]),
             text.percent(row["share"]),
-            text.duration(row["most_ns"]),
+            text.duration(row["max_ns"]),
             text.alike(row["rank"], row["rank_count"]),
-            "-" if np.isnan(row["most_over_mean"]) else f"{row['most_over_mean']:.2f}",
+            "-" if np.isnan(row["max_over_mean"]) else f"{row['most_over_mean']:.2f}",
         ]
         for row in records(parts)
     ]
@@ -224,8 +224,8 @@ def part_rows(parts: pd.DataFrame) -> list[list[str]]:
 
 def _links(run: Run) -> RenderableType:
     if not len(run.links):
-        world = "a real run does not see them" if run.info.world == "real" else "none was used"
-        return text.paragraph(f"Links: nothing recorded; {world}.")
+        world = "not available for real runs" if run.info.world == "real" else "none used"
+        return text.paragraph(f"Links: {world}.")
     classes = [
         [
             row["link_class"],
@@ -254,9 +254,9 @@ def _imbalance(run: Run) -> RenderableType:
     if not len(run.plan):
         return text.paragraph("Plan: no tables.")
     rows, causes = balance_rows(run, 3)
-    parts = [text.table("Balance of the tables", BALANCE_COLUMNS, rows)]
+    parts = [text.table("Balance of tables", BALANCE_COLUMNS, rows)]
     if causes:
-        parts.append(text.table("Tables that cause it", CAUSE_COLUMNS, causes, left=3, kept=_NAMES_KEPT))
+        parts.append(text.table("Tables that cause imbalance", CAUSE_COLUMNS, causes, left=3, kept=_NAMES_KEPT))
     return Group(*parts)
 
 
@@ -277,14 +277,14 @@ def balance_rows(run: Run, most_causes: int) -> tuple[list[list[str]], list[list
 
 def _memory(run: Run) -> RenderableType:
     if not len(run.rank_memory):
-        return text.paragraph("Memory: nothing recorded.")
+        return text.paragraph("Memory: not recorded.")
     fullest = records(run.rank_memory.head(1))[0]
     own = run.memory[run.memory["rank"] == fullest["rank"]].sort_values("size_bytes", ascending=False, kind="stable")
     capacity = fullest["capacity_bytes"]
     rows = [[row["part"], text.size(row["size_bytes"]), _part_of(row["size_bytes"], capacity)] for row in records(own)]
-    rows.append(["(in all)", text.size(fullest["used_bytes"]), _part_of(fullest["used_bytes"], capacity)])
+    rows.append(["total", text.size(fullest["used_bytes"]), _part_of(fullest["used_bytes"], capacity)])
     rank = text.alike(fullest["rank"], fullest["rank_count"])
-    title = f"Memory of the fullest rank, {rank}, of {text.size(capacity)}"
+    title = f"Memory of the fullest rank, {rank}, capacity {text.size(capacity)}"
     return text.table(title, ["part", "size", "of capacity"], rows)
 
 
@@ -295,7 +295,7 @@ def _part_of(size_bytes: float, capacity: float) -> str:
 def _metrics(run: Run) -> RenderableType:
     frame = run.metrics_by_step
     if not len(frame):
-        return text.paragraph("Recorded numbers: none.")
+        return text.paragraph("Recorded metrics: none.")
     names = list(dict.fromkeys(frame["name"].tolist()))
     shown = names[:3]
     values = {(row["step"], row["name"]): row["mean"] for row in records(frame)}
@@ -305,7 +305,7 @@ def _metrics(run: Run) -> RenderableType:
     rows = [[str(step), *(_exact(values.get((step, name), float("nan"))) for name in shown)] for step in kept]
     if len(kept) < len(steps):
         rows.insert(half, ["...", *("" for _ in shown)])
-    title = "Recorded numbers, mean over ranks"
+    title = "Recorded metrics, mean over ranks"
     title += f"; {len(names) - len(shown)} more names left out" if len(names) > len(shown) else ""
     return text.table(title, ["step", *shown], rows)
 

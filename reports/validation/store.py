@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.errors import ReportError
+from reports.store.replace import replaced
 from reports.terminal import text
 from reports.validation import tables as validation_tables
 from reports.validation.validation import Validation
@@ -29,17 +28,11 @@ def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validatio
     Raises:
         ReportError: the disk refuses.
     """
-    whole = json.dumps(content(head, validations), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        if validations:
-            _replace(folder / "validation.csv", validation_tables.frame(validations).to_csv(index=False))
-            _replace(folder / "operations.csv", validation_tables.operations_frame(validations).to_csv(index=False))
-        _replace(folder / VALIDATION_FILE, whole)
-    except OSError as error:
-        raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
-
-
-def _replace(path: Path, words: str) -> None:
-    draft = path.with_name(f".{path.name}.partial")
-    draft.write_text(words, encoding="utf-8")
-    os.replace(draft, path)
+    whole = json.dumps(content(head, validations), indent=1, ensure_ascii=False, allow_nan=False)
+    files = {VALIDATION_FILE: whole + "\n"}
+    if validations:
+        files["validation.csv"] = validation_tables.frame(validations).to_csv(index=False)
+        files["operations.csv"] = validation_tables.operations_frame(validations).to_csv(index=False)
+    for name, words in sorted(files.items()):  # validation.json comes last
+        with replaced(folder / name) as draft:
+            draft.write_text(words, encoding="utf-8")

@@ -19,8 +19,8 @@ from reports.validation.validation import Validation, errors_of
 # Of that many scenarios, those with the greatest errors, it is shown where the error comes from.
 _EXPLAINED = 3
 _OPERATIONS = 6
-_TITLE = "Step times, and where 80 % of the steps lie"
-_COLUMNS = ["scenario", "predicted", "80 % of it", "measured", "80 % of it", "error", "inside"]
+_TITLE = "Step times (median, p10 to p90)"
+_COLUMNS = ["scenario", "predicted", "p10-p90", "measured", "p10-p90", "error", "inside"]
 
 
 def summarize(validations: Sequence[Validation], precision: float, max_error: float | None) -> RenderableType:
@@ -40,8 +40,8 @@ def summarize(validations: Sequence[Validation], precision: float, max_error: fl
     single = [one for one in validations if one.predicted is not None and len(one.predicted.each) == 1]
     if single:
         notes.append(
-            f"Nothing varies between draws of {text.counted(len(single), 'scenario')}: the predicted interval is that"
-            " of unlike steps alone, too narrow to hold a measurement"
+            f"Draws of {text.counted(len(single), 'scenario')} do not vary: the predicted interval is only that"
+            " of differences between steps, too narrow to hold a measurement"
         )
     if notes:
         parts.append(text.paragraph("\n".join(notes)))
@@ -217,7 +217,7 @@ def _explained(one: Validation) -> RenderableType:
         for row in records(kept)
     ]
     columns = ["operation", "kind", "predicted", "measured", "error", "of the step"]
-    more = f"; {len(one.operations) - len(kept)} others left out" if len(one.operations) > len(kept) else ""
+    more = f"; {len(one.operations) - len(kept)} others not shown" if len(one.operations) > len(kept) else ""
     return text.table(f"{one.name}: where operations differ most{more}", columns, rows, left=2)
 
 

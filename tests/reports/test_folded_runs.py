@@ -172,7 +172,7 @@ def test_one_kind_of_host_is_said_so():
 def test_ranks_that_were_kept_count_with_those_they_stand_for():
     kept = Thinned(ranks=(1, 9), steps=None, left_out=3, phases=(1,))
     summary = text.as_text(tables.summarize(Run.of(folded(by_hand(), COUNTS, thinned=kept))))
-    assert "\nspans kept of 15 of 16 ranks; 3 others left out\n" in summary
+    assert "\nspans kept of 15 of 16 ranks; 3 others not shown\n" in summary
 
 
 def test_a_comparison_says_how_a_side_was_played():

@@ -15,7 +15,7 @@ from reports.analysis.frames import KEYS
 from reports.compare.checks import Check
 from reports.compare.comparison import Comparison, typical_and_worst
 from reports.compare.errors_by_size import errors_by_size
-from reports.compare.tables import about, difference, size_range
+from reports.compare.tables import about, difference, sentence, size_range
 from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
 from reports.page.compare import error_charts, step_errors
 from reports.page.compare.error_charts import COLORS, TITLES, Points
@@ -31,8 +31,8 @@ _DIFFERENCES = 20
 
 _SCATTER_NOTE = """A dot is an operation: the median of one rank in one step. Bars go from the 10th to the 90th
 percentile over ranks and steps. The bands are 10 % and 25 % around where both are the same; below, the prediction is
-too quick."""
-_OPERATIONS_NOTE = """Below zero the prediction is too quick; half and twice are equally far from it. What differs by
+too fast."""
+_OPERATIONS_NOTE = """Below zero the prediction is too fast; half and twice are equally far from it. What differs by
 most of a measured step stands on top. The numbers are in the table of all operations above."""
 _SIZES_NOTE = """A dot is the median call of an operation with about so many bytes: what it sends, or what a computation
 reads and writes. Lines are medians over all such operations."""
@@ -89,10 +89,10 @@ def _summary(comparison: Comparison) -> Section:
         if not np.isnan(typical):
             note = f"median size; worst {text.signed_percent(worst)}"
             facts.append(Fact(f"error of {name}", text.percent(typical), note, typical))
-    for name, check in zip(("bytes", "order", "recorded numbers"), comparison.checks, strict=True):
+    for name, check in zip(("bytes", "order", "recorded metrics"), comparison.checks, strict=True):
         facts.append(Fact(name, _verdict(check), _of(check)))
-    explained = Words("An error is (predicted - measured) / measured: below zero the prediction is too quick.")
-    return Section("summary", "How far off", [Facts(facts), explained])
+    explained = Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
+    return Section("summary", "Accuracy", [Facts(facts), explained])
 
 
 def _verdict(check: Check) -> str:
@@ -128,7 +128,9 @@ def _scatter(comparison: Comparison) -> Section:
     )
     drawn = error_charts.scatter(points, {TITLES[part]: COLORS[part] for part in COLORS})
     return Section(
-        "scatter", title, [Chart("scatter", "One rank in one step", drawn, _SCATTER_NOTE), _operation_table(comparison)]
+        "scatter",
+        title,
+        [Chart("scatter", "Times per rank and step", drawn, _SCATTER_NOTE), _operation_table(comparison)],
     )
 
 
@@ -147,7 +149,7 @@ def _operation_table(comparison: Comparison) -> Table:
         ]
         for row in records(frame.head(_ROWS))
     ]
-    columns = ["operation", "part", "predicted", "80 % of it", "measured", "80 % of it", "error", "of the step"]
+    columns = ["operation", "part", "predicted", "p10-p90", "measured", "p10-p90", "error", "of the step"]
     return Table(f"All operations{_first(frame)}", columns, rows, left=2, folded=True)
 
 
@@ -257,7 +259,7 @@ def _call_table(comparison: Comparison) -> Table:
 def _worst(comparison: Comparison, pages: tuple[str, str]) -> Section:
     frame, title = comparison.worst, "The worst cases"
     if not len(frame):
-        return Section("worst", title, absent="No operation of a rank and step is in both runs.")
+        return Section("worst", title, absent="The runs have no operation of a rank and step in common.")
     names = _names(comparison, frame)
     rows: list[Sequence[Cell]] = [
         [
@@ -274,7 +276,7 @@ def _worst(comparison: Comparison, pages: tuple[str, str]) -> Section:
     ]
     timelines = ["timeline", "timeline"] if any(pages) else []
     columns = ["operation", *timelines, "rank", "step", "predicted", "measured", "error", "of the step"]
-    table = Table("Single operations that are furthest apart", columns, rows, left=1 + len(timelines), note=_WORST_NOTE)
+    table = Table("Largest single differences", columns, rows, left=1 + len(timelines), note=_WORST_NOTE)
     return Section("worst", title, [table])
 
 
@@ -301,18 +303,8 @@ def _links(comparison: Comparison, pages: tuple[str, str], row: dict[str, Any], 
 def _checks(comparison: Comparison) -> Section:
     blocks: list[Block] = []
     for check in comparison.checks:
-        blocks += [Words(_sentence(check)), *([_differences(check)] if len(check.differences) else [])]
-    return Section("checks", "Did both do the same?", blocks)
-
-
-def _sentence(check: Check) -> str:
-    if not check.compared:
-        return f"Not checked: {check.name}: {check.reason}."
-    if check.agrees:
-        worst = f"; greatest difference {check.worst:.2g} of the value" if check.worst else ""
-        return f"Same {check.name}: all {check.compared:,} compared{worst}."
-    why = f", by {text.percent(check.worst)} at most, as {check.reason}" if check.reason else ""
-    return f"Different {check.name}: {len(check.differences):,} of {check.compared:,} compared{why}."
+        blocks += [Words(sentence(check)), *([_differences(check)] if len(check.differences) else [])]
+    return Section("checks", "Consistency checks", blocks)
 
 
 def _differences(check: Check) -> Table:

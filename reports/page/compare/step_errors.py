@@ -53,7 +53,7 @@ def chart(steps: pd.DataFrame) -> tuple[Any, str]:
     for drawn in (times, errors):
         drawn.xaxis[0].ticker.min_interval = 1
     few = "" if len(shown) == len(steps) else f" {len(shown):,} of {len(steps):,} steps, evenly spaced."
-    return column(times, errors, sizing_mode="stretch_width"), f"Below zero the prediction is too quick.{few}"
+    return column(times, errors, sizing_mode="stretch_width"), f"Below zero the prediction is too fast.{few}"
 
 
 def _errors(source: ColumnDataSource, steps: Any, is_dotted: bool, tooltips: Any) -> Any:

@@ -24,9 +24,9 @@ _BARS = 30
 _ROWS = 200
 _SIDES = ("predicted", "measured")
 _LIBRARIES = ("gloo", "nccl")
-_EXPLAINED = """An error is predicted / measured - 1, of median steps: below zero the prediction is too quick."""
+_EXPLAINED = """An error is predicted / measured - 1, of median steps: below zero the prediction is too fast."""
 _SCATTER_NOTE = """A dot is a scenario: its median step. Bars are the 95 % intervals of the medians. The bands are 10 %
-and 25 % around where both are the same; below, the prediction is too quick."""
+and 25 % around where both are the same; below, the prediction is too fast."""
 _OPERATIONS_NOTE = """The median over the scenarios that have the operation; what makes up most of a step's error
 stands on top."""
 
@@ -54,7 +54,7 @@ def _known(found: Validated) -> pd.DataFrame:
 
 
 def _summary(found: Validated) -> Section:
-    known, title = _known(found), "How far off"
+    known, title = _known(found), "Accuracy"
     notes = [f"{row['scenario']}: ended early: {row['ended']}" for row in records(found.scenarios) if row["ended"]]
     if noisy := int(found.scenarios["is_too_noisy"].sum()):
         notes.append(f"{text.counted(noisy, 'scenario')} measured less precisely than was asked for")
@@ -68,7 +68,7 @@ def _summary(found: Validated) -> Section:
         Fact("median", text.percent(errors.median), "of the errors' sizes", errors.median),
         Fact("95th percentile", text.percent(errors.p95), "of the errors' sizes", errors.p95),
         Fact("worst", text.signed_percent(errors.worst), worst, errors.worst),
-        Fact("inside", inside, "measured medians, where 80 % of predicted steps lie"),
+        Fact("inside", inside, "measured medians within the predicted p10-p90"),
     ]
     return Section("summary", title, [Facts(facts), Words(_EXPLAINED, notes)])
 
@@ -111,9 +111,9 @@ def _scenario_table(found: Validated) -> Table:
         "scenario",
         *page_columns,
         "predicted",
-        "80 % of it",
+        "p10-p90",
         "measured",
-        "80 % of it",
+        "p10-p90",
         "error",
         "inside",
         "noisy",

@@ -22,7 +22,7 @@ _LINKS = 24
 def links(run: Run, step: int | None) -> Section:
     """All of it, or why there is nothing; load over time is that of one step."""
     if not len(run.links):
-        why = "A real run does not see its links." if run.info.world == "real" else "This run used no links."
+        why = "Not available for real runs." if run.info.world == "real" else "None used."
         return Section("links", "Links", absent=why)
     return Section("links", "Links", [_hosts(run), *_over_time(run, step), *_tables(run)])
 
@@ -30,20 +30,20 @@ def links(run: Run, step: int | None) -> Section:
 def _hosts(run: Run) -> Block:
     matrix = host_matrix(run.traffic, _HOSTS)
     if matrix is None:
-        why = "all that was sent stayed inside its host" if len(run.traffic) else "this run did not record it"
+        why = "no traffic between hosts" if len(run.traffic) else "not available for this run"
         return Words(f"Load from host to host: {why}.")
     names = _names(matrix)
     words = [[text.size(value) for value in row] for row in np.nan_to_num(matrix.bytes_carried).tolist()]
     unit, factor = text.size_unit(float(np.nanmax(matrix.bytes_carried)))
     carried = matrix.bytes_carried / factor
     drawn = charts.heat_map(carried, names, names, words, x="to host", y="from host", unit=unit)
-    note = "Bytes on the wire over the whole run; what stays inside a host is left out."
+    note = "Bytes on the wire over the whole run, without traffic inside a host."
     hosts = len(run.traffic["from_host"].unique())
     if len(names) < hosts:
         of = f"up to {-(-hosts // len(names))} hosts either way"
-        note += f" Each square is of {of}{', and of all that are like them' if run.info.host_counts else ''}."
+        note += f" Each square is of {of}{', and of all hosts that they represent' if run.info.host_counts else ''}."
     elif run.info.host_counts:
-        note += " Each square is what one host like the row's gives to one like the column's."
+        note += " Each square: from one host of the row's class to one of the column's."
     return Chart("hosts", "Load from host to host", drawn, note)
 
 
@@ -54,7 +54,7 @@ def _names(matrix: HostMatrix) -> list[str]:
 
 def _over_time(run: Run, step: int | None) -> list[Block]:
     if not len(run.loads):
-        return [Words("Load over time was not recorded in this run.")]
+        return [Words("Load over time: not available for this run.")]
     outline = run.outline
     from_ns, until_ns, where = outline.first_ns, outline.last_ns, "over the whole run"
     own = run.steps[(run.steps["step"] == step).to_numpy(bool)]
@@ -62,7 +62,7 @@ def _over_time(run: Run, step: int | None) -> list[Block]:
         from_ns, until_ns, where = int(own["start_ns"].iloc[0]), int(own["end_ns"].iloc[0]), f"in step {step}"
     frame = class_load(run.loads, run.links, (from_ns, until_ns), _TIMES)
     if not len(frame):
-        return [Words(f"Load over time: there was no time for any {where}.")]
+        return [Words(f"Load over time: none {where}.")]
     tooltips = [("", "@name"), ("from", "@left{0.000} ms"), ("load", "@load{0.0 %}")]
     drawn = charts.figure(height=240, x="ms from the beginning of the run", y="load", zooms="width", tooltips=tooltips)
     for (name, own), color in zip(frame.groupby("link_class", sort=True), theme.EVERY, strict=False):
@@ -73,7 +73,7 @@ def _over_time(run: Run, step: int | None) -> list[Block]:
     charts.legend(drawn)
     charts.percent_axis(drawn.yaxis[0])
     drawn.y_range.start = 0
-    note = "What all links of a class together carry, of what they could: a single one may be full."
+    note = "Bytes carried over capacity, all links of a class together: a single link may be full."
     return [Chart("load", f"Load over time, {where}", drawn, note)]
 
 

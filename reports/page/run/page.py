@@ -52,7 +52,7 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
 def _glance(run: Run) -> Section:
     facts = _facts(run)
     if not facts:
-        return Section("glance", "At a glance", absent="No rank ended a step, so there is nothing to measure.")
+        return Section("glance", "At a glance", absent="No rank completed a step.")
     blocks: list[Block] = [Facts(facts)]
     found = run.stragglers_of(steady_kept(run)) if steady_kept(run) else run.stragglers.iloc[:0]
     sentences = [f"{stragglers.sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
@@ -71,7 +71,7 @@ def _facts(run: Run) -> list[Fact]:
     facts = [Fact("step time", text.duration(step_ns), f"median of {text.steps(steady['step'].tolist())}", step_ns)]
     rate = float(steady["samples_per_s"].median())
     if not np.isnan(rate):
-        facts.append(Fact("samples a second", text.number(rate), "all ranks together", rate))
+        facts.append(Fact("samples/s", text.number(rate), "all ranks together", rate))
     kept = steady_kept(run)
     if kept:
         spent = parts_of_step(run, kept).set_index("part")
@@ -94,7 +94,7 @@ def _timeline(run: Run, step: int | None, also: Sequence[tuple[int, int]]) -> Se
     block = timeline(run, step, also)
     if block is None:
         none = "No operation has ended inside a step."
-        why = "Spans of operations were left out of this run." if run.info.thinned else none
+        why = "This run has not kept spans of operations." if run.info.thinned else none
         return Section(NAME, "Timeline", absent=why)
     return Section(NAME, "Timeline", [block])
 
@@ -106,7 +106,7 @@ def _scenario(run: Run) -> Section:
     hosts = ", ".join(info.hosts[:64]) + (f" and {len(info.hosts) - 64:,} more" if len(info.hosts) > 64 else "")
     lines = [
         f"{about.WORLDS.get(info.world, info.world)}, started {info.started or 'at an unknown time'}",
-        f"it took {info.elapsed_s:.1f} s to play; seed {info.seed}; digest {info.digest}",
+        f"wall time {info.elapsed_s:.1f} s; seed {info.seed}; digest {info.digest}",
         f"hosts: {hosts or 'unknown'}",
     ]
     if info.clock_residual_ns:

@@ -31,7 +31,7 @@ _PARTS = {
 }
 # As axes have them: what one of it is, and its name.
 _UNITS = {
-    "ids_per_step": (1.0, "ids a step"),
+    "ids_per_step": (1.0, "ids per step"),
     "perf_ms": (1.0, "ms by the planner"),
     "storage_bytes": (2.0**30, "GiB"),
 }
@@ -43,13 +43,13 @@ def ranks(run: Run) -> Section:
     kept = steady_kept(run)
     frame = run.ranks_of(kept) if kept else run.ranks.iloc[:0]
     if not len(frame):
-        return Section("ranks", "Balance of ranks", absent=LEFT_OUT if len(run.steps) else "No rank ended a step.")
+        return Section("ranks", "Balance of ranks", absent=LEFT_OUT if len(run.steps) else "No rank completed a step.")
     each = frame[_SPENT].div(frame["steps"].clip(lower=1), axis=0)
     each = each.assign(rank=frame["rank"], rank_count=frame["rank_count"], over=frame["compute_over_mean"])
     of = f"{text.steps(kept)}{about.only(run)}"
     blocks: list[Block] = []
     if len(each) <= _RANKS:
-        blocks.append(Chart("ranks", f"A step of each rank, mean of {of}", _rank_bars(each)))
+        blocks.append(Chart("ranks", f"Step breakdown by rank, mean of {of}", _rank_bars(each)))
     else:
         blocks += _rank_histograms(each, of)
     blocks.append(_rank_table(each, frame))
@@ -61,7 +61,7 @@ def _rank_histograms(each: pd.DataFrame, of: str) -> list[Block]:
     found: list[Block] = []
     for column, (words, color) in _PARTS.items():
         if each[column].any():
-            took, x = charts.ms(each[column]), f"ms a step: {words}"
+            took, x = charts.ms(each[column]), f"ms per step: {words}"
             drawn = charts.histogram(took, each["rank_count"], x=x, y="ranks", color=color)
             found.append(Chart(f"ranks-{column[:-3]}", f"Ranks by {words}, mean of {of}", drawn))
     return found
@@ -69,7 +69,7 @@ def _rank_histograms(each: pd.DataFrame, of: str) -> list[Block]:
 
 def _rank_bars(each: pd.DataFrame) -> Any:
     layers = {words: (charts.ms(each[column]), color) for column, (words, color) in _PARTS.items()}
-    return charts.stacked_bars(_rank_names(each), layers, x="ms of a step")
+    return charts.stacked_bars(_rank_names(each), layers, x="ms per step")
 
 
 def _rank_names(frame: pd.DataFrame) -> list[str]:
@@ -89,12 +89,12 @@ def _rank_table(each: pd.DataFrame, frame: pd.DataFrame) -> Table:
     ]
     columns = ["rank", "compute", "exposed", "hidden", "idle", "its step", "compute/mean"]
     more = (
-        f"The {_WORST} of {len(each):,} that compute longest; all of them are in steady_ranks.csv."
+        f"The {_WORST} of {len(each):,} with the longest compute; all are in steady_ranks.csv."
         if len(each) > _WORST
         else ""
     )
     total = float((each["compute_ns"] * frame["rank_count"]).sum())
-    return Table("Ranks that compute longest", columns, rows, note=more, raw={"compute_ns": total})
+    return Table("Ranks with the longest compute", columns, rows, note=more, raw={"compute_ns": total})
 
 
 def tables(run: Run) -> Section:
@@ -120,7 +120,7 @@ def tables(run: Run) -> Section:
     raw = {str(row["measure"]): float(row["max_over_mean"]) for row in records(run.imbalance)}
     blocks.append(Table("Balance", BALANCE_COLUMNS, rows, raw=raw))
     if causes:
-        blocks.append(Table("Tables that cause it", CAUSE_COLUMNS, causes, left=3))
+        blocks.append(Table("Tables that cause imbalance", CAUSE_COLUMNS, causes, left=3))
     return Section("tables", "Balance of tables", blocks)
 
 
@@ -193,7 +193,9 @@ def _fullest_parts(run: Run, rank: int) -> Table:
         [row["part"], text.size(row["size_bytes"]), text.percent(row["size_bytes"] / capacity) if capacity else "-"]
         for row in records(own)
     ]
-    return Table(f"Memory of the fullest rank, {rank}, of {text.size(capacity)}", ["part", "size", "of capacity"], rows)
+    return Table(
+        f"Memory of the fullest rank, {rank}, capacity {text.size(capacity)}", ["part", "size", "of capacity"], rows
+    )
 
 
 def plan(run: Run) -> Section:
@@ -227,7 +229,7 @@ def plan(run: Run) -> Section:
         ]
         for row, own in zip(records(frame), on, strict=True)
     ]
-    columns = ["table", "sharding", "kernel", "on ranks", "shards", "largest shard", "storage", "ids a step", "time"]
+    columns = ["table", "sharding", "kernel", "on ranks", "shards", "largest shard", "storage", "ids per step", "time"]
     note = "Storage, ids and time, which is the planner's, are of all shards together."
     if count > _PLAN_ROWS:
         note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."

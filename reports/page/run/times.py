@@ -1,4 +1,4 @@
-"""Where the time of a run went: its steps, their parts, what was hidden, the critical path, recorded numbers."""
+"""Where the time of a run went: its steps, their parts, what was hidden, the critical path, recorded metrics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from bokeh.models import ColumnDataSource
 
-from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.analysis.step_breakdown import PARTS, parts_of_step, ranks_of_step, steady_kept
 from reports.page import charts, theme
 from reports.page.blocks import Block, Chart, Section, Table
 from reports.run import Run
@@ -19,25 +18,23 @@ from reports.terminal.run_tables import PART_COLUMNS, part_rows, records
 
 _BARS = 24
 _ROWS = 200
-# More points than a line of the page has pixels say nothing more.
-_POINTS = 2000
 _METRICS = 6
-LEFT_OUT = "The spans of these steps were left out of this run."
+LEFT_OUT = "This run has not kept spans of these steps."
 
 
 def steps(run: Run) -> Section:
     """How long each step took."""
     frame = run.steps
     if not len(frame):
-        return Section("steps", "Step times", absent="No rank ended a step.")
+        return Section("steps", "Step times", absent="No rank completed a step.")
     blocks: list[Block] = []
     if len(frame) > 1:
         blocks.append(Chart("steps", "Time of each step", _over_steps(frame), _steps_note(frame)))
     by_phase = frame.groupby("phase", sort=True)
     rows = [_phase(group) for _, group in by_phase]
-    columns = ["steps", "how many", "median", "shortest", "longest", "samples/s"]
-    title = "Steps, by what they do" if len(rows) > 1 else "Steps"
-    note = "A row for each stretch of steps that use the same operations." if len(rows) > 1 else ""
+    columns = ["steps", "count", "median", "min", "max", "samples/s"]
+    title = "Steps by phase" if len(rows) > 1 else "Steps"
+    note = "A phase is a stretch of steps that use the same operations." if len(rows) > 1 else ""
     blocks.append(Table(title, columns, rows, note=note, raw={"sum": float(frame["step_ns"].sum())}))
     return Section("steps", "Step times", blocks)
 
@@ -51,30 +48,18 @@ def _phase(group: pd.DataFrame) -> list[str]:
 
 
 def _steps_note(frame: pd.DataFrame) -> str:
-    words = "The line is from the first rank's begin to the last rank's end; the band is what ranks took themselves."
-    if len(frame) > _POINTS:
-        words += f" Each point is the median of {-(-len(frame) // _POINTS)} steps, the band their extremes."
+    words = "Line: first rank's start to last rank's end. Band: range of per-rank step times."
+    if len(frame) > charts.POINTS:
+        words += f" Each point is the median of {-(-len(frame) // charts.POINTS)} steps, the band their range."
     return words
 
 
 def _over_steps(frame: pd.DataFrame) -> Any:
-    group = np.arange(len(frame)) // -(-len(frame) // _POINTS)
-    columns = {"step": "first", "step_ns": "median", "fastest_rank_ns": "min", "slowest_rank_ns": "max"}
-    shown = frame.groupby(group).agg(columns)
-    source = ColumnDataSource(
-        {
-            "step": shown["step"].to_numpy(),
-            "took": charts.ms(shown["step_ns"]),
-            "low": charts.ms(shown["fastest_rank_ns"]),
-            "high": charts.ms(shown["slowest_rank_ns"]),
-        }
-    )
+    columns = {"step_ns": "took", "fastest_rank_ns": "low", "slowest_rank_ns": "high"}
+    times = frame.assign(**{name: charts.ms(frame[column]) for column, name in columns.items()})
     tooltips = [("step", "@step"), ("took", "@took{0.000} ms"), ("ranks", "@low{0.000} to @high{0.000} ms")]
-    drawn = charts.figure(height=240, x="step", y="ms", zooms="width", tooltips=tooltips)
-    charts.step_axis(drawn.xaxis[0])
-    drawn.varea(x="step", y1="low", y2="high", source=source, fill_color=theme.COMPUTE, fill_alpha=0.2)
-    drawn.line(x="step", y="took", source=source, line_color=theme.COMPUTE, line_width=2)
-    drawn.scatter(x="step", y="took", source=source, size=5, fill_color=theme.COMPUTE, line_color=None)
+    drawn = charts.over_steps(height=240, y="ms", tooltips=tooltips)
+    charts.line_and_band(drawn, times, ("took", "low", "high"), theme.COMPUTE)
     drawn.y_range.start = 0
     return drawn
 
@@ -84,48 +69,40 @@ def parts(run: Run) -> Section:
     kept = steady_kept(run)
     spent = parts_of_step(run, kept) if kept else None
     if spent is None or not len(spent):
-        return Section("parts", "Parts of a step", absent=LEFT_OUT if len(run.steps) else "No rank ended a step.")
+        return Section("parts", "Parts of a step", absent=LEFT_OUT if len(run.steps) else "No rank completed a step.")
     blocks: list[Block] = [
-        Chart("parts", f"A step, mean of {text.steps(kept)}{about.only(run)}", _parts_bars(run, kept))
+        Chart("parts", f"Step breakdown, mean of {text.steps(kept)}{about.only(run)}", _parts_bars(run, kept))
     ]
     note = (
-        "Compute, exposed communication, idle and outside add up to the step. Hidden communication runs beside"
-        " compute; outside is what a rank waits because others begin the step earlier or end it later."
+        "Compute, exposed communication, idle and step skew add up to the step. Hidden communication overlaps"
+        " compute; in step skew a rank waits for others to start or finish."
     )
-    raw = dict(zip(("compute", "communication", "hidden", "exposed", "idle", "outside"), spent["mean_ns"], strict=True))
-    blocks.append(Table("How the ranks spent it", PART_COLUMNS, part_rows(spent), note=note, raw=raw))
+    raw = dict(zip(("compute", "communication", "hidden", "exposed", "idle", "skew"), spent["mean_ns"], strict=True))
+    blocks.append(Table("Breakdown over ranks", PART_COLUMNS, part_rows(spent), note=note, raw=raw))
     return Section("parts", "Parts of a step", blocks)
 
 
 def _parts_bars(run: Run, kept: list[int]) -> Any:
     """The mean rank, and those that have most of something."""
-    whole = float(run.steps.loc[run.steps["step"].isin(kept).to_numpy(bool), "step_ns"].mean())
-    ranks = run.ranks_of(kept)
-    each = ranks[["compute_ns", "exposed_ns", "idle_ns", "step_ns"]].div(ranks["steps"].clip(lower=1), axis=0)
-    mean = {name: float(np.average(each[name], weights=ranks["rank_count"])) for name in each}
+    each = ranks_of_step(run, kept)
+    mean = {name: float(np.average(each[name], weights=each["rank_count"])) for name in PARTS}
     names, rows = ["the mean rank"], [mean]
-    for column, words in (("compute_ns", "most compute"), ("exposed_ns", "most exposed"), ("idle_ns", "most idle")):
-        at = int(each[column].to_numpy().argmax())
-        if not float(each[column].iloc[at]):
-            continue
-        rank = text.alike(int(ranks["rank"].iloc[at]), int(ranks["rank_count"].iloc[at]))
-        names.append(f"{words}: rank {rank}")
-        rows.append({name: float(each[name].iloc[at]) for name in each})
-    outside = [max(whole - row["step_ns"], 0.0) for row in rows]
-    layers = {
-        "compute": ([row["compute_ns"] / 1e6 for row in rows], theme.COMPUTE),
-        "exposed communication": ([row["exposed_ns"] / 1e6 for row in rows], theme.EXPOSED),
-        "idle": ([row["idle_ns"] / 1e6 for row in rows], theme.IDLE),
-        "outside its own": ([one / 1e6 for one in outside], theme.OUTSIDE),
-    }
-    return charts.stacked_bars(names, layers, x="ms of a step")
+    for column, words in (("compute_ns", "max compute"), ("exposed_ns", "max exposed"), ("idle_ns", "max idle")):
+        worst = records(each.iloc[[int(each[column].to_numpy().argmax())]])[0]
+        if worst[column]:
+            names.append(f"{words}: rank {text.alike(worst['rank'], worst['rank_count'])}")
+            rows.append(worst)
+    layers = {PARTS[name]: ([row[name] / 1e6 for row in rows], color) for name, color in theme.PARTS.items()}
+    return charts.stacked_bars(names, layers, x="ms per step")
 
 
 def hidden(run: Run) -> Section:
     """What of communication ran beside compute, and what did not."""
     kept = steady_kept(run)
     if not kept:
-        return Section("hidden", "Hidden and exposed", absent=LEFT_OUT if len(run.steps) else "No rank ended a step.")
+        return Section(
+            "hidden", "Hidden and exposed", absent=LEFT_OUT if len(run.steps) else "No rank completed a step."
+        )
     frame = run.operations_of(kept).sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame))
     sent = frame[(frame["part"] == "communication").to_numpy(bool)]
@@ -137,15 +114,15 @@ def hidden(run: Run) -> Section:
             "hidden": (charts.ms(top["hidden_ns"]), theme.HIDDEN),
             "exposed": (charts.ms(top["exposed_ns"]), theme.EXPOSED),
         }
-        note = f"Mean times {of}; hidden is what runs while the same rank computes.{_more(sent, 'communications')}"
-        drawn = charts.stacked_bars(top["name"].tolist(), layers, x="ms a step")
+        note = f"Mean times {of}; hidden overlaps with computation of the same rank.{_more(sent, 'communications')}"
+        drawn = charts.stacked_bars(top["name"].tolist(), layers, x="ms per step")
         blocks.append(Chart("hidden", "Communication", drawn, note))
     computed = frame[(frame["part"] == "compute").to_numpy(bool)]
     if len(computed):
         top = computed.head(_BARS)
         layers = {"compute": (charts.ms(top["mean_ns"]), theme.COMPUTE)}
         note = f"Mean times {of}.{_more(computed, 'computations')}"
-        drawn = charts.stacked_bars(top["name"].tolist(), layers, x="ms a step")
+        drawn = charts.stacked_bars(top["name"].tolist(), layers, x="ms per step")
         blocks.append(Chart("computed", "Computation", drawn, note))
     blocks.append(_operations(frame, of))
     return Section("hidden", "Hidden and exposed", blocks)
@@ -172,7 +149,7 @@ def _operations(frame: pd.DataFrame, of: str) -> Table:
                 text.percent(row["hidden_share"]) if is_sent else "",
             ]
         )
-    columns = ["operation", "kind", "calls", "mean", "median", "longest", "payload", "exposed", "hidden"]
+    columns = ["operation", "kind", "calls", "mean", "median", "max", "payload", "exposed", "hidden"]
     more = f" {len(frame) - _ROWS} more are in steady_operations.csv." if len(frame) > _ROWS else ""
     raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "hidden_ns")}
     return Table("All operations", columns, rows, left=2, note=f"Times {of}.{more}", folded=True, raw=raw)
@@ -182,7 +159,7 @@ def critical_path(run: Run, step: int | None) -> Section:
     """What one step waited for."""
     title = "Critical path"
     if step is None:
-        return Section("critical-path", title, absent=LEFT_OUT if len(run.steps) else "No rank ended a step.")
+        return Section("critical-path", title, absent=LEFT_OUT if len(run.steps) else "No rank completed a step.")
     waited = run.waited_for_of(step)
     if not len(waited):
         return Section("critical-path", title, absent=f"Step {step} took no time.")
@@ -194,13 +171,13 @@ def critical_path(run: Run, step: int | None) -> Section:
     }
     took = float(waited["duration_ns"].sum())
     note = (
-        f"Step {step} takes {text.duration(took)}: these pieces, end to end, over all ranks{about.only(run)}; making"
-        " one shorter makes the step shorter, until something else holds it up. Host is the program's own time, and"
-        " what nothing else accounts for."
+        f"Step {step} takes {text.duration(took)}: the sum of these segments over all ranks{about.only(run)};"
+        " shortening one shortens the step until another path becomes critical. Host is the program's own time, and"
+        " whatever no span accounts for."
     )
     rest = waited.drop(kept.index)
     if len(rest):
-        note += f" {len(rest)} shorter pieces, {text.duration(float(rest['duration_ns'].sum()))}, are in the table."
+        note += f" {len(rest)} shorter segments, {text.duration(float(rest['duration_ns'].sum()))}, are in the table."
     rows = [
         [
             operation_name(row),
@@ -211,10 +188,10 @@ def critical_path(run: Run, step: int | None) -> Section:
         ]
         for row in records(waited.head(_ROWS))
     ]
-    columns = ["operation", "part", "pieces", "time", "share"]
+    columns = ["operation", "part", "segments", "time", "share"]
     drawn = charts.stacked_bars(names, layers, x="ms")
     blocks: list[Block] = [
-        Chart("critical-path", f"What step {step} waited for, in order", drawn, note),
+        Chart("critical-path", f"Critical path of step {step}, in order", drawn, note),
         Table("The whole path", columns, rows, left=2, folded=True, raw={"sum": took}),
     ]
     return Section("critical-path", title, blocks)
@@ -224,16 +201,14 @@ def metrics(run: Run) -> Section:
     """Numbers that the program recorded."""
     frame = run.metrics_by_step
     if not len(frame):
-        return Section("numbers", "Recorded numbers", absent="The program recorded none.")
+        return Section("numbers", "Recorded metrics", absent="None recorded.")
     blocks: list[Block] = []
     names = list(dict.fromkeys(frame["name"].tolist()))
     rows = []
     for at, name in enumerate(names):
         own = frame[(frame["name"] == name).to_numpy(bool)]
         if at < _METRICS and len(own) > 1:
-            blocks.append(
-                Chart(f"number-{at}", name, _over_time(own), "Mean over ranks; the band from least to greatest.")
-            )
+            blocks.append(Chart(f"number-{at}", name, _over_time(own), "Mean over ranks; band: min to max."))
         first, last = own.iloc[0], own.iloc[-1]
         rows.append(
             [
@@ -245,20 +220,14 @@ def metrics(run: Run) -> Section:
                 f"{own['max'].max():.7g}",
             ]
         )
-    columns = ["number", "steps", "first", "last", "least", "greatest"]
+    columns = ["number", "steps", "first", "last", "min", "max"]
     more = f"{len(rows) - _ROWS} more are in metrics_by_step.csv." if len(rows) > _ROWS else ""
-    blocks.append(Table("Recorded numbers, mean over ranks", columns, rows[:_ROWS], note=more))
-    return Section("numbers", "Recorded numbers", blocks)
+    blocks.append(Table("Recorded metrics, mean over ranks", columns, rows[:_ROWS], note=more))
+    return Section("numbers", "Recorded metrics", blocks)
 
 
 def _over_time(own: pd.DataFrame) -> Any:
-    group = np.arange(len(own)) // -(-len(own) // _POINTS)
-    own = own.groupby(group).agg({"step": "first", "mean": "median", "min": "min", "max": "max"})
-    source = ColumnDataSource({name: own[name].to_numpy() for name in ("step", "mean", "min", "max")})
     tooltips = [("step", "@step"), ("mean", "@mean{0.000000}"), ("ranks", "@min{0.000000} to @max{0.000000}")]
-    drawn = charts.figure(height=200, x="step", zooms="width", tooltips=tooltips)
-    charts.step_axis(drawn.xaxis[0])
-    drawn.varea(x="step", y1="min", y2="max", source=source, fill_color=theme.MEASURED, fill_alpha=0.2)
-    drawn.line(x="step", y="mean", source=source, line_color=theme.MEASURED, line_width=2)
-    drawn.scatter(x="step", y="mean", source=source, size=5, fill_color=theme.MEASURED, line_color=None)
+    drawn = charts.over_steps(height=200, tooltips=tooltips)
+    charts.line_and_band(drawn, own, ("mean", "min", "max"), theme.MEASURED)
     return drawn

@@ -18,8 +18,6 @@ from reports.terminal import text
 _LEGEND = 22  # letters
 _ROW = 26  # px of a row of dots
 _FRAME = 84  # px of axis and legend
-# More points than a line of the page has pixels say nothing more.
-_POINTS = 2000
 # Not those of compute and communication.
 _COLORS = [
     *(theme.COOL[2], theme.WARM[2], theme.COOL[1], theme.WARM[1]),
@@ -93,14 +91,12 @@ def _ties(drawn: Any, rows: Sequence[str], table: Any) -> None:
 def over_steps(frames: Mapping[str, pd.DataFrame], colored: Mapping[str, str]) -> Any:
     """The time of each step, a line for each run; of many steps each point is a median of neighbours."""
     tooltips = [("", "@run"), ("step", "@step"), ("took", "@took{0.000} ms")]
-    drawn = charts.figure(height=300, x="step", y="ms", zooms="width", tooltips=tooltips)
+    drawn = charts.over_steps(height=300, y="ms", tooltips=tooltips)
     for label, frame in frames.items():
-        group = np.arange(len(frame)) // max(1, -(-len(frame) // _POINTS))
-        shown = frame.groupby(group).agg({"step": "first", "step_ns": "median"})
-        took, step = charts.ms(shown["step_ns"]), shown["step"].to_numpy()
-        source = ColumnDataSource({"step": step, "took": took, "run": [label] * len(shown)})
+        shown = charts.thinned(frame, {"step": "first", "step_ns": "median"})
+        data = {"step": shown["step"].to_numpy(), "took": charts.ms(shown["step_ns"]), "run": [label] * len(shown)}
+        source = ColumnDataSource(data)
         charts.line(drawn, source, x="step", y="took", color=colored[label], title=legend_words(label))
-    charts.step_axis(drawn.xaxis[0])
     drawn.y_range.start = 0
     charts.legend(drawn)
     return drawn

@@ -37,7 +37,7 @@ def memory(beside: Beside) -> Section:
     drawn = charts.stacked_bars([label[name] for name in held], colored, x=unit)
     short = dict(zip(beside.names, marks(beside.names), strict=True))
     rows = [[str(part), *(text.size(float(one)) for one in row.tolist())] for part, row in table.iterrows()]
-    rows.append(["(in all)", *(text.size(float(one)) for one in table.sum().tolist())])
+    rows.append(["total", *(text.size(float(one)) for one in table.sum().tolist())])
     columns = ["part", *(short[name] for name in held)]
     blocks: list[Block] = [Chart("memory", "By part", drawn), Table("Memory by part", columns, rows)]
     return Section("memory", "Memory of the fullest rank", blocks)
@@ -47,7 +47,7 @@ def links(beside: Beside) -> Section:
     """The load of each class of links."""
     frame = beside.link_classes
     if not len(frame):
-        return Section("links", "Links", absent="No run has recorded its links: a real run does not see them.")
+        return Section("links", "Links", absent="Not available: no run has links, as real runs record none.")
     label = labels(beside)
     table = frame.pivot(index="link_class", columns="run", values="peak_utilisation")
     table = table[[name for name in beside.names if name in table.columns]]
@@ -71,7 +71,7 @@ def links(beside: Beside) -> Section:
     ]
     columns = ["class", "run", "hottest", "links", "carried", "mean load", "peak load"]
     absent = [label[name] for name in beside.names if name not in table.columns]
-    note = f"Nothing recorded: {', '.join(absent)}." if absent else ""
+    note = f"Not available: {', '.join(absent)}." if absent else ""
     title = "Hottest link of each class, over the whole run"
     blocks: list[Block] = [Chart("links", title, drawn), Table("Links by class", columns, rows, left=3, note=note)]
     return Section("links", "Links", blocks)
@@ -85,23 +85,23 @@ def balance(beside: Beside) -> Section:
     table = loads.pivot(index="load", columns="run", values="ratio").reindex(loads["load"].unique())
     values = {label[name]: table[name].tolist() for name in beside.names if name in table}
     dots = beside_charts.Dots([str(load) for load in table.index], values, _ratio)
-    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="most over mean; 1 is balanced")
+    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="max over mean; 1 is balanced")
     drawn.x_range.start = 0.9
-    columns = ["load", "run", "most", "on rank", "mean", "most/mean"]
+    columns = ["load", "run", "max", "on rank", "mean", "max/mean"]
     rows = [
         [row["load"], label[row["run"]], row["most"], f"{row['rank']:,}", row["mean"], _ratio(row["ratio"])]
         for row in records(loads)
     ]
-    note = "Compute is what ranks did; the others are what the plan expects of its tables."
-    blocks: list[Block] = [Chart("balance", "The most loaded rank", drawn, note)]
+    note = "Compute is from spans; the others are the plan's expectations."
+    blocks: list[Block] = [Chart("balance", "Max over mean by load", drawn, note)]
     return Section("balance", "Balance of ranks", [*blocks, Table("Balance", columns, rows, left=2)])
 
 
 def _loads(beside: Beside) -> pd.DataFrame:
     """What ranks have to do, a row a load and run; most and mean as a person reads them."""
     rows = [
-        ("compute of a step", row["run"], text.duration(row["most_ns"]), row["rank"], text.duration(row["mean_ns"]),
-         row["most_over_mean"])
+        ("compute of a step", row["run"], text.duration(row["max_ns"]), row["rank"], text.duration(row["mean_ns"]),
+         row["max_over_mean"])
         for row in records(beside.parts[(beside.parts["part"] == PARTS["compute_ns"]).to_numpy(bool)])
     ]  # fmt: skip
     for row in records(beside.imbalance.sort_values("measure", key=_in_order, kind="stable")):
@@ -120,22 +120,22 @@ def _ratio(value: float) -> str:
 
 
 def plans(beside: Beside) -> Section:
-    """Tables that are not placed alike."""
+    """Tables that are not placed identically."""
     frame, short = beside.plans, dict(zip(beside.names, marks(beside.names), strict=True))
-    alike = f"{text.counted(beside.same_tables, 'table')} {'is' if beside.same_tables == 1 else 'are'} placed alike"
+    alike = (
+        f"{text.counted(beside.same_tables, 'table')} {'is' if beside.same_tables == 1 else 'are'} placed identically"
+    )
     if not len(frame):
         two = sum(len(run.plan) > 0 for _, run in beside.runs) > 1
         return Section(
-            "plan", "Plan", absent=f"No table is placed elsewhere; {alike}." if two else "No two have a plan."
+            "plan", "Plan", absent=f"No differences; {alike}." if two else "Fewer than two runs have a plan."
         )
     each = list(frame.groupby("table", sort=False))
     rows = [[str(table), *(_placed(row) for row in records(own))] for table, own in each[:_ROWS]]
     left_out = f"; {len(each) - _ROWS} more are in plans.csv" if len(each) > _ROWS else ""
     columns = ["table", *(short[name] for name in each[0][1]["run"])]
-    note = f"How a table is sharded, on which ranks, and what it takes there together. {alike}{left_out}."
-    return Section(
-        "plan", "Plan", [Table("Tables that are placed elsewhere", columns, rows, left=len(columns), note=note)]
-    )
+    note = f"How a table is sharded, on which ranks, and its storage there in total. {alike}{left_out}."
+    return Section("plan", "Plan", [Table("Tables placed differently", columns, rows, left=len(columns), note=note)])
 
 
 def _placed(row: dict[str, object]) -> str:

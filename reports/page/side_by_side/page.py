@@ -15,7 +15,6 @@ from reports.page.side_by_side import charts as beside_charts
 from reports.page.side_by_side import loads as beside_loads
 from reports.side_by_side.frames import CHANGES, Beside
 from reports.side_by_side.words import (
-    ADDING_UP,
     NUMBERS,
     exposed_shown,
     labels,
@@ -34,13 +33,12 @@ from reports.terminal.run_tables import records
 _DRAWN = 16
 _ROWS = 200
 _TILES = ["step_ns", "samples_per_s", "compute_ns", "exposed_ns", "memory_bytes"]
-_COLORS = [theme.COMPUTE, theme.EXPOSED, theme.IDLE, theme.OUTSIDE]
 
 
 def page(beside: Beside, hrefs: Sequence[str], tables: str = "") -> Page:
     """The whole page; `hrefs` lead to each run's own ("": it has none), `tables` says where the numbers lie."""
     where = f"All numbers here are those of the tables in {tables}, of which every column is in docs/reports.md."
-    about = [f"The others are held against the first, {beside.names[0]}."]
+    about = [f"Changes are relative to the base, {beside.names[0]}."]
     title = f"{text.counted(len(beside.names), 'run')} side by side"
     return Page(title=title, about=about, sections=sections(beside, hrefs), foot=[where] if tables else [])
 
@@ -71,7 +69,7 @@ def _glance(beside: Beside, hrefs: Sequence[str]) -> Section:
     for name, run in beside.runs:
         notes += [f"{name}: {words}." for words in (folded(run.info), thinned(run.info)) if words]
     if notes:
-        blocks.append(Words("What was not played or kept whole:", notes))
+        blocks.append(Words("Notes:", notes))
     return Section("glance", "What differs", blocks)
 
 
@@ -106,9 +104,9 @@ def _runs(beside: Beside, hrefs: Sequence[str]) -> Table:
 
 
 def _settings(beside: Beside) -> Section:
-    rows, alike = settings_shown(beside), f"{text.counted(beside.same_settings, 'setting')} the same in all"
+    rows, alike = settings_shown(beside), f"{text.counted(beside.same_settings, 'setting')} identical"
     if not rows:
-        return Section("settings", "Settings", absent=f"None differs; {alike}.")
+        return Section("settings", "Settings", absent=f"No differences; {alike}.")
     left_out = f"; {len(rows) - _ROWS} more are in settings.csv" if len(rows) > _ROWS else ""
     columns = ["setting", *marks(beside.names)]
     cut = [[row[0], *(text.shortened(value, 48) for value in row[1:])] for row in rows[:_ROWS]]
@@ -121,15 +119,12 @@ def _parts(beside: Beside) -> Section:
     has = frame["compute_ns"].notna()
     if has.any():
         names = [label for label, own in zip(labels(beside).values(), has, strict=True) if own]
-        layers = {
-            PARTS[name]: (charts.ms(frame.loc[has, name]), color)
-            for name, color in zip(ADDING_UP, _COLORS, strict=True)
-        }
-        note = "Means over the ranks and steady steps of each run; the parts add up to the mean step."
-        drawn = charts.stacked_bars(names, layers, x="ms of a step")
+        layers = {PARTS[name]: (charts.ms(frame.loc[has, name]), color) for name, color in theme.PARTS.items()}
+        note = "Means over ranks and steady steps; the parts add up to the mean step."
+        drawn = charts.stacked_bars(names, layers, x="ms per step")
         blocks.append(Chart("parts", "Parts of a step", drawn, note))
     if not frame["step_ns"].notna().any():
-        return Section("parts", "Step time and its parts", absent="No rank of any run ended a step.")
+        return Section("parts", "Step time and its parts", absent="No rank of any run completed a step.")
     return Section("parts", "Step time and its parts", [*blocks, _numbers(beside)])
 
 
@@ -153,16 +148,16 @@ def _steps(beside: Beside) -> Section:
     by_run = [beside.steps[(beside.steps["run"] == name).to_numpy(bool)] for name in beside.names]
     kept = {label: own for label, own in zip(labels(beside).values(), by_run, strict=True) if len(own)}
     if not kept:
-        return Section("steps", "Step times", absent="No rank of any run ended a step.")
+        return Section("steps", "Step times", absent="No rank of any run completed a step.")
     blocks: list[Block] = []
     if any(len(own) > 1 for own in kept.values()):
         drawn = beside_charts.over_steps(kept, beside_charts.colors(beside))
-        blocks.append(Chart("steps", "Time of each step", drawn, "From the first rank's begin to the last rank's end."))
+        blocks.append(Chart("steps", "Time of each step", drawn, "From the first rank's start to the last rank's end."))
     rows = []
     for label, own in kept.items():
         times = own["step_ns"].median(), own["step_ns"].min(), own["step_ns"].max()
         rows.append([label, f"{len(own):,}", *(text.duration(float(one)) for one in times)])
-    blocks.append(Table("All steps", ["run", "steps", "median", "shortest", "longest"], rows))
+    blocks.append(Table("All steps", ["run", "steps", "median", "min", "max"], rows))
     return Section("steps", "Step times", blocks)
 
 
@@ -178,7 +173,7 @@ def _operations(beside: Beside) -> Section:
         label[name]: [float(rows["median_ns"].iloc[at]) for _, rows in drawn_pairs] for at, name in enumerate(held)
     }
     dots = beside_charts.Dots([name for name, _ in drawn_pairs], values, text.duration)
-    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="ms a step", scale=1e-6)
+    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="ms per step", scale=1e-6)
     count = len(beside.operations) // len(held)
     note = "The largest changes first; medians over ranks and steady steps. The ring is the first run."
     title = "Operations that change most" if len(held) > 1 else "Operations"
@@ -195,7 +190,5 @@ def _operation_table(pairs: Sequence[tuple[str, pd.DataFrame]], short: Sequence[
     columns = ["operation", "kind", short[0]]
     columns += [cell for mark in short[1:] for cell in (mark, "change", "exposed")]
     left_out = f" {count - len(pairs)} more are in operations.csv." if count > len(pairs) else ""
-    note = (
-        f"A dash: the run has not got it. Exposed: the change of the mean of what computation does not hide.{left_out}"
-    )
+    note = f"A dash: not in this run. Exposed: change of the mean exposed time.{left_out}"
     return Table("All operations", columns, rows, left=2, note=note, folded=True)

@@ -60,7 +60,7 @@ def test_a_scenario_is_predicted_measured_and_compared(tmp_path: Path) -> None:
     assert set(one["measured"]) == SIDE | {"rounds", "round_medians_ns", "round_steps_ns"}
     assert (one["name"], one["steps"], one["world_size"], one["ended"]) == ("tiny", 30, 2, "")
     assert (one["measured"]["rounds"], one["measured"]["steps"]) == (2, 54)
-    assert {row["label"] for row in one["operations"]} == {"exchange", "checksum", "outside a rank's own"}
+    assert {row["label"] for row in one["operations"]} == {"exchange", "checksum", "step skew"}
     assert done.returncode == 1
     assert done.stderr == f"tiny: error {one['error']:+.1%}: expected at most --max-error = 0\n"
     assert sorted(path.name for path in (out / "tiny").iterdir()) == ["measured", "predicted"]

@@ -23,7 +23,7 @@ def test_the_parts_of_a_step_are_means_over_ranks_with_the_worst_one():
     idle, outside = parts.tail(2).itertuples(index=False, name=None)
     assert idle[:6] == ("idle", 0.0, 0.0, 0.0, 0, 1)
     assert math.isnan(idle[6])
-    assert outside == ("outside its own", 2.5, 0.025, 5.0, 0, 1, 2.0)
+    assert outside == ("step skew", 2.5, 0.025, 5.0, 0, 1, 2.0)
 
 
 @PATIENT
@@ -34,7 +34,7 @@ def test_what_does_not_overlap_adds_up_to_the_step(recording: Recording):
     parts = parts_of_step(run, kept).set_index("part")["mean_ns"]
     if len(parts):
         complete = run.steps[run.steps["step"].isin(kept)]
-        alone = [PARTS[name] for name in ("compute_ns", "exposed_ns", "idle_ns", "outside_ns")]
+        alone = [PARTS[name] for name in ("compute_ns", "exposed_ns", "idle_ns", "skew_ns")]
         whole = complete["step_ns"].mean()
         ranks_in_each = complete["ranks"].nunique() == 1 and complete["ranks"].iloc[0] == 3
         if ranks_in_each:

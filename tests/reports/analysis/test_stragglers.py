@@ -46,7 +46,7 @@ def computed(rank: int, took_ms: list[float], **changes: Any) -> list[Span]:
 
 
 def recorded(*spans: list[Span], links: tuple[LinkRow, ...] = (), **changes: Any) -> Run:
-    """Ranks 0 to 3 that are alike, 4 ms and 1 ms a step, but for those given."""
+    """Ranks 0 to 3 that are alike, 4 ms and 1 ms per step, but for those given."""
     given_ranks = {one[0].rank for one in spans}
     alike = [computed(rank, [4] * STEPS) for rank in range(RANKS) if rank not in given_ranks]
     about = info(**{"world_size": RANKS, **changes})

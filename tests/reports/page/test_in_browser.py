@@ -180,7 +180,7 @@ def test_the_numbers_at_a_glance_are_those_of_the_frames(browser: Browser, typic
     memory, load = typical.rank_memory["used_share"].max(), typical.links["utilisation"].max()
     assert facts(browser) == {
         "step time": (step_ns, text.duration(step_ns)),
-        "samples a second": (rate, text.number(rate)),
+        "samples/s": (rate, text.number(rate)),
         **{part: (spent[part], text.duration(spent[part])) for part in parts},
         "fullest memory": (memory, text.percent(memory)),
         "hottest link": (load, text.percent(load)),
@@ -196,7 +196,7 @@ def totals(browser: Browser, title: str) -> dict[str, float]:
 def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
     step = typical_step(typical)
     of_step = typical.steps[typical.steps["step"] == step]
-    assert totals(browser, "Steps, by what they do") == {"sum": typical.steps["step_ns"].sum()}
+    assert totals(browser, "Steps by phase") == {"sum": typical.steps["step_ns"].sum()}
     assert totals(browser, "The whole path") == {"sum": of_step["step_ns"].sum()}
     operations = typical.operations_of(steady_kept(typical))
     added = ("mean_ns", "exposed_ns", "hidden_ns")
@@ -204,7 +204,7 @@ def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
     links = typical.links
     carried = (links["bytes_carried"] * links["link_count"]).sum()
     assert totals(browser, "Classes of links, over the whole run") == {"bytes": carried}
-    parts = totals(browser, "How the ranks spent it")
+    parts = totals(browser, "Breakdown over ranks")
     whole = typical.steps.loc[typical.steps["step"].isin(steady_kept(typical)), "step_ns"].mean()
     assert sum(parts[name] for name in ("compute", "exposed", "idle", "outside")) == pytest.approx(whole)
 

@@ -97,7 +97,7 @@ def test_results_are_the_runs_own_numbers_and_their_changes():
         ("run0", "by_hand", "sim", 2, 2, "nic"),
         ("run1", "slower", "sim", 2, 2, "nic"),
     ]
-    numbers = ["step_ns", "samples_per_s", "compute_ns", "exposed_ns", "idle_ns", "outside_ns", "bytes_sent"]
+    numbers = ["step_ns", "samples_per_s", "compute_ns", "exposed_ns", "idle_ns", "skew_ns", "bytes_sent"]
     assert rows(frame, *numbers) == [
         (100.0, 1.28e9, 67.5, 30.0, 0.0, 2.5, 1000.0),
         (200.0, 1.28e9, 135.0, 60.0, 0.0, 5.0, 1000.0),
@@ -117,7 +117,7 @@ def test_results_agree_with_the_parts_of_a_step():
         run = Run.of(recording)
         parts = parts_of_step(run, steady_kept(run))
         own = results([("it", run)], parts.assign(run="it"))
-        columns = ["compute_ns", "communication_ns", "hidden_ns", "exposed_ns", "idle_ns", "outside_ns"]
+        columns = ["compute_ns", "communication_ns", "hidden_ns", "exposed_ns", "idle_ns", "skew_ns"]
         assert own[columns].iloc[0].tolist() == parts["mean_ns"].tolist()
 
 

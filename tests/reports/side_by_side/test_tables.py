@@ -46,7 +46,7 @@ def test_what_differs_comes_first_and_the_changes_with_it():
         "",
     ]
     assert section(summary, "Settings that differ; 12 the same") == ["setting run0 run1", "batch_size 64 128"]
-    step = section(summary, "Step time, median of steady steps, and its parts, means over ranks")
+    step = section(summary, "Step time, median of steady steps, and breakdown, means over ranks")
     assert step == [
         "run0 run1 change",
         "step time 100 ns 200 ns +100.0 %",
@@ -56,14 +56,14 @@ def test_what_differs_comes_first_and_the_changes_with_it():
         "of it hidden 15 ns 30 ns +100.0 %",
         "of it exposed 30 ns 60 ns +100.0 %",
         "idle 0 ns 0 ns -",
-        "outside its own 2 ns 5 ns +100.0 %",
+        "step skew 2 ns 5 ns +100.0 %",
         "payload of a rank 1000 B 1000 B +0.0 %",
         "memory, fullest 12.0 KiB 12.0 KiB +0.0 %",
         "load, hottest link 50.0 % 25.0 % -50.0 %",
-        "compute, most/mean 1.04 1.04 +0.0 %",
-        "ids, most/mean 1.50 2.00 +33.3 %",
+        "compute, max/mean 1.04 1.04 +0.0 %",
+        "ids, max/mean 1.50 2.00 +33.3 %",
     ]
-    assert section(summary, "Operations, one rank in one step, by change") == [
+    assert section(summary, "Operations per rank and step, by change") == [
         "operation run0 run1 change exposed",
         "forward 50 ns 100 ns +50 ns",
         "compressed gradients 45 ns 90 ns +45 ns +30 ns",
@@ -71,7 +71,7 @@ def test_what_differs_comes_first_and_the_changes_with_it():
         "other update - 10 ns +10 ns",
         "update 5 ns - -5 ns",
     ]
-    assert section(summary, "Tables that are placed elsewhere; 1 placed alike") == [
+    assert section(summary, "Tables placed differently; 1 placed identically") == [
         "table run0 run1",
         "t0 table_wise 0 table_wise 1",
     ]
@@ -97,7 +97,7 @@ def test_of_more_runs_each_is_a_row():
         "run1 200 ns +100.0 % 135 ns 60 ns 0 ns 5 ns 12.0 KiB",
     ]
     assert section(summary, "Operations")[:2] == ["operation run0 most change in", "forward 50 ns +50 ns run1"]
-    assert section(summary, "Tables that are placed elsewhere")[1:] == [
+    assert section(summary, "Tables placed differently")[1:] == [
         "t0 table_wise 0 run0, run1, run2, run3",
         "t0 table_wise 1 run4",
     ]
@@ -121,8 +121,8 @@ def test_what_is_not_there_is_said():
     bare = thinned(ranks=(), steps=())
     bare.plan = []
     summary = printed(of(by_hand(), bare))
-    assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12 \nothers left out" in summary
-    assert "Plan: no two of them have one." in summary
+    assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12 \nothers not shown" in summary
+    assert "Plan: fewer than two runs have one." in summary
     assert section(summary, "Operations")[:2] == ["operation run0", "forward 50 ns"], (
         "the longest first, where nothing changes"
     )
@@ -130,8 +130,8 @@ def test_what_is_not_there_is_said():
     assert "run1: by_hand, predicted, 2 ranks; ENDED EARLY: interrupted" in printed(of(by_hand(), early))
     nothing = printed(of(Recording(info=bare.info), Recording(info=bare.info)))
     assert "Settings: none differs; 13 the same." in nothing
-    assert "there are no two step times to compare" in nothing
-    assert "Operations: No rank of any run ended a step." in nothing
+    assert "no two step times to compare" in nothing
+    assert "Operations: No rank of any run completed a step." in nothing
 
 
 def test_tables_that_differ_alike_are_one_line():

@@ -106,15 +106,15 @@ def test_formulas_that_differ_most_come_first_and_the_others_are_counted():
         span(0, "all_reduce", 0, 40 + at, label=f"l{at:02}", group="world", call=at, formula_ns=50) for at in range(24)
     ]
     summary = printed(with_spans(by_hand(), span(0, "step", 0, 99), *calls))
-    assert f"{FORMULA}step 0; 9 more left out" in summary
+    assert f"{FORMULA}step 0; 9 more not shown" in summary
     shown = ["l23", "l22", "l21", "l00", "l20", "l01", "l19", "l02", "l18", "l03"]
     assert [row[0] for row in section(summary, FORMULA)] == shown
 
 
 def test_tables_that_load_the_worst_rank_are_named():
     summary = printed(by_hand())
-    assert section(summary, "Balance of the tables")[0] == ["ids", "a", "step", "300", "1", "200", "1.50"]
-    assert section(summary, "Tables that cause it")[0] == ["t1", "table_wise", "ids", "300", "150", "+150"]
+    assert section(summary, "Balance of tables")[0] == ["ids", "a", "step", "300", "1", "200", "1.50"]
+    assert section(summary, "Tables that cause imbalance")[0] == ["t1", "table_wise", "ids", "300", "150", "+150"]
 
 
 def test_tables_that_load_a_rank_are_told_apart_by_their_names():
@@ -129,7 +129,7 @@ def test_tables_that_load_a_rank_are_told_apart_by_their_names():
     ]
     summary = printed(recording)
     assert max(map(len, summary.splitlines())) <= 80
-    assert [row[:2] for row in section(summary, "Tables that cause it")[:2]] == [
+    assert [row[:2] for row in section(summary, "Tables that cause imbalance")[:2]] == [
         ["user_click…even_days", "table_c…n_wise"],
         ["user_click…irty_days", "table_row_wise"],
     ]
@@ -150,7 +150,7 @@ def test_links_come_by_class_and_the_hottest_first():
 def test_many_steps_of_metrics_show_both_ends():
     recording = by_hand()
     recording.metrics = [Metric(rank=0, step=step, name="loss", value=step / 8) for step in range(100)]
-    rows = section(printed(recording), "Recorded numbers")
+    rows = section(printed(recording), "Recorded metrics")
     assert [row[0] for row in rows] == ["0", "1", "2", "3", "4", "5", "...", "94", "95", "96", "97", "98", "99"]
     assert rows[-1] == ["99", "12.375"]
 
@@ -160,11 +160,11 @@ def test_what_was_not_recorded_is_said():
     assert [line for line in empty.splitlines() if line] == [
         "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values",
         "THIS RUN ENDED EARLY: rank 1 was killed by signal 9",
-        "Steps: no rank ended one.",
+        "Steps: no rank completed one.",
         "Links: nothing recorded; a real run does not see them.",
         "Plan: no tables.",
-        "Memory: nothing recorded.",
-        "Recorded numbers: none.",
+        "Memory: not recorded.",
+        "Recorded metrics: none.",
     ]
 
 
@@ -179,7 +179,7 @@ def test_any_run_fits_80_columns_without_colour_codes(recording):
 
 def test_what_was_left_out_by_choice_is_said_and_not_counted():
     summary = printed(thinned())
-    assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others left out\n" in summary
+    assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others not shown\n" in summary
     assert "step time 100 ns, the median of steps 1-2\n" in summary
     assert "\nOperations, one rank in one step, of steps 1-2, seen on 1 of 2 ranks\n" in summary
     assert "\nWhat step 1 waited for, in order, seen on 1 of 2 ranks\n" in summary
@@ -200,7 +200,7 @@ def test_steps_that_were_left_out_cannot_be_shown():
     nothing = with_spans(thinned(ranks=()), *(one for one in thinned().spans if one.kind == "step"))
     summary = printed(nothing)
     assert "spans kept of 0 of 2 ranks" in summary
-    assert "\nOperations: their spans of these steps were left out.\n" in summary
+    assert "\nOperations: no spans of these steps were kept.\n" in summary
     assert "waited for" not in summary
 
 

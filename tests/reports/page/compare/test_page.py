@@ -86,7 +86,7 @@ def test_facts_are_those_of_the_frames(comparison: Comparison):
     assert verdicts == {
         "bytes": ("same", "18 compared"),
         "order": ("same", "2 compared"),
-        "recorded numbers": ("same", "6 compared"),
+        "recorded metrics": ("same", "6 compared"),
     }
 
 
@@ -123,7 +123,7 @@ def test_with_nothing_in_common_each_section_says_so():
         "steps": "No step was completed in both runs.",
         "operations": "No operation is in both runs.",
         "sizes": "No operation of one size is in both runs.",
-        "worst": "No operation of a rank and step is in both runs.",
+        "worst": "The runs have no operation of a rank and step in common.",
     }
 
 

@@ -82,13 +82,13 @@ def test_tables_have_the_numbers_of_the_frames(both: Beside):
     assert table(sections, "memory").rows == [
         ["embedding weights", "8.00 KiB", "8.00 KiB"],
         ["activations", "4.00 KiB", "4.00 KiB"],
-        ["(in all)", "12.0 KiB", "12.0 KiB"],
+        ["total", "12.0 KiB", "12.0 KiB"],
     ]
     assert table(sections, "links").rows[2] == ["nic", "run0", "nic1", "2", "225 B", "37.5 %", "50.0 %"]
     assert table(sections, "balance").rows[:3] == [
         ["compute of a step", "run0", "70 ns", "0", "68 ns", "1.037"],
         ["compute of a step", "run1", "140 ns", "0", "135 ns", "1.037"],
-        ["ids a step", "run0", "300", "1", "200", "1.500"],
+        ["ids per step", "run0", "300", "1", "200", "1.500"],
     ]
     assert table(sections, "plan").rows == [["t0", "table_wise 0, 4.00 KiB", "table_wise 1, 4.00 KiB"]]
 
@@ -97,16 +97,16 @@ def test_what_is_not_there_has_a_reason():
     bare = Recording(info=info(world="real"))
     assert {one.name: one.absent for one in pages.sections(of(bare, bare), HREFS) if one.absent} == {
         "settings": "None differs; 13 settings the same in all.",
-        "parts": "No rank of any run ended a step.",
-        "steps": "No rank of any run ended a step.",
-        "operations": "No rank of any run ended a step.",
+        "parts": "No rank of any run completed a step.",
+        "steps": "No rank of any run completed a step.",
+        "operations": "No rank of any run completed a step.",
         "memory": "No run has recorded its memory.",
-        "links": "No run has recorded its links: a real run does not see them.",
+        "links": "Not available: no run has links, as real runs record none.",
         "balance": "No run has a plan, or spans of its steady steps.",
-        "plan": "No two have a plan.",
+        "plan": "Fewer than two runs have a plan.",
     }
     left_out = found(pages.sections(of(thinned(ranks=(), steps=())), HREFS[:1]), "operations")
-    assert left_out.absent == "The spans of steady steps were left out of all runs."
+    assert left_out.absent == "No run has kept spans of its steady steps."
     half = pages.sections(of(by_hand(), bare), HREFS)
     assert {one.name for one in half if one.absent} == {"plan"}
     assert table(half, "links").note == "Nothing recorded: run1."
@@ -118,7 +118,7 @@ def test_what_was_left_out_or_ended_early_is_said():
     assert isinstance(notes, Words)
     assert notes.items == [
         "run0 ended early: interrupted.",
-        "run1: spans kept of 1 of 2 ranks in 2 steps; 12 others left out.",
+        "run1: spans kept of 1 of 2 ranks in 2 steps; 12 others not shown.",
     ]
     assert table(sections, "glance").rows[0][0] == "run0", "there is no page to lead to"
 
