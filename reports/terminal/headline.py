@@ -13,7 +13,7 @@ from reports.terminal import text
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
 WORLDS = {"sim": "predicted", "real": "measured"}
-_PAYLOADS = {"sizes": "payload: shapes only", "values": "payload: values"}
+_PAYLOADS = {"sizes": "payload: shapes only"}
 
 
 def headline(run: Run, spread: str = "") -> list[str]:

@@ -216,7 +216,7 @@ def part_rows(parts: pd.DataFrame) -> list[list[str]]:
             text.percent(row["share"]),
             text.duration(row["max_ns"]),
             text.alike(row["rank"], row["rank_count"]),
-            "-" if np.isnan(row["max_over_mean"]) else f"{row['most_over_mean']:.2f}",
+            "-" if np.isnan(row["max_over_mean"]) else f"{row['max_over_mean']:.2f}",
         ]
         for row in records(parts)
     ]

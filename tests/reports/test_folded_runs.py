@@ -153,12 +153,12 @@ def test_the_summary_says_how_the_run_was_played_and_for_whom_the_worst_stands()
     assert lines[:3] == [
         "by_hand: predicted, 18 ranks on 18 hosts, library gloo, payload values, fidelity",
         "flows",
-        "18 ranks: one host played for each of 2 kinds of host",
+        "18 ranks, simulated as 2 representative hosts",
     ]
     assert "compute 69 ns 69.2 % 70 ns 0 & 14 more 1.01" in lines
     assert "nic 16 2.27 KiB 48.4 % 50.0 %" in lines
     assert "nic1 & 14 more out nic 150 B 50.0 % 50.0 %" in lines
-    assert "Memory of the fullest rank, 1 & 2 more, of 16.0 KiB" in lines
+    assert "Memory of the fullest rank, 1 & 2 more, capacity 16.0 KiB" in lines
     content = json.loads(json.dumps(tables.as_json(Run.of(recording)), allow_nan=False))
     assert content["host_counts"] == [[0, 15], [1, 3]]
 
@@ -166,19 +166,19 @@ def test_the_summary_says_how_the_run_was_played_and_for_whom_the_worst_stands()
 def test_one_kind_of_host_is_said_so():
     alike = dataclasses.replace(by_hand(), spans=[one for one in by_hand().spans if one.rank == 0], memory=[])
     alike = folded(alike, {0: 16})
-    assert "\n16 ranks: one host played for all, which are alike\n" in text.as_text(tables.summarize(Run.of(alike)))
+    assert "\n16 ranks, simulated as 1 representative host\n" in text.as_text(tables.summarize(Run.of(alike)))
 
 
 def test_ranks_that_were_kept_count_with_those_they_stand_for():
     kept = Thinned(ranks=(1, 9), steps=None, left_out=3, phases=(1,))
     summary = text.as_text(tables.summarize(Run.of(folded(by_hand(), COUNTS, thinned=kept))))
-    assert "\nspans kept of 15 of 16 ranks; 3 others not shown\n" in summary
+    assert "\nspans kept of 15 of 16 ranks; 3 others left out\n" in summary
 
 
 def test_a_comparison_says_how_a_side_was_played():
     real = Run.of(by_hand(world="real"))
     printed = text.as_text(summarize(compare(Run.of(folded(by_hand(), COUNTS)), real)))
-    assert "16 ranks: one host played for each of 2 kinds of host" in " ".join(printed.split())
+    assert "16 ranks, simulated as 2 representative hosts" in " ".join(printed.split())
 
 
 def test_tracks_in_perfetto_have_the_others_in_their_names():

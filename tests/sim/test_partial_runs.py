@@ -263,7 +263,7 @@ def test_the_hallway_keeps_what_is_asked_for_and_says_so(tmp_path: Path, capsys:
     assert main([str(FILE), "--out", str(tmp_path / "one"), "--keep-ranks", "1"]) == 0
     whole, thin = store.load(tmp_path / "all"), store.load(tmp_path / "one")
     left_out = len(whole.spans) - len(thin.spans)
-    assert f"spans kept of 1 of 2 ranks; {left_out:,} others not shown" in capsys.readouterr().out
+    assert f"spans kept of 1 of 2 ranks; {left_out:,} others left out" in capsys.readouterr().out
     assert thin.steps.equals(whole.steps)
     own = whole.ranks["rank"] == 1
     assert thin.ranks.drop(columns="compute_over_mean").equals(

@@ -62,7 +62,7 @@ def _over_time(run: Run, step: int | None) -> list[Block]:
         from_ns, until_ns, where = int(own["start_ns"].iloc[0]), int(own["end_ns"].iloc[0]), f"in step {step}"
     frame = class_load(run.loads, run.links, (from_ns, until_ns), _TIMES)
     if not len(frame):
-        return [Words(f"Load over time: none {where}.")]
+        return [Words(f"Load over time: no time passed {where}.")]
     tooltips = [("", "@name"), ("from", "@left{0.000} ms"), ("load", "@load{0.0 %}")]
     drawn = charts.figure(height=240, x="ms from the beginning of the run", y="load", zooms="width", tooltips=tooltips)
     for (name, own), color in zip(frame.groupby("link_class", sort=True), theme.EVERY, strict=False):

@@ -217,13 +217,13 @@ def test_expected_numbers_of_ids_are_said_to_be_why_bytes_differ():
     comparison = compare(Run.of(expected), Run.of(drawn), any_worlds=True)
     printed = " ".join(text.as_text(compare_tables.summarize(comparison)).split())
     assert (
-        "Bytes per operation and rank: 1 of 18 compared differ, by 20.0 % at most, as expected numbers of ids stand in"
-        " place of drawn ones in the predicted run. Same order"
+        "Different bytes per operation and rank: 1 of 18 compared, by 20.0 % at most, as the predicted run has"
+        " expected instead of sampled id counts. Same order"
     ) in printed
     found = comparison.checks[0]
     assert (found.agrees, len(found.differences), found.worst) == (False, 1, pytest.approx(0.2))
     turned = compare(Run.of(drawn), Run.of(expected), any_worlds=True).checks[0]
-    assert turned.reason == "expected numbers of ids stand in place of drawn ones in the measured run"
+    assert turned.reason == "the measured run has expected instead of sampled id counts"
     against_real = check(expected, with_spans(real(**EXPECTED), *of_ids(800)), 0)
     assert against_real.reason, "a real run draws them, whatever a prediction of it would"
 

@@ -37,15 +37,15 @@ def placed_elsewhere() -> Recording:
 def test_what_differs_comes_first_and_the_changes_with_it():
     summary = printed(of(by_hand(), placed_elsewhere()))
     assert summary.splitlines()[:7] == [
-        "2 runs side by side, the others against the first:",
+        "2 runs side by side, relative to the first:",
         "run0: by_hand, predicted, 2 ranks",
         "run1: slower, predicted, 2 ranks",
         "",
         "run1: batch_size is 128 instead of 64; the step takes 2 times as long (200 ns ",
-        "instead of 100 ns), most of it compute (+68 ns).",
+        "instead of 100 ns), mostly compute (+68 ns).",
         "",
     ]
-    assert section(summary, "Settings that differ; 12 the same") == ["setting run0 run1", "batch_size 64 128"]
+    assert section(summary, "Settings that differ; 12 identical") == ["setting run0 run1", "batch_size 64 128"]
     step = section(summary, "Step time, median of steady steps, and breakdown, means over ranks")
     assert step == [
         "run0 run1 change",
@@ -53,13 +53,13 @@ def test_what_differs_comes_first_and_the_changes_with_it():
         "samples/s 1,280,000,000 1,280,000,000 +0.0 %",
         "compute 68 ns 135 ns +100.0 %",
         "communication 45 ns 90 ns +100.0 %",
-        "of it hidden 15 ns 30 ns +100.0 %",
-        "of it exposed 30 ns 60 ns +100.0 %",
+        "hidden 15 ns 30 ns +100.0 %",
+        "exposed 30 ns 60 ns +100.0 %",
         "idle 0 ns 0 ns -",
         "step skew 2 ns 5 ns +100.0 %",
-        "payload of a rank 1000 B 1000 B +0.0 %",
-        "memory, fullest 12.0 KiB 12.0 KiB +0.0 %",
-        "load, hottest link 50.0 % 25.0 % -50.0 %",
+        "payload per rank 1000 B 1000 B +0.0 %",
+        "max memory 12.0 KiB 12.0 KiB +0.0 %",
+        "hottest link load 50.0 % 25.0 % -50.0 %",
         "compute, max/mean 1.04 1.04 +0.0 %",
         "ids, max/mean 1.50 2.00 +33.3 %",
     ]
@@ -82,7 +82,7 @@ def test_of_three_runs_values_and_changes_stand_apart():
     assert section(summary, "Step time, median")[:2] == ["run0 run1 run2", "step time 100 ns 200 ns 100 ns"]
     assert section(summary, "The same, changes against run0")[:2] == ["run1 run2", "step time +100.0 % +0.0 %"]
     assert section(summary, "Operations")[:2] == ["operation run0 run1 - run0 run2 - run0", "forward 50 ns +50 ns 0 ns"]
-    assert "run2: the same settings; the step takes as long (100 ns)." in summary
+    assert "run2: the same settings; same step time (100 ns)." in summary
 
 
 def test_of_more_runs_each_is_a_row():
@@ -96,7 +96,7 @@ def test_of_more_runs_each_is_a_row():
         "run0 100 ns +0.0 % 68 ns 30 ns 0 ns 2 ns 12.0 KiB",
         "run1 200 ns +100.0 % 135 ns 60 ns 0 ns 5 ns 12.0 KiB",
     ]
-    assert section(summary, "Operations")[:2] == ["operation run0 most change in", "forward 50 ns +50 ns run1"]
+    assert section(summary, "Operations")[:2] == ["operation run0 largest change in", "forward 50 ns +50 ns run1"]
     assert section(summary, "Tables placed differently")[1:] == [
         "t0 table_wise 0 run0, run1, run2, run3",
         "t0 table_wise 1 run4",
@@ -121,7 +121,7 @@ def test_what_is_not_there_is_said():
     bare = thinned(ranks=(), steps=())
     bare.plan = []
     summary = printed(of(by_hand(), bare))
-    assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12 \nothers not shown" in summary
+    assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12 \nothers left out" in summary
     assert "Plan: fewer than two runs have one." in summary
     assert section(summary, "Operations")[:2] == ["operation run0", "forward 50 ns"], (
         "the longest first, where nothing changes"
@@ -129,7 +129,7 @@ def test_what_is_not_there_is_said():
     early = by_hand(complete=False, error="interrupted")
     assert "run1: by_hand, predicted, 2 ranks; ENDED EARLY: interrupted" in printed(of(by_hand(), early))
     nothing = printed(of(Recording(info=bare.info), Recording(info=bare.info)))
-    assert "Settings: none differs; 13 the same." in nothing
+    assert "Settings: no differences; 13 identical." in nothing
     assert "no two step times to compare" in nothing
     assert "Operations: No rank of any run completed a step." in nothing
 
@@ -152,10 +152,10 @@ def test_a_sentence_says_the_first_settings_and_what_became_of_the_step():
     ]
     assert sentences(of(by_hand(), faster)) == [
         "run1: batch_size is 2 instead of 64, no payload, fidelity is links instead of flows and 2 more settings"
-        " differ; the step is 4 times as fast (25 ns instead of 100 ns), most of it compute (-50 ns)."
+        " differ; the step is 4 times as fast (25 ns instead of 100 ns), mostly compute (-50 ns)."
     ]
     assert sentences(of(by_hand(), changed({"extra": True}, world="real", played_on="this machine"))) == [
-        "run1: it is measured instead of predicted, extra is true, which run0 has not; the step takes as long (100 ns)."
+        "run1: it is measured instead of predicted, extra is true (not set in run0); same step time (100 ns)."
     ]
 
 

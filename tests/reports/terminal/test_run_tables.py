@@ -32,7 +32,7 @@ def test_the_headline_says_what_ran_and_how_long_a_step_takes():
         "flows",
         "step time 100 ns, the median of steps 1-2",
     ]
-    assert "1,280,000,000 samples/s at a batch of 64 a rank" in printed(by_hand())
+    assert "1,280,000,000 samples/s, 64 samples per rank" in printed(by_hand())
     assert printed(by_hand(world="real")).startswith(
         "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values"
     )
@@ -52,13 +52,13 @@ def test_steps_of_other_operations_are_told_apart():
 
 
 def test_the_critical_path_is_that_of_a_typical_step_or_the_one_asked_for():
-    assert "What step 1 waited for, in order" in printed(by_hand())
-    rows = section(printed(by_hand(), step=0), "What step 0 waited for, in order")
+    assert "Critical path of step 1, in order" in printed(by_hand())
+    rows = section(printed(by_hand(), step=0), "Critical path of step 0, in order")
     assert rows == [
         ["forward", "compute", "60", "ns", "60.0", "%"],
         ["gradients", "all_reduce", "35", "ns", "35.0", "%"],
         ["update", "compute", "5", "ns", "5.0", "%"],
-        ["(the", "step)", "100", "ns", "100.0", "%"],
+        ["total", "100", "ns", "100.0", "%"],
     ]
     with pytest.raises(ReportError) as caught:
         printed(by_hand(), step=9)
@@ -66,7 +66,7 @@ def test_the_critical_path_is_that_of_a_typical_step_or_the_one_asked_for():
 
 
 def test_operations_say_what_was_hidden():
-    rows = section(printed(by_hand()), "Operations, one rank in one step, of steps 1-2")
+    rows = section(printed(by_hand()), "Operations per rank and step, steps 1-2")
     assert ["compressed", "gradients", "1", "45", "ns", "55", "ns", "1000", "B", "33.3", "%"] in rows
     assert not any(row[0] == "gradients" for row in rows), "step 0 did other things than the headline's steps"
     assert ["backward", "1", "30", "ns", "30", "ns"] in rows
@@ -85,7 +85,7 @@ def test_kinds_and_streams_are_named_where_a_label_is_not_enough():
     assert rows[3][:2] == ["barrier", "1"]
 
 
-FORMULA = "NCCL's own formula where it differs by over 5 %, of "
+FORMULA = "NCCL's own formula where it differs by over 5 %, "
 
 
 def test_nccl_s_own_formula_stands_beside_the_link_model_where_they_differ():
@@ -113,7 +113,7 @@ def test_formulas_that_differ_most_come_first_and_the_others_are_counted():
 
 def test_tables_that_load_the_worst_rank_are_named():
     summary = printed(by_hand())
-    assert section(summary, "Balance of tables")[0] == ["ids", "a", "step", "300", "1", "200", "1.50"]
+    assert section(summary, "Balance of tables")[0] == ["ids", "per", "step", "300", "1", "200", "1.50"]
     assert section(summary, "Tables that cause imbalance")[0] == ["t1", "table_wise", "ids", "300", "150", "+150"]
 
 
@@ -137,8 +137,8 @@ def test_tables_that_load_a_rank_are_told_apart_by_their_names():
 
 def test_memory_is_that_of_the_fullest_rank():
     summary = printed(by_hand())
-    assert "Memory of the fullest rank, 1, of 16.0 KiB" in summary
-    assert section(summary, "Memory")[-1] == ["(in", "all)", "12.0", "KiB", "75.0", "%"]
+    assert "Memory of the fullest rank, 1, capacity 16.0 KiB" in summary
+    assert section(summary, "Memory")[-1] == ["total", "12.0", "KiB", "75.0", "%"]
 
 
 def test_links_come_by_class_and_the_hottest_first():
@@ -161,7 +161,7 @@ def test_what_was_not_recorded_is_said():
         "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values",
         "THIS RUN ENDED EARLY: rank 1 was killed by signal 9",
         "Steps: no rank completed one.",
-        "Links: nothing recorded; a real run does not see them.",
+        "Links: not available for real runs.",
         "Plan: no tables.",
         "Memory: not recorded.",
         "Recorded metrics: none.",
@@ -179,10 +179,10 @@ def test_any_run_fits_80_columns_without_colour_codes(recording):
 
 def test_what_was_left_out_by_choice_is_said_and_not_counted():
     summary = printed(thinned())
-    assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others not shown\n" in summary
+    assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others left out\n" in summary
     assert "step time 100 ns, the median of steps 1-2\n" in summary
-    assert "\nOperations, one rank in one step, of steps 1-2, seen on 1 of 2 ranks\n" in summary
-    assert "\nWhat step 1 waited for, in order, seen on 1 of 2 ranks\n" in summary
+    assert "\nOperations per rank and step, steps 1-2, seen on 1 of 2 ranks\n" in summary
+    assert "\nCritical path of step 1, in order, seen on 1 of 2 ranks\n" in summary
     title = "How the ranks spent a step, of steps 1-2, seen on 1 of 2 ranks"
     assert section(summary, title)[0] == ["compute", "65", "ns", "65.0", "%", "65", "ns", "1", "1.00"]
     assert tables.as_json(Run.of(thinned()))["thinned"] == {

@@ -131,7 +131,7 @@ def test_differences_are_named_with_their_places():
     spans = [dataclasses.replace(one, bytes_sent=999) if one.kind == "all_reduce" else one for one in by_hand().spans]
     found = compare(Run.of(by_hand()), Run.of(with_spans(by_hand(world="real"), *spans)))
     first, table, *_ = blocks(pages.sections(found, PAGES), "checks")
-    assert first.text == "Different bytes per operation and rank: 6 of 18 compared."
+    assert first.text == "DIFFERENT bytes per operation and rank: 6 of 18 compared."
     assert table.rows[0] == ["rank 0, step 0, gradients: bytes_sent 1,000 and 999"]
 
 

@@ -96,7 +96,7 @@ def test_tables_have_the_numbers_of_the_frames(both: Beside):
 def test_what_is_not_there_has_a_reason():
     bare = Recording(info=info(world="real"))
     assert {one.name: one.absent for one in pages.sections(of(bare, bare), HREFS) if one.absent} == {
-        "settings": "None differs; 13 settings the same in all.",
+        "settings": "No differences; 13 settings identical.",
         "parts": "No rank of any run completed a step.",
         "steps": "No rank of any run completed a step.",
         "operations": "No rank of any run completed a step.",
@@ -109,7 +109,7 @@ def test_what_is_not_there_has_a_reason():
     assert left_out.absent == "No run has kept spans of its steady steps."
     half = pages.sections(of(by_hand(), bare), HREFS)
     assert {one.name for one in half if one.absent} == {"plan"}
-    assert table(half, "links").note == "Nothing recorded: run1."
+    assert table(half, "links").note == "Not available: run1."
 
 
 def test_what_was_left_out_or_ended_early_is_said():
@@ -118,7 +118,7 @@ def test_what_was_left_out_or_ended_early_is_said():
     assert isinstance(notes, Words)
     assert notes.items == [
         "run0 ended early: interrupted.",
-        "run1: spans kept of 1 of 2 ranks in 2 steps; 12 others not shown.",
+        "run1: spans kept of 1 of 2 ranks in 2 steps; 12 others left out.",
     ]
     assert table(sections, "glance").rows[0][0] == "run0", "there is no page to lead to"
 
