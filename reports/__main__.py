@@ -1,4 +1,4 @@
-"""The reading room's hallway: reports of runs, comparisons, exports, predictions against published measurements,
+"""Entry point of reports: reports of runs, comparisons, exports, predictions against published measurements,
 profiles of one's own, runs of a profiler's traces, what computations took.
 
 What they say is left to the other modules. They are imported inside the commands, so that help is quick and Ctrl-C is
@@ -307,7 +307,7 @@ def _calibrate(options: argparse.Namespace) -> None:
 
 
 def _measurements(options: argparse.Namespace, out: Path | None) -> Measurements:
-    """Of the files, after a look at what else was asked for, which would be too late after long work."""
+    """The files' measurements; other options are checked first, as it would be too late after long work."""
     from reports.nccl import nccl_tests, published
 
     given = nccl_tests.Given(

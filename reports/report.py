@@ -1,4 +1,4 @@
-"""What is written of runs for people: frames as CSV and Parquet, and pages; what these say is left to `run` and `page`.
+"""Writes reports of runs: frames as CSV and Parquet, and pages.
 
 A run's report is its folder `reports/`. Whatever is there already of the same name is replaced, as it follows from the
 run; other files stay.

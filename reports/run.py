@@ -1,4 +1,4 @@
-"""One run as frames, each computed when first asked for; reading and writing folders is left to `store`."""
+"""One run as frames, each computed when first asked for."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Run:
 
     @cached_property
     def rank_counts(self) -> pd.Series:
-        """How many ranks each rank stands for that has steps, itself included, by rank."""
+        """By rank: how many ranks it represents, itself included; ranks without steps are left out."""
         return frames.rank_counts(self.outline)
 
     def keeps(self, ranks: Ints, steps: Ints) -> Bools:
@@ -110,7 +110,7 @@ class Run:
                 yield Part(part.spans, part.own & kept)
 
     def operations_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """As `operations`, of these steps alone."""
+        """`operations` of these steps only."""
         return self._once(
             "operations",
             steps,
@@ -118,13 +118,13 @@ class Run:
         )
 
     def formulas_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """As `formulas`, of these steps alone."""
+        """`formulas` of these steps only."""
         return self._once(
             "formulas", steps, lambda: operations.formulas(self.parts(operations.FORMULA_COLUMNS, steps, beside=False))
         )
 
     def ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
-        """As `ranks`, of these steps alone."""
+        """`ranks` of these steps only."""
         return self._once("ranks", steps, lambda: frames.ranks(self.parts(frames.RANK_COLUMNS, steps, beside=False)))
 
     def stragglers_of(self, steps: Sequence[int]) -> pd.DataFrame:
@@ -149,11 +149,11 @@ class Run:
         return self._found[key]
 
     def critical_path_of(self, step: int) -> pd.DataFrame:
-        """As `critical_path`, of this step alone."""
+        """`critical_path` of this step only."""
         return self._once("path", [step], lambda: self._paths(step))
 
     def waited_for_of(self, step: int) -> pd.DataFrame:
-        """As `waited_for`, of this step alone."""
+        """`waited_for` of this step only."""
         return critical_path.waited_for(self.critical_path_of(step))
 
     @cached_property
@@ -174,7 +174,7 @@ class Run:
 
     @cached_property
     def kept_steps(self) -> pd.DataFrame:
-        """As `steps`, of those ranks and steps alone whose other spans are in the run, too."""
+        """`steps` of only those ranks and steps whose other spans are in the run, too."""
         if self.info.thinned is None:
             return self.steps
         own = self.outline.own
@@ -234,7 +234,7 @@ class Run:
         return critical_path.waited_for(self.critical_path)
 
     def _paths(self, step: int | None = None) -> pd.DataFrame:
-        """Of one step or of all."""
+        """The critical paths of one step or of all."""
         found = []
         for part in self.parts(critical_path.COLUMNS, None if step is None else [step], beside=True):
             steps = self.kept_steps[self.kept_steps["step"].isin(part.spans["step"][part.own]).to_numpy(bool)]

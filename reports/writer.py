@@ -27,7 +27,7 @@ def write(recording: Recording, folder: Path | str) -> Path:
 
 
 def writing(folder: Path) -> AbstractContextManager[run_folder.Writing]:
-    """As `run_folder.writing`, with the trace."""
+    """A run folder in the making, as `run_folder.writing` gives it, to which the trace is added."""
     return run_folder.writing(folder, add_trace)
 
 

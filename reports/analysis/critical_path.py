@@ -1,4 +1,4 @@
-"""What a step was waiting for, in order, from spans alone, so that simulated and real runs are read alike.
+"""Finds the critical path of a step from its spans, in the same way for simulated and real runs.
 
 The walk goes back from the end of the step on the rank that ended last. It knows two situations. Where the program
 went on, the cause is what ended last of what can hold a program up: a computation, or a communication on which it

@@ -1,7 +1,6 @@
 """What one run's spans, links and memory say, as frames: operations, steps, ranks, links, memory, metrics.
 
-Pure functions of frames, and of the parts of a run, which they add up. What the step waited for is left to
-`critical_path`, the plan's balance to `imbalance`.
+Pure functions of frames, and of the parts of a run, which they add up.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def hidden_ns(spans: pd.DataFrame) -> Ints:
 class Outline:
     """What all spans together say of a run: `own` are the steps' own spans, `used` which operations were in which step.
 
-    `hosts` had spans; `is_folded` says that some rank stands for others. Both times are 0 where there are no spans.
+    `hosts` had spans; `is_folded` says that some rank represents others. Both times are 0 where there are no spans.
     """
 
     own: pd.DataFrame
@@ -90,7 +89,7 @@ class Outline:
 
 
 def outline(parts: Iterable[Part]) -> Outline:
-    """Of `OUTLINE_COLUMNS` of all spans."""
+    """The outline of spans with `OUTLINE_COLUMNS`, a part at a time."""
     owns, uses, hosts, bounds, is_folded = [], [], set[int](), [], False
     for part in parts:
         spans = part.owned()
@@ -211,7 +210,7 @@ def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
 
 
 def rank_counts(whole: Outline) -> pd.Series:
-    """How many ranks each rank stands for that has steps, itself included, by rank."""
+    """By rank: how many ranks it represents, itself included; ranks without steps are left out."""
     counts: pd.Series = whole.own.drop_duplicates("rank").set_index("rank")["rank_count"]
     return counts
 

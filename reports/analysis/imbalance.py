@@ -1,6 +1,6 @@
 """How unevenly the plan loads the ranks, and which tables cause it; pure functions of the plan's rows.
 
-A replicated table is on every rank alike, also where the plan lists it for the ranks that were played only.
+A replicated table is on every rank, also where the plan lists it for the simulated ranks only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
 def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
     """One row a measure: its most loaded rank (the lowest of equals) against the mean of all ranks.
 
-    `max_over_mean` is 1 when all ranks are alike, and also when none carries anything. No plan, no rows.
+    `max_over_mean` is 1 when all ranks carry the same, and also when none carries anything. No plan, no rows.
     """
     load = rank_load(plan, world_size)
     measures = [name for name in MEASURES if len(plan)]

@@ -38,7 +38,7 @@ def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
 
 
 def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
-    """One row a link class, the busiest first, links that stand for others counting as often as they do;
+    """One row a link class, the busiest first, weighted by `link_count`;
     `peak_utilisation` is its hottest link's.
     """
     count = links_frame["link_count"]
@@ -60,9 +60,9 @@ def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, int], parts: int) -> pd.DataFrame:
-    """Of each class of links, what it carried in each of so many equal parts of a time over what it could carry.
+    """The load of each link class in each of `parts` equal parts of a time window: bytes carried over capacity.
 
-    Links that stand for others count as often as they do.
+    Links are weighted by `link_count`.
     """
     edges = np.unique(np.linspace(*window_ns, parts + 1).round().astype(np.int64))
     named = links[["link", "direction", "link_class"]].drop_duplicates(["link", "direction"])
@@ -94,7 +94,7 @@ def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:
 class HostMatrix:
     """Bytes from the hosts of each group to those of each other, [groups, groups]; nan where nothing is to be said.
 
-    `firsts` and `lasts` are each group's hosts, `counts` how many are like them, themselves included. A group is one
+    `firsts` and `lasts` are each group's hosts, `counts` how many they represent, themselves included. A group is one
     host where they are few: then it is what one such host gives to one other. Of larger ones it is all that all give.
     """
 
@@ -107,7 +107,7 @@ class HostMatrix:
 def host_matrix(traffic: pd.DataFrame, most: int) -> HostMatrix | None:
     """With so many groups at most, of equally many hosts each; None where nothing went from host to host.
 
-    What stays inside a host is left out, and so its square is nan, but where hosts stand for others like them.
+    What stays inside a host is left out, and so its square is nan, except for hosts that represent others.
     """
     if not (traffic["bytes_carried"] > 0).any():
         return None

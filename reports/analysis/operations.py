@@ -39,7 +39,7 @@ FORMULAS = {
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Of one part, each rank's calls of an operation in a step, taken together: their time, and of how many ranks.
+    """Each rank's calls of an operation in a step, added up, from one part: their time, and for how many ranks.
 
     `groups` are rows of `sums`, which has one for each operation: what all its calls add up to.
     """
@@ -74,7 +74,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     """One row for each kind, label and stream that a step used; times and bytes are those of one rank in one step.
 
     A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
-    steps, a rank that stands for `rank_count` others counting as often. `hidden_ns + exposed_ns == mean_ns`.
+    steps, weighted by `rank_count`. `hidden_ns + exposed_ns == mean_ns`.
     """
     calls = [_Calls.of(part) for part in parts]
     sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()

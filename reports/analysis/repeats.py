@@ -1,4 +1,4 @@
-"""Several runs of one scenario as one sample: draws of the simulator, or rounds on real ranks."""
+"""Takes several runs of one scenario as one sample: draws of the simulator, or rounds on real ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Play:
 
     @classmethod
     def of(cls, run: Run) -> Play:
-        """Of a run that has ended a step."""
+        """The play of a run that has completed a step."""
         kept = counted_steps(run.steps)
         operations = run.operations_of(kept["step"].tolist())[[*KEYS, "part", "median_ns"]]
         operations = pd.concat([operations, _outside(run.outline.own, kept)], ignore_index=True)
@@ -47,7 +47,7 @@ class Plays:
 
     @cached_property
     def sample(self) -> Sample:
-        """Of all their steps."""
+        """The sample of all their steps."""
         return statistics.sample([ns for play in self.each for ns in play.step_ns])
 
     @property

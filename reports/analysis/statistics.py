@@ -50,7 +50,7 @@ class Errors:
 
 
 def sample(values: Sequence[float]) -> Sample:
-    """Of at least one value, none below 0. Percentiles lie linearly between neighbours."""
+    """Summarizes at least one value, none below 0. Percentiles are linear between neighbours."""
     ordered = np.sort(np.asarray(values, float))
     assert len(ordered), "a sample has values"
     assert ordered[0] >= 0, "times are not below 0"
@@ -86,7 +86,7 @@ def disagreement(medians: Sequence[float]) -> float:
 
 
 def errors(signed: Sequence[float]) -> Errors:
-    """Of signed errors."""
+    """Summarizes signed errors."""
     if not len(signed):
         return Errors(signed_median=math.nan, median=math.nan, p95=math.nan, worst=math.nan)
     sizes = np.abs(np.asarray(signed, float))

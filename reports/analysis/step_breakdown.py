@@ -1,4 +1,4 @@
-"""How the ranks spent a typical step: its parts, and who had most of each. Frames only; layout is left to others."""
+"""Breaks a steady step down into its parts, over ranks."""
 
 from __future__ import annotations
 

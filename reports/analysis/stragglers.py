@@ -1,7 +1,7 @@
 """Finds stragglers (GPUs and links slower than their peers) and hot spots (those with more work), and their cost.
 
 It reads spans and links only, so that real runs and predictions are judged alike; of the scenario it takes how many
-hosts share a leaf. Medians are weighted by the ranks or links that a row stands for; of an even number the lower middle
+hosts share a leaf. Medians are weighted by the ranks or links that a row represents; of an even number the lower middle
 value counts, so that of two the slower one is found.
 """
 

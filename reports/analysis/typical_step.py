@@ -1,4 +1,4 @@
-"""Which step stands for a run where one alone can be shown."""
+"""Chooses the step that represents a run where only one can be shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reports.terminal import text
 
 
 def typical_step(run: Run) -> int | None:
-    """Of the steady steps that have spans, the one that takes the median; None where there is none."""
+    """The steady step of median time among those that have spans; None where there is none."""
     kept = run.kept_steps["step"].tolist()
     steady = steady_steps(run.steps)
     steady = steady[steady["step"].isin(kept)].sort_values(["step_ns", "step"])

@@ -1,4 +1,4 @@
-"""The single operations of two runs, read once and held in few columns; what they say is left to others.
+"""Reads the single operations of two runs into a few columns.
 
 Of a million spans a side takes some 60 MB.
 """
@@ -56,7 +56,7 @@ def calls_of_both(predicted: Run, measured: Run) -> BothCalls:
 
 
 def _calls(run: Run, other: Run, known: _Numbered) -> pd.DataFrame:
-    """Of all parts, one after the other."""
+    """The calls of all parts, one after the other."""
     return pd.concat([_of_part(part, other, known) for part in run.parts(_COLUMNS, beside=False)], ignore_index=True)
 
 

@@ -1,6 +1,6 @@
 """Whether two runs did the same: the bytes and the order of their operations, and the numbers that they recorded.
 
-Pure functions of two runs; how long operations took is left to `compare`.
+Pure functions of two runs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def check_all(predicted: Run, measured: Run) -> tuple[Check, ...]:
 
 
 def _common_ranks(predicted: Run, measured: Run) -> list[int]:
-    """Ranks with spans of their own in both runs; others are stood for by one that behaves alike."""
+    """Ranks with spans of their own in both runs; others are represented by one of their class."""
     return sorted(set.intersection(*(_ranks(run) for run in (predicted, measured))))
 
 
@@ -83,7 +83,7 @@ def _ranks(run: Run) -> set[int]:
 
 
 def _operations_of(run: Run, other: Run, columns: Sequence[str]) -> pd.DataFrame:
-    """Of the common ranks, what neither run leaves out; a part at a time, as all columns of both would be much."""
+    """Operations of the common ranks that neither run leaves out; read a part at a time to save memory."""
     ranks, found = _common_ranks(run, other), []
     for part in run.parts(columns, beside=False):
         spans = part.spans

@@ -1,6 +1,6 @@
 """Predicted against measured: signed errors by operation, step and size, and the worst cases.
 
-Pure functions of two runs. Whether both did the same is left to `checks`, showing it to `compare_tables` and the page.
+Pure functions of two runs.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _step_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFram
 
 
 def _spread_errors(both: BothCalls, step_ns: float) -> pd.DataFrame:
-    """As `operation_errors`, with where 80 % of the times lie on each side, and the difference over a measured step."""
+    """As `operation_errors`, with each side's 10th and 90th percentile, and the difference over a measured step."""
     sides = [_per_rank_and_step(calls, both.names) for calls in (both.predicted, both.measured)]
     found = operation_errors(*sides)
     for side, spread in zip(("predicted", "measured"), sides, strict=True):

@@ -1,6 +1,6 @@
 """How far a prediction is off for messages and computations of each size: are small ones too fast, large ones right?
 
-Pure functions of the calls of both runs; showing that is left to `compare_tables` and to the page.
+Pure functions of the calls of both runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The comparison of two runs for the terminal and for scripts; the numbers are left to `compare`."""
+"""Tables of a comparison of two runs, for the terminal and for scripts."""
 
 from __future__ import annotations
 

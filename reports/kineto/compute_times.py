@@ -1,7 +1,7 @@
 """What computations took in measured runs, for a prediction to take them in place of its rooflines.
 
 A computation is known by its label and by how many of that label its rank has begun on that stream in this step; how a
-prediction finds its time is left to `scenarios.config.compute_times`, whose file this writes.
+prediction finds its time: see `scenarios.config.compute_times`, which reads this file.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.Da
 
 
 def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Of our own run, where each span is one computation."""
+    """Calls of a run of ours, where each span is one computation."""
     spans = spans.sort_values(["rank", "stream", "sequence"])
     call = spans.groupby(["rank", "stream", "step", "label"]).cumcount() + 1
     spans = spans.assign(call=call, time_ns=spans["end_ns"] - spans["start_ns"])
@@ -139,7 +139,7 @@ def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 
 
 def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Of a profiler's trace: the time in which any kernel ran that was launched in an opening of an annotation."""
+    """Calls of a profiler's trace: the time in which any kernel launched in one opening of an annotation ran."""
     known = (spans["call"] >= 0).to_numpy(bool)
     took = (spans["end_ns"] - spans["start_ns"]).to_numpy(float)
     if not known.all():
@@ -157,7 +157,7 @@ def _busy_ns(spans: pd.DataFrame) -> int:
 
 
 def _rows(calls: pd.DataFrame) -> pd.DataFrame:
-    """A rank that stands for others counts as often as they do."""
+    """One row a label and call; a representative rank is weighted by `rank_count`."""
     weight = calls["rank_count"]
     calls = calls.assign(weighed_time_ns=calls["time_ns"] * weight, weighed_at_ns=calls["at_ns"] * weight)
     grouped = calls.groupby(_CALL, sort=True)

@@ -1,4 +1,4 @@
-"""What a profiler's traces say of their kernels, for terminals and scripts; reading them is left to `kineto`."""
+"""Tables of the kernels in a profiler's traces, for terminals and scripts."""
 
 from __future__ import annotations
 

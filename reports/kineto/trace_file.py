@@ -1,6 +1,6 @@
 """One file that `torch.profiler` exported: its events, times in ns on its own axis, and what is wrong with it.
 
-The fields are those that Kineto writes in PyTorch 2.0 to 2.13. What the events mean is left to `kineto`.
+The fields are those that Kineto writes in PyTorch 2.0 to 2.13.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What NCCL reaches on one cluster, fitted to measured rows: every second size is fitted, the rest says how good it is.
-
-Who predicts is left to the caller, the profile's file to `nccl_profile`, words and tables to `nccl_fit_tables`.
-"""
+"""Fits what NCCL reaches on one cluster to measured rows: to every second size, the others are held out."""
 
 from __future__ import annotations
 
@@ -222,7 +219,7 @@ def _missing(key: _Key, half: Sequence[PublishedRow], telling: Sequence[Publishe
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Of some rows: for which `x` of a figure each would be predicted right, and how much it asks for that."""
+    """For each of some rows the `x` of a figure at which it is predicted right, and its weight."""
 
     x: list[float]
     weight: list[float]

@@ -1,4 +1,4 @@
-"""How good a fit to NCCL's rows is, for terminals, scripts and the profile; fitting is left to `nccl_fit`."""
+"""Tables of the errors of a fit to NCCL's rows, for terminals, scripts and the profile."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def worse(fit: Fit) -> str:
 
 
 def groups(fit: Fit) -> list[GroupErrors]:
-    """Of each operation and scale; sizes beyond those held out are extrapolated."""
+    """Errors by operation and scale; sizes beyond those held out are extrapolated."""
     found = []
     for (op, scale), members in _by_series(fit.held_out).items():
         short = statistics.errors([one.after for one in members])

@@ -1,4 +1,4 @@
-"""What nccl-tests prints, read as published measurements; CSV, and whoever predicts, are left to `published`.
+"""Reads the output of nccl-tests as published measurements.
 
 A log may hold several runs, and other lines between theirs. Formats are those from NCCL 2.4 (2019) to nccl-tests
 2.19.6: columns came and went, so the table's head says where a row's time stands, counted from its end, as redop and

@@ -1,6 +1,6 @@
 """A profile's file with what was fitted in place of what it said: comments and sources of all else stay as they are.
 
-Only the text is edited, and what comes of it is read back and compared; fitting is left to `nccl_fit`.
+Only the text is edited, and the result is read back and compared.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _head(found: _Calibration, fit: Fit) -> Block:
 
 
 def _measured(before: Mapping[str, Any], found: _Calibration) -> Block:
-    """Of this calibration, unless another kind has measured the rest: then that one's, without its groups."""
+    """[measured] of this calibration, or of another kind that has measured the rest, without its groups."""
     others = {key: value for key, value in before.get("measured", {}).items() if key != "groups"}
     if not others or str(others.get("command", "")).startswith(_COMMAND):
         others = {"machine": found.machine, "date": found.date, "command": found.command, "ranks": found.ranks}

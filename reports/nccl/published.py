@@ -1,7 +1,4 @@
-"""Published measurements of collectives: read from CSV files, checked, and joined with predictions.
-
-Who predicts is left to the caller, what the errors say to `published_tables`.
-"""
+"""Published measurements of collectives: read from CSV files, checked, and joined with predictions."""
 
 from __future__ import annotations
 
@@ -96,7 +93,7 @@ class Measurements:
 
     @classmethod
     def together(cls, found: Sequence[Measurements]) -> Measurements:
-        """Of several files, in their order."""
+        """The measurements of several files, in their order."""
         return cls(
             rows=tuple(row for one in found for row in one.rows),
             notes=tuple(note for one in found for note in one.notes),

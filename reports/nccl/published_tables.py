@@ -1,4 +1,4 @@
-"""How far predictions are off published measurements, for terminals and scripts; joining is left to `published`."""
+"""Tables of prediction errors against published measurements, for terminals and scripts."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _size_class(size_bytes: int) -> tuple[int, str]:
 
 
 def _errors_by(known: pd.DataFrame, labels: Sequence[str], order: Sequence[Any] = ()) -> pd.DataFrame:
-    """Of each label's rows; labels by their rows' `order`, else as they come."""
+    """Errors of each label's rows; labels by their rows' `order`, else as they come."""
     places = sorted(range(len(labels)), key=order.__getitem__) if order else range(len(labels))
     groups: dict[Hashable, list[int]] = {}
     for place in places:

@@ -1,4 +1,4 @@
-"""What a page is made of: sections of facts, tables, charts and words; drawing and layout are left to other modules."""
+"""The parts of a page: sections of facts, tables, charts and paragraphs."""
 
 from __future__ import annotations
 

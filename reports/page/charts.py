@@ -1,4 +1,4 @@
-"""Figures in the page's style, and the few kinds of charts that sections share; what they show is left to these.
+"""Figures in the page's style, and the charts that sections share.
 
 The page's script redraws a figure for the dark: it knows axes, grids, legends and titles by their type, and all else by
 tags: "ink:PROPERTY", "muted:PROPERTY" and "surface:PROPERTY" for a colour, "sequential" for a mapper's palette.

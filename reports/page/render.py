@@ -1,4 +1,4 @@
-"""A page's blocks as one HTML file, which opens from disk and loads nothing; what they say is left to sections."""
+"""Renders a page as one HTML file, which opens from disk and loads nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The colours of pages, by light and by dark; which thing has which colour is left to the charts.
+"""The colours of pages, by light and by dark.
 
 Parts and operations have one colour in both, of middle lightness, so that a page printed from the dark is still read.
 """

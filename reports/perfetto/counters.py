@@ -41,7 +41,7 @@ class Counters:
 
     @staticmethod
     def none() -> Counters:
-        """Of a run that knows of no links."""
+        """No counters, for a run without links."""
         empty = [to_frame(schema_of(kind).empty_table(), kind) for kind in (LinkRow, LoadRow)]
         return Counters.of(*empty)
 

@@ -48,7 +48,7 @@ def write(spans: Spans, info: RunInfo, stream: TextIO, counters: Counters | None
 
 
 def _events(spans: Spans, info: RunInfo, counters: Counters) -> Iterator[str]:
-    """Of one part of the run after the other; names come last, when all are known."""
+    """The events of one part of the run after the other; names come last, when all are known."""
     starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
     origin, threads, hosts, arrows = min(starts, default=0), _Threads(), dict[int, int](), count(1)
     for part in spans.parts(_COLUMNS, beside=False):
@@ -67,7 +67,7 @@ def _events(spans: Spans, info: RunInfo, counters: Counters) -> Iterator[str]:
 class _Threads:
     """Numbers threads; each lane of (rank, stream, part) is one, free again when its last slice has ended.
 
-    `rank_counts` has how many ranks a rank stands for, itself included.
+    `rank_counts` has how many ranks a rank represents, itself included.
     """
 
     free_at_ns: dict[tuple[int, str, str], list[int]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ def _assigned(spans: pd.DataFrame, threads: _Threads) -> Iterator[int]:
 
 
 def _process_names(hosts: Mapping[int, int], info: RunInfo) -> Iterator[str]:
-    """`hosts`: how many each stands for, itself included."""
+    """`hosts`: how many hosts each represents, itself included."""
     for host in sorted(hosts):
         known = info.hosts[host] if host < len(info.hosts) else ""
         yield _metadata("process_name", host, 0, {"name": alike(f"host {host} {known}".strip(), hosts[host])})
@@ -157,7 +157,7 @@ def _arrows(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int, numbers:
 
 
 def _counters(counters: Counters, network: int, origin_ns: int) -> Iterator[str]:
-    """Of the links of hosts in their processes; of those between leaf switches in one of their own, of this number."""
+    """Counters of hosts' links in their processes; of links between leaf switches in the process `network`."""
     has_network = False
     for counter in counters.events():
         has_network = has_network or counter.host < 0

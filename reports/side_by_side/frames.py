@@ -1,7 +1,7 @@
 """Several runs side by side: how each differs from the first one, the base. Pure functions of runs and their frames.
 
-Runs may be of different scenarios, worlds and sizes. Every frame is long, a row a run, so that it concatenates with
-others; layout is left to `beside_tables` and `page.beside`.
+Runs may be of different scenarios, worlds and sizes. Every frame is long, one row per run, so that it concatenates with
+others.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Beside:
     """The runs by name, the base first, and what differs between them.
 
     `parts`, `steps`, `memory` (of the fullest rank), `link_classes` and `imbalance` are the runs' own frames, with the
-    run's name in front. `same_settings` and `same_tables` count what is left out because all runs have it alike.
+    run's name in front. `same_settings` and `same_tables` count what is left out because it is the same in all runs.
     """
 
     runs: Runs
@@ -76,7 +76,7 @@ class Beside:
 
     @property
     def names(self) -> list[str]:
-        """Of the runs."""
+        """The names of the runs."""
         return [name for name, _ in self.runs]
 
     def frames(self) -> dict[str, pd.DataFrame]:
@@ -215,7 +215,7 @@ def _placed(name: str, table: str, shards: pd.DataFrame | None) -> tuple[Any, ..
 
 
 def _fullest(run: Run) -> pd.DataFrame:
-    """Of the fullest rank, its memory by part."""
+    """Memory of the fullest rank, by part."""
     fullest = run.rank_memory["rank"].head(1)
     return run.memory[run.memory["rank"].isin(fullest).to_numpy(bool)]
 

@@ -1,4 +1,4 @@
-"""What runs were asked to do, key by key, and where they differ; pure functions of what runs say of themselves."""
+"""Compares the settings of runs key by key; pure functions of their scenarios and metadata."""
 
 from __future__ import annotations
 

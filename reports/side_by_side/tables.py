@@ -1,4 +1,4 @@
-"""Runs side by side for the terminal and for scripts; numbers are left to `beside`, their words to `beside_words`."""
+"""Tables of runs side by side, for the terminal and for scripts."""
 
 from __future__ import annotations
 

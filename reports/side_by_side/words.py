@@ -1,4 +1,4 @@
-"""What runs side by side have to say in words: sentences, and settings as a person reads them."""
+"""Sentences on runs side by side, and their settings for people."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def about_run(info: RunInfo) -> str:
 
 
 def settings_shown(beside: Beside) -> list[list[str]]:
-    """A row for each key that differs, with its value in every run; tables that differ alike are one row."""
+    """A row for each key that differs, with its value in every run; tables that differ in the same way are one row."""
     found: dict[tuple[str, ...], list[str]] = {}
     for key, rows in beside.settings.groupby("key", sort=False):
         found.setdefault((rows["pattern"].iloc[0], *rows["value"].tolist()), []).append(str(key))
@@ -154,13 +154,13 @@ def no_operations(beside: Beside) -> str:
 
 
 def medians_shown(rows: pd.DataFrame) -> list[str]:
-    """Of one operation in every run; a dash where a run has not got it."""
+    """Medians of one operation in every run; a dash where a run lacks it."""
     has = (rows["calls_per_step"] > 0).tolist()
     return [text.duration(ns) if own else "-" for ns, own in zip(rows["median_ns"].tolist(), has, strict=True)]
 
 
 def exposed_shown(rows: pd.DataFrame) -> list[str]:
-    """Of one operation, the change of what is exposed in every run; nothing of a computation, which is all exposed."""
+    """Changes of one operation's exposed time in every run; "" for a computation, which is all exposed."""
     is_sent = rows["part"].iloc[0] == "communication"
     return [more(ns) if is_sent else "" for ns in rows["exposed_change_ns"].tolist()]
 

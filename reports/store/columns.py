@@ -1,4 +1,4 @@
-"""Rows of the trace as columns: Arrow schemas, tables and frames with fixed dtypes; files are left to `store`."""
+"""Rows of the trace as columns: Arrow schemas, tables and frames with fixed dtypes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The spans of a run, whole or a part at a time, so that what follows from them needs no more memory for a longer run.
-
-What the parts say is left to `frames` and `critical_path`, which add them up.
-"""
+"""The spans of a run, whole or a part at a time, so that memory does not grow with the length of the run."""
 
 from __future__ import annotations
 
@@ -91,7 +88,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """Of steps or of row groups: the first and last step, and from the first start to the last end."""
+    """Extents of steps or of row groups: the first and last step, and from the first start to the last end."""
 
     rows: Ints
     first_step: Ints
@@ -165,7 +162,7 @@ class Stored:
 
     @cached_property
     def _extents(self) -> tuple[_Extent, _Extent]:
-        """Of the steps, and of the row groups."""
+        """The extents of the steps, and of the row groups."""
         frames = []
         with self._open() as file:
             for group in range(file.num_row_groups):

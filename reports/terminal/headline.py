@@ -69,7 +69,7 @@ def thinned(info: RunInfo) -> str:
 
 
 def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
-    """Where hosts stand for others, of those that were played, with the ranks that they stand for."""
+    """How many of all ranks these are; representatives count with the ranks that they represent."""
     count = len(ranks)
     if info.host_counts:
         ranks_of_host, count_of = info.world_size // _hosts(info), dict(info.host_counts)

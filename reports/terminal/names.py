@@ -1,4 +1,4 @@
-"""What operations are called where a person reads them; numbers are left to `text`."""
+"""Names of operations for people."""
 
 from __future__ import annotations
 

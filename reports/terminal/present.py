@@ -1,4 +1,4 @@
-"""What the hallways of all rooms do with a finished run: print it whole, as JSON, or only where it lies."""
+"""Prints a finished run for all entry points: its summary, JSON, or the folder's path only."""
 
 from __future__ import annotations
 

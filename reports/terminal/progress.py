@@ -1,4 +1,4 @@
-"""How far a report is, on stderr where that is a terminal, once it takes longer than one waits without asking."""
+"""Shows the progress of a report on stderr, if that is a terminal and it takes over a second."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
 
 
 def part_rows(parts: pd.DataFrame) -> list[list[str]]:
-    """Of `parts_of_step`, under `PART_COLUMNS`."""
+    """The rows of `parts_of_step` under `PART_COLUMNS`."""
     return [
         [
             row["part"],

@@ -1,4 +1,4 @@
-"""Numbers and tables as a person reads them in a terminal of 80 columns; what stands in them is left to the callers."""
+"""Formats numbers and tables for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def alike(name: object, count: int) -> str:
-    """ "rank 4139 & 15 more" for one that stands for 16; by itself, its name."""
+    """ "rank 4139 & 15 more" for a representative of 16; the name itself for one."""
     return str(name) if count == 1 else f"{name} & {count - 1:,} more"
 
 
@@ -161,7 +161,7 @@ def paragraph(text: str, style: str = "") -> RenderableType:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # for the hallway to judge; rich would end the process
+        raise BrokenPipeError  # the entry point decides; rich would end the process
 
 
 def show(renderable: RenderableType, stream: TextIO) -> None:

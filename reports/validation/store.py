@@ -1,4 +1,4 @@
-"""The files of a validation's folder, replaced as scenarios are done; the runs beside them are left to the caller."""
+"""Writes the files of a validation's folder, which are replaced as scenarios are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validations for the terminal and for scripts; the numbers are left to `validation`."""
+"""Tables of validations, for the terminal and for scripts."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def operations_frame(validations: Sequence[Validation]) -> pd.DataFrame:
 
 
 def spread_line(plays: Plays) -> str:
-    """Of a prediction's draws, in one line."""
+    """Median and p10-p90 of a prediction's draws, in one line."""
     sample = plays.sample
     if len(plays.each) == 1:
         of = "in every draw, as nothing varies between them"

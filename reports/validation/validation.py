@@ -1,4 +1,4 @@
-"""Scenarios' predicted and measured step times held against each other; showing and storing that is left to others."""
+"""Compares scenarios' predicted and measured step times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of predictions against measurements: scatter, errors as bars and by size; whose they are is left to sections.
+"""Charts of predictions against measurements: scatter, errors as bars and by size.
 
 Errors lie on an axis of ratios, on which half and twice are equally far off, and are read as percentages.
 """
@@ -103,7 +103,7 @@ def scatter(points: Points, colors: Mapping[str, str]) -> Any:
 
 
 def _bounds(points: Points) -> tuple[float, float]:
-    """Of both axes: round the dots all, and of the bars as much as is within a tenth and ten times of them."""
+    """Bounds of both axes: all dots, and the bars up to a factor of ten beyond them."""
     dots = np.concatenate([points.predicted, points.measured])
     bars = [points.predicted_low, points.predicted_high, points.measured_low, points.measured_high]
     every = np.clip(np.concatenate([dots, *bars]), dots.min() / 10, dots.max() * 10)

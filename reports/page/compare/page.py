@@ -1,7 +1,4 @@
-"""The page of a comparison: what its frames say of errors by operation, size and step, and where the worst ones are.
-
-Drawing is left to `error_charts`; the numbers are those of `reports.compare.comparison`.
-"""
+"""The page of a comparison: what its frames say of errors by operation, size and step, and where the worst ones are."""
 
 from __future__ import annotations
 
@@ -281,7 +278,7 @@ def _worst(comparison: Comparison, pages: tuple[str, str]) -> Section:
 
 
 def _names(comparison: Comparison, frame: pd.DataFrame) -> list[str]:
-    """Of each row's operation, as in the table of all operations."""
+    """Each row's operation name, as in the table of all operations."""
     known = dict(zip(_keys(comparison.operations), operation_names(comparison.operations), strict=True))
     return [known[key] for key in _keys(frame)]
 

@@ -1,4 +1,4 @@
-"""The chart of step times on both sides with their errors below; what it is of is left to the sections."""
+"""The chart of step times on both sides with their errors below."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_DOTS = 200
 
 
 def chart(steps: pd.DataFrame) -> tuple[Any, str]:
-    """Of steps that both runs completed, with a note; of very many those that are evenly spaced."""
+    """The chart of the steps that both runs completed, at most `_MOST` evenly spaced ones, and its note."""
     shown = steps if len(steps) <= _MOST else steps.iloc[np.linspace(0, len(steps) - 1, _MOST).astype(int)]
     ratios = log_ratio(shown["error"])
     source = ColumnDataSource(

@@ -1,4 +1,4 @@
-"""What a run's links carried: between which hosts, when, and which of them most."""
+"""Sections on links: bytes between hosts, load over time, the hottest links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINKS = 24
 def links(run: Run, step: int | None) -> Section:
     """All of it, or why there is nothing; load over time is that of one step."""
     if not len(run.links):
-        why = "Not available for real runs." if run.info.world == "real" else "None used."
+        why = "Not available for real runs." if run.info.world == "real" else "This run used no links."
         return Section("links", "Links", absent=why)
     return Section("links", "Links", [_hosts(run), *_over_time(run, step), *_tables(run)])
 

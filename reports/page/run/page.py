@@ -1,4 +1,4 @@
-"""The page of one run: which sections it has and in which order; what stands in them is left to these."""
+"""The page of one run: its sections in their order."""
 
 from __future__ import annotations
 

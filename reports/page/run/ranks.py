@@ -1,4 +1,4 @@
-"""What ranks have to do and to hold: their times, the tables' loads, memory, the plan.
+"""Sections on ranks: their times, the tables' loads, memory, the plan.
 
 Few ranks have a bar each; of many the distribution is shown, and the worst of them.
 """
@@ -57,7 +57,7 @@ def ranks(run: Run) -> Section:
 
 
 def _rank_histograms(each: pd.DataFrame, of: str) -> list[Block]:
-    """Of what any rank has."""
+    """A histogram over ranks for each part of a step that any rank has."""
     found: list[Block] = []
     for column, (words, color) in _PARTS.items():
         if each[column].any():

@@ -1,4 +1,4 @@
-"""Which spans of a run its page shows: those of typical and of slow steps and ranks; drawing is left to `timeline`."""
+"""Chooses the spans that a page's timeline shows: those of typical and of slow steps and ranks."""
 
 from __future__ import annotations
 

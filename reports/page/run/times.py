@@ -201,7 +201,7 @@ def metrics(run: Run) -> Section:
     """Numbers that the program recorded."""
     frame = run.metrics_by_step
     if not len(frame):
-        return Section("numbers", "Recorded metrics", absent="None recorded.")
+        return Section("numbers", "Recorded metrics", absent="The program recorded no metrics.")
     blocks: list[Block] = []
     names = list(dict.fromkeys(frame["name"].tolist()))
     rows = []

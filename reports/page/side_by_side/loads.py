@@ -20,7 +20,7 @@ _LAYERS = 9
 
 
 def memory(beside: Beside) -> Section:
-    """Of the fullest rank of each run, by part."""
+    """Memory of each run's fullest rank, by part."""
     frame = beside.memory
     if not len(frame):
         return Section("memory", "Memory of the fullest rank", absent="No run has recorded its memory.")
