@@ -183,7 +183,7 @@ def test_what_was_left_out_by_choice_is_said_and_not_counted():
     assert "step time 100 ns, the median of steps 1-2\n" in summary
     assert "\nOperations per rank and step, steps 1-2, seen on 1 of 2 ranks\n" in summary
     assert "\nCritical path of step 1, in order, seen on 1 of 2 ranks\n" in summary
-    title = "How the ranks spent a step, of steps 1-2, seen on 1 of 2 ranks"
+    title = "Step breakdown over ranks, steps 1-2, seen on 1 of 2 ranks"
     assert section(summary, title)[0] == ["compute", "65", "ns", "65.0", "%", "65", "ns", "1", "1.00"]
     assert tables.as_json(Run.of(thinned()))["thinned"] == {
         "ranks": [1],
