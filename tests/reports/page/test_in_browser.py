@@ -206,7 +206,7 @@ def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
     assert totals(browser, "Classes of links, over the whole run") == {"bytes": carried}
     parts = totals(browser, "Breakdown over ranks")
     whole = typical.steps.loc[typical.steps["step"].isin(steady_kept(typical)), "step_ns"].mean()
-    assert sum(parts[name] for name in ("compute", "exposed", "idle", "outside")) == pytest.approx(whole)
+    assert sum(parts[name] for name in ("compute", "exposed", "idle", "skew")) == pytest.approx(whole)
 
 
 def operations(run: Run) -> pd.Series:
