@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 BENCH := .venv-benchmarks
 BENCH_STAMP := $(BENCH)/.installed
 
-.PHONY: run test check benchmarks scale mutations format clean
+.PHONY: run test check check-fast benchmarks scale mutations format clean
 
 run: $(STAMP)
 	$(BIN)/python -m sim scenarios/library/criteo_dlrm_2x4.toml
@@ -22,6 +22,13 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests
+
+# What a change is tried on while it is made: no processes, namespaces or browsers, and nothing that computes for long.
+check-fast: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m tests -m "not real and not emulated and not browser and not slow"
 
 benchmarks: $(BENCH_STAMP)
 	$(BENCH)/bin/python -m benchmarks.partition

@@ -1,14 +1,54 @@
-"""The option of `tests/vectors`, which pytest takes from the top of the tests only."""
+"""The lanes of tests, and the option of `tests/vectors`, which pytest takes from the top of the tests only."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from tests.commands import command
+
 # Their assertions show values, as those of test modules do.
 pytest.register_assert_rewrite("tests.vectors.formats")
+
+
+ROOT = Path(__file__).parent
+# Everything in these folders needs what the marker says.
+REAL = ("properties", "real/check", "real/ddp", "real/emulate", "real/launch", "real/supervise", "real/validation")
+EMULATED = ("real/emulate",)
+
+
+LIBRARY = ROOT.parent / "scenarios" / "library"
+LibraryRun = Callable[[str], tuple[Path, CompletedProcess[str]]]
+
+
+@pytest.fixture(scope="session")
+def library_run(tmp_path_factory: pytest.TempPathFactory) -> LibraryRun:
+    """The run folder of a ready scenario's prediction, and what its command printed; predicted once a session."""
+    folder = tmp_path_factory.mktemp("library")
+
+    @cache
+    def predict(name: str) -> tuple[Path, CompletedProcess[str]]:
+        return folder / name, command("sim", LIBRARY / f"{name}.toml", "--out", folder / name)
+
+    return predict
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what a test's folder, fixtures or parameters say; what they don't is marked where it stands."""
+    for item in items:
+        place = item.path.relative_to(ROOT).as_posix()
+        given = getattr(item, "callspec", None)
+        if place.startswith(REAL) or (given is not None and "real" in given.params.values()):
+            item.add_marker("real")
+        if place.startswith(EMULATED):
+            item.add_marker("emulated")
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

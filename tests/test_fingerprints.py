@@ -13,6 +13,7 @@ def test_each_case_has_a_fingerprint() -> None:
     assert sorted(json.loads(FILE.read_text())) == sorted(case.key for case in CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.key)
 def test_a_prediction_is_as_it_was(case: Case) -> None:
     kept = json.loads(FILE.read_text())[case.key]

@@ -11,6 +11,8 @@ import pytest
 
 from reports.compare.comparison import compare
 from reports.store import run_folder as store
+from tests.commands import command
+from tests.conftest import LibraryRun
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "scenarios" / "library"
@@ -19,21 +21,15 @@ SCENARIOS = sorted(path.stem for path in LIBRARY.glob("*.toml"))
 REAL = ["all_to_all_4x2", "criteo_small_2x2", "twrw_2x2"]
 
 
-def command(*words: object, timeout_s: float = 110) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", *map(str, words)]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-@pytest.fixture(scope="module", params=SCENARIOS)
-def predicted(request: pytest.FixtureRequest, runs: Path) -> Path:
+@pytest.fixture(params=SCENARIOS)
+def predicted(request: pytest.FixtureRequest, library_run: LibraryRun) -> Path:
     """The folder of a prediction of each scenario of the library."""
-    folder = runs / f"{request.param}-sim"
-    done = command("sim", LIBRARY / f"{request.param}.toml", "--out", folder)
+    folder, done = library_run(request.param)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "step time" in done.stdout
@@ -59,6 +55,7 @@ def test_the_simulator_gives_the_same_bytes_twice(runs: Path) -> None:
     assert files[0] == files[1]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("name", REAL)
 def test_prediction_and_measurement_send_the_same_in_the_same_order_and_learn_the_same(name: str, runs: Path) -> None:
     """Losses of float32 within 1e-5, relative: a ring adds in another order than the simulator does."""
