@@ -116,7 +116,7 @@ def test_rows_without_counts_are_rows_of_one_flow(given_rows: Rows) -> None:
     """To the last bit: numba compiles the same arithmetic, less the products by one."""
     crossed, _, sizes, speeds = given_rows
     flows, capacities = compiled.counted(crossed, np.ones(crossed.shape), sizes, speeds)
-    single = flows._replace(counts=None, line_counts=None, rates=np.zeros(len(crossed)))
+    single = flows._replace(counts=np.empty(0), line_counts=np.empty(0), rates=np.zeros(len(crossed)))
     for each in (flows, single):
         compiled.set_rates(each, compiled.no_others(), capacities)
     assert flows.rates.tolist() == single.rates.tolist()
