@@ -184,7 +184,7 @@ def _draw(asked: _Asked, first: Digest, run: Run) -> Plays:
     plays = [Play.of(run)]
     asked.bar.next_play()
     try:
-        for recording in further_draws(asked.scenario, asked.program, asked.draws, first, asked.bar.show):
+        for recording in further_draws(asked.scenario, asked.program, asked.draws, first, look=asked.bar.show):
             plays.append(Play.of(Run.of(recording)))
             asked.bar.next_play()
     except KeyboardInterrupt:

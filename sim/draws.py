@@ -1,4 +1,4 @@
-"""A scenario's runs as they would vary on real hosts: several draws, where there is anything to draw."""
+"""Repeats a simulation with other random draws, where the scenario has anything that varies."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def draws(scenario: Scenario, program: Program, count: int) -> Iterator[Recordin
 
 
 class Digest:
-    """Whether two plays had the same spans, without keeping them."""
+    """Hashes a simulation's spans, so that two simulations can be compared without keeping them."""
 
     def __init__(self) -> None:
         self.value = 0
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Further ones, in the order in which `play` gives them."""
+        """Add further spans, in the order in which `play` gives them."""
         self.value = hash((self.value, *spans))
 
 
 def further_draws(
-    scenario: Scenario, program: Program, count: int, first: Digest, look: Callable[[Callable[[], Position]], None]
+    scenario: Scenario, program: Program, count: int, first: Digest, *, look: Callable[[Callable[[], Position]], None]
 ) -> Iterator[Recording]:
     """Draws 1 to `count`, with the steps' own spans alone; none where draw 1 is the same as draw 0, whose digest is
     `first`. `look` is called again and again, with what says how far the draw is.

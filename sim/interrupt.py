@@ -1,4 +1,4 @@
-"""Ctrl-C while a run is simulated: the first one is kept for the run to end by itself, in good order."""
+"""Handles Ctrl-C during a simulation: the first lets the run end in good order, the second interrupts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times that vary from one to the next; whose they are is left to the callers."""
+"""Draws durations that vary around their mean."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Varying:
         self._random = Random(draw) if draw is not None and len(quantiles) > 1 else None
 
     def next(self) -> float:
-        """The next one; between two quantiles every value is as likely as another."""
+        """Draw the next; between two quantiles every value is as likely as another."""
         if self._random is None:
             return 1.0
         place = self._random.random() * (len(self._quantiles) - 1)

@@ -1,4 +1,4 @@
-"""How far a prediction is, on stderr where that is a terminal, once it takes longer than one waits without asking."""
+"""Shows a prediction's progress on stderr, where that is a terminal, once it takes more than a moment."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bar:
             self._progress.stop()
 
     def next_play(self) -> None:
-        """The scenario is played again."""
+        """Begin again: the scenario is simulated once more."""
         self._play += 1
 
     def show(self, where: Callable[[], Position]) -> None:

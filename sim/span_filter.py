@@ -1,4 +1,4 @@
-"""Which spans of a large prediction are kept, by choice; storing them is left to the hallway."""
+"""Filters the spans of a large prediction by chosen ranks and steps."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Keeping:
         return self if self._ranks is None else Keeping(self._ranks.intersection(ranks), self._steps)
 
     def of(self, spans: Sequence[Span]) -> Sequence[Span]:
-        """Those of them that are kept; the spans of one step come together."""
+        """The spans that are kept; those of one step come together."""
         if self._keeps_all:
             return spans
         self._note_operations(spans)

@@ -17,7 +17,7 @@ _LEAST_LEFT = 0.05
 
 
 class Capacity:
-    """Something of which only so much can be used at a time: a link's bytes/s, a GPU's share of its time."""
+    """A resource with a maximum rate, such as a link's bytes/s or a GPU's share of its time."""
 
     __slots__ = (
         "_busy_since_ns",
@@ -58,38 +58,38 @@ class Capacity:
         self._used_before = 0.0  # the period that began then
 
     def join(self, activity: Activity, per_unit: float, now_ns: int) -> None:
-        """An activity begins to use this, `per_unit` of its amount."""
+        """Add an activity, which uses `per_unit` for each unit of its amount."""
         if not self.active and self.pool is None:
             self._busy_since_ns = self._begin(now_ns)
         self.active[activity] = per_unit
         self.used += per_unit * activity.amount
 
     def leave(self, activity: Activity, now_ns: int) -> None:
-        """The activity has ended."""
+        """Remove an activity that has ended."""
         del self.active[activity]
         if not self.active and self.pool is None:
             self._idle_from(now_ns)
 
     def join_pool(self, amount: float, now_ns: int) -> None:
-        """Flows of a bundle begin to use this, for so much together; the pool that has them is told of it."""
+        """Add the flows of a bundle, for `amount` together; the caller sets `pool`."""
         if not self.active and self.pool is None:
             self._busy_since_ns = self._begin(now_ns)
         self.used += amount
 
     def leave_pool(self, now_ns: int) -> None:
-        """No flow of the pool uses this any more."""
+        """Remove the pool, none of whose flows uses this any more."""
         self.pool = None
         if not self.active:
             self._idle_from(now_ns)
 
     def lend(self, per_s: float) -> None:
-        """To something that takes its part before all sharing, until it is given back with a minus."""
+        """Set `per_s` aside for something that takes its part before all sharing; a negative one gives it back."""
         self.lent += per_s
         self.per_s = max(self.whole_per_s - self.lent, _LEAST_LEFT * self.whole_per_s)
         self.per_ns = self.per_s / _NS_PER_S
 
     def pass_by(self, amount: float, now_ns: int) -> None:
-        """Something that takes no share from others: it is served at once, at the full rate."""
+        """Carry an amount at once and at the full rate, which takes no share from activities."""
         if not self.active and self.pool is None:
             begin_ns = self._begin(now_ns)
             self._busy_until_ns = begin_ns + amount / self.per_ns
@@ -97,7 +97,7 @@ class Capacity:
         self.used += amount
 
     def end_period(self, now_ns: int) -> None:
-        """What was carried without a pause up to now is a period; what is still under way counts whole, as in `used`.
+        """Record what was carried without a pause up to now; what is under way counts whole, as in `used`.
 
         A period ends in the ns in which the last byte has passed, and the next begins in a later one or the same.
         """

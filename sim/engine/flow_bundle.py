@@ -1,4 +1,4 @@
-"""Many flows that begin together, held in arrays; what they share, and with whom, is left to `sharing`.
+"""Holds many flows that begin together in arrays, and pools those that share capacities.
 
 An all-to-all of n ranks is n * n flows, whose ends each change the rates of all others. An object for each flow and a
 solution for each end are more than a large world can pay, so such flows stand in arrays, rates are found by compiled
@@ -45,6 +45,7 @@ class Bundle:
         crossed: Array,
         amounts: Array,
         ended: Callable[[Array], None],
+        *,
         merged_share: float = MERGED_SHARE,
     ) -> None:
         """Row r moves `amounts[r]`, more than nothing, over capacities[n] for each n in `crossed[r]`; -1 is none.
@@ -61,7 +62,7 @@ class Bundle:
 
     @staticmethod
     def of(flows: Sequence[Activity], merged_share: float = MERGED_SHARE) -> Bundle:
-        """What is left of flows that were an activity each; it tells each of its end."""
+        """A bundle of what is left of flows that were an activity each; it tells each of its end."""
         every = dict.fromkeys(chain.from_iterable(flow.uses for flow in flows))
         numbers = {capacity: number for number, capacity in enumerate(every)}
         crossed = np.full((len(flows), max(len(flow.uses) for flow in flows)), -1, np.int32)
@@ -73,10 +74,10 @@ class Bundle:
                 flows[row].done()
 
         remaining = np.array([flow.remaining for flow in flows], np.float64)
-        return Bundle(list(every), crossed, remaining, ended, merged_share)
+        return Bundle(list(every), crossed, remaining, ended, merged_share=merged_share)
 
     def end(self, rows: Array) -> None:
-        """These are over; `done` tells."""
+        """Note the rows that have ended, of which `done` tells."""
         self._over = rows
 
     def done(self) -> None:
@@ -105,7 +106,7 @@ class Part:
 
     @staticmethod
     def of(bundle: Bundle) -> Part:
-        """All of a bundle."""
+        """The part that is a whole bundle."""
         count = len(bundle.amounts)
         owners, rows = np.zeros(count, np.int32), np.arange(count, dtype=np.int32)
         return Part(bundle.capacities, bundle.crossed, bundle.amounts, [bundle], owners, rows)
@@ -139,7 +140,7 @@ class Pool:
     )
 
     def __init__(self, number: int, parts: Sequence[Part], now_ns: int) -> None:
-        """Of parts as they are now; their capacities are this pool's from now on."""
+        """Pool parts as they are now; their capacities are this pool's from now on."""
         self._first = compiled().FIRST
         self.number, self.version = number, 0
         self.end_ns, self._settled_ns, self._last_ns = now_ns, now_ns, 0.0
@@ -161,7 +162,7 @@ class Pool:
         self._set_merging()
 
     def shared(self) -> list[Capacity]:
-        """What its flows use together with others."""
+        """The capacities that its flows share with activities."""
         return [capacity for capacity in self._capacities if capacity.active and capacity.pool is self]
 
     @property
@@ -170,7 +171,7 @@ class Pool:
         return not self._left
 
     def rest(self, now_ns: int) -> Part:
-        """What is under way, for another pool."""
+        """The flows under way, as a part for another pool."""
         self._settle(now_ns)
         self._thin_out()
         used, under_way = self._counts > 0, self._under_way > 0
@@ -186,7 +187,7 @@ class Pool:
         )
 
     def forget_rates(self) -> None:
-        """Those of its capacities have changed."""
+        """Read the capacities' rates anew; they have changed."""
         self._per_ns = np.array([np.inf] * self._first + [capacity.per_ns for capacity in self._capacities])
 
     def share(self, activities: Sequence[Activity], now_ns: int) -> dict[Activity, float]:
@@ -232,7 +233,7 @@ class Pool:
         return [self._bundles[place] for place in told]
 
     def _crossed(self, parts: Sequence[Part]) -> Array:
-        """In this pool's numbers, all parts as wide as the widest."""
+        """The capacities that flows cross, in this pool's numbers; all parts as wide as the widest."""
         width = max(part.crossed.shape[1] for part in parts)
         crossed = np.full((len(self._rows), width), compiled().NONE, np.uint32)
         begin = 0
@@ -255,14 +256,14 @@ class Pool:
         self._within_ns = min((bundle.within_ns for bundle in under_way), default=0.0)
 
     def _thin_out(self) -> None:
-        """Let go of what is over."""
+        """Drop the rows that have ended."""
         flows, kept = self._flows, np.isfinite(self._flows.remaining)
         self._owners, self._rows = self._owners[kept], self._rows[kept]
         self._flows = compiled().flows(flows.crossed[kept], flows.remaining[kept], self._counts)
 
 
 def _others(activities: Sequence[Activity], numbers: Mapping[Capacity, int]) -> Others:
-    """As compiled code takes them."""
+    """The activities in arrays, as the compiled solver takes them."""
     uses = [(numbers[capacity], per_unit) for activity in activities for capacity, per_unit in activity.uses.items()]
     others: Others = compiled().Others(
         starts=np.cumsum([0, *(len(activity.uses) for activity in activities)]),

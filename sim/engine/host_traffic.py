@@ -1,4 +1,4 @@
-"""What goes from host to host over a run: counted where it is sent; over which links it goes is left to `cluster`."""
+"""Counts bytes from host to host over a run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Traffic:
         self._between, self._inside = np.zeros((len(hosts), len(hosts))), np.zeros(len(hosts))
 
     def add(self, source: int, target: int, size_bytes: float) -> None:
-        """One transfer from one global rank to another."""
+        """Count one transfer from one global rank to another."""
         hosts = source // self._gpus, target // self._gpus
         self._moved[hosts] = self._moved.get(hosts, 0.0) + size_bytes
 
     def add_all(self, ranks: Sequence[int], transfers: Iterable[tuple[int, int, float]]) -> None:
-        """Transfers (source, target, bytes) between members of a group, which has these global ranks."""
+        """Count transfers (source, target, bytes) between members of a group, which has these global ranks."""
         hosts, moved = [rank // self._gpus for rank in ranks], self._moved
         for source, target, size_bytes in transfers:
             pair = hosts[source], hosts[target]
@@ -50,7 +50,7 @@ class Traffic:
         self._inside += inside
 
     def rows(self) -> list[TrafficRow]:
-        """All that has been sent so far, by hosts."""
+        """The bytes sent so far, by pair of hosts."""
         between = {pair: size_bytes for pair, size_bytes in self._moved.items() if pair[0] != pair[1]}
         inside = {host: size_bytes for (host, other), size_bytes in self._moved.items() if host == other}
         for here, there in np.argwhere(self._between).tolist():

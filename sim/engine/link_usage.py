@@ -1,4 +1,4 @@
-"""When links carried something, and how much: periods without a pause, of which a run keeps only so many."""
+"""Records when links carried something, and how much: busy periods, of which a run keeps a limited number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Period: TypeAlias = tuple[int, int, float]
 
 
 class Loads:
-    """The periods of all links."""
+    """The busy periods of all links, merged where they become too many."""
 
     def __init__(self, most: int = MOST_PERIODS) -> None:
         self._most = most
@@ -23,13 +23,13 @@ class Loads:
         self.count, self.limit = 0, most
 
     def of_link(self) -> LinkLoads:
-        """Those of another link."""
+        """Begin the record of another link."""
         self._links.append(LinkLoads(self))
         self.limit = max(self._most, 2 * LEAST_PERIODS * len(self._links))
         return self._links[-1]
 
     def thin_out(self) -> None:
-        """Links that have many keep half of theirs."""
+        """Halve the number of periods of links that have many."""
         for link in self._links:
             if len(link.periods) > LEAST_PERIODS:
                 link.periods = halved(link.periods)
@@ -37,7 +37,7 @@ class Loads:
 
 
 class LinkLoads:
-    """The periods of one link, in order."""
+    """The busy periods of one link, in order."""
 
     __slots__ = ("_all", "periods")
 
@@ -46,7 +46,7 @@ class LinkLoads:
         self.periods: list[Period] = []
 
     def add(self, period: Period) -> None:
-        """One that begins no earlier than the last has ended."""
+        """Add a period, which begins no earlier than the last has ended."""
         self.periods.append(period)
         every = self._all
         every.count += 1
@@ -55,7 +55,7 @@ class LinkLoads:
 
 
 def halved(periods: list[Period]) -> list[Period]:
-    """Two neighbours become one, with the pause between them; an odd one at the end stays."""
+    """Merge neighbours in pairs, with the pause between them; an odd one at the end stays."""
     pairs = zip(periods[::2], periods[1::2], strict=False)
     together = [(from_ns, until_ns, size + more) for (from_ns, _, size), (_, until_ns, more) in pairs]
     return together + periods[len(periods) // 2 * 2 :]

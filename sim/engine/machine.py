@@ -1,4 +1,4 @@
-"""Clock and sharing joined: activities that take simulated time; what they stand for is left to the callers."""
+"""Runs activities in simulated time: kernels on GPUs, bytes along paths, pauses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a kernel takes on an idle GPU, and what it uses of it meanwhile: a roofline with the profile's efficiencies.
+"""Prices kernels on an idle GPU by a roofline with the profile's efficiencies: their time and what they use.
 
 Samuel Williams et al., Roofline, CACM 52(4), 2009: a kernel is bound by arithmetic or by memory, whichever is slower.
 """
@@ -27,7 +27,7 @@ class Cost:
 
 
 def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool) -> float:
-    """By what all parts of a kernel are multiplied so that on an idle GPU it takes `measured_ns`; 1 if that is None.
+    """The factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
 
     One factor for launch, ramp, arithmetic and memory keeps the roofline's proportions, as a time alone does not say
     what it went to: beside other kernels, or NCCL's channels, a kernel that is bound by memory goes on sharing memory,

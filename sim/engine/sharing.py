@@ -13,7 +13,7 @@ from sim.engine.max_min import ROUNDING_NS, max_min_rates
 
 
 class Sharing:
-    """All that is under way. `start`, `start_all` and `finish_due` mark what changed; `resolve` then sets new rates."""
+    """Holds the activities and pools under way. `start`, `start_all` and `finish_due` mark what changed; `resolve` then sets new rates."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int, int, Activity | Pool]] = []
@@ -40,7 +40,7 @@ class Sharing:
         self._put_together([*(pool.rest(now_ns) for pool in pools), Part.of(bundle)], pools, now_ns)
 
     def lend(self, capacity: Capacity, per_s: float) -> None:
-        """Its activities go on with the rest."""
+        """Set a part of a capacity aside; its activities share the rest."""
         capacity.lend(per_s)
         self._changed[capacity] = None
         if capacity.pool is not None:

@@ -1,4 +1,4 @@
-"""What TCP loses while a connection's window grows from its first size, doubling in each round trip.
+"""TCP slow start: what is lost while a connection's window grows from its first size, doubling each round trip.
 
 M. Allman et al., TCP Congestion Control, RFC 5681 (slow start); J. Chu et al., Increasing TCP's Initial Window, RFC
 6928 (ten segments). After an idle time of a retransmission timeout it begins anew, as Linux does.

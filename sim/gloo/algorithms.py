@@ -1,4 +1,4 @@
-"""gloo's collectives as message schedules (torch 2.13, TCP); what it takes to play them is left to the engine.
+"""gloo's collectives as message schedules (torch 2.13, TCP).
 
 Bytes agree with the kernel's counters (tests/vectors/data/gloo_wire_bytes.json), the order of posts with a trace of
 gloo's system calls. As in gloo, a member's script follows from its own call alone.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def script(call: Call) -> Script:
-    """What the member of this call does.
+    """The script of the member that makes this call.
 
     Of a `gather` bytes_in is the member's contribution, of a `scatter` bytes_out its share, on the root as elsewhere;
     of a `reduce` bytes_in is the buffer, on every member. All members' are equal, as torch demands.
@@ -54,8 +54,8 @@ def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
         return
     parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
     steps = parts.count - parts.per_chunk
-    _ring_left(writer, parts, rank, rank + 1, steps, reduces=True)
-    _ring_left(writer, parts, rank, rank, steps, reduces=False)
+    _ring_left(writer, parts, rank, rank + 1, steps=steps, reduces=True)
+    _ring_left(writer, parts, rank, rank, steps=steps, reduces=False)
 
 
 def _reduce_scatter(writer: Writer, call: Call, rank: int) -> None:
@@ -65,8 +65,8 @@ def _reduce_scatter(writer: Writer, call: Call, rank: int) -> None:
     writer.work(Copy(call.bytes_out))
 
 
-def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, steps: int, *, reduces: bool) -> None:
-    """Sends segments from `first_chunk` on to rank-1 and receives those a chunk further from rank+1.
+def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, *, steps: int, reduces: bool) -> None:
+    """Send segments from `first_chunk` on to rank-1 and receive those a chunk further from rank+1.
 
     Two of each are in flight; what is empty is skipped.
     """
@@ -74,24 +74,21 @@ def _ring_left(writer: Writer, parts: Segments, rank: int, first_chunk: int, ste
     sizes, start = 3 * parts.sizes_bytes(), first_chunk * parts.per_chunk
     sends = sizes[start : start + steps]
     recvs = sizes[start + parts.per_chunk : start + parts.per_chunk + steps]
-    flying: list[tuple[int, WaitRecv | None, WaitSend | None]] = []
+    flying: list[tuple[WaitRecv | None, Reduce, WaitSend | None]] = []
     for send_bytes, recv_bytes in zip(sends, recvs, strict=True):
         if len(flying) == 2:
-            _settle(writer, *flying.pop(0), reduces)
+            _settle(writer, *flying.pop(0))
         arrival = writer.recv(right, recv_bytes) if recv_bytes else None
         departure = writer.send(left, send_bytes) if send_bytes else None
-        flying.append((recv_bytes, arrival, departure))
+        flying.append((arrival, Reduce(recv_bytes if reduces else 0), departure))
     for step in flying:
-        _settle(writer, *step, reduces)
+        _settle(writer, *step)
 
 
-def _settle(
-    writer: Writer, recv_bytes: int, arrival: WaitRecv | None, departure: WaitSend | None, reduces: bool
-) -> None:
+def _settle(writer: Writer, arrival: WaitRecv | None, work: Reduce, departure: WaitSend | None) -> None:
     if arrival:
         writer.wait(arrival)
-        if reduces:
-            writer.work(Reduce(recv_bytes))
+        writer.work(work)
     if departure:
         writer.wait(departure)
 
@@ -105,7 +102,7 @@ def _reduce(writer: Writer, call: Call, rank: int) -> None:
     if ranks == 1 or call.bytes_in == 0:
         return
     parts = reduce_segments(call.bytes_in, call.element_size, ranks)
-    _ring_left(writer, parts, rank, rank + 1, parts.count - 2, reduces=True)
+    _ring_left(writer, parts, rank, rank + 1, steps=parts.count - 2, reduces=True)
     if rank == call.root:
         others = [(peer, parts.chunk_bytes(peer)) for peer in range(ranks) if peer != rank]
         writer.wait(*[writer.recv(peer, size_bytes) for peer, size_bytes in others if size_bytes])

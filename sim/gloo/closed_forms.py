@@ -1,4 +1,4 @@
-"""Closed forms of gloo's schedules: bytes by directed pair, latency steps and local work; the order is in `gloo`."""
+"""Closed forms of gloo's schedules: bytes by directed pair, latency steps and local work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Calls: TypeAlias = "Sequence[Call]"
 
 
 class _Sums:
-    """A `Totals` that grows."""
+    """Builds a `Totals` message by message."""
 
     __slots__ = ("copies", "pairs", "reductions", "steps")
 
@@ -39,7 +39,7 @@ class _Sums:
         self.steps[target] = 2
 
     def totals(self) -> Totals:
-        """Frozen."""
+        """The `Totals` of what was added."""
         return Totals(
             pair_bytes=self.pairs,
             latency_steps=tuple(self.steps),

@@ -1,4 +1,4 @@
-"""gloo's collectives as loads on links: one activity each, beside the sums and copies of the ranks' CPUs."""
+"""Models a gloo collective as one load on links, beside the sums and copies of the ranks' CPUs."""
 
 from __future__ import annotations
 

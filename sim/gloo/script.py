@@ -1,4 +1,4 @@
-"""What a library puts on the wire, message by message; a library's module writes it, the engine plays it.
+"""Instructions of a collective's members, message by message, and the totals that follow from them.
 
 A `Script` is one member's program: instructions in the order in which it runs them, peers by group rank. A message is
 known by (source, destination, tag); the tag counts the messages of one directed pair. On the wire a message of L bytes
@@ -9,6 +9,7 @@ then HEADER_BYTES + L from a, all in the first-in-first-out queue of their direc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -148,7 +149,7 @@ def totals(schedule: Schedule) -> Totals:
 
 
 def latency_steps(schedule: Schedule) -> tuple[int, ...]:
-    """Plays the schedule with a latency of one and nothing else that takes time; when each member ends.
+    """When each member ends, with a latency of one and nothing else that takes time.
 
     Data leaves once the send is posted and the receiver's notice is here, one latency after the receive was posted.
     """
@@ -159,7 +160,9 @@ def latency_steps(schedule: Schedule) -> tuple[int, ...]:
     while blocked:
         before = len(posted), len(blocked)
         for rank in tuple(blocked):
-            wait = _advance(rank, blocked[rank], rest[rank], clocks, posted)
+            first = blocked[rank]
+            left = rest[rank] if first is None else chain((first,), rest[rank])
+            wait = _advance(rank, left, clocks, posted)
             if wait is None:
                 del blocked[rank]
             else:
@@ -169,15 +172,10 @@ def latency_steps(schedule: Schedule) -> tuple[int, ...]:
 
 
 def _advance(
-    rank: int,
-    wait: WaitSend | WaitRecv | None,
-    rest: Iterator[Instruction],
-    clocks: list[int],
-    posted: dict[tuple[type, int, int, int], int],
+    rank: int, left: Iterator[Instruction], clocks: list[int], posted: dict[tuple[type, int, int, int], int]
 ) -> WaitSend | WaitRecv | None:
-    """Runs one member until it waits for something that its peer has not posted; that wait, or None at its end."""
-    instruction: Instruction | None = wait or next(rest, None)
-    while instruction is not None:
+    """Run one member until it waits for something that its peer has not posted; that wait, or None at its end."""
+    for instruction in left:
         match instruction:
             case Send(peer, _, tag):
                 posted[Send, rank, peer, tag] = clocks[rank]
@@ -190,7 +188,6 @@ def _advance(
                 if send is None or recv is None:
                     return instruction
                 clocks[rank] = max(clocks[rank], max(send, recv + 1) + arrives)
-        instruction = next(rest, None)
     return None
 
 

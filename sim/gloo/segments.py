@@ -1,4 +1,4 @@
-"""How gloo cuts a buffer for its rings: p chunks of equally many segments; who sends which is left to `gloo`."""
+"""Cuts a buffer for gloo's rings: p chunks of equally many segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host cores in simulated time: threads that take turns on them, and how late a sleeping thread wakes up."""
+"""Schedules threads on host cores: run queues, timeslices, and wake-up latency."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Turn:
 
 
 class _Core:
-    """Who runs and who waits: those who woke up come before those who have had a slice."""
+    """A core's run queue: threads that woke up come before those that have had a timeslice."""
 
     __slots__ = ("idle_since_ns", "interrupted", "running", "taken_ns", "woken")
 
@@ -50,11 +50,11 @@ class _Core:
 
     @property
     def waiting(self) -> int:
-        """How many wait for it."""
+        """How many threads wait for the core."""
         return len(self.woken) + len(self.interrupted)
 
     def next_turn(self) -> _Turn:
-        """Whose turn it is; somebody waits."""
+        """Take the next thread; there must be one."""
         return (self.woken or self.interrupted).popleft()
 
 
@@ -102,7 +102,7 @@ class Cores:
             core.woken.append(turn)
 
     def _core_for(self, thread: Thread) -> _Core:
-        """Its own, or one that is idle."""
+        """The thread's own core, or an idle one."""
         home = thread.home
         if home is None:
             home = min(self._cores, key=lambda core: (core.running is not None, core.waiting, core.idle_since_ns))
@@ -114,7 +114,7 @@ class Cores:
         return home
 
     def _last_at_work(self) -> _Core | None:
-        """Of the idle ones."""
+        """Choose among the idle cores."""
         idle = (core for core in self._cores if core.running is None)
         return max(idle, key=lambda core: core.idle_since_ns, default=None)
 
@@ -122,7 +122,7 @@ class Cores:
         return not self._stay_share or self._random.random() >= self._stay_share
 
     def _interrupt(self, core: _Core, turn: _Turn) -> None:
-        """What is left of it waits; its core is free."""
+        """Put the rest of a thread's work into the run queue; its core is free."""
         rest = _Turn(turn.thread, turn.left_ns - (self._clock.now_ns - turn.began_ns), turn.then)
         turn.is_over = True
         core.running = None

@@ -1,4 +1,4 @@
-"""TCP between hosts, segment by segment: queues in front of links, socket buffers, and the host's time for both.
+"""Models TCP between hosts by segment: queues in front of links, socket buffers, and the CPU time of both ends.
 
 Fair shares (`sharing`) are what long transfers get of a link. What a short message waits for is the queue in front of
 it: of its own connection, and of others that leave by the same port or arrive at it. So here every link keeps one
@@ -73,13 +73,13 @@ class _Written:
 
 
 class Ports:
-    """All ports of a cluster."""
+    """The ports of a cluster, by link."""
 
     def __init__(self) -> None:
         self._ports: dict[Capacity, Port] = {}
 
     def of(self, path: Path) -> list[Port]:
-        """Those that a path crosses."""
+        """The ports that a path crosses."""
         return [self._ports.setdefault(link, Port(link)) for link in path.links if link.has_queue]
 
 
@@ -111,7 +111,7 @@ class TcpConnection:
         "_unacknowledged_bytes",
     )
 
-    def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, group: str, ends: tuple[int, int]) -> None:
+    def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, *, group: str, ends: tuple[int, int]) -> None:
         source, target = ends
         path = machine.fabric.network.socket_path(source, target)
         self._machine, self._hosts, self._tcp = machine, hosts, hosts.tcp
@@ -146,7 +146,7 @@ class TcpConnection:
             self._write(first=True)
 
     def _write(self, *, first: bool) -> None:
-        """A piece of the first message, as much as the socket takes."""
+        """Write a piece of the first message, as much as the socket takes."""
         message, room_bytes = self._messages[0], self._tcp.send_buffer_bytes - self._unacknowledged_bytes
         size_bytes = min(room_bytes, message.left_bytes, _PIECE_BYTES)
         message.left_bytes -= size_bytes
@@ -174,7 +174,7 @@ class TcpConnection:
             self._write(first=True)
 
     def _go_on(self) -> None:
-        """With what did not fit into the socket, when a third of its buffer is free again."""
+        """Write on what did not fit into the socket, when a third of its buffer is free again."""
         tcp = self._tcp
         is_held = bool(self._messages) and not self._is_writing
         if is_held and 3 * (tcp.send_buffer_bytes - self._unacknowledged_bytes) >= tcp.send_buffer_bytes:

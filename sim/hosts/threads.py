@@ -1,4 +1,4 @@
-"""The hosts' side of a run over TCP: the cores and threads of every rank; what they do is left to `tcp` and `wire`."""
+"""The cores and threads of every rank's host, in a run over TCP."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ class Hosts:
         self._loops: dict[tuple[int, str], Thread] = {}
 
     def program(self, rank: int, stream: str) -> Thread:
-        """The one that plays a rank's program on a stream."""
+        """The thread that runs a rank's program on a stream."""
         return self._programs.setdefault((rank, stream), self._thread(rank))
 
     def issue_ns(self, *, is_cold: bool) -> int:
-        """What the next operation costs its program before anything is sent; `is_cold`: its step has computed."""
+        """What the next operation costs its program before anything is sent, in ns.
+
+        `is_cold`: its step has computed, so that the interpreter's working set has been evicted from cache.
+        """
         return round(self.tcp.issue_ns * self._issue.next()) + self.tcp.cold_ns * is_cold
 
     def loop(self, rank: int, group: str) -> Thread:
-        """The one that serves a group's sockets on a rank."""
+        """The thread that serves a group's sockets on a rank."""
         key = (rank, group)
         if key not in self._loops:
             self._loops[key] = self._thread(rank, sleeps=True)

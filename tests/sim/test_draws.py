@@ -47,7 +47,7 @@ def first_digest(given: Scenario) -> Digest:
 
 def test_further_draws_have_the_steps_of_whole_ones() -> None:
     given = exchange(over_tcp=True)
-    found = list(further_draws(given, build(given), 2, first_digest(given), lambda _: None))
+    found = list(further_draws(given, build(given), 2, first_digest(given), look=lambda _: None))
     assert len(found) == 2
     for draw, recording in enumerate(found, 1):
         whole = simulate(given, build(given), draw)
@@ -57,7 +57,7 @@ def test_further_draws_have_the_steps_of_whole_ones() -> None:
 
 def test_where_nothing_varies_there_is_no_further_draw() -> None:
     given = exchange(over_tcp=False)
-    assert list(further_draws(given, build(given), 5, first_digest(given), lambda _: None)) == []
+    assert list(further_draws(given, build(given), 5, first_digest(given), look=lambda _: None)) == []
 
 
 def test_ctrl_c_in_a_draw_leaves_the_run(
