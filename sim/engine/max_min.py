@@ -4,9 +4,9 @@ An activity has an amount to do and uses each of its capacities by so much per u
 its weight until a capacity that it uses is full; then the others go on growing. So no activity can gain without one
 that has less, by weight, losing.
 
-This is the rule and its one tolerance. `max_min_rates` solves it for objects: the few activities that change together
-in most of a run's events (`sim.engine.sharing`). `sim.engine.max_min_compiled` solves it for arrays, and is tested
-against this one.
+This is the rule and its one tolerance. `max_min_rates` solves it for objects: the few activities that an event of a
+small run changes, for which loading numba would take longer than the run. `sim.engine.max_min_compiled` solves it for
+arrays, of flow bundles and of folded exchanges; the tests hold it against this solver.
 """
 
 from __future__ import annotations

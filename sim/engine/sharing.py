@@ -13,7 +13,10 @@ from sim.engine.max_min import ROUNDING_NS, max_min_rates
 
 
 class Sharing:
-    """Holds the activities and pools under way. `start`, `start_all` and `finish_due` mark what changed; `resolve` then sets new rates."""
+    """Holds the activities and pools under way.
+
+    `start`, `start_all`, `lend` and `finish_due` mark what changed; `resolve` then sets new rates.
+    """
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int, int, Activity | Pool]] = []

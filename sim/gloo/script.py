@@ -9,8 +9,8 @@ then HEADER_BYTES + L from a, all in the first-in-first-out queue of their direc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 NOTICE_BYTES = 48

@@ -240,7 +240,9 @@ class NcclPhases:
             for member in np.flatnonzero((flows > 0) & (left == 0)).tolist():
                 through(member)
 
-        self._machine.begin_all(Bundle(many.routes.capacities, many.routes.crossed, many.sizes, ended, merged_share=merged_share))
+        self._machine.begin_all(
+            Bundle(many.routes.capacities, many.routes.crossed, many.sizes, ended, merged_share=merged_share)
+        )
 
 
 def _flows_of_members(phase: nccl.Phase, members: int) -> list[int]:

@@ -99,7 +99,9 @@ def made(
     width = max(len(crossed) for crossed, _ in flows)
     rows = [[used.index(index) for index in crossed] + [-1] * (width - len(crossed)) for crossed, _ in flows]
     amounts = np.array([amount for _, amount in flows])
-    return Bundle([capacities[index] for index in used], np.array(rows, np.int32), amounts, ended, merged_share=merged_share)
+    return Bundle(
+        [capacities[index] for index in used], np.array(rows, np.int32), amounts, ended, merged_share=merged_share
+    )
 
 
 @st.composite
