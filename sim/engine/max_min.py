@@ -4,9 +4,10 @@ An activity has an amount to do and uses each of its capacities by so much per u
 its weight until a capacity that it uses is full; then the others go on growing. So no activity can gain without one
 that has less, by weight, losing.
 
-This is the rule and its one tolerance. `max_min_rates` solves it for objects: the few activities that an event of a
-small run changes, for which loading numba would take longer than the run. `sim.engine.max_min_compiled` solves it for
-arrays, of flow bundles and of folded exchanges; the tests hold it against this solver.
+This is the rule and its one tolerance. `max_min_rates` solves it for objects: the few activities that one event of a
+run changes. Up to some 12 of them it is faster than compiled code, to which they must be handed in arrays (one: 3 us
+against 14 us; 128: 220 against 110), and small runs need not load numba (0.3 s). `sim.engine.max_min_compiled` solves
+it for arrays, of flow bundles and of folded exchanges; the tests hold it against this solver.
 """
 
 from __future__ import annotations
