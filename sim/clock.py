@@ -1,4 +1,4 @@
-"""The only door to SimPy: integer-ns time, coroutines as processes, and one-shot events; what they mean is left out."""
+"""Wraps SimPy: integer-ns time, coroutines as processes, and one-shot events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVENTS_A_LOOK = 64
 
 
 class Signal(Generic[T]):
-    """Something that will happen once: `await` it, or hang functions on it. It gives a value or an exception."""
+    """A one-shot event: `await` it, or register callbacks. It gives a value or an exception."""
 
     __slots__ = ("_event", "_functions", "done", "error", "value")
 
@@ -30,7 +30,7 @@ class Signal(Generic[T]):
         self._functions: list[Callable[[], None]] = []
 
     def fire(self, value: T | None = None, error: BaseException | None = None) -> None:
-        """It has happened, now; firing twice is a mistake of ours."""
+        """Trigger the event now; firing twice is a mistake of ours."""
         assert not self.done, "a signal fires once"
         self.done, self.value, self.error = True, value, error
         if self._event is not None:
@@ -69,7 +69,7 @@ def all_of(signals: Sequence[Signal[None]], function: Callable[[], None]) -> Non
 
 
 class Clock:
-    """Simulated time. Processes are coroutines that suspend only in `Signal.wait` and `sleep`.
+    """The simulated clock. Processes are coroutines that suspend only in `Signal.wait` and `sleep`.
 
     `now_ns` is the present, in ns since the start.
     """
@@ -101,7 +101,7 @@ class Clock:
         self._environment.schedule(event, priority=_LAST)  # type: ignore[arg-type]
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
-        """Until nothing more will happen. `look` is called every few events; what it raises ends the run, too."""
+        """Run until nothing more will happen. `look` is called every few events; what it raises ends the run, too."""
         step, peek = self._environment.step, self._environment.peek
         while True:
             for _ in range(_EVENTS_A_LOOK):

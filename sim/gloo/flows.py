@@ -142,7 +142,7 @@ class GlooFlows:
             self._connections[key] = (
                 Flow(machine, machine.fabric.connection(*ranks), machine.fabric.slow_start(*ranks))
                 if self.threads is None
-                else TcpConnection(machine, self.threads, self._ports, group, ranks)
+                else TcpConnection(machine, self.threads, self._ports, group=group, ends=ranks)
             )
         return self._connections[key]
 

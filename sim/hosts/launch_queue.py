@@ -1,4 +1,4 @@
-"""When the host has launched a stream's kernels: ahead of the GPU, until it is what the GPU waits for."""
+"""Times the host's kernel launches on a stream, which run ahead of the GPU until it has to wait for them."""
 
 from __future__ import annotations
 
