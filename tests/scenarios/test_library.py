@@ -14,7 +14,7 @@ from scenarios.__main__ import main
 from scenarios.config.catalogue import library_files, profile_files, profile_names
 from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import Model, Scenario
-from scenarios.config.toml.sections import Document
+from scenarios.config.toml.document import editors_document
 
 FILES = {path.stem: path for path in library_files()}
 GPUS = {
@@ -67,7 +67,7 @@ def test_each_survives_pickle_and_json(name: str) -> None:
 def test_each_fits_the_schema_by_itself_and_describes_itself(path: Path) -> None:
     values = tomllib.loads(path.read_text())
     values.pop("include", None)  # checked by loading
-    document = Document.model_validate(values, context={})
+    document = editors_document().model_validate(values, context={})
     assert document.description
 
 
