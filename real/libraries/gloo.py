@@ -20,7 +20,7 @@ from real.libraries.moves import (
     starts_of,
 )
 from real.rank.lanes import CpuLane, Lane
-from scenarios.seam.tensor_bytes import as_bytes, resolved
+from scenarios.seam.payload import as_bytes, resolved
 
 _ON_CPU = dist.BarrierOptions()
 _ON_CPU.device = torch.device("cpu")

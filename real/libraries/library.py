@@ -17,7 +17,7 @@ from real.rank.lanes import Lane
 from scenarios.seam.arguments import Operands
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
-from scenarios.seam.tensor_bytes import as_bytes
+from scenarios.seam.payload import as_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

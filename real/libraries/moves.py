@@ -29,7 +29,7 @@ from scenarios.seam.collectives import (
     REDUCE_SCATTER_TENSOR,
     SEND,
 )
-from scenarios.seam.tensor_bytes import as_bytes, without_grad
+from scenarios.seam.payload import as_bytes, without_grad
 
 OPS: dict[str, Any] = {name: op for op, name in REDUCE_OPS.items()}
 # Neither library reduces these; sums and products of a wider integer, cut to the width, are the same.

@@ -27,7 +27,7 @@ from real.libraries.moves import (
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.lanes import Lane
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.tensor_bytes import as_bytes, resolved
+from scenarios.seam.payload import as_bytes, resolved
 
 # Hardware queues: 1 to 32, by default 8 (CUDA C++ Programming Guide, "CUDA Environment Variables"). Streams that share
 # one wait for each other; a rank has several of its own, and one for each group's communicator.

@@ -1,4 +1,4 @@
-"""The tensors of a collective in a world that moves bytes by itself: the simulator's, and lockstep tests'."""
+"""Tensors as bytes, and those of a collective in a world that moves bytes by itself: the simulator's, and tests'."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
-from scenarios.seam.tensor_bytes import as_bytes, resolved
 
 # The name of a reduction, the members' inputs in group order, and their group; the result has an input's shape.
 Reduce = Callable[[str, Sequence[Tensor], Group], Tensor]
@@ -64,3 +63,21 @@ def poison(tensor: Tensor) -> None:
     """Set all bits: NaN, -1, or the largest value of a type that has neither."""
     if tensor.dtype != torch.bool:
         as_bytes(tensor).fill_(255)
+
+
+def resolved(tensor: Tensor) -> Tensor:
+    """The same memory, unless it is a conjugate or negative view: these have none that says what they hold."""
+    if tensor.is_conj() or tensor.is_neg():
+        return tensor.detach().resolve_conj().resolve_neg()
+    return without_grad(tensor)
+
+
+def without_grad(tensor: Tensor) -> Tensor:
+    """The same memory, of which no gradient is recorded."""
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor, of any dtype: a flat uint8 view of the same memory."""
+    # A contiguous tensor of one element or none may have any strides: as numpy's empty arrays, 0.
+    return resolved(tensor).as_strided((tensor.numel(),), (1,)).view(torch.uint8)

@@ -86,17 +86,19 @@ class Machine:
         through; without it, and on CPUs, they begin now and come first.
         """
         gpu = self.fabric.cluster.host.gpu
+        varied = self._kernels.next()
         price = cost(kernel, gpu)
         arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
         # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
         alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
-        varied, is_ahead = self._kernels.next(), launched_ns is not None
+        is_ahead = launched_ns is not None
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead)
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
-        part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
-        times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)  # behind its launches, which are the host's
+        if self.fabric.cluster.faults:
+            part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
+            times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)  # behind its launches, which are the host's
         ramp_ns = round(price.ramp_ns * times)
         if gpu.kind == "cpu" and run_on_core is not None:
             signal: Signal[None] = Signal()

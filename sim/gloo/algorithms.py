@@ -24,7 +24,7 @@ def script(call: Call) -> Script:
     of a `reduce` bytes_in is the buffer, on every member. All members' are equal, as torch demands.
     """
     writer = Writer()
-    _WRITERS[call.op](writer, call, call.group.index(call.rank))
+    _WRITERS[call.op](writer, call, call.group.ranks.index(call.rank))
     return writer.script()
 
 
@@ -49,7 +49,7 @@ def totals(calls: Sequence[Call]) -> Totals:
 
 def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
     """Reduce-scatter, then all-gather of the reduced chunks, both to the left."""
-    ranks = call.group.size
+    ranks = len(call.group.ranks)
     if ranks == 1 or call.bytes_in == 0:
         return
     parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
@@ -98,7 +98,7 @@ def _reduce(writer: Writer, call: Call, rank: int) -> None:
 
     With more than two segments a chunk the ring runs longer than it needs to: gloo sends those bytes all the same.
     """
-    ranks = call.group.size
+    ranks = len(call.group.ranks)
     if ranks == 1 or call.bytes_in == 0:
         return
     parts = reduce_segments(call.bytes_in, call.element_size, ranks)
@@ -112,7 +112,7 @@ def _reduce(writer: Writer, call: Call, rank: int) -> None:
 
 def _all_gather(writer: Writer, call: Call, rank: int) -> None:
     """A ring to the right in half chunks, two in flight, on a flat buffer that is copied to the output at the end."""
-    own_bytes, ranks = call.bytes_in, call.group.size
+    own_bytes, ranks = call.bytes_in, len(call.group.ranks)
     writer.work(Copy(own_bytes))
     left, right = (rank - 1) % ranks, (rank + 1) % ranks
     halves = (own_bytes // 2, own_bytes - own_bytes // 2)
@@ -128,7 +128,7 @@ def _all_gather(writer: Writer, call: Call, rank: int) -> None:
 
 def _broadcast(writer: Writer, call: Call, rank: int) -> None:
     """A binomial tree: who has the whole buffer in round i sends it 2**i ranks further, counted from the root."""
-    ranks, size_bytes = call.group.size, call.bytes_in + call.bytes_out
+    ranks, size_bytes = len(call.group.ranks), call.bytes_in + call.bytes_out
     place = (rank - call.root) % ranks
     if place:
         parent = place - (1 << (place.bit_length() - 1))
@@ -145,7 +145,7 @@ def broadcast_children(place: int, ranks: int) -> list[int]:
 
 def _gather(writer: Writer, call: Call, rank: int) -> None:
     """All to the root at once, into a flat buffer that is copied to the output at the end."""
-    ranks, share_bytes = call.group.size, call.bytes_in
+    ranks, share_bytes = len(call.group.ranks), call.bytes_in
     if rank != call.root:
         writer.wait(writer.send(call.root, share_bytes))
         return
@@ -160,14 +160,14 @@ def _scatter(writer: Writer, call: Call, rank: int) -> None:
     if rank != call.root:
         writer.wait(writer.recv(call.root, call.bytes_out))
         return
-    departures = [writer.send(peer, call.bytes_out) for peer in range(call.group.size) if peer != rank]
+    departures = [writer.send(peer, call.bytes_out) for peer in range(len(call.group.ranks)) if peer != rank]
     writer.work(Copy(call.bytes_out))
     writer.wait(*departures)
 
 
 def _all_to_all_single(writer: Writer, call: Call, rank: int) -> None:
     """Everything posted at once, empty messages too: the send to rank+i, then the receive from rank-i."""
-    ranks = call.group.size
+    ranks = len(call.group.ranks)
     writer.work(Copy(call.send_bytes[rank]))
     waits: list[WaitSend | WaitRecv] = []
     for distance in range(1, ranks):
@@ -185,7 +185,7 @@ def _all_to_all(writer: Writer, call: Call, rank: int) -> None:
 
 def _barrier(writer: Writer, call: Call, rank: int) -> None:
     """Dissemination: round i receives from 2**i ranks before and sends 2**i ranks further."""
-    ranks = call.group.size
+    ranks = len(call.group.ranks)
     for distance in (1 << i for i in range((ranks - 1).bit_length())):
         arrival = writer.recv((rank - distance) % ranks, 0)
         departure = writer.send((rank + distance) % ranks, 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Protocol
 
 from scenarios.seam.kernel import Kernel
@@ -265,6 +266,7 @@ class _Player:
         return local(self._machine, self._rank, kernel, self._thread)
 
 
+@lru_cache(maxsize=4096)
 def local_kernel(reduced_bytes: int, copied_bytes: int) -> Kernel:
     """Adding received bytes to as many local ones, and copying; gloo's own loops, no operator is launched."""
     return Kernel(

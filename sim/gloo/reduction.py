@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.group import Group
-from scenarios.seam.tensor_bytes import resolved
+from scenarios.seam.payload import resolved
 from sim.gloo.segments import all_reduce_segments
 from sim.rank.reduction import in_group_order
 

@@ -134,7 +134,8 @@ class SimBackend:
         work.kernel = kernel
         measured = world.computations.next(self.rank, self.stream, self.current_step, label, kernel)
         measured_ns = None if measured is None else measured.time_ns
-        before, mine, records = self._computed, Signal[None](), torch.is_grad_enabled()
+        mine: Signal[None] = Signal()
+        before, records = self._computed, torch.is_grad_enabled()
         self._computed = mine
         world.has_computed[self.rank] = True
         thread = self.thread
@@ -166,8 +167,8 @@ class SimBackend:
     def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
         """See `Backend.issue`."""
         world = self.shared
-        rendezvous = world.next_rendezvous(group, self.rank)
-        lane, member = world.lane(group.name, self.rank), group.ranks.index(self.rank)
+        lane, rendezvous = world.lane(group.name, self.rank), world.next_rendezvous(group, self.rank)
+        member = group.ranks.index(self.rank)
         work = self._operation(call.op, call.label or call.op)
         work.call, work.rendezvous = call, rendezvous
         met = call
@@ -179,7 +180,7 @@ class SimBackend:
 
         def begin() -> None:
             work.start_ns = self.clock.now_ns
-            through = Signal[None]()
+            through: Signal[None] = Signal()
             through.then(lambda: end(through))
             rendezvous.enter(member, met, payload, through)
             if not (through.done or rendezvous.is_wrong):

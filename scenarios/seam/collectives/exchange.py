@@ -22,8 +22,7 @@ from scenarios.seam.arguments import (
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.payload import Payload, Payloads, take
-from scenarios.seam.tensor_bytes import as_bytes
+from scenarios.seam.payload import Payload, Payloads, as_bytes, take
 
 
 class _Exchange(Collective):

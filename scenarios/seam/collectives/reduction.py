@@ -19,8 +19,7 @@ from scenarios.seam.arguments import (
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.payload import Payloads
-from scenarios.seam.tensor_bytes import as_bytes
+from scenarios.seam.payload import Payloads, as_bytes
 
 
 class _Equal(Collective):

@@ -12,8 +12,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group
-from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, take
-from scenarios.seam.tensor_bytes import as_bytes
+from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, as_bytes, take
 
 
 class _Rooted(Collective):
