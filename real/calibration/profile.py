@@ -6,14 +6,21 @@ Every quantity has a unit and reads back to the same number: decimal points are 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from operator import attrgetter
+from typing import Any, get_args
 
-from scenarios.config.hardware import Cluster, Gpu, Inside, Network, Nics, Tcp
+from scenarios.config import units
+from scenarios.config.hardware import Cluster
+from scenarios.config.keys import declared
 from scenarios.config.provenance import Group, Measured
+from scenarios.config.toml.values import Accept
+from scenarios.config.units import Quantity
 
 _Lines = dict[str, str]  # a table's keys, and their values as TOML
 
+_OTHERS_SAY = ("hosts",)  # a scenario does
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
 _TIMES = ("ns", "us", "ms", "s")
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -28,32 +35,46 @@ def profile_text(
     cluster: Cluster, measured: Measured, description: str, remarks: Mapping[str, str] = FREE_PEAKS
 ) -> str:
     """The file's text. `hosts` and the profile's name are left to the scenario and to the file's name."""
-    tables: dict[str, _Lines] = {
-        "cluster": {
-            "gpus_per_host": str(cluster.host.gpus),
-            "cores": str(cluster.host.cores),
-            "hosts_share_cores": str(cluster.hosts_share_cores).lower(),
-            "host_memory": _size(cluster.host.memory_bytes),
-            "payload_share": repr(cluster.payload_share),
-            "nccl_efficiency": repr(cluster.nccl_efficiency),
-            "nccl_start": _time(cluster.nccl_start_ns),
-            "nccl_floor": _time(cluster.nccl_floor_ns),
-            "nccl_p2p_share": repr(cluster.nccl_p2p_share),
-        },
-        **_gpu_tables(cluster.host.gpu),
-        "cluster.inside": _inside(cluster.host.inside),
-        "cluster.nic": _nic(cluster.host.nics),
-        "cluster.network": _network(cluster.network),
-    }
-    if cluster.core_bytes_per_s is not None:
-        tables["cluster"]["core_rate"] = _scaled(cluster.core_bytes_per_s, "B/s")
-    if cluster.tcp is not None:
-        tables["cluster.tcp"] = _tcp(cluster.tcp)
-    tables["measured"] = _measured(measured)
+    tables = {**_tables("cluster", cluster), "measured": _measured(measured)}
     blocks = [_comment(remarks.get(name, "")) + _block(f"[{name}]", lines) for name, lines in tables.items()]
     blocks += [_block("[[measured.groups]]", _group(group)) for group in measured.groups]
     whole = _comment(remarks.get("", ""))
     return "\n".join([f"description = {_text(description)}\n\n{whole}", *blocks])
+
+
+def _tables(name: str, value: object) -> dict[str, _Lines]:
+    """The tables of a declared value: its own, then those inside it; without keys that say what is the default."""
+    own: _Lines = {}
+    inner: dict[str, _Lines] = {}
+    for one in declared(type(value)):
+        held = attrgetter(".".join(one.path))(value)
+        if one.key.name in _OTHERS_SAY or held is None or (held == one.default and not one.key.always):
+            continue
+        if one.table is not None:
+            inner |= _tables(f"{name}.{one.key.name}", held)
+        elif one.key.names is not None:
+            inner[f"{name}.{one.key.name}"] = {key: _toml(each, one.hint) for key, each in held.items()}
+        else:
+            own[one.key.name] = _toml(held if one.key.write is None else one.key.write(held), one.hint)
+    return {name: own, **inner}
+
+
+def _toml(value: Any, hint: object) -> str:
+    """A value as TOML, in the unit that its declared type has."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return _array(_toml(each, None) for each in value)
+    quantity = _quantity(hint)
+    return repr(value) if quantity is None else _WRITTEN[quantity](value)
+
+
+def _quantity(hint: object) -> Quantity | None:
+    marks = getattr(hint, "__metadata__", ())
+    found = next((mark.quantity for mark in marks if isinstance(mark, Accept)), None)
+    return found or next(filter(None, map(_quantity, get_args(hint))), None)
 
 
 def _comment(text: str) -> str:
@@ -62,101 +83,6 @@ def _comment(text: str) -> str:
 
 def _block(header: str, lines: Mapping[str, str]) -> str:
     return "".join([f"{header}\n", *(f"{key} = {value}\n" for key, value in lines.items())])
-
-
-def _gpu_tables(gpu: Gpu) -> dict[str, _Lines]:
-    tables: dict[str, _Lines] = {
-        "cluster.gpu": {
-            "name": _text(gpu.name),
-            "kind": _text(gpu.kind),
-            "memory": _size(gpu.memory_bytes),
-            "memory_rate": _scaled(gpu.memory_bytes_per_s, "B/s"),
-            "launch": _time(gpu.launch_ns),
-            "ramp": _time(gpu.ramp_ns),
-            "compute_capability": _text(str(gpu.compute_capability / 10)),
-        },
-        "cluster.gpu.flops": {dtype: _scaled(rate, "FLOP/s") for dtype, rate in gpu.flops_per_s.items()},
-        "cluster.gpu.efficiency": {kind: repr(float(share)) for kind, share in gpu.efficiency.items()},
-        "cluster.gpu.launches": {kind: _time(launch_ns) for kind, launch_ns in gpu.launches_ns.items()},
-        "cluster.gpu.ramps": {kind: _time(ramp_ns) for kind, ramp_ns in gpu.ramps_ns.items()},
-    }
-    if gpu.multiprocessors is not None:
-        tables["cluster.gpu"]["multiprocessors"] = str(gpu.multiprocessors)
-    if gpu.spread:
-        tables["cluster.gpu"]["spread"] = _array(map(repr, map(float, gpu.spread)))
-    return {name: lines for name, lines in tables.items() if lines}
-
-
-def _inside(inside: Inside) -> _Lines:
-    lines = {
-        "kind": _text(inside.kind),
-        "rate": _scaled(inside.link.bytes_per_s, "B/s"),
-        "latency": _time(inside.link.latency_ns),
-    }
-    if inside.bridge_bytes_per_s is not None:
-        lines["bridge_rate"] = _scaled(inside.bridge_bytes_per_s, "B/s")
-    if inside.hosts_per_domain > 1:
-        lines["hosts_per_domain"] = str(inside.hosts_per_domain)
-    if inside.links:
-        lines["links"] = _array(_array(map(str, row)) for row in inside.links)
-    return lines
-
-
-def _nic(nics: Nics) -> _Lines:
-    lines = {
-        "per": _text(nics.per),
-        "count": str(nics.count),
-        "rate": _scaled(nics.link.bytes_per_s, "B/s"),
-        "latency": _time(nics.link.latency_ns),
-    }
-    if nics.link.burst_bytes:
-        lines["burst"] = _size(nics.link.burst_bytes)
-    if nics.connection_bytes_per_s is not None:
-        lines["connection_rate"] = _scaled(nics.connection_bytes_per_s, "B/s")
-    if nics.window_bytes is not None:
-        lines["window"] = _size(nics.window_bytes)
-    if nics.initial_window_bytes is not None:
-        lines["initial_window"] = _size(nics.initial_window_bytes)
-    return lines
-
-
-def _network(network: Network) -> _Lines:
-    lines = {"kind": _text(network.kind), "latency": _time(network.latency_ns)}
-    if network.hosts_per_leaf is not None:
-        lines["hosts_per_leaf"] = str(network.hosts_per_leaf)
-        lines["oversubscription"] = repr(float(network.oversubscription))
-    return lines
-
-
-def _tcp(tcp: Tcp) -> _Lines:
-    lines = {
-        "queue": _size(tcp.queue_bytes),
-        "send_buffer": _size(tcp.send_buffer_bytes),
-        "acknowledgements": repr(float(tcp.acknowledged_share)),
-        "send_rate": _scaled(tcp.send_bytes_per_s, "B/s"),
-        "receive_rate": _scaled(tcp.receive_bytes_per_s, "B/s"),
-        "message": _time(tcp.message_ns),
-        "post": _time(tcp.post_ns),
-        "issue": _time(tcp.issue_ns),
-        "wake": _time(tcp.wake_ns),
-    }
-    if tcp.wake_spread:
-        lines["wake_spread"] = _array(map(repr, map(float, tcp.wake_spread)))
-    if tcp.issue_spread:
-        lines["issue_spread"] = _array(map(repr, map(float, tcp.issue_spread)))
-    if tcp.nap_ns:
-        lines["nap"] = _time(tcp.nap_ns)
-        lines["wake_soon"] = _time(tcp.wake_soon_ns)
-    if tcp.verb_ns:
-        lines["verb"] = _time(tcp.verb_ns)
-    if tcp.cold_ns:
-        lines["cold"] = _time(tcp.cold_ns)
-    if tcp.spin_share:
-        lines["spin"] = _time(tcp.spin_ns)
-        lines["spin_share"] = repr(float(tcp.spin_share))
-    if tcp.stay_share:
-        lines["stay_share"] = repr(float(tcp.stay_share))
-    return lines
 
 
 def _measured(measured: Measured) -> _Lines:
@@ -211,3 +137,11 @@ def _shifted(number: Decimal, steps: int) -> str:
     """A plain decimal, three places to the right for each step, without zeros that say nothing."""
     text = f"{number.scaleb(-3 * steps):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+_WRITTEN: Mapping[Quantity, Callable[[Any], str]] = {
+    units.SIZE: _size,
+    units.TIME: _time,
+    units.RATE: lambda rate: _scaled(rate, "B/s"),
+    units.FLOP_RATE: lambda rate: _scaled(rate, "FLOP/s"),
+}

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
 
-from scenarios.config.hardware import Cluster, Tcp
+from scenarios.config.hardware import Cluster
+from scenarios.config.host_costs import Tcp
 from scenarios.config.scenario import Compression, Interaction, Model, Scenario, Table
 from scenarios.seam.trace import Span
 from scenarios.workloads.dlrm.program import DlrmProgram

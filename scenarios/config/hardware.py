@@ -1,13 +1,34 @@
-"""What a cluster is made of: frozen values with units in their names; reading them from TOML is left to `load`."""
+"""What a cluster is made of: frozen values with units in their names.
+
+A field's annotation is the one declaration of its key in TOML. The section that reads it, the JSON schema, the
+reference of keys and the profiles that a calibration writes derive from it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from scenarios.config.faults import Fault, Part
+from scenarios.config.host_costs import Tcp
+from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
+from scenarios.config.keys import Inline, Key
+from scenarios.config.toml.values import (
+    AtLeastOne,
+    Count,
+    Efficient,
+    FlopRate,
+    Latency,
+    Machines,
+    Name,
+    NvLinks,
+    Payload,
+    Quantiles,
+    Rate,
+    Size,
+)
 
 # NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
 # use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/collectives.md).
@@ -16,47 +37,104 @@ NCCL_START_NS = 32_000
 NCCL_P2P_SHARE = 0.88
 
 
+def _tenths(version: str) -> int:
+    """90 of '9.0'."""
+    return round(10 * float(version))
+
+
+def _tenth(tenths: int) -> str:
+    """'9.0' of 90."""
+    return str(tenths / 10)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """One direction of a cable. `burst_bytes` pass at once after a pause, where a token bucket shapes it."""
 
-    bytes_per_s: float
-    latency_ns: int
-    burst_bytes: int = 0
+    bytes_per_s: Rate
+    latency_ns: Latency
+    burst_bytes: Size = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One accelerator, or one CPU process that stands for it (`kind = "cpu"`).
+    """One accelerator, or the CPU process that stands for it.
 
-    `flops_per_s` is the datasheet's peak by dtype name ("float32", "bfloat16"); `efficiency` is the share of the peak
-    (of flop/s and of memory bytes/s alike) that a kind of kernel reaches, with "default" for the kinds not listed.
-    `launch_ns` is the host's time to launch one kernel, `launches_ns` that for some kinds of kernel: on a CPU it is the
-    library's way to the arithmetic, which differs. `ramp_ns`, or `ramps_ns` for some kinds, is what one kernel takes
-    beyond its work, until all of the GPU is busy and until its last block is through: so the efficiency grows with the
-    size, and is half of `efficiency` for work that takes as long. `spread` are the quantiles of a kernel's time over
-    its mean, equally far apart, from the least to the most. `compute_capability` is 90 for NVIDIA's 9.0: NCCL's choices
-    depend on it. Of its `multiprocessors` NCCL's channels take one each; None: they take nothing from kernels.
+    `flops_per_s` is by dtype name, `efficiency`, `launches_ns` and `ramps_ns` by kind of kernel ("default" in
+    `efficiency`: kinds not listed). A ramp makes the efficiency grow with the size of the work.
     """
 
-    name: str
-    kind: Literal["cuda", "cpu"]
-    memory_bytes: int
-    memory_bytes_per_s: float
-    flops_per_s: Mapping[str, float]
-    efficiency: Mapping[str, float] = field(default_factory=dict)
-    launch_ns: int = 0
-    launches_ns: Mapping[str, int] = field(default_factory=dict)
-    ramp_ns: int = 0
-    ramps_ns: Mapping[str, int] = field(default_factory=dict)
-    spread: tuple[float, ...] = ()
-    compute_capability: int = 90
-    multiprocessors: int | None = None
+    name: Annotated[Name, Key("name", "What reports call it. Default: its kind.")]
+    kind: Annotated[
+        Literal["cuda", "cpu"], Key("kind", "'cuda', or 'cpu' for a process on the host's cores. Required.")
+    ]
+    memory_bytes: Annotated[Size, Key("memory", "Memory of one GPU, such as '80 GB'. Required.")]
+    memory_bytes_per_s: Annotated[Rate, Key("memory_rate", "Peak rate of that memory, such as '3.35 TB/s'. Required.")]
+    launch_ns: Annotated[
+        Latency,
+        Key(
+            "launch",
+            "The host's time to launch one kernel, such as '4 us'; a 'cuda' GPU is at work on earlier"
+            " ones meanwhile. Default '0 ns'.",
+            always=True,
+        ),
+    ] = 0
+    launches_ns: Annotated[
+        Mapping[str, Latency],
+        Key("launches", "What launching costs by kind of kernel. Default: `launch` for all.", names=LAUNCHES),
+    ] = field(default_factory=dict)
+    ramp_ns: Annotated[
+        Latency,
+        Key(
+            "ramp",
+            "What one kernel takes beyond its work, until all of the GPU is busy and until its last"
+            " block is through. Work that takes as long reaches half of `efficiency`. Default '0 ns'.",
+            always=True,
+        ),
+    ] = 0
+    ramps_ns: Annotated[
+        Mapping[str, Latency], Key("ramps", "The same by kind of kernel. Default: `ramp` for all.", names=RAMPS)
+    ] = field(default_factory=dict)
+    spread: Annotated[
+        Quantiles,
+        Key(
+            "spread",
+            "Quantiles of a kernel's time over its mean, equally far apart, such as [0.8, 1, 1.4]."
+            " Default: all are the mean.",
+        ),
+    ] = ()
+    compute_capability: Annotated[
+        int,
+        Key(
+            "compute_capability",
+            "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'.",
+            accepts=Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"],
+            read=_tenths,
+            write=_tenth,
+            always=True,
+        ),
+    ] = 90
+    multiprocessors: Annotated[
+        Count | None,
+        Key(
+            "multiprocessors",
+            "Of which each of NCCL's channels takes one from kernels. Default: NCCL takes nothing from them.",
+        ),
+    ] = None
+    flops_per_s: Annotated[
+        Mapping[str, FlopRate], Key("flops", "Peak arithmetic by dtype. Required.", names=FLOP_RATES)
+    ]
+    efficiency: Annotated[
+        Mapping[str, Efficient],
+        Key("efficiency", "The share of both peaks that kernels reach. Default 1 for all.", names=EFFICIENCY),
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """How the GPUs of one host reach each other: each GPU has one such link in, and one out.
+    """How the GPUs of one host reach each other.
+
+    Each GPU has one such link in, and one out.
 
     "nvlink": every pair at the GPU's full rate (NVSwitch); the switch joins `hosts_per_domain` hosts. "pcie": the GPUs
     also share the host's bridge, whose rate in each direction is `bridge_bytes_per_s`. "memory": ranks of one host
@@ -66,11 +144,52 @@ class Inside:
     any share the host's bridge, if there are such pairs. `links` may tell of more GPUs than the host has here.
     """
 
-    kind: Literal["nvlink", "nvlink_mesh", "pcie", "memory"]
-    link: Link
-    bridge_bytes_per_s: float | None = None
-    links: tuple[tuple[int, ...], ...] = ()
-    hosts_per_domain: int = 1
+    kind: Annotated[
+        Literal["nvlink", "nvlink_mesh", "pcie", "memory"],
+        Key(
+            "kind",
+            "'nvlink': every pair at a GPU's full rate; 'nvlink_mesh': by NVLinks between pairs,"
+            " without a switch; 'pcie': also through a shared bridge; 'memory': through host memory"
+            " that all share. Required.",
+        ),
+    ]
+    link: Annotated[
+        Link,
+        Inline(
+            bytes_per_s=Key(
+                "rate",
+                "One GPU's rate in each direction, such as '450 GB/s'; with 'nvlink_mesh' one NVLink's. Required.",
+            ),
+            latency_ns=Key("latency", "One way between two GPUs, such as '1 us'. Required."),
+        ),
+    ]
+    bridge_bytes_per_s: Annotated[
+        Rate | None,
+        Key(
+            "bridge_rate",
+            "What all GPUs of the host share, in each direction; required by 'pcie' and 'memory', of"
+            " no use to 'nvlink'. With 'nvlink_mesh', where some pair has no NVLink: what such pairs"
+            " share.",
+        ),
+    ] = None
+    links: Annotated[
+        tuple[tuple[int, ...], ...],
+        Key(
+            "links",
+            "NVLinks between each two GPUs, a row for each GPU, as `nvidia-smi topo -m` prints them:"
+            " [[0, 2], [2, 0]]. Of more rows the first gpus_per_host count. Required by"
+            " 'nvlink_mesh', of no use to others.",
+            accepts=list[list[NvLinks]],
+        ),
+    ] = ()
+    hosts_per_domain: Annotated[
+        Machines,
+        Key(
+            "hosts_per_domain",
+            "Hosts that one NVLink switch joins, such as 18 trays of GB200 NVL72; with several domains they divide the"
+            " hosts, and each GPU has a NIC. Only for 'nvlink'. Default 1.",
+        ),
+    ] = 1
 
     def gpu_bytes_per_s(self, gpus: int) -> float:
         """Out of one of so many GPUs of a host, over all its links to the others; of the one with the fewest."""
@@ -82,7 +201,9 @@ class Inside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nics:
-    """The network interfaces of one host: `per = "gpu"` gives each GPU its own, `per = "host"` shares `count` of them.
+    """The host's network interfaces.
+
+    `per = "gpu"` gives each GPU its own, `per = "host"` shares `count` of them.
 
     With `per = "host"`, GPU i uses NIC i mod count. One TCP connection carries `connection_bytes_per_s` at most, and no
     more than `window_bytes` in the time that a packet takes there and back; None: as much as the links. It begins with
@@ -90,92 +211,97 @@ class Nics:
     connection for each pair of ranks, NCCL as many as it needs.
     """
 
-    per: Literal["gpu", "host"]
-    count: int
-    link: Link
-    connection_bytes_per_s: float | None = None
-    window_bytes: int | None = None
-    initial_window_bytes: int | None = None
+    per: Annotated[
+        Literal["gpu", "host"], Key("per", "'gpu': one for each GPU; 'host': `count` for all of them. Required.")
+    ]
+    count: Annotated[Machines, Key("count", "Interfaces a host; required with per = 'host', else one for each GPU.")]
+    link: Annotated[
+        Link,
+        Inline(
+            bytes_per_s=Key("rate", "Rate of one interface in each direction, such as '400 Gbit/s'. Required."),
+            latency_ns=Key("latency", "What crossing one interface takes, such as '1 us'. Required."),
+            burst_bytes=Key(
+                "burst",
+                "What a shaper (tc tbf) on a link of the network lets pass at once after a pause, such as '16 KiB'.",
+            ),
+        ),
+    ]
+    connection_bytes_per_s: Annotated[
+        Rate | None,
+        Key(
+            "connection_rate",
+            "What one TCP connection carries at most, such as '5 Gbit/s'; NCCL opens several."
+            " Default: the links' rate.",
+        ),
+    ] = None
+    window_bytes: Annotated[
+        Size | None,
+        Key(
+            "window",
+            "What a TCP connection has on its way at most, such as '2.5 MB'; NCCL opens several. Default: no limit.",
+        ),
+    ] = None
+    initial_window_bytes: Annotated[
+        Size | None,
+        Key(
+            "initial_window",
+            "What a TCP connection sends before anything is acknowledged, such as '14600 B', and"
+            " twice as much in each round trip that follows. Default: no slow start.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One machine: its GPUs are alike."""
 
-    gpus: int
-    gpu: Gpu
-    inside: Inside
-    nics: Nics
-    cores: int
-    memory_bytes: int
+    gpus: Annotated[Machines, Key("gpus_per_host", "GPUs, and thus ranks, on each. Required.")]
+    gpu: Annotated[Gpu, Key("gpu", "The accelerator. Required.")]
+    inside: Annotated[Inside, Key("inside", "Links between the GPUs of a host. Required.")]
+    nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.")]
+    cores: Annotated[Machines, Key("cores", "CPU cores of one host. Required.")]
+    memory_bytes: Annotated[Size, Key("host_memory", "Memory of one host, such as '2 TiB'. Required.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What joins the hosts. `latency_ns` is added to the two NICs' latencies, once for each switch crossed.
+    """What joins the hosts.
+
+    `latency_ns` is added to the two NICs' latencies, once for each switch crossed.
 
     "non_blocking": one ideal switch. "leaf_spine": `hosts_per_leaf` hosts a leaf; a leaf's uplinks carry, in each
     direction, the sum of its hosts' NIC rates divided by `oversubscription`. "rail_only": an ideal switch for each
     GPU number, and nothing between them.
     """
 
-    kind: Literal["non_blocking", "leaf_spine", "rail_only"]
-    latency_ns: int = 0
-    hosts_per_leaf: int | None = None
-    oversubscription: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tcp:
-    """What TCP and gloo's threads cost on the hosts, and how much waits where; for library "gloo".
-
-    A connection has up to `queue_bytes` in the queue of its NIC. A send is over when the socket has taken it: it takes
-    `send_buffer_bytes` beyond what was acknowledged. Each byte of payload brings `acknowledged_share` bytes of
-    acknowledgements the other way. One core writes `send_bytes_per_s` to sockets, or reads `receive_bytes_per_s`; to
-    write a message costs it `post_ns` besides, to read one, or to go on after a wait, `message_ns`, and each operation
-    `issue_ns` before anything is sent, and `cold_ns` more where the step has computed before; a computation costs its
-    program `verb_ns` beside the kernel. A sleeping thread on an idle core runs `wake_ns` after it was told, on average;
-    `wake_spread` are that time's quantiles over the mean, equally far apart, from the least to the most; but it takes
-    `wake_soon_ns` if the core has been idle for less than `nap_ns`. `issue_spread` is that of `issue_ns`.
-
-    Where threads wait for cores, `spin_share` of the posts that come while their connections are served are held up by
-    a thread that spins for up to `spin_ns`. A thread whose core is taken does not move to an idle one in `stay_share`
-    of the cases.
-    """
-
-    queue_bytes: int
-    send_buffer_bytes: int
-    acknowledged_share: float
-    send_bytes_per_s: float
-    receive_bytes_per_s: float
-    message_ns: int
-    post_ns: int
-    issue_ns: int
-    wake_ns: int
-    wake_spread: tuple[float, ...] = ()
-    issue_spread: tuple[float, ...] = ()
-    nap_ns: int = 0
-    wake_soon_ns: int = 0
-    verb_ns: int = 0
-    cold_ns: int = 0
-    spin_ns: int = 0
-    spin_share: float = 0.0
-    stay_share: float = 0.0
-
-    @property
-    def send_bytes_per_ns(self) -> float:
-        """`send_bytes_per_s` in the simulator's unit of time."""
-        return self.send_bytes_per_s / 1e9
-
-    @property
-    def receive_bytes_per_ns(self) -> float:
-        """`receive_bytes_per_s` in the simulator's unit of time."""
-        return self.receive_bytes_per_s / 1e9
+    kind: Annotated[
+        Literal["non_blocking", "leaf_spine", "rail_only"],
+        Key(
+            "kind",
+            "'non_blocking': one ideal switch; 'leaf_spine': uplinks may be too narrow; 'rail_only': a switch for NIC j"
+            " of all hosts and nothing between these, so that NVLink takes bytes to the NIC. Default 'non_blocking'.",
+            always=True,
+        ),
+    ] = "non_blocking"
+    latency_ns: Annotated[Latency, Key("latency", "What crossing one switch takes. Default '0 ns'.", always=True)] = 0
+    hosts_per_leaf: Annotated[
+        Machines | None,
+        Key("hosts_per_leaf", "Hosts on one leaf; the last leaf may have fewer. Required by 'leaf_spine'."),
+    ] = None
+    oversubscription: Annotated[
+        AtLeastOne,
+        Key(
+            "oversubscription",
+            "A leaf's host rates over its uplink rates; 1 is enough for all. Only for 'leaf_spine'. Default 1.",
+        ),
+    ] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """`hosts` identical machines but for their `faults`. Rank r is GPU r mod gpus of host r // gpus.
+    """Hosts that are alike, but for what is slow.
+
+    Rank r is GPU r mod gpus of host r // gpus.
 
     `payload_share` is the part of a network link's rate that carries payload (headers take the rest);
     `nccl_efficiency` what NCCL's pipelines reach of what the links carry. Its collectives take up to `nccl_start_ns` to
@@ -187,18 +313,60 @@ class Cluster:
     """
 
     profile: str
-    hosts: int
-    host: Host
-    network: Network
-    payload_share: float = 1.0
-    nccl_efficiency: float = 1.0
-    nccl_start_ns: int = NCCL_START_NS
-    nccl_floor_ns: int = 0
-    nccl_p2p_share: float = NCCL_P2P_SHARE
-    nccl_sockets: int = 1
-    core_bytes_per_s: float | None = None
-    tcp: Tcp | None = None
-    hosts_share_cores: bool = False
+    hosts: Annotated[Machines, Key("hosts", "How many machines. Required.")]
+    host: Annotated[Host, Inline()]
+    network: Annotated[Network, Key("network", "What joins the hosts. Default: one ideal switch.")]
+    payload_share: Annotated[
+        Payload,
+        Key(
+            "payload_share", "The part of a network link's rate that headers leave to payload. Default 1.", always=True
+        ),
+    ] = 1.0
+    nccl_efficiency: Annotated[
+        Efficient,
+        Key("nccl_efficiency", "What NCCL's pipelines reach of what all links carry. Default 1.", always=True),
+    ] = 1.0
+    nccl_start_ns: Annotated[
+        Latency,
+        Key(
+            "nccl_start",
+            "What NCCL's collectives take at most to get going, beyond its own latencies; a tree over"
+            " nodes has levels instead. Default '32 us'.",
+            always=True,
+        ),
+    ] = NCCL_START_NS
+    nccl_floor_ns: Annotated[
+        Latency, Key("nccl_floor", "What NCCL's collectives take at least, however small. Default '0 ns'.", always=True)
+    ] = 0
+    nccl_sockets: Annotated[
+        Count, Key("nccl_sockets", "TCP connections that NCCL has for each pair of ranks. Default 1.")
+    ] = 1
+    nccl_p2p_share: Annotated[
+        Efficient,
+        Key(
+            "nccl_p2p_share",
+            "What NCCL's point-to-point exchanges reach of what it counts an NVLink for. Default 0.88.",
+            always=True,
+        ),
+    ] = NCCL_P2P_SHARE
+    core_bytes_per_s: Annotated[
+        Rate | None,
+        Key(
+            "core_rate",
+            "What a core reads and writes of host memory where gloo adds for GPUs, such as '3 GB/s'."
+            " Default: no limit.",
+        ),
+    ] = None
+    tcp: Annotated[Tcp | None, Key("tcp", "The hosts' side of gloo's messages. Default: it costs nothing.")] = None
+    hosts_share_cores: Annotated[
+        bool,
+        Key(
+            "hosts_share_cores",
+            "Whether the hosts are emulated on one machine, whose cores they share. Default false.",
+            always=True,
+            after="cores",
+        ),
+    ] = False
     faults: tuple[Fault, ...] = ()
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from scenarios.config.hardware import Tcp
+from scenarios.config.host_costs import Tcp
 from sim.clock import Clock
 from sim.jitter import Varying
 

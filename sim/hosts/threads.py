@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from scenarios.config.hardware import Cluster, Tcp
+from scenarios.config.hardware import Cluster
+from scenarios.config.host_costs import Tcp
 from sim.clock import Clock
 from sim.hosts.cores import Cores, Thread, Wakes
 from sim.jitter import Varying

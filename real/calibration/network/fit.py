@@ -16,7 +16,8 @@ from statistics import mean, median
 from real.calibration.network.probes import LONG, VERBS, bulk_bytes, calls_timed
 from real.calibration.network.samples import Seen
 from real.calibration.variation import spread
-from scenarios.config.hardware import Cluster, Tcp
+from scenarios.config.hardware import Cluster
+from scenarios.config.host_costs import Tcp
 
 Sight = Mapping[tuple[str, int], Seen]
 Play = Callable[[Cluster], Sight]

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-from pydantic import GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from typing import TYPE_CHECKING, Annotated, Any
 
 from scenarios.config import units
 from scenarios.config.units import Quantity
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
 
 _MOST = 2**63 - 1  # TOML promises no larger integers, and neither do seeds and tensors
 MOST_GPUS = 2**20  # of a cluster, and of whatever else is counted by machine
@@ -29,14 +30,19 @@ class Accept:
     expected: str
     read: Callable[[Any], object]
     json_schema: Mapping[str, object] = field(default_factory=dict)
+    quantity: Quantity | None = None
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
+        from pydantic_core import core_schema  # noqa: PLC0415 - whoever only declares keys does without
+
         return core_schema.no_info_plain_validator_function(self._validate)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return dict(self.json_schema)
 
     def _validate(self, value: object) -> object:
+        from pydantic_core import PydanticCustomError  # noqa: PLC0415 - see above
+
         try:
             return self.read(value)
         except (ValueError, OverflowError) as error:
@@ -87,7 +93,9 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
             raise ValueError(f"{kind.noun} below {below}")
         return number
 
-    return Accept(expected=kind.expected, read=read, json_schema={"type": "string", "examples": [kind.example]})
+    return Accept(
+        expected=kind.expected, read=read, json_schema={"type": "string", "examples": [kind.example]}, quantity=kind
+    )
 
 
 def _quantiles() -> Accept:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from real.calibration.machine import cpu_name, measured_here
 from real.calibration.profile import profile_text
-from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics, Tcp
+from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.host_costs import Tcp
 from scenarios.config.load import load_measured, load_profile
 from scenarios.config.provenance import Group, Measured
 from scenarios.config.toml.tree import read_toml

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from scenarios.config.catalogue import library_files, profile_names
 from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
-from scenarios.config.hardware import Inside, Link, Network, Nics, Tcp
+from scenarios.config.hardware import Inside, Link, Network, Nics
+from scenarios.config.host_costs import Tcp
 from scenarios.config.load import OVERRIDES, load, load_profile
 from scenarios.config.scenario import Buckets, Compression, Exchange, Gradients, Ids, Optimizer, Planner
 from scenarios.config.toml.build import build

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenarios.config.hardware import Inside, Link, Nics, Tcp
+from scenarios.config.hardware import Inside, Link, Nics
+from scenarios.config.host_costs import Tcp
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Span

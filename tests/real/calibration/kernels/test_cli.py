@@ -18,13 +18,13 @@ from real.calibration.kernels.device import DeviceProbes
 from real.calibration.kernels.probes import WARM_UP
 from real.calibration.kernels.workloads import DEVICE, HOST
 from real.calibration.machine import cpu_name
+from scenarios.config.kernel_kinds import KERNEL_KINDS
 from scenarios.config.load import load_measured, load_profile
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.hardware.sections import Ramps
 from scenarios.seam.trace import Metric, Recording
 from sim.run import simulate
 
-KINDS = set(Ramps.model_fields)
+KINDS = set(KERNEL_KINDS)
 
 
 def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:

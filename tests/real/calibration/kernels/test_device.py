@@ -30,7 +30,7 @@ from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Workload
 from real.calibration.machine import cpu_name
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.journal import Entry
-from scenarios.config.toml.hardware.sections import Ramps
+from scenarios.config.kernel_kinds import KERNEL_KINDS
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Metric
@@ -38,7 +38,7 @@ from sim.run import simulate
 from tests.real.rank.fake_cuda import LOOK_NS, NAME, Device, installed
 from tests.small import CORE, GPU, cluster, scenario
 
-KINDS = set(Ramps.model_fields)
+KINDS = set(KERNEL_KINDS)
 US, MS = 1_000, 1_000_000
 
 

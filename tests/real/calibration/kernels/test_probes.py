@@ -8,13 +8,13 @@ import pytest
 
 from real.calibration.kernels.fit import fit, observe, predicted_s
 from real.calibration.kernels.probes import WARM_UP, KernelProbes, computing_ranks, launches_in, probe_label
-from scenarios.config.toml.hardware.sections import Launches
+from scenarios.config.kernel_kinds import KERNEL_KINDS
 from sim.run import simulate
 from tests.contract.worlds import scenario as contract_scenario
 from tests.real.pool import shared_pool
 from tests.small import CORE, cluster, scenario
 
-KINDS = set(Launches.model_fields)
+KINDS = set(KERNEL_KINDS)
 
 
 def test_probes_of_a_simulated_machine_give_back_its_parameters() -> None:

@@ -1,0 +1,99 @@
+"""What communication costs on the hosts' CPUs, as a frozen value whose annotations declare its keys in TOML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from scenarios.config.keys import Key
+from scenarios.config.toml.values import Acknowledged, Latency, Quantiles, Rate, Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tcp:
+    """What TCP and gloo's threads cost on the hosts, and how much waits where; a calibration writes it.
+
+    A connection has up to `queue_bytes` in the queue of its NIC. A send is over when the socket has taken it: it takes
+    `send_buffer_bytes` beyond what was acknowledged. Each byte of payload brings `acknowledged_share` bytes of
+    acknowledgements the other way. One core writes `send_bytes_per_s` to sockets, or reads `receive_bytes_per_s`; to
+    write a message costs it `post_ns` besides, to read one, or to go on after a wait, `message_ns`, and each operation
+    `issue_ns` before anything is sent, and `cold_ns` more where the step has computed before; a computation costs its
+    program `verb_ns` beside the kernel. A sleeping thread on an idle core runs `wake_ns` after it was told, on average;
+    `wake_spread` are that time's quantiles over the mean, equally far apart, from the least to the most; but it takes
+    `wake_soon_ns` if the core has been idle for less than `nap_ns`. `issue_spread` is that of `issue_ns`.
+
+    Where threads wait for cores, `spin_share` of the posts that come while their connections are served are held up by
+    a thread that spins for up to `spin_ns`. A thread whose core is taken does not move to an idle one in `stay_share`
+    of the cases.
+    """
+
+    queue_bytes: Annotated[
+        Size, Key("queue", "Bytes of one connection in the queue of its interface, such as '128 KiB'. Required.")
+    ]
+    send_buffer_bytes: Annotated[
+        Size, Key("send_buffer", "Bytes that a socket takes beyond what was acknowledged. Required.")
+    ]
+    acknowledged_share: Annotated[
+        Acknowledged, Key("acknowledgements", "Bytes that go back for each byte of payload. Required.")
+    ]
+    send_bytes_per_s: Annotated[Rate, Key("send_rate", "What one core writes to sockets, such as '2 GB/s'. Required.")]
+    receive_bytes_per_s: Annotated[
+        Rate, Key("receive_rate", "What one core reads from sockets, such as '1.5 GB/s'. Required.")
+    ]
+    message_ns: Annotated[
+        Latency,
+        Key(
+            "message",
+            "A core's time to read a message beside its bytes, or to go on after a wait, such as '5 us'. Required.",
+        ),
+    ]
+    post_ns: Annotated[
+        Latency, Key("post", "A core's time to write a message beside its bytes, such as '5 us'. Required.")
+    ]
+    issue_ns: Annotated[
+        Latency, Key("issue", "A core's time before an operation begins to send, such as '15 us'. Required.")
+    ]
+    wake_ns: Annotated[
+        Latency, Key("wake", "Until a sleeping thread runs on an idle core, in the mean: '30 us'. Required.")
+    ]
+    wake_spread: Annotated[
+        Quantiles,
+        Key(
+            "wake_spread",
+            "Quantiles of that time over its mean, equally far apart, such as [0.6, 1, 4]. Default: all are the mean.",
+        ),
+    ] = ()
+    issue_spread: Annotated[Quantiles, Key("issue_spread", "The same of `issue`. Default: all are the mean.")] = ()
+    nap_ns: Annotated[
+        Latency, Key("nap", "A core that has been idle for less wakes up sooner. Default 0: none does.")
+    ] = 0
+    wake_soon_ns: Annotated[Latency, Key("wake_soon", "Until a sleeping thread runs on such a core. Default 0.")] = 0
+    verb_ns: Annotated[
+        Latency, Key("verb", "A core's time for a computation beside its kernel, such as '80 us'. Default 0.")
+    ] = 0
+    cold_ns: Annotated[Latency, Key("cold", "Added to `issue` after a computation of the same step. Default 0.")] = 0
+    spin_ns: Annotated[
+        Latency, Key("spin", "How long a thread spins at most on a lock whose owner waits for a core. Default 0.")
+    ] = 0
+    spin_share: Annotated[
+        Acknowledged,
+        Key(
+            "spin_share",
+            "How many of the messages are held up so that are posted while their group's are served"
+            " and cores are short. Default 0.",
+        ),
+    ] = 0.0
+    stay_share: Annotated[
+        Acknowledged,
+        Key("stay_share", "How often a thread whose core is taken does not move to an idle one. Default 0."),
+    ] = 0.0
+
+    @property
+    def send_bytes_per_ns(self) -> float:
+        """`send_bytes_per_s` in the simulator's unit of time."""
+        return self.send_bytes_per_s / 1e9
+
+    @property
+    def receive_bytes_per_ns(self) -> float:
+        """`receive_bytes_per_s` in the simulator's unit of time."""
+        return self.receive_bytes_per_s / 1e9

@@ -1,0 +1,101 @@
+"""How fields of frozen values are written in TOML: declared beside the field, read by whatever derives from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: typing hashes it
+class Names:
+    """A table whose keys are names, all with values of one kind: its title in schemas, and what each name means."""
+
+    title: str
+    doc: str
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Key:
+    """Field metadata: the key in the value's table, and what it means.
+
+    The field's own type says what the key accepts, unless `accepts` does; then `read` and `write` convert. `names` is
+    for mappings. A calibration writes a key that differs from the field's default, or `always`. `after`: the key
+    behind which it stands, if not the field before.
+    """
+
+    name: str
+    doc: str
+    names: Names | None = None
+    accepts: Any = None
+    read: Callable[[Any], object] | None = None
+    write: Callable[[Any], object] | None = None
+    always: bool = False
+    after: str = ""
+
+
+class Inline:
+    """Field metadata: the keys of a nested value stand in the table of the value around it.
+
+    `keys` are those of its fields, by name; none: as the nested class declares them.
+    """
+
+    def __init__(self, **keys: Key) -> None:
+        self.keys = keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """One key: where its value is, from field to field, its declared type and default."""
+
+    path: tuple[str, ...]
+    key: Key
+    hint: Any
+    default: object = field(default=dataclasses.MISSING)
+
+    @property
+    def table(self) -> Any:
+        """The dataclass whose own table this key is; None for plain values."""
+        kinds = [self.hint, *get_args(self.hint)]
+        return next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
+
+
+def declared(kind: Any) -> list[Declared]:
+    """The keys of a dataclass in the order of its fields, tables behind plain values."""
+    found = sorted(_declared(kind), key=lambda one: one.table is not None)
+    for one in [one for one in found if one.key.after]:
+        found.remove(one)
+        found.insert([other.key.name for other in found].index(one.key.after) + 1, one)
+    return found
+
+
+def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
+    """`keys`: in place of those that the fields declare."""
+    hints = get_type_hints(kind, include_extras=True)
+    for one in dataclasses.fields(kind):
+        hint = hints[one.name]
+        marks = getattr(hint, "__metadata__", ())
+        bare = _unmarked(hint)
+        inline = next((mark for mark in marks if isinstance(mark, Inline)), None)
+        if inline is not None:
+            for inner in _declared(bare, inline.keys or None):
+                yield dataclasses.replace(inner, path=(one.name, *inner.path))
+            continue
+        key = keys.get(one.name) if keys else next((mark for mark in marks if isinstance(mark, Key)), None)
+        if key is not None:
+            factory = one.default_factory
+            default = one.default if factory is dataclasses.MISSING else factory()
+            yield Declared(path=(one.name,), key=key, hint=bare, default=default)
+
+
+def _unmarked(hint: Any) -> Any:
+    """A type without our marks, but with what reads its values."""
+    if get_origin(hint) is not Annotated:
+        return hint
+    bare, *marks = get_args(hint)
+    for mark in marks:
+        if not isinstance(mark, (Key, Inline)):
+            bare = Annotated[bare, mark]
+    return bare
