@@ -1,4 +1,4 @@
-"""`python -m real calibrate`: micro-benchmarks become a measured profile; what they are is left to `calibration`."""
+"""`python -m real calibrate`: runs micro-benchmarks and writes the profile that fits them."""
 
 from __future__ import annotations
 

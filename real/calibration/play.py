@@ -1,4 +1,4 @@
-"""Plays a program of probes on real ranks, for its recording: what all calibrations share; what for is left to them."""
+"""Runs a program of probes on real ranks and returns its recording; shared by all calibrations."""
 
 from __future__ import annotations
 

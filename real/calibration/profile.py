@@ -1,4 +1,4 @@
-"""A cluster and where its figures come from as a profile's TOML; measuring and fitting are left to others.
+"""Writes a cluster, and where its figures come from, as a profile in TOML.
 
 Every quantity has a unit and reads back to the same number: decimal points are moved, nothing is rounded.
 """
@@ -34,7 +34,7 @@ FREE_PEAKS = {
 def profile_text(
     cluster: Cluster, measured: Measured, description: str, remarks: Mapping[str, str] = FREE_PEAKS
 ) -> str:
-    """The file's text. `hosts` and the profile's name are left to the scenario and to the file's name."""
+    """Write the profile's text; without `hosts`, which a scenario sets, and the name, which is the file's."""
     tables = {**_tables("cluster", cluster), "measured": _measured(measured)}
     blocks = [_comment(remarks.get(name, "")) + _block(f"[{name}]", lines) for name, lines in tables.items()]
     blocks += [_block("[[measured.groups]]", _group(group)) for group in measured.groups]
@@ -43,7 +43,7 @@ def profile_text(
 
 
 def _tables(name: str, value: object) -> dict[str, _Lines]:
-    """The tables of a declared value: its own, then those inside it; without keys that say what is the default."""
+    """Write a declared value's own table and those inside it; keys at their default are left out."""
     own: _Lines = {}
     inner: dict[str, _Lines] = {}
     for one in declared(type(value)):
@@ -60,7 +60,7 @@ def _tables(name: str, value: object) -> dict[str, _Lines]:
 
 
 def _toml(value: Any, hint: object) -> str:
-    """A value as TOML, in the unit that its declared type has."""
+    """Write a value as TOML, in the unit of its declared type."""
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Measured times of computations: read from a CSV file and found for each call; measuring them is left to reports.
+"""Measured times of computations: read from a CSV file and found for each call.
 
 A computation is known by its label and by how many of that label its rank has begun on that stream in this step: one
 label may stand for computations of several sizes (a gradient bucket's each), which come in the same order every step.

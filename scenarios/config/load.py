@@ -1,4 +1,4 @@
-"""scenario.toml to a `Scenario` that is true: the only reader of scenario files; running it is left to sim and real."""
+"""scenario.toml to a `Scenario` that is true: the only reader of scenario files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities as people write them ("400 Gbit/s") to plain numbers and back; what a quantity is for is left to others.
+"""Quantities as people write them ("400 Gbit/s") to plain numbers and back.
 
 Nothing else in the project knows units: past this door everything is bytes, bytes/s, ns, flop and flop/s. The rules of
 prefixes and dimensions are pint's, over a vocabulary of our own that has no `b`, so that bits must be spelt out.

@@ -1,4 +1,4 @@
-"""What a user should know of a scenario that is right but may not mean what it seems; mistakes are left to `load`."""
+"""What a user should know of a scenario that is valid but may not mean what it seems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Micro-benchmarks of the network and of the hosts' side of it, as a program; reading a recording is left to `sight`.
+"""Micro-benchmarks of the network and of the hosts' side of it, as a program.
 
 Every repetition of a probe is a step, so that a recording of them, real or simulated, reads the same.
 """

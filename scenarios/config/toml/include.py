@@ -1,4 +1,4 @@
-"""Follows `include` and `cluster.profile` from file to file into one `Tree`; the values are left to `document`."""
+"""Follows `include` and `cluster.profile` from file to file into one `Tree`."""
 
 from __future__ import annotations
 

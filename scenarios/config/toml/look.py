@@ -1,4 +1,4 @@
-"""The few ways in which checks complain."""
+"""What checks share: keys that are required, and keys that would have no effect."""
 
 from __future__ import annotations
 

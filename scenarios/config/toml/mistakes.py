@@ -1,4 +1,4 @@
-"""Collects a user's mistakes, each one sentence, in the order of the file; finding them is left to others."""
+"""Collects a user's mistakes, each one sentence, in the order of the file."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from scenarios.config.toml.section import have
 
 
 def build_cluster(cluster: ClusterSection) -> Cluster:
-    """The hardware alone."""
+    """Build the frozen cluster of a checked [cluster] table."""
     gpu, nic = cluster.gpu, cluster.nic
     given = {
         "gpu": gpu.model_copy(update={"name": gpu.name or gpu.kind}),

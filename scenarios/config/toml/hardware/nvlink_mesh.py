@@ -1,4 +1,4 @@
-"""NVLinks between the GPUs of a host as a square of counts: what it must be; what they carry is left to others."""
+"""NVLinks between the GPUs of a host as a square matrix of counts, and its checks."""
 
 from __future__ import annotations
 
