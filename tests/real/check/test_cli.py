@@ -26,7 +26,7 @@ FAULT = """
 import os
 
 if os.environ.get("RANK") == "1":
-    import real.rank.libraries as libraries
+    import real.libraries.moves as libraries
 
     sent = libraries.broadcast
 
@@ -45,7 +45,7 @@ LOSS = """
 import os, signal
 
 if os.environ.get("RANK") == "1":
-    import real.rank.libraries as libraries
+    import real.libraries.moves as libraries
 
     libraries.broadcast = lambda joined, tensor, src: os.kill(os.getpid(), signal.SIGKILL)
 """
