@@ -32,6 +32,14 @@ from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import ShardedTable, TableShard
 
 
+class Piece(NamedTuple):
+    """A run of columns of a table: where it begins, how wide it is, and the ranks that cut its rows or hold it."""
+
+    start: int
+    width: int
+    owners: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Table(ShortRepr):
     """A table cut into columns of `widths`, each by its `owners`: a host, a rank, or everyone, as its kind says."""
@@ -42,8 +50,8 @@ class Table(ShortRepr):
     owners: tuple[int, ...] = (0,)
     processor: bool = False
 
-    def pieces(self, hosts: int, gpus: int) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """Of each run of columns where it begins, how wide it is, and the ranks that cut its rows or hold it."""
+    def pieces(self, hosts: int, gpus: int) -> Iterator[Piece]:
+        """The table's runs of columns."""
         everyone = tuple(range(hosts * gpus))
         start = 0
         for width, owner in zip(self.widths, self.owners, strict=True):
@@ -51,7 +59,7 @@ class Table(ShortRepr):
             on_host = everyone[host : host + gpus]
             alone = (owner % len(everyone),)
             owners = on_host if self.kind in BY_HOST else alone
-            yield start, width, everyone if self.kind in ("row_wise", "data_parallel") else owners
+            yield Piece(start, width, everyone if self.kind in ("row_wise", "data_parallel") else owners)
             start += width
 
     def buckets(self, ranks: tuple[int, ...]) -> int:
@@ -191,9 +199,9 @@ class Plan(ShortRepr):
                 dim=sum(table.widths),
                 sharding_type=cast(ShardingType, table.kind),
                 shards=tuple(
-                    _shard(table, start, width, owners, slot)
-                    for start, width, owners in table.pieces(self.hosts, self.gpus)
-                    for slot in range(len(owners))
+                    _shard(table, piece, slot)
+                    for piece in table.pieces(self.hosts, self.gpus)
+                    for slot in range(len(piece.owners))
                 ),
                 has_feature_processor=table.processor,
             )
@@ -201,11 +209,14 @@ class Plan(ShortRepr):
         ]
 
 
-def _shard(table: Table, start: int, width: int, owners: tuple[int, ...], slot: int) -> TableShard:
-    block = block_of(table.rows, table.buckets(owners))
-    first = min(block * slot, table.rows) if table.buckets(owners) > 1 else 0
+def _shard(table: Table, piece: Piece, slot: int) -> TableShard:
+    buckets = table.buckets(piece.owners)
+    block = block_of(table.rows, buckets)
+    first = min(block * slot, table.rows) if buckets > 1 else 0
     rows = min(block, table.rows - first)
-    return TableShard(rank=owners[slot], row_offset=first, rows=rows, column_offset=start, columns=width)
+    return TableShard(
+        rank=piece.owners[slot], row_offset=first, rows=rows, column_offset=piece.start, columns=piece.width
+    )
 
 
 def _pool(lookup: Lookup, at: int, bags: list[list[Cell]]) -> Tensor:
