@@ -67,6 +67,6 @@ def _steps_of_draw(
         look(where)
         return False
 
-    recording = play(scenario, program, take, draw, stop)
+    recording = play(scenario, program, take, draw=draw, stop=stop)
     info = dataclasses.replace(recording.info, thinned=keeping.thinned)
     return dataclasses.replace(recording, info=info, spans=spans), digest

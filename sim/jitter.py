@@ -9,12 +9,13 @@ from random import Random
 class Varying:
     """Draws how long the next one takes, over the mean."""
 
-    __slots__ = ("_quantiles", "_random")
+    __slots__ = ("_quantiles", "_random", "varies")
 
     def __init__(self, quantiles: Sequence[float], draw: str | None) -> None:
         """`quantiles` over the mean, equally far apart; `draw` seeds the draws, with None each is the mean."""
         self._quantiles = quantiles
-        self._random = Random(draw) if draw is not None and len(quantiles) > 1 else None
+        self.varies = draw is not None and len(quantiles) > 1
+        self._random = Random(draw) if self.varies else None
 
     def next(self) -> float:
         """Draw the next; between two quantiles every value is as likely as another."""

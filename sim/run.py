@@ -56,7 +56,7 @@ def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
         DeadlockError: no rank could go on.
     """
     spans: list[Span] = []
-    recording = play(scenario, program, spans.extend, draw)
+    recording = play(scenario, program, spans.extend, draw=draw)
     recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
     return recording
 
@@ -65,6 +65,7 @@ def play(
     scenario: Scenario,
     program: Program,
     take: Callable[[list[Span]], None],
+    *,
     draw: int = 0,
     stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
 ) -> Recording:
@@ -77,7 +78,7 @@ def play(
     Raises:
         ProgramError, DeadlockError: as `simulate` does.
     """
-    started, begin = datetime.now(UTC), time.perf_counter()
+    started = _Started(scenario)
     classes = program.host_classes
     hosts = None if classes is None else classes.representatives
     machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None, hosts)
@@ -97,21 +98,7 @@ def play(
     finally:
         world.ledger.forget()
     return Recording(
-        info=RunInfo(
-            name=scenario.name,
-            world="sim",
-            digest=scenario.digest(),
-            scenario=scenario.as_dict(),
-            seed=scenario.seed,
-            world_size=scenario.cluster.world_size,
-            started=started.isoformat(timespec="seconds"),
-            versions=versions(),
-            hosts=tuple(f"host{host}" for host in range(scenario.cluster.hosts)),
-            complete=not error,
-            error=error,
-            elapsed_s=time.perf_counter() - begin,
-            host_counts=() if classes is None else tuple(zip(classes.representatives, classes.counts, strict=True)),
-        ),
+        info=started.info(error, classes),
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
         memory=list(program.memory),
@@ -119,6 +106,32 @@ def play(
         loads=_loads(machine, links),
         traffic=_traffic(machine, classes),
     )
+
+
+class _Started:
+    """When a run began, and what it was."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario, self._at, self._begin_s = scenario, datetime.now(UTC), time.perf_counter()
+
+    def info(self, error: str, classes: HostClasses | None) -> RunInfo:
+        """What is known of the run at its end."""
+        scenario = self._scenario
+        return RunInfo(
+            name=scenario.name,
+            world="sim",
+            digest=scenario.digest(),
+            scenario=scenario.as_dict(),
+            seed=scenario.seed,
+            world_size=scenario.cluster.world_size,
+            started=self._at.isoformat(timespec="seconds"),
+            versions=versions(),
+            hosts=tuple(f"host{host}" for host in range(scenario.cluster.hosts)),
+            complete=not error,
+            error=error,
+            elapsed_s=time.perf_counter() - self._begin_s,
+            host_counts=() if classes is None else tuple(zip(classes.representatives, classes.counts, strict=True)),
+        )
 
 
 def _links(machine: Machine, classes: HostClasses | None) -> list[LinkRow]:

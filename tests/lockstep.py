@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.seam.arguments import Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import BARRIER, COLLECTIVES, deliver, disagreement
 from scenarios.seam.errors import CollectiveError, DeadlockError
@@ -160,16 +160,16 @@ class LockstepBackend:
     def knows(self, group: Group) -> bool:
         return True
 
-    def issue(self, call: Call, group: Group, given: Operands) -> LockstepWork:
+    def issue(self, call: Call, group: Group, issue: Issue) -> LockstepWork:
         if call.op != BARRIER.name:  # it moves nothing, so it is not among the calls
             assert call.label
             self._world.calls.append(call)
         key = group.name, self._issued.get(group.name, 0)
         self._issued[group.name] = key[1] + 1
         rendezvous = self._world.rendezvous.setdefault(key, Rendezvous())
-        member, work = group.index(self.rank), self._work(given.output)
+        member, work = group.index(self.rank), self._work(issue.output)
         rendezvous.calls[member] = call.met_in(group)
-        rendezvous.payloads[member] = COLLECTIVES[call.op].payload(call, given)
+        rendezvous.payloads[member] = COLLECTIVES[call.op].payload(call, issue)
         rendezvous.works.append(work)
         if len(rendezvous.calls) == group.size:
             del self._world.rendezvous[key]

@@ -14,7 +14,7 @@ from real.libraries import LIBRARIES
 from real.libraries.errors import transport
 from real.libraries.library import Joined
 from real.rank.drive import play
-from scenarios.seam.arguments import Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import CollectiveError, ProgramError
@@ -44,18 +44,18 @@ class DdpBackend:
         """See `Backend.knows`; there is but one."""
         return group == self.world
 
-    def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
+    def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         """See `Backend.issue`.
 
         Raises:
             RankLostError: the library failed, most likely because another rank has ended.
         """
         with transport(self.rank, call.label or call.op):
-            sent = self._starts[call.op](self._joined, call, given)
+            sent = self._starts[call.op](self._joined, call, issue)
             sent.work.wait()
             if sent.finish is not None:
                 sent.finish()
-        return Done(given.output)
+        return Done(issue.output)
 
     def refuse(self, call: Call, group: Group) -> None:
         """See `Backend.refuse`; the mistake ends this rank's training, which the others see."""

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real.rank.lanes import Lane
-from scenarios.seam.arguments import Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from scenarios.seam.payload import as_bytes
@@ -46,8 +46,8 @@ class Sent:
     held: object = None
 
 
-# How a collective begins, given the checked call and what its verb was given.
-Start = Callable[[Joined, Call, Operands], Sent]
+# How a collective begins, from the checked call and what its verb was given.
+Start = Callable[[Joined, Call, Issue], Sent]
 
 
 class Library(Protocol):

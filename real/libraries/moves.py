@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real.libraries.library import Joined, Rows, Sent, Start
-from scenarios.seam.arguments import REDUCE_OPS, Operands
+from scenarios.seam.arguments import REDUCE_OPS, Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import (
     ALL_GATHER_INTO_TENSOR,
@@ -76,22 +76,22 @@ def starts_of(library: Reducing) -> dict[str, Start]:
     """How each collective begins, by name, over what the library does by itself."""
     exchange = library.exchange
 
-    def all_to_all_single(joined: Joined, call: Call, given: Operands) -> Sent:
-        rows = Rows(given.output, call.recv_bytes), Rows(given.input, call.send_bytes)
+    def all_to_all_single(joined: Joined, call: Call, issue: Issue) -> Sent:
+        rows = Rows(issue.output, call.recv_bytes), Rows(issue.input, call.send_bytes)
         return exchange_rows(exchange, joined, *rows)
 
     return {
-        ALL_TO_ALL.name: lambda joined, _, given: exchange(joined, given.output, given.input),
+        ALL_TO_ALL.name: lambda joined, _, issue: exchange(joined, issue.output, issue.input),
         ALL_TO_ALL_SINGLE.name: all_to_all_single,
-        ALL_GATHER_INTO_TENSOR.name: lambda joined, _, given: all_gather(joined, given.output, given.input),
-        BROADCAST.name: lambda joined, call, given: broadcast(joined, given.output, call.group.ranks[call.root]),
-        ALL_REDUCE.name: lambda joined, call, given: library.all_reduce(joined, given.output, call.reduce),
-        REDUCE_SCATTER_TENSOR.name: lambda joined, call, given: library.reduce_scatter(
-            joined, given.output, given.input, call.reduce
+        ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
+        BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
+        ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
+        REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
+            joined, issue.output, issue.input, call.reduce
         ),
         BARRIER.name: lambda joined, _, __: library.barrier(joined),
-        SEND.name: lambda joined, _, given: send(joined, given.input, given.root),
-        RECV.name: lambda joined, _, given: recv(joined, given.output, given.root),
+        SEND.name: lambda joined, _, issue: send(joined, issue.input, issue.root),
+        RECV.name: lambda joined, _, issue: recv(joined, issue.output, issue.root),
     }
 
 

@@ -17,7 +17,7 @@ from real.rank.drive import Spawned, StreamThread, name_of
 from real.rank.journal import STEP, Entry
 from real.rank.lanes import Pending
 from real.rank.work import Computed, Issued
-from scenarios.seam.arguments import Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Work
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
@@ -102,7 +102,7 @@ class TorchBackend:
             return Computed(self._context, entry, None, error)
         return Computed(self._context, entry, value, None)
 
-    def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
+    def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         """See `Backend.issue`: begun at once, or by the checker of the group, or of the pair.
 
         That is when calls are checked, and while it still holds earlier ones. A message has no place in the order of
@@ -124,15 +124,15 @@ class TorchBackend:
             def begin() -> Pending:
                 """On the checker's thread: after what the caller's stream had launched, and followed at once."""
                 with self._lane.beside(entry.start):
-                    pending = self._start(entry, call, checker.joined, given)
+                    pending = self._start(entry, call, checker.joined, issue)
                 self._lane.overtakes()
                 return pending
 
             held = checker.hold(Held(call.met_in(group), begin, is_checked=is_checked))
-            return Issued(context, entry, held, given.output)
+            return Issued(context, entry, held, issue.output)
         try:
             with self._lane.entered(entry.start):
-                return Issued(context, entry, self._start(entry, call, checker.joined, given), given.output)
+                return Issued(context, entry, self._start(entry, call, checker.joined, issue), issue.output)
         except RuntimeError as error:
             raise failed(self.rank, entry.describe(), error) from error
 
@@ -145,9 +145,9 @@ class TorchBackend:
         else:
             context.refuse(context.pair_checker(call.group, group), call.met_in(group))
 
-    def _start(self, entry: Entry, call: Call, joined: Joined, given: Operands) -> Pending:
-        sent = self._starts[call.op](joined, call, given)
-        return self._lane.follow(entry, sent.work, sent.finish, (given, sent.held))
+    def _start(self, entry: Entry, call: Call, joined: Joined, issue: Issue) -> Pending:
+        sent = self._starts[call.op](joined, call, issue)
+        return self._lane.follow(entry, sent.work, sent.finish, (issue, sent.held))
 
     def _entry(self, kind: str, label: str) -> Entry:
         return Entry(self._lane, self.stream, kind, label, next(self._sequence))

@@ -37,27 +37,22 @@ Splits = Sequence[float] | None
 
 
 @dataclass(slots=True)  # not frozen: made for every call, and this takes a third of the time
-class Operands:
-    """What a verb was given, unchecked; `output` is also what its Work gives. `splits` are those of output and input.
-
-    `root` is the source of a broadcast or recv and the target of a send, as a global rank.
-    """
-
-    input: Any = None
-    output: Any = None
-    splits: tuple[Splits, Splits] = (None, None)
-    reduce: object = None
-    root: object = -1
-
-
-@dataclass(slots=True)
 class Issue:
-    """A verb as a rank called it on a group, before its other arguments are looked at."""
+    """A verb as a rank called it on a group, with what it was given, unchecked.
+
+    `output` is also what its Work gives. `splits` are those of output and input. `root` is the source of a broadcast or
+    recv and the target of a send, as a global rank.
+    """
 
     op: str
     rank: int
     group: Group
     label: str = ""
+    input: Any = None
+    output: Any = None
+    splits: tuple[Splits, Splits] = (None, None)
+    reduce: object = None
+    root: object = -1
 
     def __str__(self) -> str:
         return f"rank {self.rank}: {self.op}"

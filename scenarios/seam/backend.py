@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from scenarios.seam.arguments import Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
@@ -57,7 +57,7 @@ class Backend(Protocol):
         """Whether the group is one of this run; CollectiveError if the ranks have made it differently."""
         ...
 
-    def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
+    def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         """Begin a collective whose members meet in `group`: the call's own, or that of a pair for send and recv."""
         ...
 

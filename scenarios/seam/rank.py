@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from scenarios.seam.arguments import Issue, Operands, check_label
+from scenarios.seam.arguments import Issue, check_label
 from scenarios.seam.backend import Backend, Done, Work
 from scenarios.seam.calls import MISTAKES
 from scenarios.seam.collectives import (
@@ -102,7 +102,7 @@ class Rank:
         label: str = "",
     ) -> Work[list[Tensor]]:
         """Exchange a tensor with each member; uneven and complex tensors are welcome."""
-        return self._issue(ALL_TO_ALL, Operands(input_tensor_list, output_tensor_list), group, label)
+        return self._issue(ALL_TO_ALL, group, label, input=input_tensor_list, output=output_tensor_list)
 
     def all_to_all_single(
         self,
@@ -115,14 +115,14 @@ class Rank:
         label: str = "",
     ) -> Work[Tensor]:
         """Exchange rows of one tensor, by default an equal share with each member."""
-        given = Operands(input, output, (output_split_sizes, input_split_sizes))
-        return self._issue(ALL_TO_ALL_SINGLE, given, group, label)
+        splits = output_split_sizes, input_split_sizes
+        return self._issue(ALL_TO_ALL_SINGLE, group, label, input=input, output=output, splits=splits)
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """Reduce a tensor over all members, in place."""
-        return self._issue(ALL_REDUCE, Operands(tensor, tensor, reduce=op), group, label)
+        return self._issue(ALL_REDUCE, group, label, input=tensor, output=tensor, reduce=op)
 
     def reduce_scatter_tensor(
         self,
@@ -134,31 +134,31 @@ class Rank:
         label: str = "",
     ) -> Work[Tensor]:
         """Reduce the inputs of all members, of which each gets its share."""
-        return self._issue(REDUCE_SCATTER_TENSOR, Operands(input, output, reduce=op), group, label)
+        return self._issue(REDUCE_SCATTER_TENSOR, group, label, input=input, output=output, reduce=op)
 
     def all_gather_into_tensor(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """Gather the inputs of all members, one after the other in group order."""
-        return self._issue(ALL_GATHER_INTO_TENSOR, Operands(input_tensor, output_tensor), group, label)
+        return self._issue(ALL_GATHER_INTO_TENSOR, group, label, input=input_tensor, output=output_tensor)
 
     def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """Copy the tensor of a global rank to all members."""
-        return self._issue(BROADCAST, Operands(tensor, tensor, root=src), group, label)
+        return self._issue(BROADCAST, group, label, input=tensor, output=tensor, root=src)
 
     def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
         """Wait until all members are here."""
-        return self._issue(BARRIER, Operands(), group, label)
+        return self._issue(BARRIER, group, label)
 
     def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]:
         """Send a tensor to a global rank."""
-        return self._issue(SEND, Operands(tensor, root=dst), group, label)
+        return self._issue(SEND, group, label, input=tensor, root=dst)
 
     def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """Receive a tensor from a global rank."""
-        return self._issue(RECV, Operands(None, tensor, root=src), group, label)
+        return self._issue(RECV, group, label, output=tensor, root=src)
 
-    def _issue(self, collective: Collective, given: Operands, group: Group | None, label: str) -> Work[Any]:
+    def _issue(self, collective: Collective, group: Group | None, label: str, **given: Any) -> Work[Any]:
         """A call that is refused takes its place in its order all the same: the other members hear of it."""
         backend, op = self._backend, collective.name
         if group is None:
@@ -170,16 +170,16 @@ class Rank:
                 f"rank {self.rank}: {op}: group {group.name} of {list(group.ranks)} is not of this run;"
                 " make it with new_group"
             )
-        issue = Issue(op, self.rank, group, label)
+        issue = Issue(op, self.rank, group, label, **given)
         if self.rank not in group.ranks:
             ranks = list(group.ranks)
             warnings.warn(f"{issue}: not a member of group {group.name} of {ranks}; nothing is done", stacklevel=3)
             return Done()
-        meets_in = collective.pair(issue, given) if collective.has_pairs else group
+        meets_in = collective.pair(issue) if collective.has_pairs else group
         try:
             if type(label) is not str:
                 check_label(issue, label)
-            call = collective.check(issue, given)
+            call = collective.check(issue)
             if call.device and call.device not in self._devices:
                 raise CollectiveError(f"{issue}: tensors are on {call.device}, expected {' or '.join(self._devices)}")
         except MISTAKES as mistake:
@@ -187,4 +187,4 @@ class Rank:
                 backend.refuse(refused(issue, mistake), meets_in)
             raise
         assert meets_in is not None, "what passed the checks has a peer"
-        return backend.issue(call, meets_in, given)
+        return backend.issue(call, meets_in, issue)

@@ -43,7 +43,8 @@ class Machine:
     def begin(self, uses: Mapping[Capacity, float], amount: float = 1.0, weight: float = 1.0) -> Signal[None]:
         """Start an activity that uses each capacity by so much per unit of `amount`; the signal is its end."""
         signal: Signal[None] = Signal()
-        self._begin(Activity(uses, amount, signal.fire, weight))
+        if self._sharing.start(Activity(uses, amount, signal.fire, weight), self.clock.now_ns):
+            self._resolve_soon()
         return signal
 
     def begin_all(self, bundle: Bundle) -> None:
@@ -86,7 +87,7 @@ class Machine:
         through; without it, and on CPUs, they begin now and come first.
         """
         gpu = self.fabric.cluster.host.gpu
-        varied = self._kernels.next()
+        varied = self._kernels.next() if self._kernels.varies else 1.0
         price = cost(kernel, gpu)
         arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
         # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
@@ -124,18 +125,13 @@ class Machine:
         """
         if size_bytes > PACKET_BYTES:
             signal: Signal[None] = Signal()
-            self._begin(Activity(dict.fromkeys(path.links, 1.0), size_bytes, signal.fire, is_flow=True))
+            flow = Activity(dict.fromkeys(path.links, 1.0), size_bytes, signal.fire, is_flow=True)
+            if self._sharing.start(flow, self.clock.now_ns):
+                self._resolve_soon()
             return signal
         for link in path.links:
             link.pass_by(size_bytes, self.clock.now_ns)
         return self.sleep(round(size_bytes / path.bytes_per_ns))
-
-    def _begin(self, activity: Activity) -> None:
-        if not activity.uses or activity.amount <= 0:
-            activity.done()
-            return
-        self._sharing.start(activity, self.clock.now_ns)
-        self._resolve_soon()
 
     def _after(self, delay_ns: int, uses: Mapping[Capacity, float], amount: float) -> Signal[None]:
         if delay_ns <= 0:

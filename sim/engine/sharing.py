@@ -24,15 +24,17 @@ class Sharing:
         self._changed_pools: dict[Pool, None] = {}
         self._numbers = count()
 
-    def start(self, activity: Activity, now_ns: int) -> None:
-        """Begin; it must use something and have something to do, else it would be over already."""
-        assert activity.uses, "an activity uses something"
-        assert activity.amount > 0, "an activity has something to do"
+    def start(self, activity: Activity, now_ns: int) -> bool:
+        """Begin; whether it is under way: one that uses nothing, or has nothing to do, is over at once."""
+        if not activity.uses or activity.amount <= 0:
+            activity.done()
+            return False
         activity.number = next(self._numbers)
         activity.settled_ns = now_ns
         for capacity, per_unit in activity.uses.items():
             capacity.join(activity, per_unit, now_ns)
             self._changed[capacity] = None
+        return True
 
     def start_all(self, bundle: Bundle, now_ns: int) -> None:
         """Begin all flows of a bundle."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from scenarios.seam.arguments import Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Work
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import COLLECTIVES
@@ -164,7 +164,7 @@ class SimBackend:
         _after(before, begin)
         return work
 
-    def issue(self, call: Call, group: Group, given: Operands) -> Work[Any]:
+    def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         """See `Backend.issue`."""
         world = self.shared
         lane, rendezvous = world.lane(group.name, self.rank), world.next_rendezvous(group, self.rank)
@@ -176,7 +176,7 @@ class SimBackend:
             work.index = rendezvous.index
         else:
             met = call.met_in(group)
-        payload = COLLECTIVES[call.op].payload(call, given)
+        payload = COLLECTIVES[call.op].payload(call, issue)
 
         def begin() -> None:
             work.start_ns = self.clock.now_ns
@@ -188,7 +188,7 @@ class SimBackend:
 
         def end(through: Signal[None]) -> None:
             work.formula_ns = rendezvous.formula_ns
-            work.finish(given.output, through.error)
+            work.finish(issue.output, through.error)
             lane.leave()
 
         # What was computed before on this stream is there first, as on a device's stream.

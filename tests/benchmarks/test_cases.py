@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from benchmarks.baselines.cases import Case, calls
 from scenarios.config.load import load_profile
-from scenarios.seam.arguments import Issue, Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import COLLECTIVES, disagreement
 from scenarios.seam.group import Group
@@ -33,8 +33,9 @@ def test_calls_are_those_that_tensors_make(op: str) -> None:
     given, received = (torch.zeros(size // ELEMENT // share) for share in shares)
     made = calls(op, size, ranks)
     for rank in group.ranks:
-        operands = Operands(given, given if op == "all_reduce" else received, reduce=torch.distributed.ReduceOp.SUM)
-        expected = COLLECTIVES[made[0].op].check(Issue(made[0].op, rank, group), operands)
+        issue = Issue(made[0].op, rank, group, input=given, output=given if op == "all_reduce" else received)
+        issue.reduce = torch.distributed.ReduceOp.SUM
+        expected = COLLECTIVES[made[0].op].check(issue)
         assert essentials(made[rank]) == essentials(expected)
 
 
@@ -46,8 +47,8 @@ def test_calls_of_an_all_to_all_are_those_that_tensors_make() -> None:
         receives = [row[call.rank] // ELEMENT for row in matrix]
         tensors = torch.zeros(sum(receives)), torch.zeros(sum(sends))
         output, input = tensors
-        issue, operands = Issue(call.op, call.rank, group), Operands(input, output, (receives, sends))
-        assert essentials(call) == essentials(COLLECTIVES[call.op].check(issue, operands))
+        issue = Issue(call.op, call.rank, group, input=input, output=output, splits=(receives, sends))
+        assert essentials(call) == essentials(COLLECTIVES[call.op].check(issue))
 
 
 def test_a_broadcast_is_rank_0_s_and_members_agree() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from scenarios.seam.arguments import Issue, Operands
+from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from scenarios.seam.payload import Payload, Payloads, take
@@ -25,15 +25,15 @@ class Collective:
         self.name = name
         COLLECTIVES[name] = self
 
-    def check(self, issue: Issue, given: Operands) -> Call:
-        """Make the call of one rank from what its verb was given.
+    def check(self, issue: Issue) -> Call:
+        """Make the call of one rank from what its verb was issue.
 
         Raises:
             TypeError, ValueError, CollectiveError: the arguments are wrong by themselves.
         """
         raise AssertionError(f"{self.name} checks its arguments")
 
-    def pair(self, issue: Issue, given: Operands) -> Group | None:
+    def pair(self, issue: Issue) -> Group | None:
         """The group of two in which a message meets, source first; None if there is nobody to meet."""
         raise AssertionError(f"{self.name} is no message between two")
 
@@ -60,9 +60,9 @@ class Collective:
         """One sentence when calls that `agree`, by group rank, do not fit together all the same, else None."""
         return None
 
-    def payload(self, call: Call, given: Operands) -> Payload:
+    def payload(self, call: Call, issue: Issue) -> Payload:
         """Copy the inputs and poison the outputs of a member, as `fill` wants them."""
-        return take((given.input,), (given.output,))
+        return take((issue.input,), (issue.output,))
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         """Fill the outputs of the member that made `call` from the inputs of those that it hears from."""

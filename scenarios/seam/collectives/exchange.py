@@ -10,7 +10,6 @@ from torch import Tensor
 
 from scenarios.seam.arguments import (
     Issue,
-    Operands,
     check_list,
     check_output,
     check_same_kind,
@@ -45,44 +44,44 @@ class _Exchange(Collective):
 class _AllToAll(_Exchange):
     """The list form; uneven and complex tensors are welcome."""
 
-    def check(self, issue: Issue, given: Operands) -> Call:
+    def check(self, issue: Issue) -> Call:
         if issue.group.counts:
             raise ProgramError(f"{issue}: expected run.ranks = 'each', which plays all its ranks")
-        outputs = check_list(issue, "output_tensor_list", given.output, check_output)
-        inputs = check_list(issue, "input_tensor_list", given.input)
+        outputs = check_list(issue, "output_tensor_list", issue.output, check_output)
+        inputs = check_list(issue, "input_tensor_list", issue.input)
         check_same_kind(issue, [*outputs, *inputs])
         return _exchange_call(issue, inputs[0], tuple(map(size_bytes, inputs)), tuple(map(size_bytes, outputs)))
 
-    def payload(self, call: Call, given: Operands) -> Payload:
-        return take(given.input, given.output)
+    def payload(self, call: Call, issue: Issue) -> Payload:
+        return take(issue.input, issue.output)
 
 
 class _AllToAllSingle(_Exchange):
     """Rows of one tensor go to each member, rows of another come from each."""
 
-    def check(self, issue: Issue, given: Operands) -> Call:
-        output, input = given.output, given.input
+    def check(self, issue: Issue) -> Call:
+        output, input = issue.output, issue.input
         check_output(issue, "output", output)
         check_tensor(issue, "input", input)
         check_same_kind(issue, (output, input))
         if issue.group.counts:
-            return self._expected(issue, given)
-        sends = split_bytes(issue, "input", input, given.splits[1])
-        return _exchange_call(issue, input, sends, split_bytes(issue, "output", output, given.splits[0]))
+            return self._expected(issue)
+        sends = split_bytes(issue, "input", input, issue.splits[1])
+        return _exchange_call(issue, input, sends, split_bytes(issue, "output", output, issue.splits[0]))
 
-    def payload(self, call: Call, given: Operands) -> Payload:
+    def payload(self, call: Call, issue: Issue) -> Payload:
         """One chunk for each member: views of one copy."""
-        payload = take((given.input,), (given.output,))
+        payload = take((issue.input,), (issue.output,))
         if not payload.outputs:
             return payload
         inputs = _chunks(payload.inputs[0], call.send_bytes, call.element_size)
         return Payload(inputs, _chunks(payload.outputs[0], call.recv_bytes, call.element_size))
 
-    def _expected(self, issue: Issue, given: Operands) -> Call:
+    def _expected(self, issue: Issue) -> Call:
         """Members represent several ranks each: splits are expected ones, for each of those."""
-        group, input, output = issue.group, given.input, given.output
-        sends = expected_split_bytes(issue, "input", input, given.splits[1])
-        recvs = expected_split_bytes(issue, "output", output, given.splits[0])
+        group, input, output = issue.group, issue.input, issue.output
+        sends = expected_split_bytes(issue, "input", input, issue.splits[1])
+        recvs = expected_split_bytes(issue, "output", output, issue.splits[0])
         total = group.total(sends)
         return Call.of(
             issue,

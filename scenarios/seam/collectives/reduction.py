@@ -8,7 +8,6 @@ from torch import Tensor
 
 from scenarios.seam.arguments import (
     Issue,
-    Operands,
     check_output,
     check_reduce,
     check_same_kind,
@@ -32,9 +31,9 @@ class _Equal(Collective):
 class _AllReduce(_Equal):
     """In place."""
 
-    def check(self, issue: Issue, given: Operands) -> Call:
-        tensor = check_target(issue, "tensor", given.output)
-        return _equal_call(issue, given, check_reduce(issue, given.reduce, tensor))
+    def check(self, issue: Issue) -> Call:
+        tensor = check_target(issue, "tensor", issue.output)
+        return _equal_call(issue, check_reduce(issue, issue.reduce, tensor))
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         outputs[0].copy_(payloads.total(call))
@@ -43,10 +42,10 @@ class _AllReduce(_Equal):
 class _ReduceScatter(_Equal):
     """Each member gets its share of the reduced input."""
 
-    def check(self, issue: Issue, given: Operands) -> Call:
-        _check_two(issue, given)
-        _check_share(issue, given, 1, issue.group.size)
-        return _equal_call(issue, given, check_reduce(issue, given.reduce, given.input))
+    def check(self, issue: Issue) -> Call:
+        _check_two(issue)
+        _check_share(issue, 1, issue.group.size)
+        return _equal_call(issue, check_reduce(issue, issue.reduce, issue.input))
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         member = call.group.index(call.rank)
@@ -56,32 +55,32 @@ class _ReduceScatter(_Equal):
 class _AllGather(_Equal):
     """Each member gets everyone's input, one after the other in group order."""
 
-    def check(self, issue: Issue, given: Operands) -> Call:
-        _check_two(issue, given)
-        _check_share(issue, given, issue.group.size, 1)
-        return _equal_call(issue, given, "")
+    def check(self, issue: Issue) -> Call:
+        _check_two(issue)
+        _check_share(issue, issue.group.size, 1)
+        return _equal_call(issue, "")
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         for source, row in enumerate(as_bytes(outputs[0]).view(len(payloads), -1)):
             row.copy_(as_bytes(payloads[source].inputs[0]))
 
 
-def _equal_call(issue: Issue, given: Operands, reduce: str) -> Call:
-    size = size_bytes(given.input)
+def _equal_call(issue: Issue, reduce: str) -> Call:
+    size = size_bytes(issue.input)
     return Call.of(
-        issue, given.input, bytes_in=size, bytes_out=size_bytes(given.output), bytes_sent=size, reduce=reduce
+        issue, issue.input, bytes_in=size, bytes_out=size_bytes(issue.output), bytes_sent=size, reduce=reduce
     )
 
 
-def _check_two(issue: Issue, given: Operands) -> None:
-    check_output(issue, "output", given.output)
-    check_tensor(issue, "input", given.input)
-    check_same_kind(issue, (given.output, given.input))
+def _check_two(issue: Issue) -> None:
+    check_output(issue, "output", issue.output)
+    check_tensor(issue, "input", issue.input)
+    check_same_kind(issue, (issue.output, issue.input))
 
 
-def _check_share(issue: Issue, given: Operands, times: int, parts: int) -> None:
+def _check_share(issue: Issue, times: int, parts: int) -> None:
     """Raise CollectiveError unless the output has `times / parts` as many elements as the input."""
-    output, input = given.output.numel(), given.input.numel()
+    output, input = issue.output.numel(), issue.input.numel()
     if output * parts != input * times:
         raise CollectiveError(
             f"{issue}: output has {output} elements and input {input},"

@@ -7,7 +7,7 @@ from numbers import Integral
 
 from torch import Tensor
 
-from scenarios.seam.arguments import Issue, Operands, check_rank, check_target, check_tensor, size_bytes
+from scenarios.seam.arguments import Issue, check_rank, check_target, check_tensor, size_bytes
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError
@@ -23,9 +23,9 @@ class _Rooted(Collective):
         super().__init__(name)
         self._root, self._check = root, check
 
-    def check(self, issue: Issue, given: Operands) -> Call:
-        tensor = self._check(issue, "tensor", given.input if given.output is None else given.output)
-        root, group = check_rank(issue, self._root, given.root), issue.group
+    def check(self, issue: Issue) -> Call:
+        tensor = self._check(issue, "tensor", issue.input if issue.output is None else issue.output)
+        root, group = check_rank(issue, self._root, issue.root), issue.group
         if root not in group:
             raise CollectiveError(f"{issue}: rank {root} is not in group {group.name} of {list(group.ranks)}")
         size, gives = size_bytes(tensor), self._gives(issue, root)
@@ -52,8 +52,8 @@ class _Broadcast(_Rooted):
     def agreed_bytes(self, call: Call) -> int:
         return call.bytes_in + call.bytes_out
 
-    def payload(self, call: Call, given: Operands) -> Payload:
-        return take((given.output,), ()) if call.group.ranks[call.root] == call.rank else take((), (given.output,))
+    def payload(self, call: Call, issue: Issue) -> Payload:
+        return take((issue.output,), ()) if call.group.ranks[call.root] == call.rank else take((), (issue.output,))
 
 
 class _Message(_Rooted):
@@ -62,8 +62,8 @@ class _Message(_Rooted):
     has_pairs = True
     is_send: bool
 
-    def pair(self, issue: Issue, given: Operands) -> Group | None:
-        peer, rank, group = given.root, issue.rank, issue.group
+    def pair(self, issue: Issue) -> Group | None:
+        peer, rank, group = issue.root, issue.rank, issue.group
         if isinstance(peer, bool) or not isinstance(peer, Integral) or peer not in group or peer == rank:
             return None
         source, target = (rank, int(peer)) if self.is_send else (int(peer), rank)
@@ -92,24 +92,24 @@ class _Message(_Rooted):
 class _Send(_Message):
     is_send = True
 
-    def payload(self, call: Call, given: Operands) -> Payload:
-        return take((given.input,), ())
+    def payload(self, call: Call, issue: Issue) -> Payload:
+        return take((issue.input,), ())
 
 
 class _Recv(_Message):
     is_send = False
 
-    def payload(self, call: Call, given: Operands) -> Payload:
-        return take((), (given.output,))
+    def payload(self, call: Call, issue: Issue) -> Payload:
+        return take((), (issue.output,))
 
 
 class _Barrier(Collective):
     """Moves nothing."""
 
-    def check(self, issue: Issue, given: Operands) -> Call:
+    def check(self, issue: Issue) -> Call:
         return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label)
 
-    def payload(self, call: Call, given: Operands) -> Payload:
+    def payload(self, call: Call, issue: Issue) -> Payload:
         return NO_PAYLOAD
 
 
