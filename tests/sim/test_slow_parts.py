@@ -15,6 +15,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
+from sim.hosts.threads import Hosts
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
 from tests.small import CORE, GPU, TCP, Play, cluster, scenario
@@ -60,10 +61,10 @@ def test_what_was_measured_was_on_a_whole_gpu() -> None:
 
 def test_a_slow_core_is_slow_in_its_thread() -> None:
     machine = slow_gpu(gpu=CORE, tcp=TCP)
-    assert machine.hosts is not None
-    threads = [machine.hosts.program(rank, "main") for rank in range(2)]
+    hosts = Hosts(machine.clock, machine.fabric.cluster, TCP, None)
+    cores = [hosts.program(rank, "main").run for rank in range(2)]
     kernel = Kernel(kind="test", flops=5e7)
-    signals = [machine.kernel(rank, kernel, thread) for rank, thread in enumerate(threads)]
+    signals = [machine.kernel(rank, kernel, core) for rank, core in enumerate(cores)]
     assert ends(machine, *signals) == [1_000_000, 4_000_000]
 
 

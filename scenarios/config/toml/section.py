@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validat
 T = TypeVar("T")
 
 # Begins the tags of discriminated unions, which stand in pydantic's places but in no file's keys.
-TAG = "\0"
+TAG = "\0tag:"
 
 
 def about(description: str) -> Any:
