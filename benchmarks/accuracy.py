@@ -38,6 +38,7 @@ from real.launch.launcher import launch
 from reports.analysis.statistics import Sample, errors, sample
 from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import Collective, Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from scenarios.workloads.collective.program import CollectiveProgram
@@ -81,10 +82,8 @@ def cases(bytes_per_s: float) -> list[Case]:
     return made
 
 
-class Cases:
+class Cases(Program):
     """All cases after one another. Their steps have the same numbers: what belongs together follows from the order."""
-
-    plan = memory = ()
 
     def __init__(self, scenario: Scenario, most: int | None = None) -> None:
         self._programs = [

@@ -23,6 +23,7 @@ from real.launch.launcher import launch
 from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
 SIZES = (64 << 10, 2 << 20, 8 << 20)
@@ -30,10 +31,8 @@ WARM_UP = 3
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "library" / "all_to_all_4x2.toml"
 
 
-class Reductions:
+class Reductions(Program):
     """All sizes in each step; a program of no plan."""
-
-    plan = memory = ()
 
     def __init__(self, steps: int) -> None:
         self._steps = steps

@@ -40,6 +40,7 @@ from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
 RANKS = 2
@@ -110,10 +111,8 @@ def barrier_and_exchange() -> Step:
 STEPS = (one_reduction, eight_in_flight, barrier_and_exchange)
 
 
-class Turns:
+class Turns(Program):
     """Of each step, blocks by hand and by rank in turn, now one first and now the other; a program of no plan."""
-
-    plan = memory = ()
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds

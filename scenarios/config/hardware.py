@@ -37,6 +37,10 @@ NCCL_START_NS = 32_000
 NCCL_P2P_SHARE = 0.88
 
 
+def _rows(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, rows))
+
+
 def _tenths(version: str) -> int:
     """90 of '9.0'."""
     return round(10 * float(version))
@@ -180,6 +184,7 @@ class Inside:
             " [[0, 2], [2, 0]]. Of more rows the first gpus_per_host count. Required by"
             " 'nvlink_mesh', of no use to others.",
             accepts=list[list[NvLinks]],
+            read=_rows,
         ),
     ] = ()
     hosts_per_domain: Annotated[

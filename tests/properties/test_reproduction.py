@@ -23,9 +23,9 @@ import sim.rank.rendezvous
 delivered = sim.rank.rendezvous.deliver
 
 
-def deliver(member, calls, payloads):
-    delivered(member, calls, payloads)
-    for output in payloads[member].outputs:
+def deliver(call, payloads):
+    delivered(call, payloads)
+    for output in payloads[call.group.index(call.rank)].outputs:
         output.view(-1)[:1].zero_()
 
 

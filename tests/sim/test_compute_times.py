@@ -19,6 +19,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Span
 from scenarios.workloads.build import build
 from sim.engine.machine import Machine
+from sim.hosts.threads import Hosts
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
 from tests.small import CORE, GPU, TCP, Play, cluster, scenario
@@ -40,9 +41,8 @@ def test_alone_a_kernel_takes_what_was_measured(kernel: Kernel, measured_ns: int
 
 def test_on_a_core_a_kernel_takes_what_was_measured_of_its_thread() -> None:
     machine = Machine(cluster(1, 1, gpu=CORE, tcp=TCP))
-    assert machine.hosts is not None
-    thread = machine.hosts.program(0, "main")
-    assert ends(machine, machine.kernel(0, ARITHMETIC, thread, measured_ns=5_000_000)) == [5_000_000]
+    core = Hosts(machine.clock, machine.fabric.cluster, TCP, None).program(0, "main").run
+    assert ends(machine, machine.kernel(0, ARITHMETIC, core, measured_ns=5_000_000)) == [5_000_000]
 
 
 def test_measured_kernels_share_what_their_rooflines_are_bound_by() -> None:

@@ -16,7 +16,7 @@ from sim.published import predict
 
 FILE = Path(__file__).parents[1] / "data" / "published" / "collectives.csv"
 LARGE_BYTES = 16 << 20
-GPUS = "A100, B200, H100, H200, V100"
+GPUS = "A100, B200, GB200, H100, H200, V100"
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 
 
