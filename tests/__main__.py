@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-COMPUTING = ("benchmarks", "mutations", "reports", "scenarios", "sim")
+COMPUTING = ("benchmarks", "mutations", "reports", "scenarios", "sim", "test_fingerprints.py")
 NO_TESTS = 5  # pytest's exit code where the arguments choose none
 NICENESS = 10
 

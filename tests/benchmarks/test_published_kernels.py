@@ -40,6 +40,7 @@ def test_work_that_takes_as_long_as_the_ramp_reaches_half_of_the_efficiency() ->
     assert price.arithmetic_s == pytest.approx(price.ramp_ns / 1e9)
 
 
+@pytest.mark.slow
 def test_steps_that_others_measured() -> None:
     table = published_steps.compare()
     errors = dict(zip(table["measurement"], table["error"], strict=True))

@@ -34,6 +34,7 @@ def test_without_a_compiler_there_is_a_sentence(tmp_path: Path, monkeypatch: pyt
         compiled(tmp_path)
 
 
+@pytest.mark.slow
 def test_ours_ends_when_its_flows_have(tmp_path: Path) -> None:
     """The busiest link has its bytes by then, and where SimGrid is installed, it says the same."""
     made = scenario(16)

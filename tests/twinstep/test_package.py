@@ -59,6 +59,7 @@ def test_its_metadata_says_license_and_command(site: Path) -> None:
     assert "twinstep = twinstep.__main__:script" in (about / "entry_points.txt").read_text()
 
 
+@pytest.mark.slow
 def test_a_ready_scenario_is_predicted_and_reported_far_from_a_checkout(site: Path, tmp_path: Path) -> None:
     assert installed(site, tmp_path, "-m", "sim", "criteo_small_2x2", "--out", "run", "--quiet") == "run\n"
     assert installed(site, tmp_path, "-m", "reports", "run").endswith("report: run/reports/report.html\n")

@@ -69,6 +69,7 @@ def test_before_it_measures_it_knows_the_machine_and_the_rate() -> None:
     assert nominal(2, 1, None).payload_share == 1.0
 
 
+@pytest.mark.slow
 def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Path) -> None:
     on = nominal(2, 2, 25e6)  # with 25 MB/s the bulk is small; what the loopback really does matters not
     played = dataclasses.replace(scenario(on), name="probes", timeout_s=60.0)

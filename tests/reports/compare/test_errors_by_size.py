@@ -136,6 +136,7 @@ def test_operations_have_the_medians_of_their_runs_and_where_80_percent_lie():
     assert (found["error"], found["error_of_step"]) == (5.0, 0.05)
 
 
+@pytest.mark.slow
 @PATIENT
 @given(recordings())
 def test_medians_of_operations_are_those_of_the_run(recording):
@@ -183,6 +184,7 @@ def test_the_terminal_shows_classes_a_factor_of_16_wide():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @PATIENT
 @given(recordings(), st.integers(1, 20), st.integers(1, 20))
 def test_a_part_at_a_time_says_what_the_whole_says(tmp_path_factory, recording, part_rows, group_rows):

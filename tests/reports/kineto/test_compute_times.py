@@ -179,6 +179,7 @@ def test_a_trace_without_annotations_has_no_times():
 # The file, and the command
 
 
+@pytest.mark.slow
 @PATIENT
 @given(
     st.dictionaries(

@@ -354,6 +354,7 @@ def logs(tmp_path, monkeypatch):
     return ["all_reduce.txt", "all_to_all.txt"]
 
 
+@pytest.mark.slow
 def test_logs_become_a_profile_that_a_scenario_names(logs, capsys):
     assert main(["calibrate", *logs, "--out", "mine.toml"]) == 0
     shown, complaint = capsys.readouterr()

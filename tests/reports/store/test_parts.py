@@ -31,6 +31,7 @@ def both(recording: Recording, folder: Path, part_rows: int = 1, group_rows: int
     return whole, Run(whole.info, {**stored, "links": whole._link_rows}, Stored(path, part_rows))
 
 
+@pytest.mark.slow
 @PATIENT
 @given(recordings(), st.integers(1, 20), st.integers(1, 20))
 def test_parts_add_up_to_the_whole(tmp_path_factory, recording, part_rows, group_rows):

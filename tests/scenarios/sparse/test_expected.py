@@ -166,6 +166,7 @@ def test_ids_are_counted_where_the_exchange_sends_them(drawn: Drawn) -> None:
             assert moved == ([] if nothing else wanted.tolist())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25, derandomize=True)
 @given(plays())
 def test_drawn_steps_have_the_expected_means_and_deviations(drawn: Drawn) -> None:

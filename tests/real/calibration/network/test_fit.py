@@ -88,6 +88,7 @@ def test_a_barrier_on_cores_that_are_never_idle_counts_where_it_takes_less() -> 
         assert tcp.message_ns == tcp.post_ns == pytest.approx(expected_ns, abs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "burst", "shares"), [(25e6, 16 << 10, True), (25e6, 16 << 10, False), (125e6, 64 << 10, True)]
 )
