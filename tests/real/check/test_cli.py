@@ -117,6 +117,7 @@ def test_srun_gives_the_ranks_and_says_on_how_many_hosts_they_are() -> None:
     assert told[1] == ""
 
 
+@pytest.mark.slow
 def test_a_bit_that_is_flipped_on_a_rank_is_found_shrunk_and_shown_by_the_printed_command(tmp_path: Path) -> None:
     environment = with_fault(tmp_path, FAULT)
     torchrun = ["-m", "torch.distributed.run", "--master-port", str(free_port()), "--nproc-per-node", "2"]

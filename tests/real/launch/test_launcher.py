@@ -116,7 +116,7 @@ def test_a_rank_that_does_not_make_a_group_is_named_with_where_it_stands(tmp_pat
     )
 
 
-@pytest.mark.parametrize("check", ["first", "always"])
+@pytest.mark.parametrize("check", ["first", pytest.param("always", marks=pytest.mark.slow)])
 def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path, check: Check) -> None:
     """While the others wait for its data, or for what it is about to call."""
     given = job(tmp_path / "run", "stalls", timeout_s=12.0, check=check)

@@ -311,6 +311,7 @@ def test_links_are_looked_at_where_no_span_was_kept():
     assert run.stragglers["name"].tolist() == ["host1.nic0.out"]
 
 
+@pytest.mark.slow
 @PATIENT
 @given(recordings())
 def test_parts_say_what_the_whole_says(tmp_path_factory, recording):

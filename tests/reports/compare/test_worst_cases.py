@@ -103,6 +103,7 @@ def test_with_nothing_in_common_there_are_columns_and_no_rows():
     assert {str(found[name].dtype) for name, kind in WORST.items() if kind == "int"} == {"int64"}
 
 
+@pytest.mark.slow
 @PATIENT
 @given(recordings(), recordings())
 def test_any_two_runs_can_be_paired(one, other):

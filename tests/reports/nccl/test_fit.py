@@ -408,6 +408,7 @@ def test_the_command_refuses_before_and_after_it_predicts(logs, capsys):
     assert capsys.readouterr().err == ("rows on dgx_a100, dgx_h100: expected those of one kind of host, or --profile\n")
 
 
+@pytest.mark.slow
 def test_published_rows_of_one_source_are_fitted_as_ones_own(tmp_path, monkeypatch, capsys):
     """All-reduces on 4, 8 and 16 DGX H100: the held-out half of real rows is predicted no worse than before."""
     monkeypatch.chdir(tmp_path)
@@ -424,6 +425,7 @@ def test_published_rows_of_one_source_are_fitted_as_ones_own(tmp_path, monkeypat
     assert sum(group["rows"] for group in content["held_out"][:-1]) == whole["rows"]
 
 
+@pytest.mark.slow
 def test_rows_of_gloo_are_left_out_with_a_note(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     head, *lines = PUBLISHED.read_text().splitlines()

@@ -120,7 +120,11 @@ def check_whole(browser: Browser, page: Path) -> None:
     assert page.stat().st_size <= MOST_BYTES
 
 
-@pytest.mark.parametrize("name", LIBRARY)
+# Alike in what their pages have to the scenario named before them.
+ALIKE = {"criteo_dlrm_2x4_straggler", "criteo_dlrm_8x8", "mlperf_dlrm_1x8", "powersgd_16x1_10g"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in LIBRARY])
 def test_every_library_scenario_has_a_whole_page(browser: Browser, reported: Reported, name: str) -> None:
     check_whole(browser, reported(name)[1])
 

@@ -75,6 +75,7 @@ def test_a_profile_that_is_not_there_is_said_as_scenarios_say_it(
     assert "'dgx_x'" in refused(["--out", str(tmp_path / "a.toml"), "--like", "dgx_x"], capsys)
 
 
+@pytest.mark.slow
 def test_a_core_is_measured_on_a_real_rank_and_all_else_is_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
