@@ -1,4 +1,4 @@
-"""One exchange of what the members of a group are about to do, before any data moves; whose turn it is, is the clerk's.
+"""One exchange of what the members of a group are about to do, before any data moves; call checkers take the turns.
 
 A call travels as whole numbers of a fixed length, 8 (9 + 2 n) bytes in a group of n. Only when the calls do not fit do
 labels and sentences follow, in a second exchange, so that every member says the same. A send and its recv are the calls

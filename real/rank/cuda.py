@@ -110,7 +110,7 @@ class Shelf:
 
 
 class CudaLane:
-    """A CUDA stream, one more from which clerks start collectives, and those that see when collectives ended."""
+    """A CUDA stream, one more from which call checkers start collectives, and those that see when collectives ended."""
 
     def __init__(self, device: torch.device, anchors: Anchors, *, is_main: bool) -> None:
         self._device = device

@@ -70,7 +70,7 @@ class Spawned(Generic[T]):
     """A coroutine that another thread plays: a `Work` with the coroutine's result."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], journal: Journal, thread: StreamThread, entry: Entry) -> None:
-        self._coroutine, self._journal, self._thread_of_stream, self._entry = coroutine, journal, thread, entry
+        self._coroutine, self._journal, self._thread, self._entry = coroutine, journal, thread, entry
         self._over = threading.Event()
         self._context = contextvars.copy_context()
         self._called_at: Mark = entry.lane.mark()
@@ -80,10 +80,10 @@ class Spawned(Generic[T]):
 
     def start(self) -> None:
         """Queue it."""
-        self._thread_of_stream.submit(lambda: self._context.run(self._play))
+        self._thread.submit(lambda: self._context.run(self._play))
 
     def __await__(self) -> Generator[Any, Any, T]:
-        if self._thread_of_stream.is_here and not self._over.is_set():
+        if self._thread.is_here and not self._over.is_set():
             raise ProgramError(
                 f"rank {self._journal.rank}: {self._entry.describe()} is awaited on the stream that it would run on:"
                 " it can never begin"
