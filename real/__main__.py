@@ -15,6 +15,7 @@ from real.launch.job import PROGRAM, Check, Job
 from real.launch.launcher import RunEnded, job_of, launch
 from real.launch.placement import JOB, Place, check_world_size, place
 from reports.errors import ReportError
+from scenarios.config.libraries import LIBRARIES
 from scenarios.seam.errors import ProgramError, ScenarioError
 
 
@@ -92,7 +93,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("scenario", type=Path, help="a scenario file, or the name of a ready one")
     parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
-    parser.add_argument("--library", choices=("gloo", "nccl"), help="instead of the scenario's")
+    parser.add_argument("--library", choices=LIBRARIES, help="instead of the scenario's")
     parser.add_argument("--steps", type=int, help="instead of the scenario's")
     parser.add_argument("--seed", type=int, help="instead of the scenario's")
     parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")

@@ -1,12 +1,14 @@
-"""What a communication library is to the simulator: one value for each, found by the scenario's name for it."""
+"""What a communication library is to the simulator: a `LIBRARY` in `sim.<name>.library` for each."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from scenarios.config.host_classes import HostClasses
+from scenarios.config.libraries import LibraryName
 from scenarios.config.scenario import Scenario
 from scenarios.seam.payload import Reduce
 from sim.engine.machine import Machine
@@ -33,7 +35,12 @@ class Library:
     the representatives of the given host classes are simulated, if any are given.
     """
 
-    name: str
     lanes: int
     reduce: Reduce
     transport: Callable[[Scenario, Machine, HostClasses | None], Transport]
+
+
+def library_of(name: LibraryName) -> Library:
+    """The library that a scenario names."""
+    found: Library = importlib.import_module(f"sim.{name}.library").LIBRARY
+    return found

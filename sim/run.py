@@ -21,7 +21,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
 from scenarios.seam.versions import versions
 from sim.engine.machine import Machine
-from sim.libraries import LIBRARIES
+from sim.library import library_of
 from sim.nccl.folded import uplink_counts
 from sim.rank.backend import SimBackend
 from sim.rank.operation import Operation
@@ -86,7 +86,7 @@ def play(
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
-    world = World(scenario, machine, LIBRARIES[scenario.library], take_ended, classes=classes)
+    world = World(scenario, machine, library_of(scenario.library), take_ended, classes=classes)
     error = ""
     try:
         with one_thread(), _rare_collections():

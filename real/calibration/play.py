@@ -6,20 +6,20 @@ import dataclasses
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 from real.calibration.recordings import kept
 from real.launch.job import Job
 from real.launch.launcher import Hosts, launch, spool_folder
 from real.progress import Bar
 from scenarios.config.hardware import Cluster
+from scenarios.config.libraries import default_library
 from scenarios.config.scenario import Scenario
 from scenarios.seam.trace import Recording
 
 _TIMEOUT_S = 120.0
 
 
-def scenario_on(cluster: Cluster, name: str, *, steps: int = 1, library: Literal["gloo", "nccl"] = "gloo") -> Scenario:
+def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
     """A scenario of which the probes look at the cluster, and some at the steps."""
     return Scenario(
         name=name,
@@ -31,7 +31,7 @@ def scenario_on(cluster: Cluster, name: str, *, steps: int = 1, library: Literal
         seed=0,
         payload="sizes",
         fidelity="flows",
-        library=library,
+        library=default_library(cluster.host.gpu.kind),
         timeout_s=_TIMEOUT_S,
     )
 

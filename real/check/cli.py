@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from real.check.cases.case import Case, ShortRepr
+from real.check.falsify import DEFAULT_LIBRARY
 from real.check.program import Options, Outcome, Simulate, outcomes, scenario_of
 from real.check.strategies import CASES, PROPERTIES
 from real.launch.job import Job
@@ -21,6 +22,7 @@ from real.launch.launcher import RunEnded, launch, spool_folder
 from real.launch.placement import Place, check_world_size, local_world_size, place
 from real.launch.worker import RankWorker
 from real.progress import Bar
+from scenarios.config.libraries import LIBRARIES
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import parse_time
 from scenarios.seam.errors import ScenarioError
@@ -87,7 +89,7 @@ def _scenario(asked: argparse.Namespace, here: Place | None, cases: Sequence[Cas
     if here is not None:
         gpus = gpus or local_world_size(here)
         hosts = hosts or -(-here.world_size // gpus)
-    elif asked.library == "nccl":
+    elif LIBRARIES[asked.library].device == "cuda":
         gpus, hosts = gpus or _devices(), hosts or 1
     other = next((case for case in cases if (case.hosts, case.gpus) != (hosts, gpus)), None)
     if other is not None:
@@ -169,7 +171,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--hosts", type=_positive, metavar="N", help="(default: as started by torchrun or srun, else 2)"
     )
     parser.add_argument("--gpus-per-host", type=_positive, metavar="N", help="ranks per host (default: likewise)")
-    parser.add_argument("--library", choices=("gloo", "nccl"), default="gloo", help="gloo on CPUs, or nccl on GPUs")
+    parser.add_argument("--library", choices=LIBRARIES, default=DEFAULT_LIBRARY, help="gloo on CPUs, or nccl on GPUs")
     parser.add_argument("--plays", type=_positive, default=24, metavar="N", help="of each property (default: 24)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the cases that are drawn (default: 0)")
     parser.add_argument(

@@ -10,7 +10,10 @@ from hypothesis import HealthCheck, Phase, settings
 
 from real.check.cases.case import Case
 from real.check.compare import World, differences
+from scenarios.config.libraries import default_library
 
+# The library of checks that name none.
+DEFAULT_LIBRARY = default_library("cpu")
 # A case that fails by a hang takes a whole time-out: after this, the smallest example so far is reported.
 SHRINKING_S = 40.0
 # Differences that are printed of one example.
@@ -63,8 +66,8 @@ class Property:
                 return
 
 
-def command(cases: tuple[Case, ...], *, start: str = "python -m real", library: str = "gloo") -> str:
+def command(cases: tuple[Case, ...], *, start: str = "python -m real", library: str = DEFAULT_LIBRARY) -> str:
     """The command line that plays these cases again and prints every tensor beside the oracle's."""
     quoted = " ".join(f'"{case!r}"' for case in cases)
-    options = "" if library == "gloo" else f" --library {library}"
+    options = "" if library == DEFAULT_LIBRARY else f" --library {library}"
     return f"{start} check{options} --case {quoted}"

@@ -17,7 +17,7 @@ from real.check.cases.bits import Bits
 from real.check.cases.case import Case, play
 from real.check.cases.groups import WORLD, GroupSpec, RankGroups
 from real.check.compare import World, compare
-from real.check.falsify import SETTINGS, Property, command
+from real.check.falsify import DEFAULT_LIBRARY, SETTINGS, Property, command
 from real.check.strategies import PER_PLAY, PROPERTIES, Ranks, several
 from real.progress import Bar
 from real.rank.drive import play as drive
@@ -218,7 +218,7 @@ def scenario_of(hosts: int, gpus_per_host: int, *, name: str = "check", timeout_
         seed=0,
         payload="values",
         fidelity="flows",
-        library="gloo",
+        library=DEFAULT_LIBRARY,
         timeout_s=timeout_s,
     )
 

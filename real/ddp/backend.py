@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.libraries import LIBRARIES
+from real.libraries import library_of
 from real.libraries.errors import transport
 from real.libraries.library import Joined
 from real.rank.drive import play
+from scenarios.config.libraries import default_library
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.calls import Call
@@ -36,8 +37,7 @@ class DdpBackend:
         ranks = tuple(range(self.world_size))
         self.world = self.intra = Group("world", ranks)
         self.cross = Group("cross", (self.rank,))
-        library = next(one for one in LIBRARIES.values() if one.device_type == device.type)
-        self._starts = library(device).starts
+        self._starts = library_of(default_library(device.type))(device).starts
         self._joined = Joined(group=self.world, handle=handle, order=ranks)
 
     def knows(self, group: Group) -> bool:

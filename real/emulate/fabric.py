@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from scenarios.config.hardware import Network, Nics
+from scenarios.config.libraries import LIBRARIES, serving
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 
@@ -115,9 +116,10 @@ def _uplink_bytes_per_s(network: Network, nic_bytes_per_s: float) -> float | Non
 def _check(scenario: Scenario, nics: Nics) -> None:
     burst_bytes = nics.link.burst_bytes
     count = scenario.cluster.host.gpus if nics.per == "gpu" else nics.count
-    if scenario.library != "gloo":
+    if LIBRARIES[scenario.library].device != "cpu":
         raise ScenarioError(
-            f"{scenario.path}: run.library = '{scenario.library}': expected 'gloo', as emulated hosts have no GPUs"
+            f"{scenario.path}: run.library = '{scenario.library}': expected {serving('cpu')}, as emulated hosts have no"
+            " GPUs"
         )
     if count != 1:
         raise ScenarioError(

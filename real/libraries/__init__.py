@@ -1,8 +1,14 @@
-"""The communication libraries of real ranks, by the name that scenarios give them; each makes its own at a rank."""
+"""The communication libraries of real ranks: a `LIBRARY` in `real.libraries.<name>` for each."""
 
 from __future__ import annotations
 
-from real.libraries.gloo import Gloo
-from real.libraries.nccl import Nccl
+import importlib
 
-LIBRARIES: dict[str, type[Gloo | Nccl]] = {library.name: library for library in (Gloo, Nccl)}
+from real.libraries.library import Library
+from scenarios.config.libraries import LibraryName
+
+
+def library_of(name: LibraryName) -> type[Library]:
+    """The library that a scenario names; each rank makes its own of it."""
+    found: type[Library] = importlib.import_module(f"real.libraries.{name}").LIBRARY
+    return found

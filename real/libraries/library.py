@@ -58,6 +58,13 @@ class Library(Protocol):
     device: torch.device
     starts: dict[str, Start]  # by the collective's name
 
+    def __init__(self, device: torch.device) -> None: ...
+
+    @staticmethod
+    def at(local_rank: int) -> Library:
+        """Make the library of one rank of this machine; ScenarioError if the machine has no device for it."""
+        ...
+
     def open(self, joined: Joined) -> None:
         """Make now, with all members, what a first call on the group would have to make."""
         ...

@@ -37,9 +37,7 @@ CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 class Nccl:
     """NCCL, on CUDA tensors: one stream serves a group; averages, uneven lists and reduce-scatter are its own."""
 
-    name = "nccl"
     backend = "cpu:gloo,cuda:nccl"
-    device_type = "cuda"
     lanes = 1
 
     def __init__(self, device: torch.device) -> None:
@@ -127,3 +125,6 @@ def _cuda_device(index: int) -> torch.device:
     device = torch.device("cuda", 0 if count == 1 else index)
     torch.cuda.set_device(device)
     return device
+
+
+LIBRARY = Nccl

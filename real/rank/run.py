@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import Store
 
 from real.launch.job import Job
 from real.launch.placement import Place
-from real.libraries import LIBRARIES
+from real.libraries import library_of
 from real.libraries.errors import transport
 from real.libraries.library import Library
 from real.rank.backend import TorchBackend
@@ -87,7 +87,7 @@ class RankRun:
             ProgramError: the program misused a verb, left a Work unawaited, or lost a connection.
             Exception: whatever the program raises.
         """
-        library = LIBRARIES[self._job.scenario.library].at(self._place.local_rank)
+        library = library_of(self._job.scenario.library).at(self._place.local_rank)
         with transport(self._place.rank, "joining the others"):
             dist.init_process_group(
                 library.backend,

@@ -15,14 +15,14 @@ LOG = "rank-{}.log"
 
 def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str | None:
     """Write the incomplete run from the ranks' spools; a further sentence if that fails too, else None."""
-    from real.libraries import LIBRARIES  # noqa: PLC0415
+    from real.libraries import library_of  # noqa: PLC0415
     from real.supervise import spool  # noqa: PLC0415  (imports torch, which a launcher needs only now)
     from real.supervise.merge import merge  # noqa: PLC0415
 
     try:
         spools = {rank: spool.read(job.spool, rank) for rank in range(job.scenario.cluster.world_size)}
         elapsed_s = time.monotonic() - began_s
-        lanes = LIBRARIES[job.scenario.library].lanes
+        lanes = library_of(job.scenario.library).lanes
         job.write(merge(job, spools, lanes=lanes, elapsed_s=elapsed_s, error=sentence))
     except Exception as error:
         return f"{job.out}: what was measured could not be written: {error}; it lies in {job.spool}"

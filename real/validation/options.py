@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real.launch.placement import Place
+from scenarios.config.libraries import LIBRARIES
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
@@ -52,7 +53,7 @@ def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> ar
     both = parser.add_argument_group("instead of the scenarios'")
     both.add_argument("--steps", type=int, help=f"of a round (default: the scenario's, at least {_LEAST_STEPS})")
     both.add_argument("--seed", type=int)
-    both.add_argument("--library", choices=("gloo", "nccl"))
+    both.add_argument("--library", choices=LIBRARIES)
     both.add_argument("--timeout", metavar="TIME", help="such as '30 s'")
     return parser.parse_args(arguments)
 

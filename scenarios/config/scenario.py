@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
+from scenarios.config.libraries import LibraryName
 from scenarios.seam.trace import PLAYING
 
 ShardingType = Literal[
@@ -184,7 +185,7 @@ class Scenario:
     seed: int
     payload: Literal["values", "sizes"]
     fidelity: Literal["flows", "links"]
-    library: Literal["gloo", "nccl"]
+    library: LibraryName
     timeout_s: float
     ranks: Literal["each", "alike"] = "each"
     model: Model | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scenarios.config.compute_times import Calls
 from scenarios.config.host_classes import HostClasses
+from scenarios.config.libraries import LIBRARIES, folding
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.seam.trace import Span
@@ -24,15 +25,13 @@ def notes(scenario: Scenario, classes: HostClasses | None = None) -> Iterator[st
             f"{scenario.path}: compression.start_powerSGD_iter = {compression.start_powerSGD_iter}: nothing is"
             f" compressed in {scenario.steps} steps; a smaller number lets a run show it"
         )
-    if scenario.library == "gloo" and gpu.kind == "cuda":
-        yield (
-            f"{scenario.path}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
-            " the prediction is a lower bound"
-        )
+    if (library := LIBRARIES[scenario.library]).device != gpu.kind:
+        yield f"{scenario.path}: run.library = '{scenario.library}': {library.limits}"
     if classes is None and scenario.cluster.world_size > _MANY_RANKS:
         yield (
             f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks are simulated one by one, for"
-            " minutes or hours; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library 'nccl'"
+            " minutes or hours; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library"
+            f" {folding()}"
         )
     if classes is not None and not classes.is_exact:
         yield (

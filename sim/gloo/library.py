@@ -35,4 +35,4 @@ def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None
     return Transport(play, threads)
 
 
-GLOO = Library("gloo", _LANES, in_rings, _transport)
+LIBRARY = Library(_LANES, in_rings, _transport)

@@ -17,4 +17,4 @@ def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None
     return Transport(NcclPhases(machine, flows=scenario.fidelity == "flows", classes=classes))
 
 
-NCCL = Library("nccl", _LANES, in_group_order, _transport)
+LIBRARY = Library(_LANES, in_group_order, _transport)

@@ -99,7 +99,7 @@ def _play(like: Cluster, ranks: int, *, quiet: bool) -> list[Recording]:
     host = dataclasses.replace(like.host, gpus=ranks)
     kind = host.gpu.kind
     cluster = dataclasses.replace(like, hosts=1, host=host)
-    scenario = scenario_on(cluster, "kernels", steps=ROUNDS, library="nccl" if kind == "cuda" else "gloo")
+    scenario = scenario_on(cluster, "kernels", steps=ROUNDS)
     with Bar(quiet=quiet) as bar:
         return [
             play(bar, scenario, "real.calibration.kernels.device:build", ThisMachine(), WARM_UP + ROUNDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scenarios.config.compute_times import ComputeTimes, read_compute_times
+from scenarios.config.libraries import default_library
 from scenarios.config.provenance import Group, Measured
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.checks import why_each
@@ -35,7 +36,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
         seed=run.seed or 0,
         payload=run.payload or "sizes",
         fidelity=run.fidelity or "flows",
-        library=run.library or ("nccl" if cluster.host.gpu.kind == "cuda" else "gloo"),
+        library=run.library or default_library(cluster.host.gpu.kind),
         ranks=run.ranks or ("alike" if cluster.world_size > MOST_EACH and not why_each(document, program) else "each"),
         timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
         **program.build(document, mistakes),

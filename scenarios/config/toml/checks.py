@@ -6,6 +6,7 @@ Each check looks only at values that are sound, so that one mistake does not bri
 from __future__ import annotations
 
 from scenarios.config.compute_times import read_compute_times
+from scenarios.config.libraries import LIBRARIES, default_library, serving
 from scenarios.config.toml.document import foreign_tables, tables_of
 from scenarios.config.toml.hardware.checks import check_cluster
 from scenarios.config.toml.look import Look, named_file
@@ -49,9 +50,9 @@ def check_profile(document: Document, mistakes: Mistakes) -> None:
 def _check_run(run: RunSection, document: Document, program: ProgramSpec | None, look: Look) -> None:
     if run.compute_times is not None:
         _check_compute_times(run.compute_times, look.mistakes)
-    gpu = document.cluster.gpu if document.cluster else None
-    if run.library == "nccl" and gpu is not None and gpu.kind == "cpu":
-        look.mistakes.add(("run", "library"), "'gloo', because cluster.gpu.kind = 'cpu'")
+    kind = _gpu_kind(document)
+    if run.library and kind and kind not in LIBRARIES[run.library].serves:
+        look.mistakes.add(("run", "library"), f"{serving(kind)}, because cluster.gpu.kind = '{kind}'")
     if run.ranks == "alike" and (reason := why_each(document, program)):
         look.mistakes.add(("run", "ranks"), f"'each', because {reason}")
 
@@ -59,14 +60,19 @@ def _check_run(run: RunSection, document: Document, program: ProgramSpec | None,
 def why_each(document: Document, program: ProgramSpec | None) -> str:
     """Why every rank must be played; empty if one host may stand for others."""
     run = document.run or RunSection()
-    gpu = document.cluster.gpu if document.cluster else None
     if run.fidelity != "links":
         return f"run.fidelity = '{run.fidelity or 'flows'}'"
     if run.payload == "values":
         return "run.payload = 'values'"
-    if run.library == "gloo" or (gpu is not None and gpu.kind == "cpu"):
-        return "the library is gloo"
+    kind = _gpu_kind(document)
+    library = run.library or (default_library(kind) if kind else None)
+    if library and not LIBRARIES[library].can_fold:
+        return f"the library is {library}"
     return program.why_each(document) if program is not None else ""
+
+
+def _gpu_kind(document: Document) -> str | None:
+    return document.cluster.gpu.kind if document.cluster and document.cluster.gpu else None
 
 
 def _check_compute_times(name: str, mistakes: Mistakes) -> None:

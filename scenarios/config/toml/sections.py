@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from scenarios.config.libraries import LibraryName
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.values import CountOrZero, Duration, Error, File, Machines, Name, Repeats, Size, Text
@@ -31,7 +32,7 @@ class RunSection(Section):
         " expected numbers of ids in place of drawn ones. Wants fidelity 'links', payload 'sizes', library 'nccl', and"
         " splits that are not random. Default 'alike' above 256 GPUs where that is given, else 'each'."
     )
-    library: Literal["gloo", "nccl"] | None = about(
+    library: LibraryName | None = about(
         "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
     )
     timeout: Duration | None = about("After how long without progress a real run gives up. Default '60 s'.")

@@ -12,6 +12,7 @@ from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import Size, Skew
 from scenarios.workloads.all_to_all.config import ElementType, check_splits
+from scenarios.workloads.collective.operations import OPERATIONS
 
 
 class CollectiveSection(Section):
@@ -30,14 +31,14 @@ def _check(section: CollectiveSection, document: Document, look: Look) -> None:
     path = ("collective",)
     look.need(path, section, "op", "size")
     check_splits(section, path, look)
-    if section.op != "all_to_all" and look.mistakes.sound((*path, "op")):
+    if section.op and not OPERATIONS[section.op].has_splits and look.mistakes.sound((*path, "op")):
         look.refuse(path, section, ("splits", "skew"), f"with op = '{section.op}'")
 
 
 def _why_each(document: Document) -> str:
     section = TABLE.of(document)
-    if section is not None and section.op == "broadcast":
-        return "one rank differs from all others where collective.op = 'broadcast'"
+    if section is not None and section.op and OPERATIONS[section.op].has_root:
+        return f"one rank differs from all others where collective.op = '{section.op}'"
     return "collective.splits = 'random'" if section is not None and section.splits == "random" else ""
 
 

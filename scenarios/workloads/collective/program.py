@@ -16,6 +16,7 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.all_to_all.program import Splits, checksum, checksum_cost, draw_values, splits_of
+from scenarios.workloads.collective.operations import OPERATIONS
 
 _ROOT = 0
 
@@ -57,20 +58,12 @@ class CollectiveProgram(Program):
     def _elements(self, rank: int) -> tuple[int, int]:
         """Of what a rank gives and of what it receives in a buffer of its own."""
         elements = self._collective.size_bytes // getattr(torch, self._collective.dtype).itemsize
-        share = elements // self._scenario.cluster.world_size
-        match self._collective.op:
-            case "reduce_scatter":
-                return elements, share
-            case "all_gather":
-                return share, elements
-            case "all_to_all":
-                assert self._splits is not None
-                if self.host_classes is not None:
-                    return elements, elements
-                steps = range(self._scenario.steps)
-                return elements, max(int(self._splits.received(step)[rank]) for step in steps)
-            case _:
-                return elements, 0
+        if self._splits is not None and self.host_classes is None:
+            steps = range(self._scenario.steps)
+            return elements, max(int(self._splits.received(step)[rank]) for step in steps)
+        parts = {"all": elements, "share": elements // self._scenario.cluster.world_size, "": 0}
+        operation = OPERATIONS[self._collective.op]
+        return parts[operation.gives], parts[operation.receives]
 
     def _memory(self) -> tuple[MemoryRow, ...]:
         itemsize = getattr(torch, self._collective.dtype).itemsize
@@ -104,7 +97,7 @@ def _check_shares(scenario: Scenario) -> None:
     collective, ranks = scenario.collective, scenario.cluster.world_size
     assert collective is not None
     share_bytes = ranks * getattr(torch, collective.dtype).itemsize
-    if collective.op in ("reduce_scatter", "all_gather") and collective.size_bytes % share_bytes:
+    if OPERATIONS[collective.op].has_shares and collective.size_bytes % share_bytes:
         raise ScenarioError(
             f"{scenario.path}: collective.size = '{collective.size_bytes} B': expected a multiple of {share_bytes}"
             f" bytes, a {collective.dtype} for each of {ranks} ranks"
@@ -114,7 +107,7 @@ def _check_shares(scenario: Scenario) -> None:
 def _splits(scenario: Scenario) -> Splits | None:
     collective = scenario.collective
     assert collective is not None
-    if collective.op != "all_to_all":
+    if not OPERATIONS[collective.op].has_splits:
         return None
     exchange = Exchange(
         size_bytes=collective.size_bytes, splits=collective.splits, skew=collective.skew, dtype=collective.dtype

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.libraries import LIBRARIES, moves, nccl
+from real.libraries import library_of, moves, nccl
 from real.libraries.gloo import Gloo
 from real.libraries.library import Joined, Library
 from real.libraries.nccl import Nccl
@@ -534,7 +534,7 @@ def test_nccl_without_a_gpu_of_its_own_is_a_mistake_of_the_users(monkeypatch: py
     monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ScenarioError) as caught:
-        LIBRARIES["nccl"].at(0)
+        library_of("nccl").at(0)
     assert str(caught.value) == "library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none"
     assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "1", "what the user has set, stays"
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
@@ -545,5 +545,5 @@ def test_nccl_without_a_gpu_of_its_own_is_a_mistake_of_the_users(monkeypatch: py
 
     monkeypatch.setattr(torch.cuda, "device_count", counted)
     with pytest.raises(ScenarioError) as caught:
-        LIBRARIES["nccl"].at(2)
+        library_of("nccl").at(2)
     assert str(caught.value) == ("library = 'nccl': expected at most 2 ranks on this machine, one for each CUDA device")
