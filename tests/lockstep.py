@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
-from scenarios.seam.collectives import BARRIER, COLLECTIVES, deliver, disagreement
+from scenarios.seam.collectives import COLLECTIVES, deliver, disagreement, rooted
 from scenarios.seam.errors import CollectiveError, DeadlockError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
@@ -161,7 +161,7 @@ class LockstepBackend:
         return True
 
     def issue(self, call: Call, group: Group, issue: Issue) -> LockstepWork:
-        if call.op != BARRIER.name:  # it moves nothing, so it is not among the calls
+        if call.op != rooted.BARRIER.name:  # it moves nothing, so it is not among the calls
             assert call.label
             self._world.calls.append(call)
         key = group.name, self._issued.get(group.name, 0)

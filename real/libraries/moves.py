@@ -18,17 +18,7 @@ from torch import Tensor
 from real.libraries.library import Joined, Rows, Sent, Start
 from scenarios.seam.arguments import REDUCE_OPS, Issue
 from scenarios.seam.calls import Call
-from scenarios.seam.collectives import (
-    ALL_GATHER_INTO_TENSOR,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    ALL_TO_ALL_SINGLE,
-    BARRIER,
-    BROADCAST,
-    RECV,
-    REDUCE_SCATTER_TENSOR,
-    SEND,
-)
+from scenarios.seam.collectives import exchange, reduction, rooted
 from scenarios.seam.payload import as_bytes, without_grad
 
 OPS: dict[str, Any] = {name: op for op, name in REDUCE_OPS.items()}
@@ -74,24 +64,23 @@ class Reducing(Protocol):
 
 def starts_of(library: Reducing) -> dict[str, Start]:
     """How each collective begins, by name, over what the library does by itself."""
-    exchange = library.exchange
 
     def all_to_all_single(joined: Joined, call: Call, issue: Issue) -> Sent:
         rows = Rows(issue.output, call.recv_bytes), Rows(issue.input, call.send_bytes)
-        return exchange_rows(exchange, joined, *rows)
+        return exchange_rows(library.exchange, joined, *rows)
 
     return {
-        ALL_TO_ALL.name: lambda joined, _, issue: exchange(joined, issue.output, issue.input),
-        ALL_TO_ALL_SINGLE.name: all_to_all_single,
-        ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
-        BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
-        ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
-        REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
+        exchange.ALL_TO_ALL.name: lambda joined, _, issue: library.exchange(joined, issue.output, issue.input),
+        exchange.ALL_TO_ALL_SINGLE.name: all_to_all_single,
+        reduction.ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
+        rooted.BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
+        reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
+        reduction.REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
             joined, issue.output, issue.input, call.reduce
         ),
-        BARRIER.name: lambda joined, _, __: library.barrier(joined),
-        SEND.name: lambda joined, _, issue: send(joined, issue.input, issue.root),
-        RECV.name: lambda joined, _, issue: recv(joined, issue.output, issue.root),
+        rooted.BARRIER.name: lambda joined, _, __: library.barrier(joined),
+        rooted.SEND.name: lambda joined, _, issue: send(joined, issue.input, issue.root),
+        rooted.RECV.name: lambda joined, _, issue: recv(joined, issue.output, issue.root),
     }
 
 

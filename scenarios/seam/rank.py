@@ -17,19 +17,7 @@ from torch.distributed import ReduceOp
 from scenarios.seam.arguments import Issue, check_label
 from scenarios.seam.backend import Backend, Done, Work
 from scenarios.seam.calls import MISTAKES
-from scenarios.seam.collectives import (
-    ALL_GATHER_INTO_TENSOR,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    ALL_TO_ALL_SINGLE,
-    BARRIER,
-    BROADCAST,
-    RECV,
-    REDUCE_SCATTER_TENSOR,
-    SEND,
-    Collective,
-    refused,
-)
+from scenarios.seam.collectives import Collective, exchange, reduction, refused, rooted
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
@@ -102,7 +90,7 @@ class Rank:
         label: str = "",
     ) -> Work[list[Tensor]]:
         """Exchange a tensor with each member; uneven and complex tensors are welcome."""
-        return self._issue(ALL_TO_ALL, group, label, input=input_tensor_list, output=output_tensor_list)
+        return self._issue(exchange.ALL_TO_ALL, group, label, input=input_tensor_list, output=output_tensor_list)
 
     def all_to_all_single(
         self,
@@ -116,13 +104,13 @@ class Rank:
     ) -> Work[Tensor]:
         """Exchange rows of one tensor, by default an equal share with each member."""
         splits = output_split_sizes, input_split_sizes
-        return self._issue(ALL_TO_ALL_SINGLE, group, label, input=input, output=output, splits=splits)
+        return self._issue(exchange.ALL_TO_ALL_SINGLE, group, label, input=input, output=output, splits=splits)
 
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """Reduce a tensor over all members, in place."""
-        return self._issue(ALL_REDUCE, group, label, input=tensor, output=tensor, reduce=op)
+        return self._issue(reduction.ALL_REDUCE, group, label, input=tensor, output=tensor, reduce=op)
 
     def reduce_scatter_tensor(
         self,
@@ -134,29 +122,29 @@ class Rank:
         label: str = "",
     ) -> Work[Tensor]:
         """Reduce the inputs of all members, of which each gets its share."""
-        return self._issue(REDUCE_SCATTER_TENSOR, group, label, input=input, output=output, reduce=op)
+        return self._issue(reduction.REDUCE_SCATTER_TENSOR, group, label, input=input, output=output, reduce=op)
 
     def all_gather_into_tensor(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """Gather the inputs of all members, one after the other in group order."""
-        return self._issue(ALL_GATHER_INTO_TENSOR, group, label, input=input_tensor, output=output_tensor)
+        return self._issue(reduction.ALL_GATHER_INTO_TENSOR, group, label, input=input_tensor, output=output_tensor)
 
     def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """Copy the tensor of a global rank to all members."""
-        return self._issue(BROADCAST, group, label, input=tensor, output=tensor, root=src)
+        return self._issue(rooted.BROADCAST, group, label, input=tensor, output=tensor, root=src)
 
     def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
         """Wait until all members are here."""
-        return self._issue(BARRIER, group, label)
+        return self._issue(rooted.BARRIER, group, label)
 
     def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]:
         """Send a tensor to a global rank."""
-        return self._issue(SEND, group, label, input=tensor, root=dst)
+        return self._issue(rooted.SEND, group, label, input=tensor, root=dst)
 
     def recv(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """Receive a tensor from a global rank."""
-        return self._issue(RECV, group, label, output=tensor, root=src)
+        return self._issue(rooted.RECV, group, label, output=tensor, root=src)
 
     def _issue(self, collective: Collective, group: Group | None, label: str, **given: Any) -> Work[Any]:
         """A call that is refused takes its place in its order all the same: the other members hear of it."""

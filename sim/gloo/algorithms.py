@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sim.gloo import closed_forms as gloo_totals
+from sim.gloo import closed_forms
 from sim.gloo.script import Copy, Reduce, Schedule, Script, Totals, WaitRecv, WaitSend, Writer
+from sim.gloo.script import totals as totals_of
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 
 if TYPE_CHECKING:
@@ -39,12 +40,13 @@ def schedule(calls: Sequence[Call]) -> Schedule:
 
 
 def totals(calls: Sequence[Call]) -> Totals:
-    """`schedule.totals(schedule(calls))` without the schedule, in a time that grows with the pairs that exchange.
+    """What a schedule of the calls sends and computes in all.
 
+    Where a closed form is known, no schedule is made: the time grows with the pairs that exchange.
     `latency_steps` of the rings are an upper bound where the buffer leaves segments empty (fewer than 2p elements,
     or a last chunk that rounding emptied).
     """
-    return gloo_totals.totals(calls)
+    return closed_forms.totals(calls) or totals_of(schedule(calls))
 
 
 def _all_reduce(writer: Writer, call: Call, rank: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from sim.gloo.script import HEADER_BYTES, NOTICE_BYTES, Totals
-from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
+from sim.gloo.segments import Segments, all_reduce_segments
 
 if TYPE_CHECKING:
     from scenarios.seam.calls import Call
@@ -48,9 +48,11 @@ class _Sums:
         )
 
 
-def totals(calls: Calls) -> Totals:
-    """See `gloo.totals`."""
+def totals(calls: Calls) -> Totals | None:
+    """See `algorithms.totals`; None of a collective that has no closed form."""
     first = calls[0]
+    if first.op not in _ADDERS:
+        return None
     sums = _Sums(first.group.size if first.op in ("send", "recv") else len(calls))
     _ADDERS[first.op](sums, calls)
     return sums.totals()
@@ -74,22 +76,6 @@ def _all_reduce(sums: _Sums, calls: Calls) -> None:
 def _reduce_scatter(sums: _Sums, calls: Calls) -> None:
     _all_reduce(sums, calls)
     sums.copies = [call.bytes_in + call.bytes_out for call in calls]
-
-
-def _reduce(sums: _Sums, calls: Calls) -> None:
-    """Rank r sends all but the last two segments of chunk r round the ring, then chunk r to the root."""
-    ranks, call = len(calls), calls[0]
-    if ranks == 1 or call.bytes_in == 0:
-        return
-    parts = reduce_segments(call.bytes_in, call.element_size, ranks)
-    for rank in range(ranks):
-        kept = (rank + 1) * parts.per_chunk - 2
-        count, size_bytes = parts.filled(kept, 2), parts.span_bytes(kept, 2)
-        sums.messages(rank, (rank - 1) % ranks, _filled(parts) - count, parts.total_bytes - size_bytes)
-        sums.reductions[(rank - 1) % ranks] = parts.total_bytes - size_bytes
-        sums.steps[rank] = _ring_steps(parts.count - 2) + (2 if rank == call.root else 1)
-        if rank != call.root and parts.chunk_bytes(rank):
-            sums.messages(rank, call.root, 1, parts.chunk_bytes(rank))
 
 
 def _filled(parts: Segments) -> int:
@@ -123,22 +109,6 @@ def _broadcast(sums: _Sums, calls: Calls) -> None:
         sums.messages((parent + root) % ranks, rank, 1, size_bytes)
         sums.steps[rank] = 1 + place.bit_count()
     sums.steps[root] = min(1, ranks - 1)
-
-
-def _gather(sums: _Sums, calls: Calls) -> None:
-    root = calls[0].root
-    sums.copies[root] = (len(calls) + 1) * calls[root].bytes_in
-    for rank, call in enumerate(calls):
-        if rank != root:
-            sums.message(rank, root, call.bytes_in)
-
-
-def _scatter(sums: _Sums, calls: Calls) -> None:
-    root = calls[0].root
-    sums.copies[root] = calls[root].bytes_out
-    for rank, call in enumerate(calls):
-        if rank != root:
-            sums.message(root, rank, call.bytes_out)
 
 
 def _all_to_all_single(sums: _Sums, calls: Calls) -> None:
@@ -175,9 +145,6 @@ _ADDERS: dict[str, Callable[[_Sums, Calls], None]] = {
     "all_gather_into_tensor": _all_gather,
     "all_gather": _all_gather,
     "broadcast": _broadcast,
-    "reduce": _reduce,
-    "gather": _gather,
-    "scatter": _scatter,
     "all_to_all": _all_to_all,
     "all_to_all_single": _all_to_all_single,
     "barrier": _barrier,
