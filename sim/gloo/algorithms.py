@@ -217,3 +217,4 @@ _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "send": _send,
     "recv": _recv,
 }
+RINGS = frozenset(op for op, writer in _WRITERS.items() if writer in (_all_reduce, _reduce_scatter, _all_gather))

@@ -17,7 +17,6 @@ from sim.rank.rendezvous import Rendezvous
 
 # One-way latencies until a ring is full: a notice and a message each for reduce-scatter and all-gather.
 _RING_FILL = 4
-_RINGS = frozenset({"all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"})
 
 
 class GlooLinks:
@@ -44,7 +43,9 @@ class GlooLinks:
         lost_ns = self._slow_starts.lost_ns(rendezvous.group, pairs)
         latency_ns = max(totals.latency_steps, default=0) * carried.latency_ns
         # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
-        first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if rendezvous.calls[0].op in _RINGS else latency_ns
+        first_ns = (
+            min(latency_ns, _RING_FILL * carried.latency_ns) if rendezvous.calls[0].op in gloo.RINGS else latency_ns
+        )
         parts = [self._machine.sleep(latency_ns), *self._local(totals, rendezvous.group.ranks)]
         wire: Signal[None] = Signal()
         self._machine.sleep(first_ns + lost_ns).then(

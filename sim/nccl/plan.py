@@ -58,12 +58,14 @@ class NcclPlan:
     """Phases one after the other.
 
     `predicted_ns` is NCCL's own figure for it on an idle cluster; 0 where NCCL has none (point-to-point, one rank).
+    `function` is its name for the collective, where it has one.
     """
 
     algorithm: str
     protocol: str
     phases: tuple[Phase, ...]
     predicted_ns: float
+    function: Function | None = None
 
 
 def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> NcclPlan:
@@ -98,7 +100,13 @@ def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
         coupled=True,
         relays=paths.relays_of(loads, group.members, costs, group.gpus, uses_rails=False),
     )
-    return NcclPlan(algorithm=choice.algorithm, protocol=choice.protocol, phases=(phase,), predicted_ns=choice.total_ns)
+    return NcclPlan(
+        algorithm=choice.algorithm,
+        protocol=choice.protocol,
+        phases=(phase,),
+        predicted_ns=choice.total_ns,
+        function=op,
+    )
 
 
 def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> int:

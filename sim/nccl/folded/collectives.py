@@ -148,7 +148,7 @@ class FoldedNccl:
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
         carried.between, carried.inside = self._nothing()
         trays = self._network.hosts_per_domain
-        given = self._given(members, plan.algorithm, towards_owner=call.op == "reduce_scatter_tensor")
+        given = self._given(members, plan.algorithm, towards_owner=plan.function == "reduce_scatter")
         for phase in plan.phases:
             carried.latency_ns += phase.latency_ns
             loads = Drawn.of(phase, gpus)
