@@ -75,9 +75,6 @@ def starts_of(library: Reducing) -> dict[str, Start]:
         reduction.ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
         rooted.BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
         reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
-        reduction.REDUCE_SCATTER.name: lambda joined, call, issue: library.reduce_scatter(
-            joined, issue.output, torch.cat([tensor.view(-1) for tensor in issue.input]), call.reduce
-        ),
         reduction.REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
             joined, issue.output, issue.input, call.reduce
         ),

@@ -124,18 +124,6 @@ class Rank:
         """Reduce the inputs of all members, of which each gets its share."""
         return self._issue(reduction.REDUCE_SCATTER_TENSOR, group, label, input=input, output=output, reduce=op)
 
-    def reduce_scatter(
-        self,
-        output: Tensor,
-        input_list: list[Tensor],
-        op: ReduceOp.RedOpType = ReduceOp.SUM,
-        group: Group | None = None,
-        *,
-        label: str = "",
-    ) -> Work[Tensor]:
-        """Reduce a tensor for each member, which gets its own."""
-        return self._issue(reduction.REDUCE_SCATTER, group, label, input=input_list, output=output, reduce=op)
-
     def all_gather_into_tensor(
         self, output_tensor: Tensor, input_tensor: Tensor, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:

@@ -204,7 +204,6 @@ def _recv(writer: Writer, call: Call, _: int) -> None:
 
 _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_reduce": _all_reduce,
-    "reduce_scatter": _reduce_scatter,
     "reduce_scatter_tensor": _reduce_scatter,
     "all_gather_into_tensor": _all_gather,
     "all_gather": _all_gather,

@@ -135,7 +135,6 @@ def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> P
 _COLLECTIVES: dict[str, Function] = {
     "all_reduce": "all_reduce",
     "barrier": "all_reduce",
-    "reduce_scatter": "reduce_scatter",
     "reduce_scatter_tensor": "reduce_scatter",
     "all_gather_into_tensor": "all_gather",
     "all_gather": "all_gather",

@@ -409,19 +409,3 @@ def test_a_wrong_program_is_one_sentence_that_names_the_rank(
 @pytest.mark.parametrize("body", [raises_in_a_kernel, raises_aside], ids=["kernel", "coroutine"])
 def test_what_is_raised_beside_the_program_is_raised_where_it_is_awaited(play: Play, body: object) -> None:
     play(Script(body), 1, 2)  # type: ignore[arg-type]
-
-
-async def scatters_lists(rank: Rank) -> None:
-    given = [tensor_of(rank.rank, (3,), "int32") + peer for peer in range(rank.world_size)]
-    output = torch.empty(3, dtype=torch.int32)
-    assert await rank.reduce_scatter(output, given) is output
-    note(rank, "sum", output)
-
-
-def test_reduce_scatter_of_a_list_gives_each_member_its_own_sum(play: Play) -> None:
-    recording = play(Script(scatters_lists), 2, 2)
-    everything = sum(tensor_of(rank, (3,), "int32") for rank in range(4))
-    for rank in range(4):
-        assert noted(recording, rank, "sum") == flat([everything + 4 * rank])
-    (span,) = spans_of(recording, 1)
-    assert (span.kind, span.bytes_in, span.bytes_out) == ("reduce_scatter", 48, 12)

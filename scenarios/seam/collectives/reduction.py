@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from scenarios.seam.arguments import (
     Issue,
-    check_list,
     check_output,
     check_reduce,
     check_same_kind,
@@ -20,7 +18,7 @@ from scenarios.seam.arguments import (
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.payload import Payload, Payloads, as_bytes, take
+from scenarios.seam.payload import Payloads, as_bytes
 
 
 class _Equal(Collective):
@@ -52,24 +50,6 @@ class _ReduceScatter(_Equal):
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         member = call.group.index(call.rank)
         outputs[0].view(-1).copy_(payloads.total(call).view(len(payloads), -1)[member])
-
-
-class _ReduceScatterList(_ReduceScatter):
-    """The same of a list, of which each member gets its own tensor's sum."""
-
-    def check(self, issue: Issue) -> Call:
-        inputs = check_list(issue, "input_list", issue.input)
-        check_output(issue, "output", issue.output)
-        check_same_kind(issue, [issue.output, *inputs])
-        sizes = {size_bytes(tensor) for tensor in (issue.output, *inputs)}
-        if len(sizes) > 1:
-            raise CollectiveError(f"{issue}: tensors of {sorted(sizes)} bytes, expected all of the output's size")
-        size = size_bytes(issue.output)
-        reduce, total = check_reduce(issue, issue.reduce, inputs[0]), size * len(inputs)
-        return Call.of(issue, issue.output, bytes_in=total, bytes_out=size, bytes_sent=total, reduce=reduce)
-
-    def payload(self, call: Call, issue: Issue) -> Payload:
-        return take((torch.cat([tensor.view(-1) for tensor in issue.input]),), (issue.output,))
 
 
 class _AllGather(_Equal):
@@ -109,6 +89,5 @@ def _check_share(issue: Issue, times: int, parts: int) -> None:
 
 
 ALL_REDUCE = _AllReduce("all_reduce")
-REDUCE_SCATTER = _ReduceScatterList("reduce_scatter")
 REDUCE_SCATTER_TENSOR = _ReduceScatter("reduce_scatter_tensor")
 ALL_GATHER_INTO_TENSOR = _AllGather("all_gather_into_tensor")
