@@ -100,16 +100,15 @@ def fabric_of(scenario: Scenario, burst_bytes: int | None = None) -> Fabric:
     return Fabric(
         hosts=cluster.hosts,
         nic_bytes_per_s=nic_bytes_per_s,
-        hosts_per_leaf=network.hosts_per_leaf if network.kind == "leaf_spine" else None,
+        hosts_per_leaf=network.hosts_per_leaf,
         uplink_bytes_per_s=_uplink_bytes_per_s(network, nic_bytes_per_s),
         burst_bytes=burst_bytes or cluster.host.nics.link.burst_bytes or None,
     )
 
 
 def _uplink_bytes_per_s(network: Network, nic_bytes_per_s: float) -> float | None:
-    if network.kind != "leaf_spine":
+    if network.hosts_per_leaf is None:
         return None
-    assert network.hosts_per_leaf is not None, "leaf_spine has hosts_per_leaf"
     return network.hosts_per_leaf * nic_bytes_per_s / network.oversubscription
 
 

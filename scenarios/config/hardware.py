@@ -15,6 +15,7 @@ from scenarios.config.faults import Fault, Part
 from scenarios.config.host_costs import Tcp
 from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
 from scenarios.config.keys import Inline, Key
+from scenarios.config.networks import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
 from scenarios.config.toml.values import (
     AtLeastOne,
     Count,
@@ -279,25 +280,19 @@ class Network:
     GPU number, and nothing between them.
     """
 
-    kind: Annotated[
-        Literal["non_blocking", "leaf_spine", "rail_only"],
-        Key(
-            "kind",
-            "'non_blocking': one ideal switch; 'leaf_spine': uplinks may be too narrow; 'rail_only': a switch for NIC j"
-            " of all hosts and nothing between these, so that NVLink takes bytes to the NIC. Default 'non_blocking'.",
-            always=True,
-        ),
-    ] = "non_blocking"
+    kind: Annotated[NetworkKind, Key("kind", f"{SUMMARIES}. Default '{DEFAULT_NETWORK}'.", always=True)] = (
+        DEFAULT_NETWORK
+    )
     latency_ns: Annotated[Latency, Key("latency", "What crossing one switch takes. Default '0 ns'.", always=True)] = 0
     hosts_per_leaf: Annotated[
         Machines | None,
-        Key("hosts_per_leaf", "Hosts on one leaf; the last leaf may have fewer. Required by 'leaf_spine'."),
+        Key("hosts_per_leaf", f"Hosts on one leaf; the last leaf may have fewer. Required by {WITH_LEAVES}."),
     ] = None
     oversubscription: Annotated[
         AtLeastOne,
         Key(
             "oversubscription",
-            "A leaf's host rates over its uplink rates; 1 is enough for all. Only for 'leaf_spine'. Default 1.",
+            f"A leaf's host rates over its uplink rates; 1 is enough for all. Only for {WITH_LEAVES}. Default 1.",
         ),
     ] = 1.0
 

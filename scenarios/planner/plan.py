@@ -117,7 +117,7 @@ def _network_bytes_per_s(cluster: Cluster) -> float:
     rate = nics.link.bytes_per_s * cluster.payload_share
     if nics.per == "host":
         rate *= min(1.0, nics.count / cluster.host.gpus)
-    crosses = network.kind == "leaf_spine" and cluster.hosts > (network.hosts_per_leaf or cluster.hosts)
+    crosses = cluster.hosts > (network.hosts_per_leaf or cluster.hosts)
     return rate / network.oversubscription if crosses else rate
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from scenarios.config.faults import NicPart
 from scenarios.config.hardware import Cluster
+from scenarios.config.networks import NetworkKind
 from sim.engine.capacity import Capacity
 from sim.engine.network.between import Between
 from sim.engine.network.bridge import Memory, Pcie
@@ -24,7 +25,7 @@ _INSIDE: Mapping[str, type[Inside]] = {
     "pcie": Pcie,
     "memory": Memory,
 }
-BETWEEN: Mapping[str, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine, "rail_only": RailOnly}
+BETWEEN: Mapping[NetworkKind, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine, "rail_only": RailOnly}
 
 
 class Network:

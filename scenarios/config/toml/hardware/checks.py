@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scenarios.config.networks import DEFAULT_NETWORK, NETWORKS, WITH_LEAVES
 from scenarios.config.toml.hardware.nvlink_mesh import mesh_mistake
 from scenarios.config.toml.hardware.sections import (
     ClusterSection,
@@ -66,7 +67,7 @@ def _check_mesh(inside: InsideSection, links: list[list[int]], gpus_per_host: in
 def _check_rails(cluster: ClusterSection, look: Look) -> None:
     """Without a spine, bytes reach the NIC of their rail over NVLink."""
     network, inside, nic = cluster.network, cluster.inside, cluster.nic
-    if network is None or network.kind != "rail_only" or inside is None or nic is None:
+    if network is None or not NETWORKS[network.kind or DEFAULT_NETWORK].by_rail or inside is None or nic is None:
         return
     path = ("cluster", "network", "kind")
     if inside.kind not in (None, "nvlink"):
@@ -101,10 +102,12 @@ def _check_nic(nic: NicSection, gpus_per_host: int | None, look: Look) -> None:
 
 def _check_network(network: NetworkSection, look: Look) -> None:
     path = ("cluster", "network")
-    if network.kind == "leaf_spine":
+    if not look.mistakes.sound((*path, "kind")):
+        return
+    if NETWORKS[network.kind or DEFAULT_NETWORK].has_leaves:
         look.need(path, network, "hosts_per_leaf")
-    elif look.mistakes.sound((*path, "kind")):
-        look.refuse(path, network, ("hosts_per_leaf", "oversubscription"), "unless kind = 'leaf_spine'")
+    else:
+        look.refuse(path, network, ("hosts_per_leaf", "oversubscription"), f"unless kind = {WITH_LEAVES}")
 
 
 def _check_slow(cluster: ClusterSection, look: Look) -> None:
@@ -129,8 +132,10 @@ def _check_slow_part(kind: str, path: KeyPath, slow: SlowSection, cluster: Clust
     network = cluster.network or NetworkSection()
     if kind == "leaf":
         look.refuse(path, slow, ("host",), "with leaf")
-        if network.kind != "leaf_spine" and look.mistakes.sound(("cluster", "network", "kind")):
-            look.refuse(path, slow, ("leaf",), "unless cluster.network.kind = 'leaf_spine'")
+        if not look.mistakes.sound(("cluster", "network", "kind")):
+            return
+        if not NETWORKS[network.kind or DEFAULT_NETWORK].has_leaves:
+            look.refuse(path, slow, ("leaf",), f"unless cluster.network.kind = {WITH_LEAVES}")
         elif cluster.hosts is not None and network.hosts_per_leaf is not None:
             leaves = -(-cluster.hosts // network.hosts_per_leaf)
             _check_below(leaves, "the number of leaves", (*path, "leaf"), slow.leaf, look)

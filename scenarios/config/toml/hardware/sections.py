@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scenarios.config.hardware import Cluster, Gpu, Inside, Network, Nics
+from scenarios.config.networks import WITH_LEAVES
 from scenarios.config.toml.hardware.derive import section_of
 from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.values import Efficient, Place, Profile
@@ -16,7 +17,7 @@ class SlowSection(Section):
     host: Place | None = about("Whose GPU or NIC; the first is 0. Required, except with `leaf`.")
     gpu: Place | None = about("Which GPU of the host: its kernels take longer, their launches do not.")
     nic: Place | None = about("Which interface of the host, in both directions.")
-    leaf: Place | None = about("Which leaf, by its uplinks in both directions. Only for 'leaf_spine'.")
+    leaf: Place | None = about(f"Which leaf, by its uplinks in both directions. Only for {WITH_LEAVES}.")
     speed: Efficient | None = about("The share of its rates that it reaches, such as 0.5. Required.")
 
 
