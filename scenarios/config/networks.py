@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-NetworkKind = Literal["non_blocking", "leaf_spine", "rail_only", "dragonfly"]
+NetworkKind = Literal["non_blocking", "leaf_spine", "rail_only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,6 @@ NETWORKS: dict[NetworkKind, NetworkFacts] = {
     "rail_only": NetworkFacts(
         "a switch for NIC j of all hosts and nothing between these, so that NVLink takes bytes to the NIC", by_rail=True
     ),
-    "dragonfly": NetworkFacts("groups of hosts_per_leaf hosts, each joined with every other", has_leaves=True),
 }
 DEFAULT_NETWORK: NetworkKind = "non_blocking"
 WITH_LEAVES = " or ".join(f"'{kind}'" for kind, facts in NETWORKS.items() if facts.has_leaves)

@@ -10,7 +10,6 @@ from scenarios.config.networks import NetworkKind
 from sim.engine.capacity import Capacity
 from sim.engine.network.between import Between
 from sim.engine.network.bridge import Memory, Pcie
-from sim.engine.network.dragonfly import Dragonfly
 from sim.engine.network.inside import BOTH_WAYS, Inside
 from sim.engine.network.leaf_spine import LeafSpine
 from sim.engine.network.links import Links, Path
@@ -26,12 +25,7 @@ _INSIDE: Mapping[str, type[Inside]] = {
     "pcie": Pcie,
     "memory": Memory,
 }
-BETWEEN: Mapping[NetworkKind, type[Between]] = {
-    "non_blocking": Between,
-    "leaf_spine": LeafSpine,
-    "rail_only": RailOnly,
-    "dragonfly": Dragonfly,
-}
+BETWEEN: Mapping[NetworkKind, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine, "rail_only": RailOnly}
 
 
 class Network:
