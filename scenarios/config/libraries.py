@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-LibraryName = Literal["gloo", "nccl", "gloo_serial"]
+LibraryName = Literal["gloo", "nccl"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,6 @@ LIBRARIES: dict[LibraryName, LibraryFacts] = {
         limits="with GPUs, copies to the host and sums there are not modelled; the prediction is a lower bound",
     ),
     "nccl": LibraryFacts(device="cuda", serves=("cuda",), can_fold=True),
-    "gloo_serial": LibraryFacts(device="cpu", serves=("cpu",)),
 }
 
 

@@ -344,7 +344,7 @@ FILES: Cases = {
     ),
     "nccl without GPUs": (
         EXCHANGE + "[run]\nlibrary = 'nccl'\n",
-        ["bad.toml: run.library = 'nccl': expected 'gloo' or 'gloo_serial', because cluster.gpu.kind = 'cpu'"],
+        ["bad.toml: run.library = 'nccl': expected 'gloo', because cluster.gpu.kind = 'cpu'"],
     ),
     "alike, each transfer for itself": (
         EXCHANGE + "[run]\nranks = 'alike'\n",

@@ -93,7 +93,7 @@ def test_mistakes_of_the_command_line_are_named_by_their_option(folder: Path) ->
         f"--batch-size = -1: expected {WHOLE}",
         f"--steps = 0: expected {WHOLE}",
         "--payload = 'full': expected 'values' or 'sizes'",
-        "--library = 'nccl': expected 'gloo' or 'gloo_serial', because cluster.gpu.kind = 'cpu'",
+        "--library = 'nccl': expected 'gloo', because cluster.gpu.kind = 'cpu'",
         "--timeout = '1 GiB': expected a time such as '3 us'",
         f"bad.toml: cluster.hosts = 0: expected {WHOLE}",
     ]
