@@ -64,20 +64,3 @@ class Slowdown(Fault):
     def speed_at(self, t_ns: int) -> float:
         """See `Fault`."""
         return self.speed
-
-
-@dataclass(frozen=True, slots=True)
-class SlowStart(Fault):
-    """A part that reaches its rates only from a time on, as a GPU that has to cool down first."""
-
-    part: Part
-    speed: float
-    until_ns: int
-
-    def speed_at(self, t_ns: int) -> float:
-        """See `Fault`."""
-        return self.speed if t_ns < self.until_ns else 1.0
-
-    def next_change_ns(self, t_ns: int) -> int | None:
-        """See `Fault`."""
-        return self.until_ns if t_ns < self.until_ns else None

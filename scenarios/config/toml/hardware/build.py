@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part, Slowdown, SlowStart
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part, Slowdown
 from scenarios.config.hardware import Cluster
 from scenarios.config.toml.hardware.derive import frozen
 from scenarios.config.toml.hardware.sections import ClusterSection, NetworkSection, SlowSection
@@ -28,12 +28,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
 
 def _faults(parts: Sequence[SlowSection]) -> tuple[Fault, ...]:
     """Those that slow something down: a speed of 1 is no fault."""
-    return tuple(_fault(slow) for slow in parts if slow.speed != 1)
-
-
-def _fault(slow: SlowSection) -> Fault:
-    part, speed = _part(slow), have(slow.speed)
-    return Slowdown(part, speed) if slow.until is None else SlowStart(part, speed, slow.until)
+    return tuple(Slowdown(_part(slow), have(slow.speed)) for slow in parts if slow.speed != 1)
 
 
 def _part(slow: SlowSection) -> Part:

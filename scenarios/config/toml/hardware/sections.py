@@ -8,7 +8,7 @@ from scenarios.config.hardware import Cluster, Gpu, Inside, Network, Nics
 from scenarios.config.networks import WITH_LEAVES
 from scenarios.config.toml.hardware.derive import section_of
 from scenarios.config.toml.section import Section, about
-from scenarios.config.toml.values import Duration, Efficient, Place, Profile
+from scenarios.config.toml.values import Efficient, Place, Profile
 
 
 class SlowSection(Section):
@@ -19,7 +19,6 @@ class SlowSection(Section):
     nic: Place | None = about("Which interface of the host, in both directions.")
     leaf: Place | None = about(f"Which leaf, by its uplinks in both directions. Only for {WITH_LEAVES}.")
     speed: Efficient | None = about("The share of its rates that it reaches, such as 0.5. Required.")
-    until: Duration | None = about("With gpu: when it reaches its rates again. Default: never.")
 
 
 if TYPE_CHECKING:
