@@ -59,6 +59,17 @@ def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
     return Payload(kept, tuple(outputs))
 
 
+def take_rows(call: Call, input: Tensor, output: Tensor) -> Payload:
+    """The same of one tensor each way, as one chunk for each member: views of one copy."""
+    payload = take((input,), (output,))
+    if not payload.outputs:
+        return payload
+    size = call.element_size
+    sends, recvs = [count // size for count in call.send_bytes], [count // size for count in call.recv_bytes]
+    (kept,), (output,) = payload
+    return Payload(kept.view(-1).split_with_sizes(sends), output.view(-1).split_with_sizes(recvs))
+
+
 def poison(tensor: Tensor) -> None:
     """Set all bits: NaN, -1, or the largest value of a type that has neither."""
     if tensor.dtype != torch.bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from scenarios.seam.arguments import (
@@ -21,7 +20,7 @@ from scenarios.seam.arguments import (
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.payload import Payload, Payloads, as_bytes, take
+from scenarios.seam.payload import Payload, Payloads, as_bytes, take, take_rows
 
 
 class _Exchange(Collective):
@@ -70,12 +69,7 @@ class _AllToAllSingle(_Exchange):
         return _exchange_call(issue, input, sends, split_bytes(issue, "output", output, issue.splits[0]))
 
     def payload(self, call: Call, issue: Issue) -> Payload:
-        """One chunk for each member: views of one copy."""
-        payload = take((issue.input,), (issue.output,))
-        if not payload.outputs:
-            return payload
-        inputs = _chunks(payload.inputs[0], call.send_bytes, call.element_size)
-        return Payload(inputs, _chunks(payload.outputs[0], call.recv_bytes, call.element_size))
+        return take_rows(call, issue.input, issue.output)
 
     def _expected(self, issue: Issue) -> Call:
         """Members represent several ranks each: splits are expected ones, for each of those."""
@@ -130,10 +124,6 @@ def _exchange_call(issue: Issue, example: Tensor, sends: tuple[int, ...], recvs:
         send_bytes=sends,
         recv_bytes=recvs,
     )
-
-
-def _chunks(tensor: Tensor, sizes_bytes: Sequence[int], element_size: int) -> tuple[Tensor, ...]:
-    return torch.split_with_sizes(tensor.view(-1), [size // element_size for size in sizes_bytes])
 
 
 ALL_TO_ALL = _AllToAll("all_to_all")
