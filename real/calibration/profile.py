@@ -6,7 +6,7 @@ Every quantity has a unit and reads back to the same number: decimal points are 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, get_args
@@ -14,7 +14,7 @@ from typing import Any, get_args
 from scenarios.config import units
 from scenarios.config.hardware import Cluster
 from scenarios.config.keys import declared
-from scenarios.config.provenance import Group, Measured
+from scenarios.config.provenance import Measured
 from scenarios.config.toml.values import Accept
 from scenarios.config.units import Quantity
 
@@ -35,28 +35,30 @@ def profile_text(
     cluster: Cluster, measured: Measured, description: str, remarks: Mapping[str, str] = FREE_PEAKS
 ) -> str:
     """Write the profile's text; without `hosts`, which a scenario sets, and the name, which is the file's."""
-    tables = {**_tables("cluster", cluster), "measured": _measured(measured)}
-    blocks = [_comment(remarks.get(name, "")) + _block(f"[{name}]", lines) for name, lines in tables.items()]
-    blocks += [_block("[[measured.groups]]", _group(group)) for group in measured.groups]
+    tables = [*_tables("cluster", cluster), *_tables("measured", measured)]
+    blocks = [_comment(remarks.get(name.strip("[]"), "")) + _block(name, lines) for name, lines in tables]
     whole = _comment(remarks.get("", ""))
     return "\n".join([f"description = {_text(description)}\n\n{whole}", *blocks])
 
 
-def _tables(name: str, value: object) -> dict[str, _Lines]:
-    """Write a declared value's own table and those inside it; keys at their default are left out."""
+def _tables(name: str, value: object, header: str = "[{}]") -> Iterator[tuple[str, _Lines]]:
+    """Write a declared value's own table and those inside it, by header; keys at their default are left out."""
     own: _Lines = {}
-    inner: dict[str, _Lines] = {}
+    inner: list[tuple[str, _Lines]] = []
     for one in declared(type(value)):
-        held = attrgetter(".".join(one.path))(value)
+        held, place = attrgetter(".".join(one.path))(value), f"{name}.{one.key.name}"
         if one.key.name in _OTHERS_SAY or held is None or (held == one.default and not one.key.always):
             continue
-        if one.table is not None:
-            inner |= _tables(f"{name}.{one.key.name}", held)
+        if one.is_array and one.table is not None:
+            inner += [table for each in held for table in _tables(place, each, "[[{}]]")]
+        elif one.table is not None:
+            inner += _tables(place, held)
         elif one.key.names is not None:
-            inner[f"{name}.{one.key.name}"] = {key: _toml(each, one.hint) for key, each in held.items()}
+            inner.append((f"[{place}]", {key: _toml(each, one.hint) for key, each in held.items()}))
         else:
             own[one.key.name] = _toml(held if one.key.write is None else one.key.write(held), one.hint)
-    return {name: own, **inner}
+    yield header.format(name), own
+    yield from inner
 
 
 def _toml(value: Any, hint: object) -> str:
@@ -83,26 +85,6 @@ def _comment(text: str) -> str:
 
 def _block(header: str, lines: Mapping[str, str]) -> str:
     return "".join([f"{header}\n", *(f"{key} = {value}\n" for key, value in lines.items())])
-
-
-def _measured(measured: Measured) -> _Lines:
-    named = ("machine", "cpu", "kernel", "python", "torch", "date", "command")
-    return {
-        **{key: _text(getattr(measured, key)) for key in named},
-        "ranks": str(measured.ranks),
-        "duration": _time(measured.duration_ns),
-    }
-
-
-def _group(group: Group) -> _Lines:
-    shares = ("median_error", "typical_error", "worst_error", "spread")
-    given = {key: getattr(group, key) for key in shares}
-    return {
-        "name": _text(group.name),
-        **{key: repr(float(value)) for key, value in given.items() if value is not None},
-        "least": _size(group.least_bytes),
-        "most": _size(group.most_bytes),
-    }
 
 
 def _array(items: Iterable[str]) -> str:

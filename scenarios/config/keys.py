@@ -57,9 +57,14 @@ class Declared:
 
     @property
     def table(self) -> Any:
-        """The dataclass whose own table this key is; None for plain values."""
+        """The dataclass whose own table this key is, or whose tables an array of this key has; None for others."""
         kinds = [self.hint, *get_args(self.hint)]
         return next((kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether the key has several values."""
+        return get_origin(self.hint) is tuple
 
 
 def declared(kind: Any) -> list[Declared]:

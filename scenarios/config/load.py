@@ -10,8 +10,9 @@ from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.provenance import Measured
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.build import build, build_measured
+from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check, check_profile
+from scenarios.config.toml.derive import frozen
 from scenarios.config.toml.document import read_document
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.include import read_profile_tree, read_tree
@@ -55,7 +56,7 @@ def load_profile(name: str) -> Cluster:
 def load_measured(name: str) -> Measured | None:
     """Where the figures of such a profile come from; None if it was not measured. ScenarioError as `load_profile`."""
     measured = _read_profile(name).measured
-    return build_measured(measured) if measured is not None else None
+    return frozen(Measured, measured) if measured is not None else None
 
 
 def _read_profile(name: str) -> Document:

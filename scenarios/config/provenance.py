@@ -1,44 +1,59 @@
-"""Where a profile's figures come from, as frozen values: what a calibration writes and people read; nothing is computed
-from it.
-"""
+"""Where a profile's figures come from: what a calibration writes and people read; no prediction depends on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from scenarios.config.keys import Key
+from scenarios.config.toml.values import Duration, Error, Machines, Size, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Some parameters of a profile, and how far the model with them is off what was measured.
+    """One group of parameters: how far the model with them is off what was measured, relative to that.
 
-    Errors are predicted over measured, less 1: their median, which a fit keeps near 0, the median of their sizes, and
-    the worst with its sign. `spread` is the interquartile range of a measurement's repeats over their median, None
-    where nothing was repeated. Beyond `least_bytes` to `most_bytes` is extrapolation.
+    The median error is what a fit keeps near 0; the worst has its sign.
     """
 
-    name: str
-    median_error: float
-    typical_error: float
-    worst_error: float
-    least_bytes: int
-    most_bytes: int
-    spread: float | None = None
+    name: Annotated[Text, Key("name", "What they describe: a kind of kernel, or of link. Required.")]
+    median_error: Annotated[
+        Error, Key("median_error", "The median of predicted over measured, less 1. Required.", write=float)
+    ]
+    typical_error: Annotated[
+        Error, Key("typical_error", "The median of the errors without their signs. Required.", write=float)
+    ]
+    worst_error: Annotated[
+        Error, Key("worst_error", "That of the measurement which the model misses most. Required.", write=float)
+    ]
+    spread: Annotated[
+        Error | None,
+        Key(
+            "spread",
+            "Interquartile range of a measurement's repeats over their median, in the median. Default: not known.",
+            write=float,
+        ),
+    ] = None
+    least_bytes: Annotated[Size, Key("least", "The smallest size measured; what is smaller is extrapolated. Required.")]
+    most_bytes: Annotated[Size, Key("most", "The largest size measured; what is larger is extrapolated. Required.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One calibration. `date` is an ISO time, `command` repeats it, `ranks` took part.
+    """Where a profile's figures come from; allowed in profiles only, and without influence on what they predict.
 
     What is "", and a duration of 0, is not known: nobody measured here, but read logs.
     """
 
-    machine: str
-    date: str
-    command: str
-    ranks: int
-    cpu: str = ""
-    kernel: str = ""
-    python: str = ""
-    torch: str = ""
-    duration_ns: int = 0
-    groups: tuple[Group, ...] = ()
+    machine: Annotated[Text, Key("machine", "The machine's name. Required.")]
+    cpu: Annotated[Text, Key("cpu", "Its processor. Default: not known.", always=True)] = ""
+    kernel: Annotated[Text, Key("kernel", "Its operating system's kernel. Default: not known.", always=True)] = ""
+    python: Annotated[Text, Key("python", "Version of Python. Default: not known.", always=True)] = ""
+    torch: Annotated[Text, Key("torch", "Version of PyTorch. Default: not known.", always=True)] = ""
+    date: Annotated[Text, Key("date", "When: an ISO time. Required.")]
+    command: Annotated[Text, Key("command", "What repeats it. Required.")]
+    ranks: Annotated[Machines, Key("ranks", "Ranks that took part. Required.")]
+    duration_ns: Annotated[Duration, Key("duration", "How long it took. Default: not known.")] = 0
+    groups: Annotated[
+        tuple[Group, ...], Key("groups", "Groups of parameters, and how good they are. Default: none.")
+    ] = ()

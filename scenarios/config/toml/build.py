@@ -6,15 +6,14 @@ from pathlib import Path
 
 from scenarios.config.compute_times import ComputeTimes, read_compute_times
 from scenarios.config.libraries import default_library
-from scenarios.config.provenance import Group, Measured
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.checks import why_each
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.look import named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
-from scenarios.config.toml.section import given, have
-from scenarios.config.toml.sections import Document, MeasuredGroup, MeasuredSection, RunSection
+from scenarios.config.toml.section import have
+from scenarios.config.toml.sections import Document, RunSection
 
 DEFAULT_STEPS = 3  # the first of a run is often unlike the others
 DEFAULT_TIMEOUT_S = 60.0
@@ -48,19 +47,3 @@ def _compute_times(name: str, mistakes: Mistakes) -> ComputeTimes:
     times, wrong = read_compute_times(named_file(mistakes, ("run", "compute_times"), name))
     assert not wrong, "the checks have read it"
     return times
-
-
-def build_measured(measured: MeasuredSection) -> Measured:
-    """Where a profile's figures come from."""
-    return Measured(
-        **given(measured, "machine", "cpu", "kernel", "python", "torch", "date", "command", "ranks"),
-        **given(measured, "duration", suffix="_ns"),
-        groups=tuple(map(_group, measured.groups or ())),
-    )
-
-
-def _group(group: MeasuredGroup) -> Group:
-    return Group(
-        **given(group, "name", "median_error", "typical_error", "worst_error", "spread"),
-        **given(group, "least", "most", suffix="_bytes"),
-    )

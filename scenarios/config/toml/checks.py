@@ -12,7 +12,7 @@ from scenarios.config.toml.hardware.checks import check_cluster
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
-from scenarios.config.toml.sections import Document, MeasuredGroup, MeasuredSection, RunSection
+from scenarios.config.toml.sections import Document, MeasuredSection, RunSection
 
 
 def check(document: Document, program: ProgramSpec | None, mistakes: Mistakes) -> None:
@@ -89,4 +89,4 @@ def _check_compute_times(name: str, mistakes: Mistakes) -> None:
 def _check_measured(measured: MeasuredSection | None, look: Look) -> None:
     look.need(("measured",), measured, "machine", "date", "command", "ranks")
     for index, group in enumerate((measured.groups if measured else None) or ()):
-        look.need(("measured", "groups", index), group, *(key for key in MeasuredGroup.model_fields if key != "spread"))
+        look.need(("measured", "groups", index), group, *(key for key in type(group).model_fields if key != "spread"))

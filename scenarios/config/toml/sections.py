@@ -6,12 +6,14 @@ descriptions are what editors show and what `docs/scenario.md` prints.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from scenarios.config.libraries import LibraryName
+from scenarios.config.provenance import Measured
+from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.section import Section, about
-from scenarios.config.toml.values import CountOrZero, Duration, Error, File, Machines, Name, Repeats, Size, Text
+from scenarios.config.toml.values import CountOrZero, Duration, File, Name, Repeats, Text
 
 
 class RunSection(Section):
@@ -41,33 +43,10 @@ class RunSection(Section):
     )
 
 
-class MeasuredGroup(Section):
-    """One group of parameters: how far the model with them is off what was measured, relative to that."""
-
-    name: Text | None = about("What they describe: a kind of kernel, or of link. Required.")
-    median_error: Error | None = about("The median of predicted over measured, less 1. Required.")
-    typical_error: Error | None = about("The median of the errors without their signs. Required.")
-    worst_error: Error | None = about("That of the measurement which the model misses most. Required.")
-    spread: Error | None = about(
-        "Interquartile range of a measurement's repeats over their median, in the median. Default: not known."
-    )
-    least: Size | None = about("The smallest size measured; what is smaller is extrapolated. Required.")
-    most: Size | None = about("The largest size measured; what is larger is extrapolated. Required.")
-
-
-class MeasuredSection(Section):
-    """Where a profile's figures come from; allowed in profiles only, and without influence on what they predict."""
-
-    machine: Text | None = about("The machine's name. Required.")
-    cpu: Text | None = about("Its processor. Default: not known.")
-    kernel: Text | None = about("Its operating system's kernel. Default: not known.")
-    python: Text | None = about("Version of Python. Default: not known.")
-    torch: Text | None = about("Version of PyTorch. Default: not known.")
-    date: Text | None = about("When: an ISO time. Required.")
-    command: Text | None = about("What repeats it. Required.")
-    ranks: Machines | None = about("Ranks that took part. Required.")
-    duration: Duration | None = about("How long it took. Default: not known.")
-    groups: list[MeasuredGroup] | None = about("Groups of parameters, and how good they are. Default: none.")
+if TYPE_CHECKING:
+    MeasuredSection: TypeAlias = Any  # made at run time, as the sections of the hardware
+else:
+    MeasuredSection = section_of("MeasuredSection", Measured)
 
 
 class Document(Section):

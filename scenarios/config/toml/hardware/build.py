@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part, Slowdown
 from scenarios.config.hardware import Cluster
-from scenarios.config.toml.hardware.derive import frozen
+from scenarios.config.toml.derive import frozen
 from scenarios.config.toml.hardware.sections import ClusterSection, NetworkSection, SlowSection
 from scenarios.config.toml.section import have
 

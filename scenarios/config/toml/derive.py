@@ -36,7 +36,8 @@ def frozen(kind: Any, section: Section, **given: object) -> Any:
 
 def _accepted(one: Declared) -> Any:
     if one.table is not None:
-        return section_of(f"{one.key.name.capitalize()}Section", one.table)
+        section: Any = section_of(f"{one.key.name.capitalize()}Section", one.table)
+        return list[section] if one.is_array else section
     if one.key.names is not None:
         accepts = get_args(one.hint)[1]
         keys: dict[str, Any] = {name: _field(accepts, meaning) for name, meaning in one.key.names.names.items()}
@@ -50,7 +51,7 @@ def _field(accepts: Any, meaning: str) -> tuple[Any, Any]:
 
 def _value(one: Declared, value: Any) -> object:
     if one.table is not None:
-        return frozen(one.table, value)
+        return tuple(frozen(one.table, each) for each in value) if one.is_array else frozen(one.table, value)
     if one.key.names is not None:
         return {name: each for name, each in value if each is not None}
     return value if one.key.read is None else one.key.read(value)

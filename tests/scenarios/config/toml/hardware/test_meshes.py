@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scenarios.config.hardware import Inside, Link
 from scenarios.config.load import load_profile
-from scenarios.config.toml.hardware.nvlink_mesh import mesh_mistake
+from scenarios.config.toml.hardware.checks import mesh_mistake
 
 
 @st.composite
