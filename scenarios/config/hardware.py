@@ -299,7 +299,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Hosts that are alike, but for what is slow.
+    """Identical hosts, apart from faults.
 
     Rank r is GPU r mod gpus of host r // gpus.
 

@@ -34,10 +34,10 @@ class CompressionSection(Section):
     use_error_feedback: bool | None = about("Whether what was lost is added to the next gradient. Default true.")
     warm_start: bool | None = about("Whether the last step's Q is the next one's start. Default true.")
     orthogonalization_epsilon: NotNegative | None = about("Added to norms to keep them from zero. Default 0.")
-    random_seed: Seed32 | None = about("Of the initial Q, alike on all ranks. Default 0.")
+    random_seed: Seed32 | None = about("Seed of the initial Q, the same on all ranks. Default 0.")
     compression_stats_logging_frequency: Count | None = about("Steps between two statistics. Default 10000.")
     batch_tensors_with_same_shape: bool | None = about(
-        "Whether alike layers are orthogonalized at once. Default false."
+        "Whether layers of one shape are orthogonalized together. Default false."
     )
 
 

@@ -17,11 +17,13 @@ from scenarios.config.toml.values import CountOrZero, Duration, File, Name, Repe
 
 
 class RunSection(Section):
-    """How the steps are played."""
+    """How the steps are run."""
 
-    steps: Repeats | None = about("Training steps to play. Default 3.")
+    steps: Repeats | None = about("Training steps to run. Default 3.")
     seed: CountOrZero | None = about("Seed of ids, splits and initial weights. Default 0.")
-    batch_size: Repeats | None = about("Samples a rank and step; required by program 'dlrm', of no use to others.")
+    batch_size: Repeats | None = about(
+        "Samples per rank and step; required by program 'dlrm', without effect in others."
+    )
     payload: Literal["values", "sizes"] | None = about(
         "'values' moves and computes true tensors, 'sizes' only their shapes. Default 'sizes'."
     )
@@ -30,9 +32,9 @@ class RunSection(Section):
         " ones more coarsely. Default 'flows'."
     )
     ranks: Literal["each", "alike"] | None = about(
-        "'each' plays every rank; 'alike' plays one host for all that are expected to have the same to do, with"
-        " expected numbers of ids in place of drawn ones. Wants fidelity 'links', payload 'sizes', library 'nccl', and"
-        " splits that are not random. Default 'alike' above 256 GPUs where that is given, else 'each'."
+        "'each' simulates every rank; 'alike' simulates identical hosts once, using expected id counts instead of"
+        " sampled ones. Requires fidelity 'links', payload 'sizes', library 'nccl', and splits that are not random."
+        " Default 'alike' above 256 GPUs where these hold, else 'each'."
     )
     library: LibraryName | None = about(
         "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
@@ -50,7 +52,7 @@ else:
 
 
 class Document(Section):
-    """A scenario of Twinstep: the cluster, the workload, and how a step is played."""
+    """A scenario of Twinstep: the cluster, the workload, and how a step is run."""
 
     # The tables of a program join these in `document.document_type`.
     name: Name | None = about("What reports call it. Default: the file's name without .toml.")
@@ -58,5 +60,5 @@ class Document(Section):
     include: File | list[File] | None = about("Files that supply what this one leaves out; later ones before earlier.")
     measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
     program: Text | None = about("What every rank runs: a program's name, or 'package.module:factory'. Required.")
-    run: RunSection | None = about("Steps, seed, batch and what plays them. Default: all its defaults.")
+    run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: all its defaults.")
     cluster: ClusterSection | None = about("The machines. Required.")

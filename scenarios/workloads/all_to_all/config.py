@@ -45,8 +45,8 @@ class Splits(Protocol):
 class ExchangeSection(Section):
     """What program 'all_to_all' sends."""
 
-    size: Size | None = about("What one rank sends in all, such as '64 MiB'. Required.")
-    splits: Literal["even", "random"] | None = about("Alike for all peers, or drawn anew each step. Default 'even'.")
+    size: Size | None = about("Total that one rank sends, such as '64 MiB'. Required.")
+    splits: Literal["even", "random"] | None = about("Equal for all peers, or drawn anew each step. Default 'even'.")
     skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
     dtype: ElementType | None = about("Of the elements. Default 'float32'.")
 

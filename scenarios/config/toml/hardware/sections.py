@@ -12,7 +12,7 @@ from scenarios.config.toml.values import Efficient, Place, Profile
 
 
 class SlowSection(Section):
-    """A GPU, a NIC or a leaf that a fault makes slower than its like; neither planner nor library knows of it."""
+    """A fault: a GPU, NIC or leaf switch that runs below its rates; neither planner nor library knows of it."""
 
     host: Place | None = about("Whose GPU or NIC; the first is 0. Required, except with `leaf`.")
     gpu: Place | None = about("Which GPU of the host: its kernels take longer, their launches do not.")
@@ -37,5 +37,10 @@ else:
         "ClusterSection",
         Cluster,
         first={"profile": (Profile, "A ready profile by name, or a path that ends in .toml. Default: none.")},
-        last={"slow": (list[SlowSection], "Parts that are slower than their like, each one once. Default: none.")},
+        last={
+            "slow": (
+                list[SlowSection],
+                "Stragglers: parts that run below their rates, each listed once. Default: none.",
+            )
+        },
     )
