@@ -62,7 +62,7 @@ class Calls:
         self._times = {(row.label, row.call): row for row in times.rows} if times else {}
         self._last: dict[tuple[int, str, str], tuple[int, int]] = {}
 
-    def next(self, rank: int, stream: str, step: int, label: str, cost: Costed) -> ComputeTime | None:
+    def next(self, rank: int, stream: str, step: int, label: str, *, cost: Costed) -> ComputeTime | None:
         """That of the next computation, in the order of issue; None outside steps, of what is not in the file, and of
         what has nothing to do: a rank may have no table of a kind that others have.
         """

@@ -65,7 +65,7 @@ class NotesAfter:
             return
         for span in spans:
             if span.kind == "compute" and span.step >= 0:
-                found = self._computations.next(span.rank, span.stream, span.step, span.label, span)
+                found = self._computations.next(span.rank, span.stream, span.step, span.label, cost=span)
                 duration_ns = span.end_ns - span.start_ns
                 self._took_ns[found is not None] += duration_ns
                 if found is not None:

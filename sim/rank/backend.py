@@ -132,7 +132,7 @@ class SimBackend:
         world, machine = self.shared, self.shared.machine
         work = self._operation("compute", label)
         work.kernel = kernel
-        measured = world.computations.next(self.rank, self.stream, self.current_step, label, kernel)
+        measured = world.computations.next(self.rank, self.stream, self.current_step, label, cost=kernel)
         measured_ns = None if measured is None else measured.time_ns
         mine: Signal[None] = Signal()
         before, records = self._computed, torch.is_grad_enabled()

@@ -170,7 +170,7 @@ def test_a_prediction_computes_what_a_real_run_of_the_scenario_took(
     for span in predicted.spans:
         if span.kind != "compute":
             continue
-        row = calls.next(span.rank, span.stream, span.step, span.label, span)
+        row = calls.next(span.rank, span.stream, span.step, span.label, cost=span)
         assert row is not None, f"{span.label} is measured"
         took_ns = span.end_ns - span.start_ns
         assert took_ns >= row.time_ns - 1

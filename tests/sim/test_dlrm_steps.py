@@ -85,7 +85,7 @@ class Reference:
         self.layers = build_layers(self.model)
         self.layers.set_parameters(training.seed, CPU, torch.float32)
         self.weights = [
-            initial_rows(number, training.seed, range(table.rows), range(table.dim), CPU).requires_grad_()
+            initial_rows(number, training.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
             for number, table in enumerate(self.model.tables)
         ]
         self.squares = [torch.zeros(len(weight)) for weight in self.weights]
@@ -99,7 +99,7 @@ class Reference:
 
     def step(self, step: int) -> float:
         ranks = range(self.training.cluster.world_size)
-        batches = [draw_dense(self.training, self.model, rank, step, CPU) for rank in ranks]
+        batches = [draw_dense(self.training, self.model, rank, step, device=CPU) for rank in ranks]
         pooled = [self.look_up(number, step) for number in range(len(self.weights))]
         logits = self.forward(torch.cat([batch.features for batch in batches]), pooled)
         labels = torch.cat([batch.labels for batch in batches])

@@ -158,7 +158,7 @@ def _gradients(sizes: Sizes, device: torch.device) -> Iterator[Workload]:
     for side, count, _ in sizes.squares:
         shapes = ((side, side),) * count
         work = Products(shapes, 2.0 * 32 * count * side * side)
-        pool = draw_pool(0, 0, work, torch.float32, device)
+        pool = draw_pool(0, 0, work, dtype=torch.float32, device=device)
         parameters, gradients = ([torch.zeros(shape, device=device) for shape in shapes] for _ in range(2))
         buffer = torch.empty(count * side * side, device=device)
         yield Workload(f"gradients {count} x {side}", partial(_train, work, pool, parameters, gradients, buffer))

@@ -39,7 +39,7 @@ class AllToAllProgram(Program):
 
     async def __call__(self, rank: Rank) -> None:
         elements, dtype = self._splits.elements, self._splits.dtype
-        values = draw_values(self._scenario.seed, rank.rank, elements, dtype, rank.device)
+        values = draw_values(self._scenario.seed, rank.rank, elements, dtype=dtype, device=rank.device)
         received = torch.empty(self._capacity(rank.rank), dtype=dtype, device=rank.device)
         for step in range(self._scenario.steps):
             sends, receives, count = splits_of(self._splits, step, rank)
@@ -126,7 +126,7 @@ class Splits:
         return np.diff(np.minimum(ends, self.elements), axis=1, prepend=0)
 
 
-def draw_values(seed: int, rank: int, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def draw_values(seed: int, rank: int, elements: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A rank's values, whole numbers from 0 to 126, enough for the windows of all steps; none on meta."""
     numel = elements + _SLACK
     if device.type == "meta":

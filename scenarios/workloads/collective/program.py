@@ -52,7 +52,7 @@ class CollectiveProgram(Program):
     def _buffers(self, rank: Rank) -> _Buffers:
         given, received = self._elements(rank.rank)
         dtype = getattr(torch, self._collective.dtype)
-        values = draw_values(self._scenario.seed, rank.rank, given, dtype, rank.device)[:given]
+        values = draw_values(self._scenario.seed, rank.rank, given, dtype=dtype, device=rank.device)[:given]
         return _Buffers(values, torch.zeros(received, dtype=dtype, device=rank.device) if received else values)
 
     def _elements(self, rank: int) -> tuple[int, int]:

@@ -97,7 +97,7 @@ def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count:
     return result
 
 
-def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, device: torch.device) -> Dense:
+def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, *, device: torch.device) -> Dense:
     """Normal features; labels that a linear rule with noise gives, so that training has something to learn."""
     dtype: torch.dtype = getattr(torch, model.dtype)
     if device.type == "meta":
@@ -112,7 +112,7 @@ def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, device: t
     return Dense(torch.from_numpy(features).to(device, dtype), torch.from_numpy(labels).to(device))
 
 
-def initial_rows(table: int, seed: int, rows: range, columns: range, device: torch.device) -> Tensor:
+def initial_rows(table: int, seed: int, rows: range, columns: range, *, device: torch.device) -> Tensor:
     """The first values of a block of a table, [rows, columns] float32, uniform in (-0.05, 0.05).
 
     Each value depends on its table, row and column alone, so that every sharding plan starts from the same model.

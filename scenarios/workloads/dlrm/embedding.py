@@ -76,7 +76,7 @@ class Rows:
             for piece, part in zip(pieces, self.flat.split_with_sizes([_numel(piece) for piece in pieces]), strict=True)
         ]
         for piece, weight in zip(pieces, self.weights, strict=True):
-            weight.copy_(initial_rows(piece.table, seed, piece.rows, piece.columns, device))
+            weight.copy_(initial_rows(piece.table, seed, piece.rows, piece.columns, device=device))
         self._optimizer = optimizer
         squares = torch.zeros(sum(rows) if optimizer.kind == "adagrad" else 0, device=device)
         self._storage = Storage(self.flat, places, squares)

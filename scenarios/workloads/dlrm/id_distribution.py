@@ -192,10 +192,10 @@ def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> Moment
     windows = length // stride
     group, part = np.repeat(np.arange(length) // stride, np.diff(offsets)), ids // part_size
     mean = np.bincount(part, minlength=parts).astype(np.float64) * (bags / length)
-    return Moments(_kept(mean), _kept(_window_variance(group, part, windows, bags // stride % windows, parts)))
+    return Moments(_kept(mean), _kept(_window_variance(group, part, windows, bags // stride % windows, parts=parts)))
 
 
-def _window_variance(group: Ints, part: Ints, windows: int, width: int, parts: int) -> Floats:
+def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts: int) -> Floats:
     """Of the ids in each part over `windows` windows, of which the w-th holds groups w to w + width, around the end.
 
     `group` and `part` are those of each id. Between two windows where an id enters or leaves its part's number stays.

@@ -20,6 +20,7 @@ def memory_rows(
     plan: Iterable[PlanRow],
     layers: Layers,
     ranks: Sequence[int] | None = None,
+    *,
     counts: Sequence[int] | None = None,
 ) -> tuple[MemoryRow, ...]:
     """Every part on every rank, or on these, each for so many; their shards must all be in `plan`."""

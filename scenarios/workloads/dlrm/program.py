@@ -85,7 +85,9 @@ class DlrmProgram(Program):
         self.plan = plan.rows_for(self.host_classes.ranks)
         held = held_bytes(loads, plan, batch_size, ELEMENT_BYTES[self.model.dtype])
         fullest = self.host_classes.most(held)
-        self.memory = memory_rows(scenario, plan.rows_for(fullest), layers, fullest, self.host_classes.rank_counts)
+        self.memory = memory_rows(
+            scenario, plan.rows_for(fullest), layers, fullest, counts=self.host_classes.rank_counts
+        )
 
     async def __call__(self, rank: Rank) -> None:
         replica = _Replica(self, rank)
@@ -142,7 +144,7 @@ class _Replica:
 
     def draw(self, step: int) -> tuple[Features, Dense]:
         """This rank's batch. Ids are real even where payload is not: they decide sizes."""
-        dense = draw_dense(self._scenario, self._model, self._rank.rank, step, self._rank.device)
+        dense = draw_dense(self._scenario, self._model, self._rank.rank, step, device=self._rank.device)
         return self._features or self._draw_ids(step), dense
 
     def _draw_ids(self, step: int) -> KeyedJagged:

@@ -57,8 +57,8 @@ class PowerSGDProgram(Program):
             self._scenario.seed,
             rank.rank,
             self._backward_work,
-            self._dtype,
-            rank.device,
+            dtype=self._dtype,
+            device=rank.device,
             numel=self._pool_numel,
         )
         for step in range(self._scenario.steps):
@@ -139,7 +139,7 @@ class Products:
 
 
 def draw_pool(
-    seed: int, rank: int, work: Products, dtype: torch.dtype, device: torch.device, *, numel: int | None = None
+    seed: int, rank: int, work: Products, *, dtype: torch.dtype, device: torch.device, numel: int | None = None
 ) -> Tensor:
     """This rank's random numbers, `numel` or as many as `work` needs; scaled so that its gradients vary by about 1.
 

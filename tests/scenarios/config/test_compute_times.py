@@ -143,7 +143,7 @@ def test_times_change_what_is_stored_and_not_what_is_compared(folder: Path) -> N
 
 
 def found(calls: Calls, rank: int, step: int, label: str, stream: str = "main", *, idle: bool = False) -> int | None:
-    row = calls.next(rank, stream, step, label, IDLE if idle else WORK)
+    row = calls.next(rank, stream, step, label, cost=IDLE if idle else WORK)
     return None if row is None else row.time_ns
 
 

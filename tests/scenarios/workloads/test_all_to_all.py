@@ -84,7 +84,9 @@ def test_the_checksum_is_that_of_what_should_arrive(exchange: Exchange, dtype: s
     given = scenario(Exchange(size_bytes=4000, splits=exchange.splits, skew=exchange.skew, dtype=dtype))
     assert given.exchange is not None
     splits, kind = Splits(given.exchange, 4, given.seed), getattr(torch, dtype)
-    values = [draw_values(given.seed, rank, splits.elements, kind, torch.device("cpu")) for rank in range(4)]
+    values = [
+        draw_values(given.seed, rank, splits.elements, dtype=kind, device=torch.device("cpu")) for rank in range(4)
+    ]
     found = {(rank, step): value for rank, step, name, value in played(given).records if name == "checksum"}
     assert len(found) == 4 * 3
     for (rank, step), value in found.items():

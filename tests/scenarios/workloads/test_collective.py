@@ -24,7 +24,7 @@ def scenario(op: str, size_bytes: int = 4 * ELEMENTS, **changes: Any) -> Scenari
 
 
 def given(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
-    return draw_values(0, rank, elements, torch.float32, torch.device("cpu"))[:elements]
+    return draw_values(0, rank, elements, dtype=torch.float32, device=torch.device("cpu"))[:elements]
 
 
 def outputs(op: str) -> list[torch.Tensor]:

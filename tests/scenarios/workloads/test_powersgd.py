@@ -46,7 +46,7 @@ def test_the_norm_is_that_of_the_mean_of_all_ranks_gradients(flops: float) -> No
     given = scenario(Compression(), flops=flops)
     assert given.gradients is not None
     work = Products(given.gradients.shapes, given.gradients.backward_flops)
-    pools = [draw_pool(given.seed, rank, work, torch.float32, torch.device("cpu")) for rank in range(3)]
+    pools = [draw_pool(given.seed, rank, work, dtype=torch.float32, device=torch.device("cpu")) for rank in range(3)]
     expected = []
     for step in range(given.steps):
         means = [
@@ -62,7 +62,11 @@ def test_the_norm_is_that_of_the_mean_of_all_ranks_gradients(flops: float) -> No
 
 def test_ranks_and_seeds_have_gradients_of_their_own() -> None:
     work = Products(SHAPES, 0.0)
-    drawn = [draw_pool(seed, rank, work, torch.float32, torch.device("cpu")) for seed in (0, 1) for rank in (0, 1)]
+    drawn = [
+        draw_pool(seed, rank, work, dtype=torch.float32, device=torch.device("cpu"))
+        for seed in (0, 1)
+        for rank in (0, 1)
+    ]
     assert not any(torch.equal(one, other) for one in drawn for other in drawn if one is not other)
 
 
@@ -70,7 +74,7 @@ def test_gradients_vary_by_about_one_whatever_the_work() -> None:
     shape = ((200, 100),)
     for flops in (0.0, 2 * 20_000 * 10, 2 * 20_000 * 300):
         work = Products(shape, flops)
-        pool = draw_pool(1, 2, work, torch.float32, torch.device("cpu"))
+        pool = draw_pool(1, 2, work, dtype=torch.float32, device=torch.device("cpu"))
         assert weight_gradient(*work.inputs(pool, 3, 0), shape[0]).std() == pytest.approx(1, abs=0.1)
 
 

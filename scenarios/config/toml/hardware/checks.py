@@ -124,13 +124,13 @@ def _check_slow(cluster: ClusterSection, look: Look) -> None:
         if len(kinds) != 1:
             look.mistakes.add(path, "one of gpu, nic and leaf")
             continue
-        _check_slow_part(kinds[0], path, slow, cluster, look)
+        _check_slow_part(path, slow, cluster, look, kind=kinds[0])
         same = first.setdefault((kinds[0], slow.host, getattr(slow, kinds[0])), index)
         if same != index and look.mistakes.sound(path):
             look.mistakes.add(path, f"a part of its own, but cluster.slow[{same}] has it already")
 
 
-def _check_slow_part(kind: str, path: KeyPath, slow: SlowSection, cluster: ClusterSection, look: Look) -> None:
+def _check_slow_part(path: KeyPath, slow: SlowSection, cluster: ClusterSection, look: Look, *, kind: str) -> None:
     look.need(path, slow, "speed")
     network = cluster.network or NetworkSection()
     if kind == "leaf":
@@ -141,18 +141,19 @@ def _check_slow_part(kind: str, path: KeyPath, slow: SlowSection, cluster: Clust
             look.refuse(path, slow, ("leaf",), f"unless cluster.network.kind = {WITH_LEAVES}")
         elif cluster.hosts is not None and network.hosts_per_leaf is not None:
             leaves = -(-cluster.hosts // network.hosts_per_leaf)
-            _check_below(leaves, "the number of leaves", (*path, "leaf"), slow.leaf, look)
+            _check_below((leaves, "the number of leaves"), (*path, "leaf"), slow.leaf, look)
         return
     look.need(path, slow, "host")
-    _check_below(cluster.hosts, "cluster.hosts", (*path, "host"), slow.host, look)
+    _check_below((cluster.hosts, "cluster.hosts"), (*path, "host"), slow.host, look)
     nic = cluster.nic or NicSection()
     if kind == "nic" and nic.per == "host":
-        _check_below(nic.count, "cluster.nic.count", (*path, "nic"), slow.nic, look)
+        _check_below((nic.count, "cluster.nic.count"), (*path, "nic"), slow.nic, look)
     elif kind == "gpu" or nic.per == "gpu":
-        _check_below(cluster.gpus_per_host, "cluster.gpus_per_host", (*path, kind), getattr(slow, kind), look)
+        _check_below((cluster.gpus_per_host, "cluster.gpus_per_host"), (*path, kind), getattr(slow, kind), look)
 
 
-def _check_below(count: int | None, what: str, path: KeyPath, place: int | None, look: Look) -> None:
+def _check_below(limit: tuple[int | None, str], path: KeyPath, place: int | None, look: Look) -> None:
+    count, what = limit
     if count is not None and place is not None and place >= count:
         look.mistakes.add(path, f"a whole number below {count}, which is {what}")
 
