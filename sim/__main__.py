@@ -1,4 +1,4 @@
-"""A hallway: a scenario file in, a predicted run out: loaded, simulated, stored, shown."""
+"""The command `predict`: loads a scenario file, simulates it, stores the run and shows it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -54,18 +54,21 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     keep.add_argument("--keep-ranks", metavar="RANKS", default="all", help="ranks whose operations are kept")
     keep.add_argument("--keep-steps", metavar="STEPS", default="all", help="steps in which they are")
     overrides = parser.add_argument_group("in place of what the scenario says")
-    overrides.add_argument("--steps", type=int)
-    overrides.add_argument("--seed", type=int)
-    overrides.add_argument("--batch-size", type=int, help="samples a rank")
-    overrides.add_argument("--library", help="gloo or nccl")
-    overrides.add_argument("--payload", help="values or sizes")
-    overrides.add_argument("--fidelity", help="flows or links")
-    overrides.add_argument("--ranks", help="each or alike")
-    overrides.add_argument("--compute-times", metavar="FILE.csv", help="measured times of computations")
+    for name, of in _OVERRIDES.items():
+        overrides.add_argument(f"--{name.replace('_', '-')}", **of)
     return parser
 
 
-_OVERRIDES = ("steps", "seed", "batch_size", "library", "payload", "fidelity", "ranks", "compute_times")
+_OVERRIDES: dict[str, dict[str, Any]] = {
+    "steps": {"type": int},
+    "seed": {"type": int},
+    "batch_size": {"type": int, "help": "samples per rank"},
+    "library": {"help": "gloo or nccl"},
+    "payload": {"help": "values or sizes"},
+    "fidelity": {"help": "flows or links"},
+    "ranks": {"help": "each or alike"},
+    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
+}
 
 
 def _predict(options: argparse.Namespace) -> int:
@@ -81,11 +84,15 @@ def _predict(options: argparse.Namespace) -> int:
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build
         from sim.progress import Bar
+        from sim.span_filter import Keeping
 
-        keeping = _keeping(options, scenario)
+        keeping = Keeping(
+            _chosen("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
+            _chosen("--keep-steps", options.keep_steps, scenario.steps),
+        )
         program = build(scenario)
         if (classes := program.host_classes) is not None:
-            keeping = _keeping_played(keeping, options.keep_ranks, classes)
+            keeping = _keeping_simulated(keeping, options.keep_ranks, classes)
     from reports.store import run_folder as store
     from reports.terminal.present import output, present
 
@@ -93,18 +100,18 @@ def _predict(options: argparse.Namespace) -> int:
     store.check_free(folder)  # now, not when all is done
     print_notes(scenario, classes)
     with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
-        asked = _Asked(scenario, program, keeping, options.draws, folder, bar)
-        digest = _record(asked)
+        job = _Job(scenario, program, keeping, options.draws, folder, bar)
+        digest = _record(job)
         run = store.load(folder)
-        spread = _draw(asked, digest, run) if options.draws else None
+        spread = _draw(job, digest, run) if options.draws else None
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
     return 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is to be played, and how."""
+class _Job:
+    """What to simulate, and how."""
 
     scenario: Scenario
     program: Program
@@ -114,82 +121,78 @@ class _Asked:
     bar: Bar
 
 
-def _keeping(options: argparse.Namespace, scenario: Scenario) -> Keeping:
+def _chosen(option: str, words: str, count: int) -> frozenset[int] | None:
     from scenarios.seam.errors import ScenarioError
-    from sim.span_filter import Keeping, chosen
+    from sim.span_filter import chosen
 
-    found = []
-    counts = {"--keep-ranks": scenario.cluster.world_size, "--keep-steps": scenario.steps}
-    for (option, count), words in zip(counts.items(), (options.keep_ranks, options.keep_steps), strict=True):
-        try:
-            found.append(chosen(words, count))
-        except ValueError as error:
-            raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
-    return Keeping(*found)
+    try:
+        return chosen(words, count)
+    except ValueError as error:
+        raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
 
 
-def _keeping_played(keeping: Keeping, words: str, classes: HostClasses) -> Keeping:
-    """Of the chosen ranks those that are played."""
+def _keeping_simulated(keeping: Keeping, words: str, classes: HostClasses) -> Keeping:
+    """Keep those of the chosen ranks that are simulated."""
     from scenarios.seam.errors import ScenarioError
 
     kept = keeping.among(classes.ranks)
     if keeping.has_ranks and not kept.has_ranks:
         shown = ", ".join(map(str, classes.ranks[:8]))
         raise ScenarioError(
-            f"--keep-ranks = {words!r}: expected some of the {len(classes.ranks)} ranks that are played with"
+            f"--keep-ranks = {words!r}: expected some of the {len(classes.ranks)} ranks that are simulated with"
             f" run.ranks = 'alike', such as {shown}"
         )
     return kept
 
 
-def _record(asked: _Asked) -> Digest:
-    """Play it and write its folder, span by span; also of a play that Ctrl-C ended."""
+def _record(job: _Job) -> Digest:
+    """Simulate and write the run folder, span by span, also where Ctrl-C ends it early."""
     from reports.writer import writing
     from scenarios.config.warnings import NotesAfter, print_notes_after
     from sim.draws import Digest
-    from sim.interrupt import Interrupt
+    from sim.progress import Interrupt
     from sim.run import Position, play
 
-    notes, digest, keeping = NotesAfter(asked.scenario), Digest(), asked.keeping
-    with writing(asked.folder) as written:
+    notes, digest, keeping = NotesAfter(job.scenario), Digest(), job.keeping
+    with writing(job.folder) as written:
 
         def take(spans: list[Span]) -> None:
             notes.add(spans)
-            if asked.draws:
+            if job.draws:
                 digest.add(spans)
             written.add(keeping.of(spans))
 
         with Interrupt() as interrupt:
 
             def stop(where: Callable[[], Position]) -> bool:
-                asked.bar.show(where)
-                return interrupt.asked
+                job.bar.show(where)
+                return interrupt.requested
 
-            recording = play(asked.scenario, asked.program, take, stop=stop)
+            recording = play(job.scenario, job.program, take, stop=stop)
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)
-        asked.bar.say("writing the run folder")
+        job.bar.say("writing the run folder")
         written.finish(dataclasses.replace(recording, info=info))
     if not info.complete:
-        raise KeyboardInterrupt(f"{asked.folder}: {info.error}; what had ended by then is in it")
+        raise KeyboardInterrupt(f"{job.folder}: {info.error}; what had ended by then is in it")
     print_notes_after(notes)
     return digest
 
 
-def _draw(asked: _Asked, first: Digest, run: Run) -> Plays:
-    """The run beside further draws of it."""
+def _draw(job: _Job, first: Digest, run: Run) -> Plays:
+    """Repeat the run with further draws."""
     from reports.analysis.repeats import Play, Plays
     from reports.run import Run
     from sim.draws import further_draws
 
     plays = [Play.of(run)]
-    asked.bar.next_play()
+    job.bar.next_play()
     try:
-        for recording in further_draws(asked.scenario, asked.program, asked.draws, first, look=asked.bar.show):
+        for recording in further_draws(job.scenario, job.program, job.draws, first, look=job.bar.show):
             plays.append(Play.of(Run.of(recording)))
-            asked.bar.next_play()
+            job.bar.next_play()
     except KeyboardInterrupt:
-        interrupted = f"interrupted in draw {len(plays)} of {asked.draws}; the run itself is whole"
-        raise KeyboardInterrupt(f"{asked.folder}: {interrupted}") from None
+        interrupted = f"interrupted in draw {len(plays)} of {job.draws}; the run itself is whole"
+        raise KeyboardInterrupt(f"{job.folder}: {interrupted}") from None
     return Plays(plays)
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from scenarios.config.hardware import Cluster
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.libraries import LibraryName
 from scenarios.config.scenario import Scenario
 from scenarios.seam.payload import Reduce
 from sim.engine.machine import Machine
-from sim.hosts.cores import Thread
-from sim.hosts.threads import Hosts
+from sim.hosts.cores import Hosts, Thread
+from sim.nccl.model.predictor import Choice
 from sim.rank.rendezvous import Rendezvous
 
 
@@ -32,12 +33,14 @@ class Library:
     """gloo, NCCL, ...: `lanes` is how many collectives of one group a rank has under way at a time.
 
     `reduce` gives what a reduction's outputs hold; `transport` makes the transport of a scenario's run, in which only
-    the representatives of the given host classes are simulated, if any are given.
+    the representatives of the given host classes are simulated, if any are given. `choice` is the library's own
+    prediction for a collective of so many bytes on a whole cluster, where it has one.
     """
 
     lanes: int
     reduce: Reduce
     transport: Callable[[Scenario, Machine, HostClasses | None], Transport]
+    choice: Callable[[str, int, Cluster], Choice | None] = lambda op, size_bytes, cluster: None
 
 
 def library_of(name: LibraryName) -> Library:

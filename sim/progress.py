@@ -1,13 +1,15 @@
-"""Shows a prediction's progress on stderr, where that is a terminal, once it takes more than a moment."""
+"""Shows a prediction's progress on stderr, and handles Ctrl-C in it."""
 
 from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from sim.run import Position
 
@@ -19,7 +21,7 @@ _BETWEEN_S = 0.25
 
 
 class Bar:
-    """One line that `show` draws, a few times a second at most; gone at the end.
+    """One line that `show` draws where stderr is a terminal, after a second, a few times a second; gone at the end.
 
     `plays` is how often the scenario is played in all: once, and once for each draw.
     """
@@ -55,7 +57,8 @@ class Bar:
         share = (self._play + position.share) / self._plays
         if share > self._share:
             self._share, self._moved_s = share, now_s
-        self._draw(self._words(position), f"{_clock(now_s - self._began_s)}, {_clock(self._left_s(now_s))} left")
+        draw = f"draw {self._play} of {self._plays - 1}, " if self._play else ""
+        self._draw(f"{draw}{position}", f"{_clock(now_s - self._began_s)}, {_clock(self._left_s(now_s))} left")
 
     def say(self, words: str) -> None:
         """What is under way, if the line is there by now."""
@@ -68,10 +71,6 @@ class Bar:
             return math.nan
         at_last_s = (self._moved_s - self._began_s) * (1 - self._share) / self._share
         return max(at_last_s - (now_s - self._moved_s), 0.0)
-
-    def _words(self, position: Position) -> str:
-        draw = f"draw {self._play} of {self._plays - 1}, " if self._play else ""
-        return f"{draw}{position}"
 
     def _draw(self, words: str, times: str) -> None:
         if self._progress is None:
@@ -87,6 +86,31 @@ class Bar:
             self._task = self._progress.add_task("", total=1.0, times="")
             self._progress.start()
         self._progress.update(self._task, description=words, completed=self._share, times=times, refresh=True)
+
+
+class Interrupt:
+    """Within it the first Ctrl-C only sets `requested`; the next is a KeyboardInterrupt, as without it.
+
+    Where something else than Python's own handler waits for Ctrl-C (nohup ignores it, say), that stays.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupt:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._request)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            signal.default_int_handler(number, frame)
+        self.requested = True
 
 
 def _clock(seconds: float) -> str:

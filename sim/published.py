@@ -1,4 +1,4 @@
-"""One collective on a cluster of a ready profile, as others have measured it: what the simulator makes of it."""
+"""Predicts one collective on a ready profile's cluster, for comparison with published measurements."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from scenarios.config.catalogue import TEMPLATE, profile_names
 from scenarios.config.hardware import Cluster
+from scenarios.config.libraries import LIBRARIES
 from scenarios.config.load import load_profile
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
@@ -20,11 +21,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
-from sim.nccl.costs import costs_of
-from sim.nccl.model.predictor import Choice
-from sim.nccl.model.topology import Function
-from sim.nccl.rings_and_trees import members_by_host, shape_of
-from sim.nccl.tuning import choose
+from sim.library import library_of
 from sim.run import simulate
 
 # Larger worlds are played by their load on the links.
@@ -32,7 +29,6 @@ _MOST_FLOWS = 64
 _MOST_RANKS = 1 << 14
 _LABEL = "measured"
 _TIMEOUT_S = 60.0
-_ROOT = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +72,11 @@ def predict(
     """
     name = profile or _profile_of(gpu, gpus_per_node)
     like: Cluster = dataclasses.replace(load_profile(name), **(figures or {}))  # type: ignore[arg-type]
-    cluster = _cluster(like, nodes, gpus_per_node, link_gbit_per_s, one_way_delay_ms)
+    cluster = _cluster(like, nodes, gpus_per_node, gbit_per_s=link_gbit_per_s, delay_ms=one_way_delay_ms)
     _check(op, library, cluster, size_bytes)
     scenario = _scenario(cluster, library)
     recording = simulate(scenario, _Once(op, size_bytes))
-    chosen = _nccls(op, size_bytes, cluster) if library == "nccl" else None
+    chosen = library_of(scenario.library).choice(op, size_bytes, cluster)
     return Predicted(
         predicted_us=_taken_us(recording),
         formula_us=None if chosen is None else chosen.total_ns / 1e3,
@@ -111,7 +107,7 @@ def _profiles_by_gpu() -> dict[str, dict[int, str]]:
     return known
 
 
-def _cluster(like: Cluster, nodes: int, gpus: int, gbit_per_s: float | None, delay_ms: float | None) -> Cluster:
+def _cluster(like: Cluster, nodes: int, gpus: int, *, gbit_per_s: float | None, delay_ms: float | None) -> Cluster:
     for key, count in (("nodes", nodes), ("gpus_per_node", gpus)):
         if count < 1:
             raise ScenarioError([f"{key} = {count}: expected at least 1"])
@@ -129,8 +125,8 @@ def _cluster(like: Cluster, nodes: int, gpus: int, gbit_per_s: float | None, del
 def _check(op: str, library: str, cluster: Cluster, size_bytes: int) -> None:
     if op not in _CALLS:
         raise ScenarioError([f"op = '{op}': expected one of {', '.join(_CALLS)}"])
-    if library not in ("nccl", "gloo"):
-        raise ScenarioError([f"library = '{library}': expected nccl or gloo"])
+    if library not in LIBRARIES:
+        raise ScenarioError([f"library = '{library}': expected {' or '.join(LIBRARIES)}"])
     if not 2 <= cluster.world_size <= _MOST_RANKS:
         raise ScenarioError([f"nodes x gpus_per_node = {cluster.world_size}: expected 2 to {_MOST_RANKS} ranks"])
     if size_bytes < 1:
@@ -148,7 +144,7 @@ def _scenario(cluster: Cluster, library: str) -> Scenario:
         seed=0,
         payload="sizes",
         fidelity="flows" if cluster.world_size <= _MOST_FLOWS else "links",
-        library="gloo" if library == "gloo" else "nccl",
+        library=library,  # type: ignore[arg-type]
         timeout_s=_TIMEOUT_S,
     )
 
@@ -167,53 +163,35 @@ class _Once(Program):
                 await work
 
 
-def _bytes(rank: Rank, count: int) -> Tensor:
-    """Of float32 where that many bytes can be, as the measurements are."""
-    whole = count % 4 == 0
-    return torch.empty(count // 4 if whole else count, dtype=torch.float32 if whole else torch.int8, device=rank.device)
+def _empty(rank: Rank, size_bytes: int) -> Tensor:
+    """A buffer of float32, as in the measurements, where that many bytes can be."""
+    dtype = torch.int8 if size_bytes % 4 else torch.float32
+    return torch.empty(size_bytes // dtype.itemsize, dtype=dtype, device=rank.device)
 
 
-def _all_gather(rank: Rank, size_bytes: int) -> Work[Tensor]:
+def _two(rank: Rank, size_bytes: int, outputs: int | None = None, inputs: int | None = None) -> tuple[Tensor, Tensor]:
+    """An output and an input of so many equal shares, by default one for each rank."""
     share = -(-size_bytes // rank.world_size)
-    return rank.all_gather_into_tensor(*_alike(rank, share * rank.world_size, share), label=_LABEL)
-
-
-def _reduce_scatter(rank: Rank, size_bytes: int) -> Work[Tensor]:
-    share = -(-size_bytes // rank.world_size)
-    return rank.reduce_scatter_tensor(*_alike(rank, share, share * rank.world_size), label=_LABEL)
-
-
-def _alike(rank: Rank, output_bytes: int, input_bytes: int) -> tuple[Tensor, Tensor]:
-    empty = torch.empty(output_bytes + input_bytes, dtype=torch.int8, device=rank.device)
-    return empty[:output_bytes], empty[output_bytes:]
-
-
-def _all_to_all(rank: Rank, size_bytes: int) -> Work[Tensor]:
-    share = -(-size_bytes // rank.world_size)
-    return rank.all_to_all_single(*_alike(rank, share * rank.world_size, share * rank.world_size), label=_LABEL)
+    shares = outputs or rank.world_size, inputs or rank.world_size
+    output, input = (torch.empty(share * each, dtype=torch.int8, device=rank.device) for each in shares)
+    return output, input
 
 
 def _send_recv(rank: Rank, size_bytes: int) -> Work[None] | Work[Tensor] | None:
     """From the first rank to the last, which is on another host where there are several."""
     last = rank.world_size - 1
     if rank.rank == 0:
-        return rank.send(_bytes(rank, size_bytes), last, label=_LABEL)
-    return rank.recv(_bytes(rank, size_bytes), 0, label=_LABEL) if rank.rank == last else None
+        return rank.send(_empty(rank, size_bytes), last, label=_LABEL)
+    return rank.recv(_empty(rank, size_bytes), 0, label=_LABEL) if rank.rank == last else None
 
 
 _CALLS: dict[str, Callable[[Rank, int], Work[Tensor] | Work[None] | None]] = {
-    "all_reduce": lambda rank, size: rank.all_reduce(_bytes(rank, size), label=_LABEL),
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "broadcast": lambda rank, size: rank.broadcast(_bytes(rank, size), _ROOT, label=_LABEL),
-    "all_to_all": _all_to_all,
+    "all_reduce": lambda rank, size: rank.all_reduce(_empty(rank, size), label=_LABEL),
+    "all_gather": lambda rank, size: rank.all_gather_into_tensor(*_two(rank, size, inputs=1), label=_LABEL),
+    "reduce_scatter": lambda rank, size: rank.reduce_scatter_tensor(*_two(rank, size, outputs=1), label=_LABEL),
+    "broadcast": lambda rank, size: rank.broadcast(_empty(rank, size), 0, label=_LABEL),
+    "all_to_all": lambda rank, size: rank.all_to_all_single(*_two(rank, size), label=_LABEL),
     "send_recv": _send_recv,
-}
-_FUNCTIONS: dict[str, Function] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "broadcast": "broadcast",
 }
 
 
@@ -221,13 +199,3 @@ def _taken_us(recording: Recording) -> float:
     """From the first rank's start to the last one's end."""
     spans = [span for span in recording.spans if span.label == _LABEL]
     return (max(span.end_ns for span in spans) - min(span.start_ns for span in spans)) / 1e3
-
-
-def _nccls(op: str, size_bytes: int, cluster: Cluster) -> Choice | None:
-    """What NCCL itself thinks of it."""
-    function = _FUNCTIONS.get(op)
-    if function is None:
-        return None
-    costs = costs_of(cluster)
-    layout = [rank // cluster.host.gpus for rank in range(cluster.world_size)]
-    return choose(function, size_bytes, shape_of(members_by_host(layout), costs), costs)

@@ -1,10 +1,10 @@
-"""A scenario and its program become a recording of simulated time; choosing and storing it is left to the hallway."""
+"""Simulates a scenario's program and records it."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,11 +18,11 @@ from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import LinkRow, LoadRow, Recording, RunInfo, Span, TrafficRow
+from scenarios.seam.trace import LinkRow, LoadRow, Recording, RunInfo, Span
 from scenarios.seam.versions import versions
 from sim.engine.machine import Machine
 from sim.library import library_of
-from sim.nccl.folded import uplink_counts
+from sim.nccl.folded import Leaves
 from sim.rank.backend import SimBackend
 from sim.rank.operation import Operation
 from sim.rank.world import World, raised
@@ -78,9 +78,10 @@ def play(
     Raises:
         ProgramError, DeadlockError: as `simulate` does.
     """
-    started = _Started(scenario)
+    started, begin_s = datetime.now(UTC), time.perf_counter()
     classes = program.host_classes
     hosts = None if classes is None else classes.representatives
+    counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
     machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None, hosts)
 
     def take_ended(ended: list[Operation]) -> None:
@@ -97,50 +98,42 @@ def play(
         world.ledger.close()
     finally:
         world.ledger.forget()
+    links = _links(machine, classes, counts)
     return Recording(
-        info=started.info(error, classes),
+        info=_info(scenario, error, counts, started=started, begin_s=begin_s),
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
         memory=list(program.memory),
-        links=(links := _links(machine, classes)),
+        links=links,
         loads=_loads(machine, links),
-        traffic=_traffic(machine, classes),
+        traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
 
 
-class _Started:
-    """When a run began, and what it was."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._scenario, self._at, self._begin_s = scenario, datetime.now(UTC), time.perf_counter()
-
-    def info(self, error: str, classes: HostClasses | None) -> RunInfo:
-        """What is known of the run at its end."""
-        scenario = self._scenario
-        return RunInfo(
-            name=scenario.name,
-            world="sim",
-            digest=scenario.digest(),
-            scenario=scenario.as_dict(),
-            seed=scenario.seed,
-            world_size=scenario.cluster.world_size,
-            started=self._at.isoformat(timespec="seconds"),
-            versions=versions(),
-            hosts=tuple(f"host{host}" for host in range(scenario.cluster.hosts)),
-            complete=not error,
-            error=error,
-            elapsed_s=time.perf_counter() - self._begin_s,
-            host_counts=() if classes is None else tuple(zip(classes.representatives, classes.counts, strict=True)),
-        )
+def _info(scenario: Scenario, error: str, counts: Mapping[int, int], *, started: datetime, begin_s: float) -> RunInfo:
+    return RunInfo(
+        name=scenario.name,
+        world="sim",
+        digest=scenario.digest(),
+        scenario=scenario.as_dict(),
+        seed=scenario.seed,
+        world_size=scenario.cluster.world_size,
+        started=started.isoformat(timespec="seconds"),
+        versions=versions(),
+        hosts=tuple(f"host{host}" for host in range(scenario.cluster.hosts)),
+        complete=not error,
+        error=error,
+        elapsed_s=time.perf_counter() - begin_s,
+        host_counts=tuple(counts.items()),
+    )
 
 
-def _links(machine: Machine, classes: HostClasses | None) -> list[LinkRow]:
-    """Each with how many there are of its kind; of leafs that are alike one has the uplinks that are played."""
+def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:
+    """All links, each with how many it represents; `counts`: how many hosts each simulated one represents."""
     rows = machine.fabric.rows()
     if classes is None:
         return rows
-    counts = dict(zip(classes.representatives, classes.counts, strict=True))
-    uplinks = uplink_counts(machine.fabric.network, classes)
+    uplinks = Leaves.of(machine.fabric.network, classes).link_counts()
     played = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
     return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in played]
 
@@ -148,14 +141,6 @@ def _links(machine: Machine, classes: HostClasses | None) -> list[LinkRow]:
 def _loads(machine: Machine, links: list[LinkRow]) -> list[LoadRow]:
     with _rare_collections():
         return machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
-
-
-def _traffic(machine: Machine, classes: HostClasses | None) -> list[TrafficRow]:
-    rows = machine.traffic.rows()
-    if classes is None:
-        return rows
-    counts = dict(zip(classes.representatives, classes.counts, strict=True))
-    return [replace(row, host_count=counts[row.from_host]) for row in rows]
 
 
 def _position(world: World) -> Position:

@@ -143,9 +143,7 @@ def problem(cluster: Cluster, calls: Sequence[Call], config: Sequence[str]) -> d
         "config": list(config),
         "links": links,
         "routes": routes,
-        "scripts": [
-            [_instruction(cluster, instruction) for instruction in script] for script in gloo.schedule(calls).scripts
-        ],
+        "scripts": [[_instruction(cluster, instruction) for instruction in script] for script in gloo.schedule(calls)],
         "notice_bytes": NOTICE_BYTES,
         "header_bytes": HEADER_BYTES,
     }

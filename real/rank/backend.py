@@ -19,9 +19,8 @@ from real.rank.lanes import Pending
 from real.rank.work import Computed, Issued
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Work
-from scenarios.seam.calls import Call
+from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
 from scenarios.seam.group import Group
-from scenarios.seam.group_calls import new_group_set_up, stream_set_up
 from scenarios.seam.kernel import Kernel
 
 T = TypeVar("T")

@@ -19,10 +19,9 @@ from real.libraries.errors import transport
 from real.rank.journal import Entry, Journal
 from real.rank.lanes import Lane
 from real.supervise.rank_status import ranks
-from scenarios.seam.calls import Call
+from scenarios.seam.calls import SET_UP_MISTAKES, Call, SetUp, set_up_disagreement
 from scenarios.seam.errors import CollectiveError, RankLostError
 from scenarios.seam.group import Group
-from scenarios.seam.group_calls import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
 
 
 class GroupAgreements:
@@ -48,7 +47,7 @@ class GroupAgreements:
             try:
                 own = check()
             except SET_UP_MISTAKES as mistake:
-                self._tell(index, refused_set_up(mistake))
+                self._tell(index, SetUp(mistake=str(mistake)))
                 raise
             self._tell(index, own)
             sentence = set_up_disagreement(self._heard(index, own, lane, stream))

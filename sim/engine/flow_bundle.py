@@ -118,27 +118,6 @@ class Pool:
     Flows that end within the shortest merging time of its bundles end together.
     """
 
-    __slots__ = (
-        "_alone",
-        "_bundles",
-        "_capacities",
-        "_counts",
-        "_first",
-        "_flows",
-        "_last_ns",
-        "_left",
-        "_numbers",
-        "_owners",
-        "_per_ns",
-        "_rows",
-        "_settled_ns",
-        "_under_way",
-        "_within_ns",
-        "end_ns",
-        "number",
-        "version",
-    )
-
     def __init__(self, number: int, parts: Sequence[Part], now_ns: int) -> None:
         """Pool parts as they are now; their capacities are this pool's from now on."""
         self._first = compiled().FIRST

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sim.gloo import closed_forms
-from sim.gloo.script import Copy, Reduce, Schedule, Script, Totals, WaitRecv, WaitSend, Writer
-from sim.gloo.script import totals as totals_of
+from sim.gloo.script import Copy, Reduce, Script, Totals, WaitRecv, WaitSend, Writer
+from sim.gloo.script import totals as schedule_totals
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 
 if TYPE_CHECKING:
@@ -29,14 +29,12 @@ def script(call: Call) -> Script:
     return writer.script()
 
 
-def schedule(calls: Sequence[Call]) -> Schedule:
+def schedule(calls: Sequence[Call]) -> tuple[Script, ...]:
     """Every member's script; `calls` in group-rank order, but of a send and its recv just these two, in any order."""
     if calls[0].op not in ("send", "recv"):
-        return Schedule(scripts=tuple(script(call) for call in calls))
-    scripts: list[Script] = [()] * calls[0].group.size
-    for call in calls:
-        scripts[call.group.index(call.rank)] = script(call)
-    return Schedule(scripts=tuple(scripts))
+        return tuple(script(call) for call in calls)
+    written = {call.group.index(call.rank): script(call) for call in calls}
+    return tuple(written.get(member, ()) for member in range(calls[0].group.size))
 
 
 def totals(calls: Sequence[Call]) -> Totals:
@@ -46,7 +44,7 @@ def totals(calls: Sequence[Call]) -> Totals:
     `latency_steps` of the rings are an upper bound where the buffer leaves segments empty (fewer than 2p elements,
     or a last chunk that rounding emptied).
     """
-    return closed_forms.totals(calls) or totals_of(schedule(calls))
+    return closed_forms.totals(calls) or schedule_totals(schedule(calls))
 
 
 def _all_reduce(writer: Writer, call: Call, rank: int) -> None:

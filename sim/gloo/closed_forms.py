@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from sim.gloo.script import HEADER_BYTES, NOTICE_BYTES, Totals
+from sim.gloo.script import Totals
 from sim.gloo.segments import Segments, all_reduce_segments
 
 if TYPE_CHECKING:
@@ -14,51 +14,17 @@ if TYPE_CHECKING:
 Calls: TypeAlias = "Sequence[Call]"
 
 
-class _Sums:
-    """Builds a `Totals` message by message."""
-
-    __slots__ = ("copies", "pairs", "reductions", "steps")
-
-    def __init__(self, ranks: int) -> None:
-        self.pairs: dict[tuple[int, int], int] = {}
-        self.steps = [0] * ranks
-        self.reductions = [0] * ranks
-        self.copies = [0] * ranks
-
-    def messages(self, source: int, target: int, count: int, size_bytes: int) -> None:
-        """`count` messages of `size_bytes` together, with the notices of both sides."""
-        if count:
-            there, back = (source, target), (target, source)
-            self.pairs[there] = self.pairs.get(there, 0) + count * (NOTICE_BYTES + HEADER_BYTES) + size_bytes
-            self.pairs[back] = self.pairs.get(back, 0) + count * NOTICE_BYTES
-
-    def message(self, source: int, target: int, size_bytes: int) -> None:
-        """One message that nothing came before: one latency for the notice, one for the data."""
-        self.messages(source, target, 1, size_bytes)
-        self.steps[source] = max(self.steps[source], 1)
-        self.steps[target] = 2
-
-    def totals(self) -> Totals:
-        """The `Totals` of what was added."""
-        return Totals(
-            pair_bytes=self.pairs,
-            latency_steps=tuple(self.steps),
-            reduce_bytes=tuple(self.reductions),
-            copy_bytes=tuple(self.copies),
-        )
-
-
 def totals(calls: Calls) -> Totals | None:
-    """See `algorithms.totals`; None of a collective that has no closed form."""
+    """See `algorithms.totals`; None for a collective that has no closed form."""
     first = calls[0]
     if first.op not in _ADDERS:
         return None
-    sums = _Sums(first.group.size if first.op in ("send", "recv") else len(calls))
+    sums = Totals(first.group.size if first.op in ("send", "recv") else len(calls))
     _ADDERS[first.op](sums, calls)
-    return sums.totals()
+    return sums
 
 
-def _all_reduce(sums: _Sums, calls: Calls) -> None:
+def _all_reduce(sums: Totals, calls: Calls) -> None:
     """Rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
     ranks, call = len(calls), calls[0]
     if ranks == 1 or call.bytes_in == 0:
@@ -69,13 +35,13 @@ def _all_reduce(sums: _Sums, calls: Calls) -> None:
         count = 2 * _filled(parts) - _filled_chunk(parts, rank) - _filled_chunk(parts, left)
         size_bytes = 2 * parts.total_bytes - parts.chunk_bytes(rank) - parts.chunk_bytes(left)
         sums.messages(rank, left, count, size_bytes)
-        sums.reductions[rank] = parts.total_bytes - parts.chunk_bytes(rank + 1)
-        sums.steps[rank] = 2 * _ring_steps(parts.count - parts.per_chunk)
+        sums.reduce_bytes[rank] = parts.total_bytes - parts.chunk_bytes(rank + 1)
+        sums.latency_steps[rank] = 2 * _ring_steps(parts.count - parts.per_chunk)
 
 
-def _reduce_scatter(sums: _Sums, calls: Calls) -> None:
+def _reduce_scatter(sums: Totals, calls: Calls) -> None:
     _all_reduce(sums, calls)
-    sums.copies = [call.bytes_in + call.bytes_out for call in calls]
+    sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
 
 
 def _filled(parts: Segments) -> int:
@@ -91,55 +57,55 @@ def _ring_steps(messages: int) -> int:
     return 2 * -(-messages // 2)
 
 
-def _all_gather(sums: _Sums, calls: Calls) -> None:
+def _all_gather(sums: Totals, calls: Calls) -> None:
     ranks, own_bytes = len(calls), calls[0].bytes_in
-    sums.copies = [(ranks + 1) * own_bytes] * ranks
+    sums.copy_bytes = [(ranks + 1) * own_bytes] * ranks
     if ranks > 1 and own_bytes:
         for rank in range(ranks):
             sums.messages(rank, (rank + 1) % ranks, 2 * (ranks - 1), (ranks - 1) * own_bytes)
-        sums.steps = [_ring_steps(2 * (ranks - 1))] * ranks
+        sums.latency_steps = [_ring_steps(2 * (ranks - 1))] * ranks
 
 
-def _broadcast(sums: _Sums, calls: Calls) -> None:
+def _broadcast(sums: Totals, calls: Calls) -> None:
     """A rank's place, counted from the root, has as many hops behind it as it has bits set."""
     ranks, root = len(calls), calls[0].root
     size_bytes = calls[0].bytes_in + calls[0].bytes_out
     for place in range(1, ranks):
         parent, rank = place - (1 << (place.bit_length() - 1)), (place + root) % ranks
         sums.messages((parent + root) % ranks, rank, 1, size_bytes)
-        sums.steps[rank] = 1 + place.bit_count()
-    sums.steps[root] = min(1, ranks - 1)
+        sums.latency_steps[rank] = 1 + place.bit_count()
+    sums.latency_steps[root] = min(1, ranks - 1)
 
 
-def _all_to_all_single(sums: _Sums, calls: Calls) -> None:
+def _all_to_all_single(sums: Totals, calls: Calls) -> None:
     for rank, call in enumerate(calls):
-        sums.copies[rank] = call.send_bytes[rank]
+        sums.copy_bytes[rank] = call.send_bytes[rank]
         for target, size_bytes in enumerate(call.send_bytes):
             if target != rank:
                 sums.message(rank, target, size_bytes)
-    sums.steps = [2 if len(calls) > 1 else 0] * len(calls)
+    sums.latency_steps = [2 if len(calls) > 1 else 0] * len(calls)
 
 
-def _all_to_all(sums: _Sums, calls: Calls) -> None:
+def _all_to_all(sums: Totals, calls: Calls) -> None:
     _all_to_all_single(sums, calls)
     for rank, call in enumerate(calls):
-        sums.copies[rank] += call.bytes_in + call.bytes_out
+        sums.copy_bytes[rank] += call.bytes_in + call.bytes_out
 
 
-def _barrier(sums: _Sums, calls: Calls) -> None:
+def _barrier(sums: Totals, calls: Calls) -> None:
     ranks, rounds = len(calls), (len(calls) - 1).bit_length()
     for i in range(rounds):
         for rank in range(ranks):
             sums.messages(rank, (rank + (1 << i)) % ranks, 1, 0)
-    sums.steps = [2 * rounds] * ranks
+    sums.latency_steps = [2 * rounds] * ranks
 
 
-def _point_to_point(sums: _Sums, calls: Calls) -> None:
+def _point_to_point(sums: Totals, calls: Calls) -> None:
     sender = next(call for call in calls if call.op == "send")
     sums.message(sender.group.index(sender.rank), sender.root, sender.bytes_in)
 
 
-_ADDERS: dict[str, Callable[[_Sums, Calls], None]] = {
+_ADDERS: dict[str, Callable[[Totals, Calls], None]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter_tensor": _reduce_scatter,
     "all_gather_into_tensor": _all_gather,

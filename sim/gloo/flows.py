@@ -29,9 +29,8 @@ from sim.gloo.script import (
     WaitRecv,
     WaitSend,
 )
-from sim.hosts.cores import Thread
+from sim.hosts.cores import Hosts, Thread
 from sim.hosts.tcp import Ports, TcpConnection
-from sim.hosts.threads import Hosts
 from sim.rank.rendezvous import Rendezvous
 
 

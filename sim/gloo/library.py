@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
+from sim.clock import Signal, all_of
+from sim.engine.link_load import load
 from sim.engine.machine import Machine
-from sim.gloo.flows import GlooFlows
-from sim.gloo.links import GlooLinks
+from sim.engine.network import Path
+from sim.engine.slow_start import SlowStarts
+from sim.gloo.algorithms import RINGS, broadcast_children, totals
+from sim.gloo.flows import GlooFlows, local, local_kernel
 from sim.gloo.reduction import in_rings
-from sim.hosts.cores import Thread
-from sim.hosts.threads import Hosts
+from sim.gloo.script import HEADER_BYTES, Totals
+from sim.hosts.cores import Hosts, Thread
 from sim.library import Library, Transport
 from sim.rank.rendezvous import Rendezvous
 
@@ -19,6 +25,74 @@ _LANES = 2
 # "links" plays each message of collectives in groups of up to so many ranks. A ring of n ranks is 12 n * n messages and
 # notices: a training step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/scale.md).
 MOST_RANKS = 64
+
+
+# One-way latencies until a ring is full: a notice and a message each for reduce-scatter and all-gather.
+_RING_FILL = 4
+
+
+class GlooLinks:
+    """A gloo collective as one activity with its bytes on every link, beside its sums and copies on CPUs.
+
+    A broadcast is one for each edge of its tree: nothing is sent on before it is there.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._slow_starts = SlowStarts(machine, 1)
+
+    def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
+        """It begins when the last member has entered, and ends for all at once."""
+        if not rendezvous.is_complete:
+            return
+        if rendezvous.calls[0].op == "broadcast":
+            self._pass_on(rendezvous, 0)
+            return
+        sums = totals(rendezvous.in_order)
+        pairs = [(source, target, float(count)) for (source, target), count in sums.pair_bytes.items()]
+        self._machine.traffic.add_all(rendezvous.group.ranks, pairs)
+        carried = load(rendezvous.group.ranks, pairs, self._machine.fabric.connection)
+        lost_ns = self._slow_starts.lost_ns(rendezvous.group, pairs)
+        latency_ns = max(sums.latency_steps, default=0) * carried.latency_ns
+        # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
+        first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if rendezvous.calls[0].op in RINGS else latency_ns
+        parts = [self._machine.sleep(latency_ns), *self._local(sums, rendezvous.group.ranks)]
+        wire: Signal[None] = Signal()
+        self._machine.sleep(first_ns + lost_ns).then(
+            lambda: self._machine.begin(carried.uses, weight=carried.weight).then(wire.fire)
+        )
+        all_of([*parts, wire], rendezvous.finish_all)
+
+    def _pass_on(self, rendezvous: Rendezvous, place: int) -> None:
+        """The member at `place`, counted from the root, has it: it sends it on, and is through when that has left."""
+        size, root = rendezvous.group.size, rendezvous.calls[0].root
+        member = (place + root) % size
+        size_bytes = rendezvous.calls[member].bytes_in + rendezvous.calls[member].bytes_out + HEADER_BYTES
+        children = broadcast_children(place, size)
+        left = len(children)
+
+        def sent(child: int, latency_ns: int) -> None:
+            nonlocal left
+            left -= 1
+            self._machine.sleep(latency_ns).then(lambda: self._pass_on(rendezvous, child))
+            if not left:
+                rendezvous.finish(member)
+
+        def carry(child: int, path: Path) -> None:
+            self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
+
+        for child in children:
+            ends = rendezvous.group.ranks[member], rendezvous.group.ranks[(child + root) % size]
+            self._machine.traffic.add(*ends, size_bytes)
+            path = self._machine.fabric.connection(*ends)
+            lost_ns = self._slow_starts.lost_ns(rendezvous.group, [(member, (child + root) % size, size_bytes)])
+            self._machine.sleep(lost_ns).then(partial(carry, child, path))
+        if not children:
+            rendezvous.finish(member)
+
+    def _local(self, sums: Totals, ranks: tuple[int, ...]) -> list[Signal[None]]:
+        work = zip(ranks, sums.reduce_bytes, sums.copy_bytes, strict=True)
+        return [local(self._machine, rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]
 
 
 def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None) -> Transport:

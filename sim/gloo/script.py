@@ -1,4 +1,4 @@
-"""Instructions of a collective's members, message by message, and the totals that follow from them.
+"""Instructions of a collective's members, message by message, and their totals.
 
 A `Script` is one member's program: instructions in the order in which it runs them, peers by group rank. A message is
 known by (source, destination, tag); the tag counts the messages of one directed pair. On the wire a message of L bytes
@@ -8,7 +8,7 @@ then HEADER_BYTES + L from a, all in the first-in-first-out queue of their direc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
@@ -69,26 +69,34 @@ Instruction: TypeAlias = Send | Recv | WaitSend | WaitRecv | Reduce | Copy
 Script: TypeAlias = tuple[Instruction, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """One script a group rank."""
-
-    scripts: tuple[Script, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """A schedule without its order, for fidelity "links".
+    """A schedule without its order, for fidelity "links"; lists are by group rank.
 
     `pair_bytes[source, destination]` counts payload, headers and notices; pairs without traffic are absent.
-    `latency_steps` by group rank: the one-way latencies until that member is done, were bytes and arithmetic free
-    and did all enter at once. `reduce_bytes`, `copy_bytes`: local work by group rank.
+    `latency_steps`: the one-way latencies until that member is done, were bytes and arithmetic free and did all enter
+    at once. `reduce_bytes`, `copy_bytes`: local work.
     """
 
-    pair_bytes: Mapping[tuple[int, int], int]
-    latency_steps: tuple[int, ...]
-    reduce_bytes: tuple[int, ...]
-    copy_bytes: tuple[int, ...]
+    __slots__ = ("copy_bytes", "latency_steps", "pair_bytes", "reduce_bytes")
+
+    def __init__(self, ranks: int) -> None:
+        self.pair_bytes: dict[tuple[int, int], int] = {}
+        self.latency_steps = [0] * ranks
+        self.reduce_bytes = [0] * ranks
+        self.copy_bytes = [0] * ranks
+
+    def messages(self, source: int, target: int, count: int, size_bytes: int) -> None:
+        """Add `count` messages of `size_bytes` together, with the notices of both sides."""
+        if count:
+            there, back, pairs = (source, target), (target, source), self.pair_bytes
+            pairs[there] = pairs.get(there, 0) + count * (NOTICE_BYTES + HEADER_BYTES) + size_bytes
+            pairs[back] = pairs.get(back, 0) + count * NOTICE_BYTES
+
+    def message(self, source: int, target: int, size_bytes: int) -> None:
+        """Add one message that nothing came before: one latency for the notice, one for the data."""
+        self.messages(source, target, 1, size_bytes)
+        self.latency_steps[source] = max(self.latency_steps[source], 1)
+        self.latency_steps[target] = 2
 
 
 class Writer:
@@ -129,33 +137,24 @@ class Writer:
         return tuple(self._instructions)
 
 
-def wire_bytes(schedule: Schedule) -> list[list[int]]:
-    """Bytes from each group rank (row) to each (column), headers and notices included; p x p."""
-    size = len(schedule.scripts)
-    matrix = [[0] * size for _ in range(size)]
-    for (source, destination), count in _pair_bytes(schedule).items():
-        matrix[source][destination] = count
-    return matrix
+def totals(scripts: Sequence[Script]) -> Totals:
+    """Sum each script's messages and local work, in a time that grows with the messages."""
+    found = Totals(len(scripts))
+    found.pair_bytes = _pair_bytes(scripts)
+    found.latency_steps = latency_steps(scripts)
+    found.reduce_bytes = [sum(i.size_bytes for i in script if isinstance(i, Reduce)) for script in scripts]
+    found.copy_bytes = [sum(i.size_bytes for i in script if isinstance(i, Copy)) for script in scripts]
+    return found
 
 
-def totals(schedule: Schedule) -> Totals:
-    """The schedule's own sums."""
-    return Totals(
-        pair_bytes=_pair_bytes(schedule),
-        latency_steps=latency_steps(schedule),
-        reduce_bytes=tuple(sum(i.size_bytes for i in script if isinstance(i, Reduce)) for script in schedule.scripts),
-        copy_bytes=tuple(sum(i.size_bytes for i in script if isinstance(i, Copy)) for script in schedule.scripts),
-    )
-
-
-def latency_steps(schedule: Schedule) -> tuple[int, ...]:
+def latency_steps(scripts: Sequence[Script]) -> list[int]:
     """When each member ends, with a latency of one and nothing else that takes time.
 
     Data leaves once the send is posted and the receiver's notice is here, one latency after the receive was posted.
     """
     posted: dict[tuple[type, int, int, int], int] = {}
-    clocks = [0] * len(schedule.scripts)
-    rest = [iter(script) for script in schedule.scripts]
+    clocks = [0] * len(scripts)
+    rest = [iter(script) for script in scripts]
     blocked: dict[int, WaitSend | WaitRecv | None] = dict.fromkeys(range(len(rest)))
     while blocked:
         before = len(posted), len(blocked)
@@ -168,7 +167,7 @@ def latency_steps(schedule: Schedule) -> tuple[int, ...]:
             else:
                 blocked[rank] = wait
         assert (len(posted), len(blocked)) != before, f"the schedule never ends: {blocked}"
-    return tuple(clocks)
+    return clocks
 
 
 def _advance(
@@ -191,9 +190,9 @@ def _advance(
     return None
 
 
-def _pair_bytes(schedule: Schedule) -> dict[tuple[int, int], int]:
+def _pair_bytes(scripts: Sequence[Script]) -> dict[tuple[int, int], int]:
     pairs: dict[tuple[int, int], int] = {}
-    for rank, script in enumerate(schedule.scripts):
+    for rank, script in enumerate(scripts):
         for instruction in script:
             match instruction:
                 case Send(peer, size_bytes, _):

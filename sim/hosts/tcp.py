@@ -15,8 +15,7 @@ from functools import partial
 from sim.engine.capacity import Capacity
 from sim.engine.machine import PACKET_BYTES, Machine
 from sim.engine.network import Path
-from sim.hosts.cores import Thread
-from sim.hosts.threads import Hosts
+from sim.hosts.cores import Hosts, Thread
 
 # What is moved as one: Linux hands segments of this order to a device (tcp(7), segmentation offload).
 SEGMENT_BYTES = 16 * 1024
@@ -93,23 +92,6 @@ class TcpConnection:
     the lock's owner waits for a core meanwhile, because the serving thread has it, that lasts until the system takes
     the core away.
     """
-
-    __slots__ = (
-        "_back",
-        "_hosts",
-        "_inside",
-        "_is_writing",
-        "_latency_ns",
-        "_loop",
-        "_machine",
-        "_messages",
-        "_ports",
-        "_queued_bytes",
-        "_receiver",
-        "_socket",
-        "_tcp",
-        "_unacknowledged_bytes",
-    )
 
     def __init__(self, machine: Machine, hosts: Hosts, ports: Ports, *, group: str, ends: tuple[int, int]) -> None:
         source, target = ends

@@ -1,25 +1,77 @@
-"""The cluster's figures that NCCL's tuning model reads."""
+"""What NCCL's tuning model has to know of a cluster, and of a group on it."""
 
 from __future__ import annotations
 
-from scenarios.config.hardware import Cluster, Inside
-from sim.engine.network.network import BETWEEN
+from dataclasses import dataclass
+
+from scenarios.config.hardware import NCCL_P2P_SHARE, NCCL_START_NS, Cluster
+from sim.engine.network.between import BETWEEN
 from sim.nccl.model.mesh import Mesh
-from sim.nccl.tuning import NcclCosts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclCosts:
+    """What the formula needs to know of a cluster.
+
+    `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
+    A host is what NCCL takes for a node: where NVLinks join several (MNNVL), all of these, each with `gpus_per_tray`
+    (None: all). `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
+    `by_rail`: a NIC reaches only those of its number.
+    `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
+    for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links,
+    `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives take at most to get
+    going, `floor_ns` what they take at least in all. `mesh`: which GPUs of a host have NVLinks to each other, where no
+    switch joins all of them.
+    """
+
+    intra_bytes_per_s: float
+    inter_bytes_per_s: float
+    nic_latency_ns: int
+    hosts: int
+    ranks_per_host: int
+    compute_capability: int
+    nvlink: bool
+    nics_per_host: int | None = None
+    gpus_per_tray: int | None = None
+    by_rail: bool = False
+    network_latency_ns: int = 0
+    payload_share: float = 1.0
+    efficiency: float = 1.0
+    start_ns: int = NCCL_START_NS
+    floor_ns: int = 0
+    p2p_share: float = NCCL_P2P_SHARE
+    mesh: Mesh | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A group on the cluster: `rails` NICs of each of its hosts carry its traffic.
+
+    `gpus`: on a mesh, which GPUs the group has of a host; hosts that do not differ in that are there once.
+    """
+
+    ranks: int
+    hosts: int
+    rails: int
+    gpus: tuple[tuple[int, ...], ...] = ()
 
 
 def costs_of(cluster: Cluster) -> NcclCosts:
     """Return what NCCL's tuning model has to know of a cluster."""
-    host, gpus = cluster.host, cluster.host.gpus * cluster.hosts_per_domain
+    host, gpus, inside = cluster.host, cluster.host.gpus * cluster.hosts_per_domain, cluster.host.inside
+    mesh = None
+    if inside.kind == "nvlink_mesh":
+        per_s, bridge_per_s = inside.link.bytes_per_s, inside.bridge_bytes_per_s
+        mesh = Mesh(links=inside.links, link_bytes_per_s=per_s, bridge_bytes_per_s=bridge_per_s)
     return NcclCosts(
-        intra_bytes_per_s=host.inside.link.bytes_per_s,
+        intra_bytes_per_s=inside.link.bytes_per_s,
         inter_bytes_per_s=host.nics.link.bytes_per_s,
         nic_latency_ns=host.nics.link.latency_ns,
         hosts=cluster.hosts // cluster.hosts_per_domain,
         ranks_per_host=gpus,
         gpus_per_tray=host.gpus,
         compute_capability=host.gpu.compute_capability,
-        nvlink=host.inside.kind in ("nvlink", "nvlink_mesh"),
+        nvlink=inside.kind in ("nvlink", "nvlink_mesh"),
         nics_per_host=None if host.nics.per == "gpu" else host.nics.count,
         by_rail=BETWEEN[cluster.network.kind].by_rail,
         network_latency_ns=cluster.network.latency_ns,
@@ -28,13 +80,5 @@ def costs_of(cluster: Cluster) -> NcclCosts:
         start_ns=cluster.nccl_start_ns,
         floor_ns=cluster.nccl_floor_ns,
         p2p_share=cluster.nccl_p2p_share,
-        mesh=_mesh(host.inside),
-    )
-
-
-def _mesh(inside: Inside) -> Mesh | None:
-    if inside.kind != "nvlink_mesh":
-        return None
-    return Mesh(
-        links=inside.links, link_bytes_per_s=inside.link.bytes_per_s, bridge_bytes_per_s=inside.bridge_bytes_per_s
+        mesh=mesh,
     )

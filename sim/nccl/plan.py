@@ -1,12 +1,13 @@
-"""NCCL's collectives as phases of transfers between GPUs; the engine plays them on links that others use too.
+"""Plans NCCL's collectives as phases of transfers between GPUs.
 
-Which algorithm and protocol is NCCL's own choice. On an idle cluster a coupled phase takes that choice's latency, and
-for the bytes what `nccl_tuning` makes of the links: its transfers are the payload times one factor, which stands for
+Algorithm and protocol are NCCL's own choice. On an idle cluster a coupled phase takes that choice's latency, and for
+the bytes what `sim.nccl.tuning` makes of the links: its transfers are the payload times one factor, which stands for
 the protocol's flags and for all that NCCL's bandwidth tables take off the links' rates.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,19 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.nccl import rings_and_trees as paths
-from sim.nccl.model.predictor import Choice
+from sim.nccl.costs import NcclCosts, Shape
+from sim.nccl.model.predictor import Choice, Operation
 from sim.nccl.model.topology import Function, ring_steps
-from sim.nccl.tuning import (
-    P2P_LL_BYTES,
-    NcclCosts,
-    Shape,
-    choose,
-    latency_ns,
-    overhead,
-    p2p_latency_ns,
-    topology,
-    transfer_ns,
-)
+from sim.nccl.tuning import P2P_LL_BYTES, choose, latency_ns, overhead, p2p_latency_ns, topology, transfer_ns
 
 if TYPE_CHECKING:
     from scenarios.seam.calls import Call
@@ -63,9 +55,12 @@ class NcclPlan:
 
     algorithm: str
     protocol: str
-    phases: tuple[Phase, ...]
-    predicted_ns: float
+    phases: tuple[Phase, ...] = ()
+    predicted_ns: float = 0.0
     function: Function | None = None
+
+
+NO_PLAN = NcclPlan(algorithm="none", protocol="none")
 
 
 def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> NcclPlan:
@@ -79,7 +74,7 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
     """
     call = calls[0]
     if len(layout) == 1:
-        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+        return NO_PLAN
     group = _group_of(layout, costs, gpus)
     if call.op in _GROUPED:
         return _grouped(_GROUPED[call.op](calls), layout, group, costs)
@@ -87,16 +82,19 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
 
 
 def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
-    """Of a collective that is no exchange, of which all members' calls are like this one."""
-    op, size_bytes = _COLLECTIVES[call.op], _buffer_bytes(call)
+    """What NCCL would do for a collective that is no exchange; all members make this same call."""
+    op = _COLLECTIVES[call.op]
+    size_bytes = BARRIER_BYTES if call.op == "barrier" else max(call.bytes_in, call.bytes_out)
     if size_bytes == 0:
-        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
-    choice = choose(op, size_bytes, group.shape, costs)
-    loads = _loads(op, call.root, choice, group, costs)
+        return NO_PLAN
+    operation = Operation(function=op, size_bytes=size_bytes)
+    choice = choose(operation, group.shape, costs)
+    loads = _loads(op, choice, group, costs, root=call.root)
     idle_ns = 1e9 * paths.idle_seconds(loads, group.members, costs, group.gpus)
+    factor = transfer_ns(choice, operation, group.shape, costs) / idle_ns
     phase = Phase(
-        latency_ns=round(latency_ns(choice, op, size_bytes, group.shape, costs)),
-        transfers=_scaled(loads, transfer_ns(choice, op, size_bytes, group.shape, costs) / idle_ns),
+        latency_ns=round(latency_ns(choice, operation, group.shape, costs)),
+        transfers=tuple((source, target, share * factor) for (source, target), share in loads.items()),
         coupled=True,
         relays=paths.relays_of(loads, group.members, costs, group.gpus, uses_rails=False),
     )
@@ -143,12 +141,7 @@ _COLLECTIVES: dict[str, Function] = {
 }
 
 
-def _buffer_bytes(call: Call) -> int:
-    """What NCCL counts: the larger of a rank's two buffers."""
-    return BARRIER_BYTES if call.op == "barrier" else max(call.bytes_in, call.bytes_out)
-
-
-def _loads(op: Function, root: int, choice: Choice, group: Placed, costs: NcclCosts) -> paths.Loads:
+def _loads(op: Function, choice: Choice, group: Placed, costs: NcclCosts, *, root: int) -> paths.Loads:
     if choice.algorithm in ("nvls", "nvls_tree"):
         return paths.nvls_loads(group.members, group.shape.rails)
     if choice.algorithm == "pat":
@@ -161,10 +154,6 @@ def _loads(op: Function, root: int, choice: Choice, group: Placed, costs: NcclCo
     return paths.ring_loads(chains, ring_steps(op, group.shape.ranks) / group.shape.ranks)
 
 
-def _scaled(loads: paths.Loads, factor: float) -> tuple[tuple[int, int, float], ...]:
-    return tuple((source, target, share * factor) for (source, target), share in loads.items())
-
-
 Transfers: TypeAlias = Iterable[tuple[int, int, int]]
 
 
@@ -175,12 +164,14 @@ def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCos
     """
     moved = [transfer for transfer in transfers if transfer[0] != transfer[1] and transfer[2]]
     if not moved:
-        return NcclPlan(algorithm="none", protocol="none", phases=(), predicted_ns=0.0)
+        return NO_PLAN
     largest_bytes = max(size_bytes for _, _, size_bytes in moved)
     crosses = any(layout[source] != layout[target] for source, target, _ in moved)
     inside, across = overhead(True, costs), overhead(False, costs)
+    sources, targets, _ = zip(*moved, strict=True)
+    peers = max(*Counter(sources).values(), *Counter(targets).values())
     phase = Phase(
-        latency_ns=round(p2p_latency_ns(largest_bytes, _most_peers(moved, len(layout)), crosses, group.shape, costs)),
+        latency_ns=round(p2p_latency_ns(largest_bytes, peers, group.shape, costs, crosses=crosses)),
         transfers=tuple(
             (source, target, _p2p_link_bytes(size_bytes) * (inside if layout[source] == layout[target] else across))
             for source, target, size_bytes in moved
@@ -191,7 +182,7 @@ def _grouped(transfers: Transfers, layout: Layout, group: Placed, costs: NcclCos
         ),
     )
     protocol = "LL" if largest_bytes <= P2P_LL_BYTES else "Simple"
-    return NcclPlan(algorithm="p2p", protocol=protocol, phases=(phase,), predicted_ns=0.0)
+    return NcclPlan(algorithm="p2p", protocol=protocol, phases=(phase,))
 
 
 def _p2p_link_bytes(size_bytes: float) -> float:
@@ -201,15 +192,6 @@ def _p2p_link_bytes(size_bytes: float) -> float:
 def p2p_link_bytes(sizes_bytes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The same of many messages; without what NCCL cannot use of a link."""
     return np.where(sizes_bytes <= P2P_LL_BYTES, sizes_bytes / LL_PAYLOAD_SHARE, sizes_bytes)
-
-
-def _most_peers(transfers: Transfers, ranks: int) -> int:
-    """The most messages that one rank sends, or that one rank receives."""
-    sent, received = [0] * ranks, [0] * ranks
-    for source, target, _ in transfers:
-        sent[source] += 1
-        received[target] += 1
-    return max(*sent, *received)
 
 
 def _exchange(calls: Calls) -> Transfers:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeAlias
 
-from sim.nccl.tuning import NcclCosts, Shape, mesh_rings
+from sim.nccl.costs import NcclCosts, Shape
+from sim.nccl.tuning import mesh_rings
 
 Loads: TypeAlias = dict[tuple[int, int], float]
 Chains: TypeAlias = Sequence[Sequence[Sequence[int]]]

@@ -18,13 +18,12 @@ from sim.engine.flow_bundle import MERGED_SHARE, MOST_SINGLE, Array, Bundle
 from sim.engine.link_load import Load, load, load_of_routes
 from sim.engine.machine import Machine
 from sim.engine.network import Path
-from sim.engine.slow_starts import SlowStarts
+from sim.engine.slow_start import SlowStarts
 from sim.hosts.cores import Thread
 from sim.nccl import plan as nccl
-from sim.nccl.costs import costs_of
+from sim.nccl.costs import NcclCosts, costs_of
 from sim.nccl.flow_arrays import Many
 from sim.nccl.folded import FoldedNccl
-from sim.nccl.tuning import NcclCosts
 from sim.rank.rendezvous import Rendezvous
 
 # A byte that comes over a link is written to memory and read from it again, one that leaves is read: of each half.

@@ -1,20 +1,14 @@
-"""The simulated cluster as NCCL's tuning model wants it, NCCL's choice there, and what its bytes take on the links.
-
-The model itself is `nccl_predictor`, the channels are `nccl_search`'s and `nccl_mesh`'s; where the bytes go is left to
-`nccl_paths`.
-"""
+"""Applies NCCL's tuning model to the simulated cluster: its choice there, and what its bytes take on the links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
-from scenarios.config.hardware import NCCL_P2P_SHARE, NCCL_START_NS
+from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model import mesh as nccl_mesh
 from sim.nccl.model import predictor, tables
-from sim.nccl.model.latency import inter_hop_us, intra_hop_us
-from sim.nccl.model.mesh import Mesh, Part
+from sim.nccl.model.cost import inter_hop_us, intra_hop_us
+from sim.nccl.model.mesh import Part
 from sim.nccl.model.predictor import Choice, Operation
 from sim.nccl.model.search import Node, counted_share, graphs, twice
 from sim.nccl.model.topology import Algorithm, Function, Graph, Path, Protocol, Topology, ring_crossings
@@ -42,62 +36,10 @@ P2P_LL_BYTES = 16 << 10
 P2P_BATCH = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NcclCosts:
-    """What the formula needs to know of a cluster.
-
-    `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
-    A host is what NCCL takes for a node: where NVLinks join several (MNNVL), all of these, each with `gpus_per_tray`
-    (None: all). `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
-    `by_rail`: a NIC reaches only those of its number.
-    `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
-    for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links,
-    `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives take at most to get
-    going, `floor_ns` what they take at least in all. `mesh`: which GPUs of a host have NVLinks to each other, where no
-    switch joins all of them.
-    """
-
-    intra_bytes_per_s: float
-    inter_bytes_per_s: float
-    nic_latency_ns: int
-    hosts: int
-    ranks_per_host: int
-    compute_capability: int
-    nvlink: bool
-    nics_per_host: int | None = None
-    gpus_per_tray: int | None = None
-    by_rail: bool = False
-    network_latency_ns: int = 0
-    payload_share: float = 1.0
-    efficiency: float = 1.0
-    start_ns: int = NCCL_START_NS
-    floor_ns: int = 0
-    p2p_share: float = NCCL_P2P_SHARE
-    mesh: Mesh | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A group on the cluster: `rails` NICs of each of its hosts carry its traffic.
-
-    `gpus`: on a mesh, which GPUs the group has of a host; hosts that do not differ in that are there once.
-    """
-
-    ranks: int
-    hosts: int
-    rails: int
-    gpus: tuple[tuple[int, ...], ...] = ()
-
-
-def choices(function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> Iterator[Choice]:
-    """Every way that is enabled."""
-    return predictor.choices(topology(shape, costs), Operation(function=function, size_bytes=size_bytes))
-
-
 @lru_cache(maxsize=4096)  # a program calls the same again each step
-def choose(function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> Choice:
+def choose(operation: Operation, shape: Shape, costs: NcclCosts) -> Choice:
     """The quickest by NCCL's own formula; the first of equals."""
-    return predictor.choose(topology(shape, costs), Operation(function=function, size_bytes=size_bytes))
+    return predictor.choose(topology(shape, costs), operation)
 
 
 @lru_cache(maxsize=1024)
@@ -181,9 +123,9 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
     return network if shape.ranks == shape.hosts else min(network, one.link_gb_per_s)
 
 
-def latency_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
+def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
     """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
-    crossings = _crossings(choice, function, topology(shape, costs))
+    size_bytes, crossings = operation.size_bytes, _crossings(choice, operation.function, topology(shape, costs))
     beyond_ns = float(crossings * costs.network_latency_ns)
     if crossings and choice.algorithm in ("tree", "nvls_tree"):
         level_us: float = _LEVEL_US * (size_bytes / _LEVEL_BYTES) ** (1 / 3)
@@ -192,7 +134,7 @@ def latency_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape
         beyond_ns += costs.start_ns * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
     if choice.algorithm == "nvls":
         beyond_ns += 1e3 * _NVLS_US
-    return max(choice.latency_ns + beyond_ns, costs.floor_ns - transfer_ns(choice, function, size_bytes, shape, costs))
+    return max(choice.latency_ns + beyond_ns, costs.floor_ns - transfer_ns(choice, operation, shape, costs))
 
 
 def _crossings(choice: Choice, function: Function, group: Topology) -> int:
@@ -202,7 +144,7 @@ def _crossings(choice: Choice, function: Function, group: Topology) -> int:
     return group.node_levels if choice.algorithm == "pat" else 2 * group.node_levels
 
 
-def transfer_ns(choice: Choice, function: Function, size_bytes: int, shape: Shape, costs: NcclCosts) -> float:
+def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
     """What the bytes of an operation take on links that nothing else uses: NCCL's figure, but at what the links carry.
 
     A ring by Simple goes round once for each `_CHUNK_BYTES` of a channel and rank: the last copy of a round, and the
@@ -212,9 +154,9 @@ def transfer_ns(choice: Choice, function: Function, size_bytes: int, shape: Shap
     ring = found.graphs["ring"]
     counted = ring.channels * (ring.intra_gb_per_s if shape.hosts <= 2 else ring.inter_gb_per_s)
     taken_ns = choice.transfer_ns * counted / bus_gb_per_s(shape, costs) / costs.efficiency
-    if choice.algorithm != "ring" or choice.protocol != "Simple" or function not in _IN_ROUNDS:
+    if choice.algorithm != "ring" or choice.protocol != "Simple" or operation.function not in _IN_ROUNDS:
         return taken_ns
-    a_channel_bytes = size_bytes / (found.channels * shape.ranks)
+    a_channel_bytes = operation.size_bytes / (found.channels * shape.ranks)
     rounds = max(1.0, a_channel_bytes / _CHUNK_BYTES)
     again_ns = (rounds - 1) * (choice.latency_ns - tables.BASE_US["Simple"]["ring"] * 1e3)
     return taken_ns + a_channel_bytes / _COPY_GB_PER_S + (again_ns if shape.hosts == 1 else 0.0)
@@ -228,7 +170,7 @@ def overhead(is_inside: bool, costs: NcclCosts) -> float:
     return 1 / (counted_share(costs.compute_capability, nvlink=costs.nvlink) * share * costs.efficiency)
 
 
-def p2p_latency_ns(size_bytes: int, peers: int, crosses: bool, shape: Shape, costs: NcclCosts) -> float:
+def p2p_latency_ns(size_bytes: int, peers: int, shape: Shape, costs: NcclCosts, *, crosses: bool) -> float:
     """Until the last of `peers` grouped transfers may start, and its one hop; our own, for NCCL has no predictor."""
     protocol: Protocol = "LL" if size_bytes <= P2P_LL_BYTES else "Simple"
     hop_us = (inter_hop_us if crosses else intra_hop_us)(topology(shape, costs), "ring", protocol)

@@ -12,16 +12,14 @@ from torch import Tensor
 
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Work
-from scenarios.seam.calls import Call
+from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
 from scenarios.seam.collectives import COLLECTIVES
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
-from scenarios.seam.group_calls import new_group_set_up, stream_set_up
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.payload import NO_PAYLOAD
 from sim.clock import Signal
-from sim.hosts.launch_queue import LaunchQueue
-from sim.hosts.threads import Hosts
+from sim.hosts.cores import Hosts
 from sim.rank.group_rendezvous import GroupRendezvous
 from sim.rank.operation import Operation
 from sim.rank.world import World
@@ -46,7 +44,7 @@ class SimBackend:
         self.current_step = -1
         self._sequence = 0
         self._computed: Signal[Any] | None = None
-        self._launches = LaunchQueue()
+        self._launched_until_ns = 0
         self._spawned: deque[Callable[[], None]] = deque()
         prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
         here = range(self.host * gpus, (self.host + 1) * gpus)
@@ -214,9 +212,15 @@ class SimBackend:
         return operation
 
     def _launched_ns(self, kernels: int, each_ns: int) -> tuple[int, int]:
-        """The host launches ahead within a step."""
-        began_ns = self.shared.step_began_ns[self.rank] if self.current_step >= 0 else self.clock.now_ns
-        return self._launches.launch(began_ns, kernels, each_ns)
+        """When the host has launched the first and the last of so many kernels; it runs ahead of the GPU in a step.
+
+        A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on.
+        So a launch counts from the launch before it, and not from the end of what it depends on.
+        """
+        free_ns = self.shared.step_began_ns[self.rank] if self.current_step >= 0 else self.clock.now_ns
+        begun_ns = max(self._launched_until_ns, free_ns)
+        self._launched_until_ns = begun_ns + kernels * each_ns
+        return min(begun_ns + each_ns, self._launched_until_ns), self._launched_until_ns
 
 
 def _after(before: Signal[Any] | None, function: Callable[[], None]) -> None:

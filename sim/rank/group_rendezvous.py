@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from scenarios.seam.calls import SET_UP_MISTAKES, SetUp, set_up_disagreement
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.group_calls import SET_UP_MISTAKES, SetUp, refused_set_up, set_up_disagreement
 
 
 class GroupRendezvous:
@@ -30,7 +30,7 @@ class GroupRendezvous:
         try:
             own = check()
         except SET_UP_MISTAKES as mistake:
-            self._keep(rank, refused_set_up(mistake))
+            self._keep(rank, SetUp(mistake=str(mistake)))
             raise
         own = self._keep(rank, own)
         self.check()

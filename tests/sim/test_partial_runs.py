@@ -295,7 +295,7 @@ def test_of_hosts_that_are_alike_only_those_that_are_played_can_be_kept(
     with pytest.raises(SystemExit, match="2"):
         main([str(file), "--out", str(tmp_path / "two"), "--keep-ranks", "70"])
     assert capsys.readouterr().err == (
-        "--keep-ranks = '70': expected some of the 8 ranks that are played with run.ranks = 'alike', such as"
+        "--keep-ranks = '70': expected some of the 8 ranks that are simulated with run.ranks = 'alike', such as"
         " 0, 1, 2, 3, 4, 5, 6, 7\n"
     )
     assert not (tmp_path / "two").exists()

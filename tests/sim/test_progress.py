@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from sim.interrupt import Interrupt
-from sim.progress import Bar
+from sim.progress import Bar, Interrupt
 from sim.run import Position
 
 
@@ -118,9 +117,9 @@ def test_draws_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_interrupt_is_kept_and_the_second_is_not() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupt() as interrupt:
-        assert not interrupt.asked
+        assert not interrupt.requested
         signal.raise_signal(signal.SIGINT)
-        assert interrupt.asked
+        assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -131,7 +130,7 @@ def test_where_ctrl_c_is_ignored_it_stays_so() -> None:
     try:
         with Interrupt() as interrupt:
             signal.raise_signal(signal.SIGINT)
-        assert not interrupt.asked
+        assert not interrupt.requested
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

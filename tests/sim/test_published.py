@@ -108,7 +108,7 @@ def test_of_several_profiles_the_one_with_the_smallest_hosts_that_have_enough_gp
             f"gpu = 'TPU': expected one that a ready profile has ({GPUS}), or a profile",
         ),
         ({"op": "scan"}, f"op = 'scan': expected one of {', '.join(OPS)}"),
-        ({"library": "mpi"}, "library = 'mpi': expected nccl or gloo"),
+        ({"library": "mpi"}, "library = 'mpi': expected gloo or nccl"),
         ({"nodes": 1, "gpus_per_node": 1}, "nodes x gpus_per_node = 1: expected 2 to 16384 ranks"),
         ({"nodes": 10**9}, "nodes x gpus_per_node = 8000000000: expected 2 to 16384 ranks"),
         ({"nodes": 0}, "nodes = 0: expected at least 1"),

@@ -15,7 +15,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
-from sim.hosts.threads import Hosts
+from sim.hosts.cores import Hosts
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
 from tests.small import CORE, GPU, TCP, Play, cluster, scenario

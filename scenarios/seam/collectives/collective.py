@@ -1,4 +1,4 @@
-"""What all operations have in common, and the questions that are asked of any: which one it is, its name says."""
+"""What all operations have in common: checks, agreement of the members, and payloads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Collective:
         COLLECTIVES[name] = self
 
     def check(self, issue: Issue) -> Call:
-        """Make the call of one rank from what its verb was issue.
+        """Check the arguments of an issued verb and make this rank's call of them.
 
         Raises:
             TypeError, ValueError, CollectiveError: the arguments are wrong by themselves.
@@ -37,16 +37,12 @@ class Collective:
         """The group of two in which a message meets, source first; None if there is nobody to meet."""
         raise AssertionError(f"{self.name} is no message between two")
 
-    def shown_bytes(self, call: Call) -> int:
-        """Bytes of a member's side, as errors show it."""
-        return call.bytes_in
-
     def agreed_bytes(self, call: Call) -> int:
         """Bytes that are the same on all members; 0 where they need not be."""
         return 0
 
     def agree(self, call: Call, other: Call) -> bool:
-        """Whether two members' calls are alike in all that must be the same."""
+        """Whether two members' calls agree in all that must be the same."""
         return (
             call.op == other.op
             and call.root == other.root
@@ -62,7 +58,8 @@ class Collective:
 
     def payload(self, call: Call, issue: Issue) -> Payload:
         """Copy the inputs and poison the outputs of a member, as `fill` wants them."""
-        return take((issue.input,), (issue.output,))
+        input, output = issue.input, issue.output
+        return take(() if input is None else (input,), () if output is None else (output,))
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         """Fill the outputs of the member that made `call` from the inputs of those that it hears from."""
@@ -104,7 +101,7 @@ def deliver(call: Call, payloads: Payloads) -> None:
 
 
 def _describe(call: Call) -> str:
-    details = [f"{COLLECTIVES[call.op].shown_bytes(call)} bytes", call.dtype]
+    details = [f"{COLLECTIVES[call.op].agreed_bytes(call) or call.bytes_in} bytes", call.dtype]
     details += [call.device] if call.device == "meta" else []
     details += [call.reduce] if call.reduce else []
     details += [f"root {call.group.ranks[call.root]}"] if call.root >= 0 else []

@@ -12,7 +12,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group
-from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, as_bytes, take
+from scenarios.seam.payload import Payload, Payloads, as_bytes, take
 
 
 class _Rooted(Collective):
@@ -46,9 +46,6 @@ class _Rooted(Collective):
 
 
 class _Broadcast(_Rooted):
-    def shown_bytes(self, call: Call) -> int:
-        return call.bytes_in + call.bytes_out
-
     def agreed_bytes(self, call: Call) -> int:
         return call.bytes_in + call.bytes_out
 
@@ -60,13 +57,12 @@ class _Message(_Rooted):
     """A send or a recv: the two meet in a group of their own, source first."""
 
     has_pairs = True
-    is_send: bool
 
     def pair(self, issue: Issue) -> Group | None:
         peer, rank, group = issue.root, issue.rank, issue.group
         if isinstance(peer, bool) or not isinstance(peer, Integral) or peer not in group or peer == rank:
             return None
-        source, target = (rank, int(peer)) if self.is_send else (int(peer), rank)
+        source, target = (rank, int(peer)) if self.name == "send" else (int(peer), rank)
         return Group(f"{group.name}/{source}->{target}", (source, target))
 
     def agree(self, call: Call, other: Call) -> bool:
@@ -86,21 +82,7 @@ class _Message(_Rooted):
     def _gives(self, issue: Issue, root: int) -> bool:
         if root == issue.rank:
             raise CollectiveError(f"{issue}: a rank cannot {self.name} to itself")
-        return self.is_send
-
-
-class _Send(_Message):
-    is_send = True
-
-    def payload(self, call: Call, issue: Issue) -> Payload:
-        return take((issue.input,), ())
-
-
-class _Recv(_Message):
-    is_send = False
-
-    def payload(self, call: Call, issue: Issue) -> Payload:
-        return take((), (issue.output,))
+        return self.name == "send"
 
 
 class _Barrier(Collective):
@@ -109,11 +91,8 @@ class _Barrier(Collective):
     def check(self, issue: Issue) -> Call:
         return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label)
 
-    def payload(self, call: Call, issue: Issue) -> Payload:
-        return NO_PAYLOAD
-
 
 BROADCAST = _Broadcast("broadcast", "src")
 BARRIER = _Barrier("barrier")
-SEND = _Send("send", "dst", check_tensor)
-RECV = _Recv("recv", "src")
+SEND = _Message("send", "dst", check_tensor)
+RECV = _Message("recv", "src")

@@ -1,4 +1,4 @@
-"""Which links lie between two GPUs: one file for each topology, inside a host (or NVLink domain) and between hosts."""
+"""The links between two GPUs: topologies inside a host (or NVLink domain) and between hosts."""
 
 from sim.engine.network.links import Links, Path
 from sim.engine.network.network import Network

@@ -1,8 +1,12 @@
-"""The base of topologies between hosts: one ideal switch, to which all NICs are attached."""
+"""Topologies between hosts: what joins their NICs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from scenarios.config.faults import LeafPart
 from scenarios.config.hardware import Cluster
+from scenarios.config.networks import NetworkKind
 from sim.engine.capacity import Capacity
 from sim.engine.network.links import LinkClass, Links
 
@@ -13,7 +17,7 @@ _ONE_SWITCH, _OVER_THE_SPINE = 1, 3
 class Between:
     """What joins the NICs. NICs of one part share a switch; between parts, bytes cross the uplinks of both.
 
-    This one has one part and no uplinks.
+    This one is one ideal switch: one part and no uplinks.
     """
 
     # Whether a NIC reaches only NICs of the same number: then bytes leave by the NIC of the target's number.
@@ -48,3 +52,47 @@ class Between:
         burst = self.cluster.host.nics.link.burst_bytes * self.cluster.payload_share
         made = LinkClass(link_class, has_queue=True)
         return self.links.link(owner, direction, link_class=made, host=host, per_s=per_s, burst=burst)
+
+
+class RailOnly(Between):
+    """Rail-only: NIC j of every host is attached to rail switch j, and nothing joins the rails.
+
+    What is for a GPU of another number goes over NVLink to the sender's own GPU of that number first, as in W. Wang et
+    al., "Rail-only: A Low-Cost High-Performance Network for Training LLMs with Trillion Parameters" (arXiv 2307.12169).
+    """
+
+    by_rail = True
+
+    def part(self, rank: int) -> int:
+        """The rail of a rank's NIC."""
+        return rank % self.cluster.host.gpus
+
+
+class LeafSpine(Between):
+    """Leaf switches of some hosts each, joined by spines over uplinks that may be oversubscribed.
+
+    All cables from one leaf to the spines are one link in each direction.
+    """
+
+    def __init__(self, cluster: Cluster, links: Links) -> None:
+        super().__init__(cluster, links)
+        assert cluster.network.hosts_per_leaf is not None, "leaf_spine has hosts_per_leaf"
+        self.hosts_per_part: int = cluster.network.hosts_per_leaf
+
+    def part(self, rank: int) -> int:
+        """The leaf switch of a rank's host."""
+        return rank // self.cluster.host.gpus // self.hosts_per_part
+
+    def uplinks(self, rank: int, direction: str) -> tuple[Capacity, ...]:
+        """The uplinks of the rank's leaf."""
+        cluster, leaf = self.cluster, self.part(rank)
+        host, first = cluster.host, leaf * self.hosts_per_part
+        hosts = min(self.hosts_per_part, cluster.hosts - first)
+        nics = host.gpus if host.nics.per == "gpu" else host.nics.count
+        rate = hosts * nics * host.nics.link.bytes_per_s / cluster.network.oversubscription * cluster.payload_share
+        rate *= cluster.speed_at(LeafPart(leaf))
+        return (self.link(f"leaf{leaf}.uplinks", direction, link_class="uplink", host=first, per_s=rate),)
+
+
+# A topology is registered here, by the `kind` that a scenario names.
+BETWEEN: Mapping[NetworkKind, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine, "rail_only": RailOnly}

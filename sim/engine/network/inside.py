@@ -1,8 +1,9 @@
-"""The base of topologies inside a host: the links between GPUs that reach each other without a NIC."""
+"""Topologies inside a host: the links between GPUs that reach each other without a NIC."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from scenarios.config.hardware import Cluster
 from sim.engine.capacity import Capacity
@@ -63,3 +64,85 @@ class Inside(ABC):
         return self.links.link(
             f"host{host}.bridge", direction, link_class=LinkClass(self.shared_class), host=host, per_s=per_s
         )
+
+
+class NvlinkSwitch(Inside):
+    """NVSwitches, of one host or of several: each GPU has one link to them and one from them, of its full rate."""
+
+    @property
+    def hosts_per_domain(self) -> int:
+        """Hosts whose GPUs the switch joins: several in an NVL72."""
+        return self.cluster.hosts_per_domain
+
+    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+        """Up to the switch and down again."""
+        return (self.gpu_link(source, "out"), self.gpu_link(target, "in"))
+
+
+class NvlinkMesh(Inside):
+    """NVLinks between some pairs and no switch; other pairs share the host's PCI Express bridge.
+
+    The NVLinks of each pair are one link in each direction; out of the one GPU is into the other.
+    """
+
+    shared_directions, shared_class = BOTH_WAYS, "pcie"
+
+    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+        """The pair's own NVLinks, or the bridge."""
+        if self._nvlinks(source, target):
+            return (self._pair(source, target),)
+        host = source // self.gpus
+        return (self.shared(host, "out"), self.shared(host, "in"))
+
+    def make_gpu_links(self, rank: int, direction: str) -> None:
+        """Make nothing: a GPU has links to single others only."""
+
+    def make_pairs(self, rank: int) -> None:
+        """Make the NVLinks from this GPU to others."""
+        first = rank - rank % self.gpus
+        for peer in range(first, first + self.gpus):
+            if self._nvlinks(rank, peer):
+                self._pair(rank, peer)
+
+    def _nvlinks(self, source: int, target: int) -> int:
+        """How many lead from one GPU to another of its host."""
+        return self.hardware.links[source % self.gpus][target % self.gpus]
+
+    def _pair(self, source: int, target: int) -> Capacity:
+        per_s = self._nvlinks(source, target) * self.hardware.link.bytes_per_s
+        owner, host = f"gpu{source}.nvlink{target % self.gpus}", source // self.gpus
+        return self.links.link(owner, "out", link_class=LinkClass("nvlink"), host=host, per_s=per_s)
+
+
+class Pcie(Inside):
+    """Each GPU has its own lanes; all that leaves or enters a GPU crosses the bridge, on its way to a NIC too."""
+
+    shared_directions, shared_class = BOTH_WAYS, "pcie"
+
+    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+        """Over the source's lanes to the bridge, and over the target's from it."""
+        up = self.to_nic(source, "out")
+        return (*up, self.shared(source // self.gpus, "in"), self.gpu_link(target, "in"))
+
+    def to_nic(self, rank: int, direction: str) -> tuple[Capacity, ...]:
+        """The GPU's own lanes and the bridge, in this order."""
+        return (self.gpu_link(rank, direction), self.shared(rank // self.gpus, direction))
+
+
+class Memory(Inside):
+    """Ranks copy through memory that all of a host share, both ways together."""
+
+    shared_directions, shared_class = ("both",), "memory"
+
+    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+        """Into memory and out of it."""
+        return (self.gpu_link(source, "out"), self.shared(source // self.gpus, "both"), self.gpu_link(target, "in"))
+
+
+# A topology is registered here, by the `kind` that a scenario names.
+INSIDE: Mapping[str, type[Inside]] = {
+    "nvlink": NvlinkSwitch,
+    "nvlink_mesh": NvlinkMesh,
+    "pcie": Pcie,
+    "memory": Memory,
+}

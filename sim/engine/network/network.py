@@ -1,31 +1,16 @@
-"""The path between two GPUs of a cluster, put together of what lies inside hosts and what joins them."""
+"""Finds the path between two GPUs of a cluster, from the links inside hosts and those between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from scenarios.config.faults import NicPart
 from scenarios.config.hardware import Cluster
-from scenarios.config.networks import NetworkKind
 from sim.engine.capacity import Capacity
-from sim.engine.network.between import Between
-from sim.engine.network.bridge import Memory, Pcie
-from sim.engine.network.inside import BOTH_WAYS, Inside
-from sim.engine.network.leaf_spine import LeafSpine
+from sim.engine.network.between import BETWEEN
+from sim.engine.network.inside import BOTH_WAYS, INSIDE
 from sim.engine.network.links import Links, Path
-from sim.engine.network.nvlink_mesh import NvlinkMesh
-from sim.engine.network.nvlink_switch import NvlinkSwitch
-from sim.engine.network.rail_only import RailOnly
 from sim.engine.network.routes import Array, Routes, routes
-
-# A topology is registered here, by the `kind` that a scenario names.
-_INSIDE: Mapping[str, type[Inside]] = {
-    "nvlink": NvlinkSwitch,
-    "nvlink_mesh": NvlinkMesh,
-    "pcie": Pcie,
-    "memory": Memory,
-}
-BETWEEN: Mapping[NetworkKind, type[Between]] = {"non_blocking": Between, "leaf_spine": LeafSpine, "rail_only": RailOnly}
 
 
 class Network:
@@ -37,7 +22,7 @@ class Network:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.links = cluster, Links()
         self._gpus = cluster.host.gpus
-        self._inside = _INSIDE[cluster.host.inside.kind](cluster, self.links)
+        self._inside = INSIDE[cluster.host.inside.kind](cluster, self.links)
         self.between = BETWEEN[cluster.network.kind](cluster, self.links)
         self.hosts_per_domain = self._inside.hosts_per_domain
         self.gpus_per_domain = self.hosts_per_domain * self._gpus

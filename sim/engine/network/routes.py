@@ -52,19 +52,26 @@ def routes(network: Network, sources: Array, targets: Array, relays: Array) -> R
         behind = found.ways(relays[is_relayed], targets[is_relayed])
         far = np.full((len(sources), behind.shape[1]), -1, np.int32)
         far[is_relayed] = behind
-    return _used(found.capacities, np.concatenate([near, far], axis=1))
+    return _used(list(found.numbers), np.concatenate([near, far], axis=1))
+
+
+class Numbers(dict[Capacity, int]):
+    """Numbers capacities in the order in which they are met."""
+
+    def table(self, links: Sequence[Sequence[Capacity]]) -> Array:
+        """Number each of `links`, one row each; -1 is none."""
+        table = np.full((len(links), max(map(len, links), default=0)), -1, np.int32)
+        for row, crossed in zip(table, links, strict=True):
+            row[: len(crossed)] = [self.setdefault(link, len(self)) for link in crossed]
+        return table
 
 
 class _Found:
-    """Numbers of capacities, in the order in which they are met."""
+    """The links of paths, in numbers."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._numbers: dict[Capacity, int] = {}
-
-    @property
-    def capacities(self) -> list[Capacity]:
-        return list(self._numbers)
+        self.numbers = Numbers()
 
     def ways(self, sources: Array, targets: Array) -> Array:
         """The numbers of the links of each path, [transfers, width]; -1 is none."""
@@ -79,7 +86,8 @@ class _Found:
 
     def _inside(self, sources: Array, targets: Array) -> Array:
         pairs, places = np.unique(np.stack([sources, targets], axis=1), axis=0, return_inverse=True)
-        return self._table([self._network.path(source, target).links for source, target in pairs.tolist()])[places]
+        links = [self._network.path(source, target).links for source, target in pairs.tolist()]
+        return self.numbers.table(links)[places]
 
     def _across(self, sources: Array, targets: Array) -> Array:
         network = self._network
@@ -104,14 +112,7 @@ class _Found:
 
     def _of_each(self, keys: Array, links: Callable[[int], tuple[Capacity, ...]]) -> Array:
         some, places = np.unique(keys, return_inverse=True)
-        return self._table([links(key) for key in some.tolist()])[places]
-
-    def _table(self, links: Sequence[Sequence[Capacity]]) -> Array:
-        """A row each, of numbers."""
-        table = np.full((len(links), max(map(len, links), default=0)), -1, np.int32)
-        for row, crossed in zip(table, links, strict=True):
-            row[: len(crossed)] = [self._numbers.setdefault(link, len(self._numbers)) for link in crossed]
-        return table
+        return self.numbers.table([links(key) for key in some.tolist()])[places]
 
 
 def _used(capacities: Sequence[Capacity], crossed: Array) -> Routes:

@@ -1,11 +1,10 @@
-"""NCCL's collectives among members that stand for several ranks each, as loads on the links of those that are played.
+"""NCCL's collectives on a folded cluster, as loads on the links of representative hosts.
 
-Links of a host that is played carry what those of each host carry that it stands for; uplinks carry the whole. What is
-sent is left to `collectives`, which hosts are alike to `scenarios.config.host_classes`.
+Each link of a representative carries what the same link of any host of its class carries; uplinks carry the whole.
 """
 
 from sim.nccl.folded.collectives import FoldedNccl
-from sim.nccl.folded.leaf_uplinks import uplink_counts
+from sim.nccl.folded.leaf_uplinks import Leaves
 from sim.nccl.folded.link_load import Carried
 
-__all__ = ["FoldedNccl", "Carried", "uplink_counts"]
+__all__ = ["FoldedNccl", "Carried", "Leaves"]

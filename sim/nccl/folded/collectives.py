@@ -1,4 +1,4 @@
-"""NCCL's collectives among such members; how transfers, pipelines and leafs load links is left to those modules."""
+"""Models NCCL collectives on a folded cluster."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from scenarios.config.host_classes import HostClasses
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from sim.engine.fabric import Fabric
+from sim.engine.flow_bundle import Array
 from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as nccl_paths
+from sim.nccl.costs import NcclCosts
 from sim.nccl.folded.exchange import Transfers
-from sim.nccl.folded.host_shares import shares
-from sim.nccl.folded.leaf_uplinks import TREES, Leaves, degrees_of
-from sim.nccl.folded.link_load import Array, Carried, Members
-from sim.nccl.folded.pipelines import Drawn, largest_across
-from sim.nccl.tuning import NcclCosts, overhead, p2p_latency_ns, topology
+from sim.nccl.folded.leaf_uplinks import Leaves
+from sim.nccl.folded.link_load import Carried, Members
+from sim.nccl.folded.pipelines import TREES, Drawn, degrees_of, largest_across, shares
+from sim.nccl.tuning import overhead, p2p_latency_ns, topology
 
-# Hosts on which rings and trees are drawn in place of all: from eight on trees have hosts with both children.
+# Hosts on which rings and trees are laid out in place of all: from eight on trees have hosts with both children.
 _DRAWN_HOSTS = 8
 
 
 class FoldedNccl:
-    """Of one cluster."""
+    """Models NCCL collectives on a folded cluster: one simulated host per equivalence class."""
 
     def __init__(self, fabric: Fabric, costs: NcclCosts, classes: HostClasses) -> None:
-        self._network, self._costs, self._classes = (
-            fabric.network,
-            costs,
-            classes.by_domain(fabric.network.hosts_per_domain),
-        )
+        self._network, self._costs = fabric.network, costs
+        self._classes = classes.by_domain(fabric.network.hosts_per_domain)
         self._found: dict[str, Members] = {}
         self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
         self._shares: dict[tuple[Hashable, ...], Array] = {}
@@ -45,7 +43,7 @@ class FoldedNccl:
         return topology(self._members(group).shape, self._costs).channels
 
     def carried(self, calls: Sequence[Call]) -> Carried:
-        """By calls of all members, in group order, which fit each other."""
+        """What the members' calls, in group order, put on links."""
         first, members = calls[0], self._members(calls[0].group)
         if members.shape.ranks == 1:
             return Carried()
@@ -58,22 +56,20 @@ class FoldedNccl:
         return self._exchanges[key]
 
     def _members(self, group: Group) -> Members:
-        found = self._found.get(group.name)
-        if found is None:
-            found = self._found[group.name] = self._find(group)
-        return found
-
-    def _find(self, group: Group) -> Members:
-        costs, ranks = self._costs, np.array(group.ranks)
+        if group.name in self._found:
+            return self._found[group.name]
+        ranks = np.array(group.ranks)
         hosts = np.searchsorted(self._classes.representatives, ranks // self._classes.gpus)
         gpus, counts = ranks % self._classes.gpus, np.array(group.counts)
         by_host = nccl_paths.members_by_host(hosts.tolist())
         every = sum(int(counts[members[0]]) for members in by_host)
-        shape = nccl_paths.shape_of(by_host, costs, gpus.tolist(), every)
-        return Members(ranks, hosts, gpus, counts, by_host, replace(shape, ranks=group.size))
+        shape = nccl_paths.shape_of(by_host, self._costs, gpus.tolist(), every)
+        found = Members(ranks, hosts, gpus, counts, by_host, replace(shape, ranks=group.size))
+        self._found[group.name] = found
+        return found
 
     def _exchange(self, members: Members, sends: Array, element_size: int) -> Carried:
-        """`sends` [members, members]: bytes from each rank to each that the other member stands for."""
+        """`sends` [members, members]: bytes from each rank to each that the other member represents."""
         costs, same = self._costs, members.is_one_host
         inside = same & ~np.eye(len(sends), dtype=bool)
         # Peers beyond its own host, of one rank of the first for the second, and the other way round.
@@ -91,7 +87,7 @@ class FoldedNccl:
         rows.cross(to, come, across, costs)
         rows.stay(inside * is_sent, on_links * overhead(True, costs), costs)
         carried = Carried(
-            latency_ns=round(p2p_latency_ns(math.ceil(largest_bytes), most, crosses, members.shape, costs)),
+            latency_ns=round(p2p_latency_ns(math.ceil(largest_bytes), most, members.shape, costs, crosses=crosses)),
             touched=rows.touched.tolist(),
             largest=self._largest(members, np.where(to > 0, across, 0.0)),
         )
@@ -102,7 +98,7 @@ class FoldedNccl:
         return carried
 
     def _exchanged(self, carried: Carried, hosts: Array, across: Array, inside: Array) -> None:
-        """By hosts, of members: what one rank of the first gives to those that the second stands for, or to it."""
+        """Sum by hosts, [members]: `across` to the ranks that the other member represents, `inside` to itself."""
         same = np.equal.outer(hosts, hosts)
         carried.between, carried.inside = self._nothing()
         carried.inside = np.bincount(hosts, (inside * same).sum(axis=1), len(carried.inside))
@@ -114,12 +110,12 @@ class FoldedNccl:
         return np.zeros((count, count)), np.zeros(count)
 
     def _hosts_of(self, members: Members) -> Array:
-        """Each member's host, by place among those that are played; in `Members` a host is a whole NVLink domain."""
+        """Each member's host, by place among those simulated; in `Members` a host is a whole NVLink domain."""
         trays = self._network.hosts_per_domain
         return np.asarray(members.hosts * trays + members.gpus // (self._classes.gpus // trays))
 
     def _largest(self, members: Members, across: Array) -> tuple[int, int, float] | None:
-        """Of transfers between hosts, [members, members]."""
+        """The largest of the transfers between hosts, [members, members] bytes: source, target, bytes."""
         source, target = np.unravel_index(int(across.argmax()), across.shape)
         size_bytes = float(across[source, target])
         if not size_bytes:
@@ -127,7 +123,7 @@ class FoldedNccl:
         return int(members.ranks[source]), self._elsewhere(members, int(source), int(target)), size_bytes
 
     def _elsewhere(self, members: Members, source: int, target: int) -> int:
-        """A rank that the second member stands for, not on the first one's host."""
+        """A rank that the second member represents, on another host than the first."""
         rank = int(members.ranks[target])
         if members.hosts[source] != members.hosts[target]:
             return rank
@@ -135,7 +131,7 @@ class FoldedNccl:
         return int(others[others != rank // self._classes.gpus][0]) * self._classes.gpus + int(members.gpus[target])
 
     def _pipeline(self, members: Members, call: Call) -> Carried:
-        """A ring or tree, drawn on a few hosts: each host is loaded as the busiest of them, but for its part in trees.
+        """Lay out a ring or tree on a few hosts: each host is loaded as the busiest of them, but for its part in trees.
 
         All hosts wait for the slowest, so that by itself it takes what the busiest host takes.
         """
@@ -154,7 +150,7 @@ class FoldedNccl:
             loads = Drawn.of(phase, gpus)
             parts = self._parts(plan.algorithm, shape.hosts)
             for by_host in members.by_host:
-                self._load_host(carried, members, by_host, loads, float(parts[members.hosts[by_host[0]]]))
+                self._load_host(carried, members, by_host, loads, part=float(parts[members.hosts[by_host[0]]]))
             # Rings and trees go from a GPU to one of the same number or the next: from tray to like tray.
             carried.between += np.kron(given * loads.of_host.size_bytes, np.eye(trays) / trays)
             self._leaves.pipeline(carried, plan.algorithm, loads.of_host, len(gpus))
@@ -166,7 +162,7 @@ class FoldedNccl:
         return carried
 
     def _given(self, members: Members, algorithm: str, *, towards_owner: bool) -> Array:
-        """What goes from hosts to others, in what the busiest host gives; nothing from those without a member."""
+        """What goes from hosts to others, relative to the busiest host; nothing from those without a member."""
         key = (*members.hosts.tolist(), algorithm, towards_owner)
         if key not in self._shares:
             kinds = self._classes.class_of_host[np.isin(self._classes.class_of_host, members.hosts)]
@@ -175,13 +171,15 @@ class FoldedNccl:
         return self._shares[key]
 
     def _parts(self, algorithm: str, hosts: int) -> Array:
-        """What hosts of each kind send to others on average, in what the busiest host does."""
+        """What hosts of each kind send to others on average, relative to the busiest host."""
         if algorithm not in TREES or hosts == 1:
             return np.ones(len(self._classes.representatives))
         degrees = degrees_of(hosts)
         return np.asarray(np.bincount(self._classes.class_of_host, degrees / degrees.max()) / self._classes.counts)
 
-    def _load_host(self, carried: Carried, members: Members, by_host: Sequence[int], loads: Drawn, part: float) -> None:
+    def _load_host(
+        self, carried: Carried, members: Members, by_host: Sequence[int], loads: Drawn, *, part: float
+    ) -> None:
         ranks = {int(members.gpus[place]): int(members.ranks[place]) for place in by_host}
         places = {int(members.gpus[place]): place for place in by_host}
         hosts = self._hosts_of(members)

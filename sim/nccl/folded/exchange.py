@@ -1,17 +1,15 @@
-"""The transfers of an exchange, a row for those from one member's ranks to another's: their links, their time alone."""
+"""The transfers of an exchange: the links that they load, and how long they take in isolation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from sim.engine.capacity import Capacity
 from sim.engine.flow_bundle import compiled
 from sim.engine.network import Network
+from sim.engine.network.routes import Array, Numbers
 from sim.nccl import rings_and_trees as nccl_paths
-from sim.nccl.folded.link_load import Array, Carried, Members
-from sim.nccl.tuning import NcclCosts
+from sim.nccl.costs import NcclCosts
+from sim.nccl.folded.link_load import Carried, Members
 
 # Relative delay of an end that counts as none.
 _NO_LATER = 1e-4
@@ -20,39 +18,37 @@ _MERGED_SHARE = 2e-3
 
 
 class Transfers:
-    """All transfers of an exchange.
+    """All transfers of an exchange, one row for those from one member's ranks to another's.
 
     `touched` [members]: bytes that each sends, receives or passes on.
     """
 
     def __init__(self, network: Network, members: Members, gpus: int) -> None:
         self._network, self._members, self._gpus = network, members, gpus
-        self._numbers: dict[Capacity, int] = {}
-        self._crossed: list[Array] = []
-        self._counts: list[Array] = []
-        self._sizes: list[Array] = []
+        self._numbers = Numbers()
+        self._rows: list[tuple[Array, Array, Array]] = []  # links crossed, transfers on each, bytes of one transfer
         self.touched = np.zeros(len(members.ranks))
 
     def cross(self, to: Array, come: Array, size_bytes: Array, costs: NcclCosts) -> None:
-        """Between hosts, all [members, members]: `to` so many ranks of the second from one of the first, `come` from
-        so many of the first to one of the second.
+        """Add transfers between hosts, [members, members]: `to` so many ranks of the second from one of the first,
+        `come` from so many of the first to one of the second.
         """
         members = self._members
         sources, targets = np.nonzero((to > 0) & (size_bytes > 0))
         relays, leaving = self._ways_out(costs)
-        arriving = self._table([self._network.arriving(rank) for rank in members.ranks.tolist()])
+        arriving = self._numbers.table([self._network.arriving(rank) for rank in members.ranks.tolist()])
         out, back = leaving[sources, members.gpus[targets]], arriving[targets]
         sent, received = to[sources, targets], come[sources, targets]
         sizes = size_bytes[sources, targets]
         counts = [np.repeat(sent[:, None], out.shape[1], 1), np.repeat(received[:, None], back.shape[1], 1)]
-        self._add(np.concatenate([out, back], 1), np.concatenate(counts, 1), sizes)
+        self._rows.append((np.concatenate([out, back], 1), np.concatenate(counts, 1), sizes))
         np.add.at(self.touched, sources, sent * sizes)
         np.add.at(self.touched, targets, received * sizes)
         via = relays[sources, members.gpus[targets]]
         np.add.at(self.touched, via[via >= 0], (2 * sent * sizes)[via >= 0])
 
     def stay(self, is_sent: Array, size_bytes: Array, costs: NcclCosts) -> None:
-        """Inside hosts, all [members, members]."""
+        """Add transfers inside hosts, [members, members]."""
         members, mesh = self._members, costs.mesh
         sources, targets = np.nonzero(is_sent)
         links = []
@@ -64,12 +60,12 @@ class Transfers:
             links.append(self._network.path(int(members.ranks[source]), int(members.ranks[target]), relay).links)
             for one in (source, target) if via is None else (source, host[via], host[via], target):
                 self.touched[one] += size_bytes[source, target]
-        crossed = self._table(links)
-        self._add(crossed, np.ones(crossed.shape), size_bytes[sources, targets])
+        crossed = self._numbers.table(links)
+        self._rows.append((crossed, np.ones(crossed.shape), size_bytes[sources, targets]))
 
     def load(self, carried: Carried) -> None:
-        """Put all on their links."""
-        for crossed, counts, sizes in zip(self._crossed, self._counts, self._sizes, strict=True):
+        """Add all to the load of their links."""
+        for crossed, counts, sizes in self._rows:
             is_link = crossed >= 0
             numbers, size = crossed[is_link], len(self._numbers)
             loads = np.bincount(numbers, (counts * sizes[:, None])[is_link], size)
@@ -80,12 +76,12 @@ class Transfers:
 
     def seconds(self) -> float:
         """How long the exchange takes in isolation, ignoring leaf uplinks; 0 where the busiest link says it all."""
-        width = max(one.shape[1] for one in self._crossed)
+        width = max(crossed.shape[1] for crossed, _, _ in self._rows)
         crossed, counts = (
             np.concatenate([np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=-1) for one in each])
-            for each in (self._crossed, self._counts)
+            for each in ([rows[0] for rows in self._rows], [rows[1] for rows in self._rows])
         )
-        sizes, per_s = np.concatenate(self._sizes), np.array([link.per_s for link in self._numbers])
+        sizes, per_s = np.concatenate([rows[2] for rows in self._rows]), np.array([one.per_s for one in self._numbers])
         is_link = crossed >= 0
         needed_s = (np.bincount(crossed[is_link], (counts * sizes[:, None])[is_link], per_s.size) / per_s).max()
         # If all end at the rates at which they begin by when the busiest link has carried its bytes, none is held up.
@@ -103,7 +99,7 @@ class Transfers:
         return float(solver.duration(flows, solver.no_others(), capacities, _MERGED_SHARE * needed_s))
 
     def _ways_out(self, costs: NcclCosts) -> tuple[Array, Array]:
-        """Of each member, for each GPU of another host: the member that passes it on, or -1; the links."""
+        """By member and GPU number on other hosts: the member that relays to it, or -1, and the links."""
         members, network = self._members, self._network
         relays = np.full((len(members.ranks), self._gpus), -1)
         links = []
@@ -118,17 +114,5 @@ class Transfers:
                 relay = int(members.ranks[via])
                 relays[place, gpu] = via
                 links.append((*network.path(rank, relay).links, *network.leaving(relay, gpu)))
-        table = self._table(links)
+        table = self._numbers.table(links)
         return relays, table.reshape(len(members.ranks), self._gpus, table.shape[1])
-
-    def _table(self, links: Sequence[Sequence[Capacity]]) -> Array:
-        """A row each, of numbers; -1 is none."""
-        table = np.full((len(links), max(map(len, links), default=0)), -1)
-        for row, crossed in zip(table, links, strict=True):
-            row[: len(crossed)] = [self._numbers.setdefault(link, len(self._numbers)) for link in crossed]
-        return table
-
-    def _add(self, crossed: Array, counts: Array, sizes: Array) -> None:
-        self._crossed.append(crossed)
-        self._counts.append(counts)
-        self._sizes.append(sizes)

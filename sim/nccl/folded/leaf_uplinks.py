@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,17 +10,10 @@ import numpy as np
 from scenarios.config.faults import LeafPart
 from scenarios.config.host_classes import HostClasses
 from sim.engine.capacity import Capacity
+from sim.engine.flow_bundle import Array
 from sim.engine.network import Network
-from sim.nccl import rings_and_trees as nccl_paths
-from sim.nccl.folded.link_load import Array, Carried
-from sim.nccl.folded.pipelines import Load
-
-TREES = ("tree", "nvls_tree")
-
-
-def uplink_counts(network: Network, classes: HostClasses) -> dict[str, int]:
-    """How many uplinks each simulated one stands for, by its name."""
-    return Leaves.of(network, classes).link_counts()
+from sim.nccl.folded.link_load import Carried
+from sim.nccl.folded.pipelines import TREES, Load, degrees_of, edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +52,12 @@ class Leaves:
         return Leaves(network, first, counts, of_each, sorts.reshape(-1), totals, per_leaf, classes.gpus)
 
     def link_counts(self) -> dict[str, int]:
-        """How many uplinks each stands for, by name."""
+        """How many uplinks each simulated one represents, by name."""
         pairs = zip(self.first.tolist(), self.counts.tolist(), strict=True)
         return {link.name: count for leaf, count in pairs for way in self._uplinks(leaf) for link in way}
 
     def exchange(self, carried: Carried, hosts: Array, across: Array) -> None:
-        """`across` [members, members]: from each rank to each that a member stands for; `hosts`: of members."""
+        """Load the uplinks; `across` [members, members]: bytes from each rank to each that a member represents."""
         if not len(self.first):
             return
         of_leaf = self.kinds[:, hosts]
@@ -78,7 +70,7 @@ class Leaves:
             self._add(carried, passing, flows, is_out)
 
     def pipeline(self, carried: Carried, algorithm: str, of_host: Load, local: int) -> None:
-        """`of_host`: out of the busiest host, of which `local` ranks take part."""
+        """Load the uplinks; `of_host` leaves the busiest host, of which `local` ranks take part."""
         if not len(self.first) or not of_host.size_bytes:
             return
         hosts = self.network.cluster.hosts // self.network.hosts_per_domain
@@ -101,7 +93,7 @@ class Leaves:
 
 @lru_cache(maxsize=64)
 def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Array:
-    """What leaves each leaf, in what leaves the busiest host; as much enters it."""
+    """What leaves each leaf, relative to what leaves the busiest host; as much enters it."""
     leaves = -(-hosts // hosts_per_leaf)
     sizes = np.minimum(hosts - hosts_per_leaf * np.arange(leaves), hosts_per_leaf)
     if algorithm == "pat":
@@ -116,24 +108,8 @@ def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Ar
     return np.asarray(crossing / degrees_of(hosts).max())
 
 
-@lru_cache(maxsize=64)
-def degrees_of(hosts: int) -> Array:
-    """How many edges of both trees each host has."""
-    degrees = np.zeros(hosts)
-    for ends in edges(hosts):
-        np.add.at(degrees, np.concatenate(ends), 1)
-    return degrees
-
-
-def edges(hosts: int) -> Iterator[tuple[Array, Array]]:
-    """Children and their parents, of each tree."""
-    for parents in map(np.array, nccl_paths.trees(hosts)):
-        child = np.flatnonzero(parents >= 0)
-        yield child, parents[child]
-
-
 def _stepping(sizes: Array, ranks: int) -> Array:
-    """What PAT sends out of so many ranks in a row, in shares of the buffer: as `nccl_paths.pat_loads` does it."""
+    """What PAT sends out of so many consecutive ranks, in shares of the buffer, as in `nccl_paths.pat_loads`."""
     total, distance = np.zeros(len(sizes)), 1
     while distance < ranks:
         leaving = sizes - np.maximum(0, sizes - distance) - np.maximum(0, distance + sizes - ranks)

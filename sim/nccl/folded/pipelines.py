@@ -1,23 +1,26 @@
-"""What a ring or tree loads on a host, drawn on a few hosts; on which links is left to `nccl`."""
+"""What a ring or tree loads on hosts: the most on any, and the share of each kind of host."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from sim.engine.flow_bundle import Array
 from sim.nccl import plan as nccl
+from sim.nccl import rings_and_trees as nccl_paths
+
+TREES = ("tree", "nvls_tree")
 
 
 class Load(NamedTuple):
-    """Of some transfers together."""
+    """Bytes of some transfers together, and how many they are."""
 
     size_bytes: float = 0.0
     transfers: float = 0.0
-
-    def and_one(self, size_bytes: float) -> Load:
-        """With another transfer."""
-        return Load(self.size_bytes + size_bytes, self.transfers + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +42,76 @@ class Drawn:
 
         def add(kind: str, place: Any, host: int, size_bytes: float) -> None:
             loads = each.setdefault((kind, place), {})
-            loads[host] = loads.get(host, Load()).and_one(size_bytes)
+            before = loads.get(host, Load())
+            loads[host] = Load(before.size_bytes + size_bytes, before.transfers + 1)
 
         for source, target, size_bytes in phase.transfers:
             (here, near), (there, far) = divmod(source, len(gpus)), divmod(target, len(gpus))
+            via = phase.relays.get((source, target))
+            relay = None if via is None else gpus[via % len(gpus)]
             if here == there:
-                via = phase.relays.get((source, target))
-                relay = None if via is None else gpus[via % len(gpus)]
                 add("inside", (gpus[near], gpus[far], relay), here, size_bytes)
-            else:
-                via = phase.relays.get((source, target))
-                leaves_by = near if via is None else via % len(gpus)
-                if leaves_by != near:
-                    add("relayed", (gpus[near], gpus[leaves_by]), here, size_bytes)
-                add("leaving", gpus[leaves_by], here, size_bytes)
-                add("arriving", gpus[far], there, size_bytes)
+                continue
+            exit_gpu = gpus[near] if relay is None else relay
+            if exit_gpu != gpus[near]:
+                add("relayed", (gpus[near], exit_gpu), here, size_bytes)
+            add("leaving", exit_gpu, here, size_bytes)
+            add("arriving", gpus[far], there, size_bytes)
         most = {key: max(loads.values()) for key, loads in each.items()}
-        return Drawn(*({place: most[kind, place] for kind, place in most if kind == name} for name in _KINDS))
+        return Drawn(*({place: most[kind, place] for kind, place in most if kind == name} for name in Drawn.__slots__))
 
     @property
     def of_host(self) -> Load:
-        """Out of a whole host; as much comes in."""
+        """What leaves a whole host; as much comes in."""
         return Load(*map(sum, zip(*self.leaving.values(), strict=True))) if self.leaving else Load()
 
 
-_KINDS = ("inside", "leaving", "arriving", "relayed")
-
-
 def largest_across(phase: nccl.Phase, local: Sequence[int]) -> float:
-    """Of transfers between hosts of so many ranks each."""
+    """The largest transfer between hosts of `local` ranks each, in bytes."""
     across = (size for source, target, size in phase.transfers if source // len(local) != target // len(local))
     return max(across, default=0.0)
+
+
+def shares(algorithm: str, kinds: Array, counts: Array, *, towards_owner: bool) -> Array:
+    """[kinds, kinds]: what one host of each kind gives to all of each kind, relative to the busiest host.
+
+    `kinds` [hosts]: each host's, in the order of the group; `counts` [kinds]: how many hosts there are of each.
+    `towards_owner` as in `nccl_paths.pat_loads`.
+    """
+    given = np.zeros((len(counts), len(counts)))
+    for sources, targets, share in _ways(algorithm, len(kinds)):
+        ends = kinds[sources], kinds[targets]
+        np.add.at(given, ends[::-1] if towards_owner and algorithm == "pat" else ends, share)
+    return np.asarray(given / counts[:, None])
+
+
+def _ways(algorithm: str, hosts: int) -> Iterator[tuple[Array, Array, float]]:
+    """Source hosts, their targets, and the share of the buffer on each such edge."""
+    every = np.arange(hosts)
+    if algorithm in TREES:
+        for child, parent in edges(hosts):
+            share = 1 / float(degrees_of(hosts).max())
+            yield child, parent, share
+            yield parent, child, share
+    elif algorithm == "pat":  # a rank on each host, at distances of powers of two
+        distances = [1 << power for power in range((hosts - 1).bit_length())]
+        for distance in distances:
+            yield every, (every + distance) % hosts, min(distance, hosts - distance) / (hosts - 1)
+    else:
+        yield every, (every + 1) % hosts, 1.0
+
+
+@lru_cache(maxsize=64)
+def degrees_of(hosts: int) -> Array:
+    """How many edges of both trees each host has."""
+    degrees = np.zeros(hosts)
+    for ends in edges(hosts):
+        np.add.at(degrees, np.concatenate(ends), 1)
+    return degrees
+
+
+def edges(hosts: int) -> Iterator[tuple[Array, Array]]:
+    """Children and their parents in each tree."""
+    for parents in map(np.array, nccl_paths.trees(hosts)):
+        child = np.flatnonzero(parents >= 0)
+        yield child, parents[child]

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from sim.nccl.model import tables
-from sim.nccl.model.bandwidth import gb_per_s
-from sim.nccl.model.latency import latency_us
+from sim.nccl.model.cost import gb_per_s, latency_us
 from sim.nccl.model.topology import ALGORITHMS, PROTOCOLS, Algorithm, Function, Protocol, Topology
 
 

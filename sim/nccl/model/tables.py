@@ -1,4 +1,4 @@
-"""The constants of NCCL 2.30.7-1's tuning model; what is done with them is left to its other modules.
+"""The constants of NCCL 2.30.7-1's tuning model.
 
 Microseconds and GB/s; rows of three are one node, two, more. All but CollNet's are NCCL's own figures as published.
 CollNet's follow from the golden record of NCCL's results; it fixes 2 x 3.7 + 31, the sum of CollNetDirect's Simple
@@ -8,100 +8,60 @@ hops, and not its parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
-from sim.nccl.model.topology import Algorithm, Cpu, Generation, Protocol
+from sim.nccl.model.topology import ALGORITHMS, PROTOCOLS, Algorithm, Cpu, Generation, Protocol
 
 Hops: TypeAlias = Mapping[Protocol, Mapping[Algorithm, float]]
 Caps: TypeAlias = Mapping[Generation, tuple[float, float, float]]
 
-BASE_US: Hops = {
-    "LL": {"tree": 6.8, "ring": 6.6, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "LL128": {"tree": 14.0, "ring": 14.0, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "Simple": {
-        "tree": 8.4,
-        "ring": 8.4,
-        "collnet_direct": 0.0,
-        "collnet_chain": 0.0,
-        "nvls": 0.0,
-        "nvls_tree": 0.0,
-        "pat": 8.0,
-    },
-}
-NVLINK_HOP_US: Hops = {
-    "LL": {"tree": 0.6, "ring": 0.6, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "LL128": {"tree": 1.25, "ring": 1.9, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "Simple": {
-        "tree": 4.0,
-        "ring": 3.4,
-        "collnet_direct": 3.7,
-        "collnet_chain": 2.8,
-        "nvls": 25.0,
-        "nvls_tree": 25.0,
-    },
-}
-PCI_HOP_US: Hops = {
-    "LL": {"tree": 1.0, "ring": 1.0, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "LL128": {"tree": 1.9, "ring": 2.5, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "Simple": {
-        "tree": 4.0,
-        "ring": 5.7,
-        "collnet_direct": 3.7,
-        "collnet_chain": 2.8,
-        "nvls": 0.0,
-        "nvls_tree": 0.0,
-    },
-}
+
+def _hops(**rows: tuple[float, ...]) -> Hops:
+    """Key each protocol's row, in the order of `ALGORITHMS`, by algorithm."""
+    return {protocol: dict(zip(ALGORITHMS, rows[protocol], strict=False)) for protocol in PROTOCOLS}
+
+
+def _caps(*rows: tuple[float, float, float]) -> Caps:
+    """Key the rows, from Volta to Blackwell, by generation."""
+    return dict(zip(get_args(Generation), rows, strict=True))
+
+
+# Tree, ring, CollNetDirect, CollNetChain; of Simple also NVLS, NVLSTree, PAT.
+BASE_US = _hops(
+    LL=(6.8, 6.6, 0.0, 0.0),
+    LL128=(14.0, 14.0, 0.0, 0.0),
+    Simple=(8.4, 8.4, 0.0, 0.0, 0.0, 0.0, 8.0),
+)
+NVLINK_HOP_US = _hops(
+    LL=(0.6, 0.6, 0.0, 0.0),
+    LL128=(1.25, 1.9, 0.0, 0.0),
+    Simple=(4.0, 3.4, 3.7, 2.8, 25.0, 25.0),
+)
+PCI_HOP_US = _hops(
+    LL=(1.0, 1.0, 0.0, 0.0),
+    LL128=(1.9, 2.5, 0.0, 0.0),
+    Simple=(4.0, 5.7, 3.7, 2.8, 0.0, 0.0),
+)
 # With one GPU a node all take the tree's; PAT is for nothing else.
-NET_HOP_US: Hops = {
-    "LL": {"tree": 5.0, "ring": 2.7, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "LL128": {"tree": 8.5, "ring": 4.0, "collnet_direct": 0.0, "collnet_chain": 0.0},
-    "Simple": {
-        "tree": 14.0,
-        "ring": 14.0,
-        "collnet_direct": 31.0,
-        "collnet_chain": 30.0,
-        "nvls": 18.0,
-        "nvls_tree": 20.9,
-    },
-}
+NET_HOP_US = _hops(
+    LL=(5.0, 2.7, 0.0, 0.0),
+    LL128=(8.5, 4.0, 0.0, 0.0),
+    Simple=(14.0, 14.0, 31.0, 30.0, 18.0, 20.9),
+)
 NETWORK_OVERHEAD_US: Mapping[Cpu, float] = {"intel": 1.0, "amd": 2.0, "arm": 1.0}
 SIMPLE_OVERHEADS = 3
 COLLNET_ARITY_US = 0.4
 PAT_RANK_US = 2.8
 PAT_HOPS_AT_ONCE = 3.5
 
-LL_GB_PER_S: Caps = {
-    "Volta": (39.0, 39.0, 20.4),
-    "Ampere": (87.7, 22.5, 19.0),
-    "Hopper": (141.0, 45.0, 35.0),
-    "Blackwell": (282.0, 90.0, 70.0),
-}
+LL_GB_PER_S = _caps((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
 # Several nodes: the processors count, not the GPUs.
 LL_ROW_BY_CPU: Mapping[Cpu, Generation] = {"intel": "Volta", "amd": "Ampere", "arm": "Ampere"}
-RING_LL128_CHANNEL_GB_PER_S: Caps = {
-    "Volta": (20.0, 20.0, 20.0),
-    "Ampere": (20.0, 20.0, 20.0),
-    "Hopper": (36.7, 36.7, 36.7),
-    "Blackwell": (40.0, 40.0, 40.0),
-}
-TREE_LL128_CHANNEL_GB_PER_S: Caps = {
-    "Volta": (20.0, 20.0, 20.0),
-    "Ampere": (20.0, 20.0, 20.0),
-    "Hopper": (36.7, 36.7, 29.0),
-    "Blackwell": (55.6, 31.67, 20.0),
-}
-TREE_CHANNEL_GB_PER_S: Caps = {
-    "Volta": (26.5, 18.5, 10.0),
-    "Ampere": (24.0, 23.6, 17.8),
-    "Hopper": (38.7, 41.4, 36.0),
-    "Blackwell": (70.0, 42.8, 24.0),
-}
+RING_LL128_CHANNEL_GB_PER_S = _caps((20.0, 20.0, 20.0), (20.0, 20.0, 20.0), (36.7, 36.7, 36.7), (40.0, 40.0, 40.0))
+TREE_LL128_CHANNEL_GB_PER_S = _caps((20.0, 20.0, 20.0), (20.0, 20.0, 20.0), (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
+TREE_CHANNEL_GB_PER_S = _caps((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
 # None on one node: there it is NVLS.
-NVLS_TREE_CHANNEL_GB_PER_S: Caps = {
-    "Hopper": (0.0, 57.7, 45.5),
-    "Blackwell": (0.0, 96.0, 80.0),
-}
+NVLS_TREE_CHANNEL_GB_PER_S: Caps = {"Hopper": (0.0, 57.7, 45.5), "Blackwell": (0.0, 96.0, 80.0)}
 
 # Shares of the bus bandwidth.
 RING_LL = 1 / 2

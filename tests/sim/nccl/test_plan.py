@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from scenarios.seam.calls import Call
 from sim.nccl import plan as nccl
 from sim.nccl import rings_and_trees as paths
+from sim.nccl.costs import NcclCosts
+from sim.nccl.model.predictor import Operation, choices
 from sim.nccl.plan import NcclPlan, Phase
-from sim.nccl.tuning import NcclCosts, choices, latency_ns, overhead, transfer_ns
+from sim.nccl.tuning import latency_ns, overhead, topology, transfer_ns
 from tests.sim import collective_calls as make
 
 HOPPER = NcclCosts(
@@ -138,9 +140,11 @@ def test_an_idle_cluster_takes_the_choices_latency_and_what_the_links_carry(
     phase = only_phase(plan)
     assert phase.coupled
     shape, op = paths.shape_of(paths.members_by_host(layout), costs), nccl._COLLECTIVES[calls[0].op]
-    size_bytes = nccl._buffer_bytes(calls[0])
-    (choice,) = [one for one in choices(op, size_bytes, shape, costs) if one.total_ns == plan.predicted_ns][:1]
-    taken_ns = latency_ns(choice, op, size_bytes, shape, costs) + transfer_ns(choice, op, size_bytes, shape, costs)
+    size_bytes = nccl.BARRIER_BYTES if calls[0].op == "barrier" else max(calls[0].bytes_in, calls[0].bytes_out)
+    operation = Operation(function=op, size_bytes=size_bytes)
+    every = choices(topology(shape, costs), operation)
+    choice = next(one for one in every if one.total_ns == plan.predicted_ns)
+    taken_ns = latency_ns(choice, operation, shape, costs) + transfer_ns(choice, operation, shape, costs)
     assert idle_ns(phase, layout, costs) == pytest.approx(taken_ns, rel=1e-6, abs=1)
 
 
@@ -182,7 +186,7 @@ def test_nothing_else_that_is_enabled_would_be_quicker(drawn: tuple[list[Call], 
         return
     plan = nccl.plan(calls, layout, costs)
     shape = paths.shape_of(paths.members_by_host(layout), costs)
-    every = list(choices("all_reduce", calls[0].bytes_in, shape, costs))
+    every = list(choices(topology(shape, costs), Operation(function="all_reduce", size_bytes=calls[0].bytes_in)))
     assert plan.predicted_ns == min(choice.total_ns for choice in every)
 
 

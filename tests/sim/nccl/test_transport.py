@@ -28,6 +28,7 @@ from sim.gloo import library as gloo_library
 from sim.nccl import plan as nccl
 from sim.nccl import transport as phases
 from sim.nccl.costs import costs_of
+from sim.nccl.model.predictor import Operation
 from sim.nccl.rings_and_trees import members_by_host, shape_of
 from sim.nccl.tuning import choose, latency_ns, transfer_ns
 from sim.run import simulate
@@ -164,8 +165,9 @@ def test_collectives_that_share_links_take_longer_than_nccl_s_own_formula(fideli
     """Their bytes take twice as long, whoever enters late; the summary shows both. NCCL has none of an all-to-all."""
     costs = costs_of(cluster(4, 1))
     shape = shape_of(members_by_host([0, 1, 2, 3]), costs)
-    choice = choose("all_reduce", 1 << 26, shape, costs)
-    alone = (choice, "all_reduce", 1 << 26, shape, costs)
+    operation = Operation(function="all_reduce", size_bytes=1 << 26)
+    choice = choose(operation, shape, costs)
+    alone = (choice, operation, shape, costs)
     shared_ns = latency_ns(*alone) + 2 * transfer_ns(*alone)
     for late_ns in (0, 10**7):
         run = Run.of(beside_another(library="nccl", fidelity=fidelity, late_ns=late_ns))
@@ -212,8 +214,9 @@ def test_an_all_reduce_alone_on_a_mesh_takes_its_latency_and_what_the_links_carr
     costs = costs_of(dataclasses.replace(DGX1, hosts=hosts))
     layout = [host for host in range(hosts) for _ in group]
     shape = shape_of(members_by_host(layout), costs, group * hosts)
-    choice = choose("all_reduce", size_bytes, shape, costs)
-    alone = ("all_reduce", size_bytes, shape, costs)
+    operation = Operation(function="all_reduce", size_bytes=size_bytes)
+    choice = choose(operation, shape, costs)
+    alone = (operation, shape, costs)
     expected_ns = latency_ns(choice, *alone) + transfer_ns(choice, *alone)
     assert mesh_takes_ns(hosts, group, size_bytes, fidelity) == pytest.approx(expected_ns, rel=1e-6, abs=2)
 

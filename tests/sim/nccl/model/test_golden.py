@@ -6,9 +6,10 @@ from itertools import product
 
 import pytest
 
-from sim.nccl.model.predictor import choose
+from sim.nccl.costs import NcclCosts, Shape
+from sim.nccl.model.predictor import choices, choose
 from sim.nccl.model.topology import ALGORITHMS, PROTOCOLS
-from sim.nccl.tuning import NcclCosts, Shape, choices
+from sim.nccl.tuning import topology
 from tests.sim.nccl.model.golden import CONFIGS, RECORD, Config, operation_of, topology_of
 
 
@@ -47,7 +48,7 @@ def test_a_simulated_hopper_box_takes_what_nccl_says_of_one() -> None:
         for query, times in zip(config["queries"], config["golden"]["times"], strict=True):
             operation = operation_of(query)
             if operation.together == 1:
-                ours = choices(operation.function, operation.size_bytes, shape, costs)
+                ours = choices(topology(shape, costs), operation)
                 found = {
                     (choice.algorithm, choice.protocol): choice.total_ns / 1e3
                     for choice in ours

@@ -7,7 +7,6 @@ import dataclasses
 from scenarios.config.hardware import Cluster
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
-from sim.hosts.launch_queue import LaunchQueue
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 
@@ -30,13 +29,6 @@ def step_ns(kernels: list[Kernel], on: Cluster) -> int:
 
     (span,) = [span for span in simulate(scenario(on), Play(body)).spans if span.kind == "step"]
     return span.end_ns - span.start_ns
-
-
-def test_launches_follow_each_other() -> None:
-    issuing = LaunchQueue()
-    assert issuing.launch(100, 1, 10) == (110, 110)
-    assert issuing.launch(100, 3, 10) == (120, 140)
-    assert issuing.launch(500, 2, 10) == (510, 520)
 
 
 def test_long_kernels_wait_for_one_launch_only() -> None:
