@@ -10,7 +10,7 @@ from torch import Tensor
 from scenarios.compression.bucket import Bucket
 from scenarios.compression.costs import cost
 from scenarios.compression.local import compute
-from scenarios.compression.power_iteration import Alike, corrected, power_iteration, prepare_factors
+from scenarios.compression.power_iteration import Alike, Factors, corrected, power_iteration, prepare_factors
 from scenarios.compression.state import PowerSGDState
 from scenarios.compression.vanilla import vanilla
 from scenarios.seam.rank import Rank
@@ -40,8 +40,8 @@ async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> 
         )
     matrix = (await corrected(rank, state, bucket, side * side)).view(side, side)
     factors = await prepare_factors(rank, state, bucket, (square,))
-    await power_iteration(rank, state, bucket, [matrix], factors, 0.0)
-    await _decompress(rank, state, buffer, matrix, factors.p[0][0], factors.q[0][0])
+    await power_iteration(rank, state, bucket, [matrix], factors=factors, epsilon=0.0)
+    await _decompress(rank, state, buffer, matrix, factors=factors)
     state.advance(bucket)
     return buffer
 
@@ -52,7 +52,8 @@ def square_side(numel: int) -> int:
     return side if side * side == numel else side + 1
 
 
-async def _decompress(rank: Rank, state: PowerSGDState, buffer: Tensor, matrix: Tensor, p: Tensor, q: Tensor) -> None:
+async def _decompress(rank: Rank, state: PowerSGDState, buffer: Tensor, matrix: Tensor, *, factors: Factors) -> None:
+    p, q = factors.p[0][0], factors.q[0][0]
     # Whole rows of the result go straight into the buffer, which has no room for the rest of the square.
     rows = buffer.numel() // max(len(q), 1)
     tail = buffer.new_empty((len(q) - rows, len(q)))

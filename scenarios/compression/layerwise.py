@@ -82,11 +82,11 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
     layout = lay_out(extents, state.matrix_approximation_rank, state.min_compression_rate, transposed)
     state.count(bucket, sum(layout.sizes), layout.sent_numel)
     source = await corrected(rank, state, bucket, buffer.numel())
-    await _reduce_plain(rank, state, layout, source, buffer)
+    await _reduce_plain(rank, state, layout, source, into=buffer)
     factors = await prepare_factors(rank, state, bucket, layout.shapes)
     matrices = await _operands(rank, state, layout, source)
-    await power_iteration(rank, state, bucket, matrices, factors, state.orthogonalization_epsilon)
-    await _decompress(rank, state, layout, factors, matrices, buffer)
+    await power_iteration(rank, state, bucket, matrices, factors=factors, epsilon=state.orthogonalization_epsilon)
+    await _decompress(rank, state, layout, factors, matrices=matrices, buffer=buffer)
     if state.use_error_feedback:
         numel = buffer.numel()
         kernel = cost("elementwise", buffer, flops=numel, read=2 * numel, written=numel)
@@ -131,17 +131,17 @@ def _rows_and_columns(extent: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-async def _reduce_plain(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor, buffer: Tensor) -> None:
+async def _reduce_plain(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor, *, into: Tensor) -> None:
     numel, count = layout.plain_numel, len(layout.plain)
-    packed, pieces = buffer.new_empty(numel), source.split_with_sizes(layout.sizes)
+    packed, pieces = into.new_empty(numel), source.split_with_sizes(layout.sizes)
     if count:
         plain = [pieces[place] for place in layout.plain]
-        await compute(rank, copy_cost(buffer, numel), _pack, packed, plain, label="powersgd.pack")
+        await compute(rank, copy_cost(into, numel), _pack, packed, plain, label="powersgd.pack")
     await rank.all_reduce(packed, group=state.group, label="powersgd.uncompressed")
     if count:
-        results = buffer.split_with_sizes(layout.sizes)
+        results = into.split_with_sizes(layout.sizes)
         targets = [results[place] for place in layout.plain]
-        kernel = cost("permute", buffer, flops=numel, read=2 * numel, written=2 * numel, launches=1 + count)
+        kernel = cost("permute", into, flops=numel, read=2 * numel, written=2 * numel, launches=1 + count)
         size = group_size(rank, state.group)
         await compute(rank, kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
 
@@ -169,6 +169,7 @@ async def _decompress(
     state: PowerSGDState,
     layout: Layout,
     factors: Factors,
+    *,
     matrices: Sequence[Tensor],
     buffer: Tensor,
 ) -> None:

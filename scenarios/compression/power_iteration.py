@@ -114,6 +114,7 @@ async def power_iteration(
     state: PowerSGDState,
     bucket: Bucket,
     matrices: Sequence[Tensor],
+    *,
     factors: Factors,
     epsilon: float,
 ) -> None:
@@ -125,7 +126,7 @@ async def power_iteration(
     stacked = bool(matrices) and matrices[0].dim() > 2
     pairs = factors.of_matrices(stacked)
     reserve = state.reserve_dict.get(bucket.index()) if safe else None
-    await _orthonormal_q(rank, factors, epsilon, safe, reserve)
+    await _orthonormal_q(rank, factors, epsilon, safe, reserve=reserve)
     products = [(matrix, q, p) for matrix, (p, q) in zip(matrices, pairs, strict=True)]
     kernel = _product_cost(factors, factors.p_memory, factors.q_memory, products)
     await compute(rank, kernel, multiply_all, products, label="powersgd.compress")
@@ -163,7 +164,7 @@ async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int
     return padded
 
 
-async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, safe: bool, reserve: Tensor | None) -> None:
+async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, safe: bool, *, reserve: Tensor | None) -> None:
     if reserve is not None:
         numel = reserve.numel()
         spare = Factors.over(factors.shapes, factors.p_memory, reserve)

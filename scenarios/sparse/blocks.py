@@ -63,6 +63,7 @@ class Blocks:
         my_size: int,
         total_num_blocks: Sequence[int] | Tensor | None = None,
         block_bucketize_pos: Sequence[Sequence[int] | Tensor] | None = None,
+        *,
         keep_orig_idx: bool | Sequence[bool] = False,
     ) -> Blocks:
         """From the arguments of `block_bucketize`.

@@ -47,16 +47,18 @@ def block_bucketize(
     Raises:
         RuntimeError: arguments that do not fit each other, or ids on the meta device.
     """
-    blocks = Blocks.of(block_sizes, my_size, total_num_blocks, block_bucketize_pos, keep_orig_idx)
+    blocks = Blocks.of(block_sizes, my_size, total_num_blocks, block_bucketize_pos, keep_orig_idx=keep_orig_idx)
     _check_tensors(lengths, ids, weights)
     batches = _batches(lengths.numel(), blocks.features, batch_size_per_feature)
     kernels = _kernels(ids.device)
     own, device = lengths.to(ids.device), device or ids.device
     if device.type == "meta":
         counted = kernels.count(ids, own, batches, blocks)
-        return _shapes(ids, weights, counted.to(lengths.device), bucketize_pos, sequence)
+        return _shapes(ids, weights, counted.to(lengths.device), positions=bucketize_pos, sequence=sequence)
     carried = None if weights is None else weights.to(ids.device)
-    done: Bucketized = kernels.bucketize(ids, own, batches, blocks, carried, positions=bucketize_pos, sequence=sequence)
+    done: Bucketized = kernels.bucketize(
+        ids, own, batches, blocks, weights=carried, positions=bucketize_pos, sequence=sequence
+    )
     return done.to(device, lengths.device)
 
 
@@ -113,7 +115,7 @@ def _batches(bags: int, features: int, given: Sequence[int] | Tensor | None) -> 
     return batches
 
 
-def _shapes(ids: Tensor, weights: Tensor | None, lengths: Tensor, positions: bool, sequence: bool) -> Bucketized:
+def _shapes(ids: Tensor, weights: Tensor | None, lengths: Tensor, *, positions: bool, sequence: bool) -> Bucketized:
     like = torch.empty_like(ids, device="meta")
     return Bucketized(
         lengths=lengths,

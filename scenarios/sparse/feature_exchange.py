@@ -44,7 +44,7 @@ async def exchange_features(rank: Rank, features: KeyedJagged, route: Route) -> 
         return replace(features, keys=route.keys, batch_per_rank=batches)
     parcel = _Parcel.of(features, route)
     received = await _exchange_sizes(rank, parcel, route)
-    lengths, values, strides, weights = await _exchange_tensors(rank, features, parcel, received, route)
+    lengths, values, strides, weights = await _exchange_tensors(rank, features, parcel, received, route=route)
     arrived = Arrived(
         values=values,
         lengths=lengths,
@@ -167,7 +167,7 @@ async def _exchange_sizes(rank: Rank, parcel: _Parcel, route: Route) -> _Sizes:
 
 
 async def _exchange_tensors(
-    rank: Rank, features: KeyedJagged, parcel: _Parcel, received: _Sizes, route: Route
+    rank: Rank, features: KeyedJagged, parcel: _Parcel, received: _Sizes, *, route: Route
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """All tensors are issued before the first is awaited."""
 

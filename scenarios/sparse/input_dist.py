@@ -67,7 +67,7 @@ class TwRwSparseFeaturesDist:
         """What this rank sends: bucketized by local rank, in the order of the receivers."""
         position = wants_positions(features, self.has_feature_processor, self.need_pos)
         cut = await bucketize_features(
-            rank, features, self.block_sizes, self.local_size, position, device=self.device, label=self.label
+            rank, features, self.block_sizes, self.local_size, positions=position, device=self.device, label=self.label
         )
         if self.staggered_shuffle == tuple(range(len(self.staggered_shuffle))):
             return cut
@@ -150,7 +150,7 @@ class RwSparseFeaturesDist:
         group = group_of(self.pg, rank)
         position = wants_positions(features, self.has_feature_processor, self.need_pos)
         cut = await bucketize_features(
-            rank, features, self.block_sizes, group.size, position, device=self.device, label=self.label
+            rank, features, self.block_sizes, group.size, positions=position, device=self.device, label=self.label
         )
         route = Route(
             group=group,
@@ -179,8 +179,8 @@ async def bucketize_features(
     features: KeyedJagged,
     block_sizes: Sequence[int],
     buckets: int,
-    positions: bool,
     *,
+    positions: bool,
     device: torch.device | None,
     label: str,
 ) -> KeyedJagged:

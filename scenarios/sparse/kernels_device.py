@@ -18,8 +18,8 @@ def bucketize(
     lengths: Tensor,
     batches: Sequence[int],
     blocks: Blocks,
-    weights: Tensor | None,
     *,
+    weights: Tensor | None,
     positions: bool,
     sequence: bool,
 ) -> Bucketized:

@@ -28,8 +28,8 @@ def bucketize(
     lengths: Tensor,
     batches: Sequence[int],
     blocks: Blocks,
-    weights: Tensor | None,
     *,
+    weights: Tensor | None,
     positions: bool,
     sequence: bool,
 ) -> Bucketized:
@@ -65,7 +65,7 @@ class _Assigned:
         old = lengths.contiguous().numpy()
         local, buckets = np.empty_like(wide), np.empty(wide.size, np.uint8 if blocks.my_size <= 1 << 8 else np.int32)
         new, sizes = np.zeros((blocks.my_size, old.size), old.dtype), np.zeros(blocks.my_size, np.int64)
-        _assign(wide, old, _Features.of(batches, blocks, wide.dtype), local, buckets, new, sizes)
+        _assign(wide, old, _Features.of(batches, blocks, wide.dtype), _Out(local, buckets, new, sizes))
         narrow = torch.from_numpy(local.astype(given.dtype, copy=False)).view(ids.dtype)
         return _Assigned(narrow, buckets, torch.from_numpy(new.reshape(-1)), sizes)
 
@@ -121,6 +121,15 @@ class _Features(NamedTuple):
         )
 
 
+class _Out(NamedTuple):
+    """What `_assign` fills, as `_Assigned` has it; `lengths` is [my_size, bags]."""
+
+    local: Array
+    buckets: Array
+    lengths: Array
+    sizes: Array
+
+
 def _bits(tensor: Tensor) -> Array:
     """The same elements as unsigned integers of their width, which numba compiles for once."""
     flat = tensor.detach().contiguous()
@@ -145,9 +154,8 @@ def _search(row: Any, bounds: Array) -> tuple[Any, Any]:
 
 
 @_compiled
-def _assign(
-    ids: Array, lengths: Array, of: _Features, local: Array, buckets: Array, new_lengths: Array, sizes: Array
-) -> None:
+def _assign(ids: Array, lengths: Array, of: _Features, out: _Out) -> None:
+    local, buckets, new_lengths, sizes = out
     bag = i = 0
     for f in range(of.batches.size):
         rows, end, total, share, keep = of.rows[f], of.ends[f], of.total[f], of.share[f], of.keep[f]

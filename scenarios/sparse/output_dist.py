@@ -52,15 +52,17 @@ class TwRwPooledEmbeddingDist:
         """As the protocol says."""
         chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL
-        summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label)
-        return await rows_home(rank, rank.cross, summed, mine, self._dims(rank), sum(self.dim_sum_per_node), label)
+        summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label=label)
+        return await rows_home(
+            rank, rank.cross, summed, mine, dims=self._dims(rank), width=sum(self.dim_sum_per_node), label=label
+        )
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
-        rows = await rows_back(rank, rank.cross, grad, mine, self._dims(rank), label)
-        return await copy_to_all(rank, rank.intra, rows, chunks, label)
+        rows = await rows_back(rank, rank.cross, grad, mine, dims=self._dims(rank), label=label)
+        return await copy_to_all(rank, rank.intra, rows, chunks, label=label)
 
     def _staggered(self, rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
         """Samples of all hosts by local rank, and of each host for this local rank."""
@@ -94,13 +96,15 @@ class TwPooledEmbeddingDist:
         """As the protocol says."""
         _check_batches(rank, batch_per_rank)
         width, label = sum(self.dim_sum_per_rank), self.label + LABEL
-        return await rows_home(rank, rank.world, pooled, batch_per_rank, self._dims(rank), width, label)
+        return await rows_home(
+            rank, rank.world, pooled, batch_per_rank, dims=self._dims(rank), width=width, label=label
+        )
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         _check_batches(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
-        return await rows_back(rank, rank.world, grad, batch_per_rank, self._dims(rank), label)
+        return await rows_back(rank, rank.world, grad, batch_per_rank, dims=self._dims(rank), label=label)
 
     def _dims(self, rank: Rank) -> list[int]:
         """Of the members of the world's group."""
@@ -116,12 +120,12 @@ class RwPooledEmbeddingDist:
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         _check_batches(rank, batch_per_rank)
-        return await sum_to_owner(rank, rank.world, pooled, batch_per_rank, self.label + LABEL)
+        return await sum_to_owner(rank, rank.world, pooled, batch_per_rank, label=self.label + LABEL)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """As the protocol says."""
         _check_batches(rank, batch_per_rank)
-        return await copy_to_all(rank, rank.world, grad, batch_per_rank, self.label + LABEL_BACKWARD)
+        return await copy_to_all(rank, rank.world, grad, batch_per_rank, label=self.label + LABEL_BACKWARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +141,7 @@ class DpPooledEmbeddingDist:
         return grad
 
 
-async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], label: str) -> Tensor:
+async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
     """Rows [sum of counts, dims], summed over the group; each member keeps its chunk [counts[member], dims].
 
     Even chunks are one reduce-scatter. torch.distributed has none for uneven ones: they are exchanged and summed here,
@@ -159,7 +163,7 @@ async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[
     return await rank.compute(_sum_kernel(parts, group.size), _sum_parts, by_member, label=f"{label}.sum")
 
 
-async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], label: str) -> Tensor:
+async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
     """The transpose of `sum_to_owner`: every member gets all chunks [sum of counts, dims], in group order."""
     if group.size == 1:
         return rows
@@ -177,7 +181,7 @@ async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[i
 
 
 async def rows_home(
-    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], dims: Sequence[int], width: int, label: str
+    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, dims: Sequence[int], width: int, label: str
 ) -> Tensor:
     """Rows [sum of counts, dims[me]] go to the members whose samples they are: [counts[me], width].
 
@@ -198,7 +202,7 @@ async def rows_home(
 
 
 async def rows_back(
-    rank: Rank, group: Group, grad: Tensor, counts: Sequence[int], dims: Sequence[int], label: str
+    rank: Rank, group: Group, grad: Tensor, counts: Sequence[int], *, dims: Sequence[int], label: str
 ) -> Tensor:
     """The transpose of `rows_home`: [counts[me], sum of dims] to [sum of counts, dims[me]]."""
     if group.size == 1:

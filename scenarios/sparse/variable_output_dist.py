@@ -50,12 +50,12 @@ class VariableBatchTwEmbeddingDist:
     async def forward(self, rank: Rank, pooled: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
         """As the protocol says."""
         there, here = self._sizes(rank, strides, own)
-        return await _exchange(rank, rank.world, pooled, there, here, self.label + LABEL)
+        return await _exchange(rank, rank.world, pooled, sends=there, receives=here, label=self.label + LABEL)
 
     async def backward(self, rank: Rank, grad: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
         """As the protocol says."""
         there, here = self._sizes(rank, strides, own)
-        return await _exchange(rank, rank.world, grad, here, there, self.label + LABEL_BACKWARD)
+        return await _exchange(rank, rank.world, grad, sends=here, receives=there, label=self.label + LABEL_BACKWARD)
 
     def _sizes(self, rank: Rank, strides: Strides, own: Sequence[int]) -> tuple[list[int], list[int]]:
         """Elements that go to every rank, and that come from every rank."""
@@ -75,14 +75,14 @@ class VariableBatchRwEmbeddingDist:
         """As the protocol says."""
         counts = self._counts(rank, strides, own)
         _check("pooled", pooled.numel(), sum(counts))
-        summed = await sum_to_owner(rank, rank.world, pooled.view(-1, 1), counts, self.label + LABEL)
+        summed = await sum_to_owner(rank, rank.world, pooled.view(-1, 1), counts, label=self.label + LABEL)
         return summed.view(-1)
 
     async def backward(self, rank: Rank, grad: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
         """As the protocol says."""
         counts = self._counts(rank, strides, own)
         _check("grad", grad.numel(), counts[rank.world.index(rank.rank)])
-        copies = await copy_to_all(rank, rank.world, grad.view(-1, 1), counts, self.label + LABEL_BACKWARD)
+        copies = await copy_to_all(rank, rank.world, grad.view(-1, 1), counts, label=self.label + LABEL_BACKWARD)
         return copies.view(-1)
 
     def _counts(self, rank: Rank, strides: Strides, own: Sequence[int]) -> list[int]:
@@ -107,15 +107,17 @@ class VariableBatchTwRwEmbeddingDist:
         by_local, here = self._sizes(rank, strides, own)
         label, chunks = self.label + LABEL, [sum(hosts) for hosts in by_local]
         _check("pooled", pooled.numel(), sum(chunks))
-        summed = await sum_to_owner(rank, rank.intra, pooled.view(-1, 1), chunks, label)
-        return await _exchange(rank, rank.cross, summed.view(-1), by_local[rank.local_rank], here, label)
+        summed = await sum_to_owner(rank, rank.intra, pooled.view(-1, 1), chunks, label=label)
+        return await _exchange(
+            rank, rank.cross, summed.view(-1), sends=by_local[rank.local_rank], receives=here, label=label
+        )
 
     async def backward(self, rank: Rank, grad: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
         """As the protocol says."""
         by_local, here = self._sizes(rank, strides, own)
         label, chunks = self.label + LABEL_BACKWARD, [sum(hosts) for hosts in by_local]
-        rows = await _exchange(rank, rank.cross, grad, here, by_local[rank.local_rank], label)
-        return (await copy_to_all(rank, rank.intra, rows.view(-1, 1), chunks, label)).view(-1)
+        rows = await _exchange(rank, rank.cross, grad, sends=here, receives=by_local[rank.local_rank], label=label)
+        return (await copy_to_all(rank, rank.intra, rows.view(-1, 1), chunks, label=label)).view(-1)
 
     def _sizes(self, rank: Rank, strides: Strides, own: Sequence[int]) -> tuple[list[list[int]], list[int]]:
         """Elements for every host by local rank, and elements that come from every host."""
@@ -127,7 +129,7 @@ class VariableBatchTwRwEmbeddingDist:
 
 
 async def _exchange(
-    rank: Rank, group: Group, flat: Tensor, sends: Sequence[int], receives: Sequence[int], label: str
+    rank: Rank, group: Group, flat: Tensor, *, sends: Sequence[int], receives: Sequence[int], label: str
 ) -> Tensor:
     _check("elements", flat.numel(), sum(sends))
     if group.size == 1:

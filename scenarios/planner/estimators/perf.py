@@ -111,7 +111,7 @@ class EmbeddingPerfEstimator:
         topology, kind = self._topology, option.sharding_type
         bandwidth = kernel_bandwidth(option.compute_kernel, load.cache, topology)
         ids, rows_out = volumes(kind, load, topology)
-        forward = _forward(kind, load, ids, rows_out, dim) / bandwidth
+        forward = _forward(kind, load, ids, rows_out, dim=dim) / bandwidth
         forward_comms, input_dist = self._forward_comms(kind, load, dim)
         prefetch = self._prefetch(kind, load, dim) if option.compute_kernel == ComputeKernel.FUSED_UVM_CACHING else 0.0
         if self._is_inference:
@@ -119,7 +119,7 @@ class EmbeddingPerfEstimator:
         backward = forward * topology.bwd_compute_multiplier
         if load.is_weighted:
             backward = backward * topology.weighted_feature_bwd_compute_multiplier + forward * WEIGHTED_KERNEL_FACTOR
-        backward_comms = self._backward_comms(kind, load, rows, dim, bandwidth)
+        backward_comms = self._backward_comms(kind, load, rows, dim, bandwidth=bandwidth)
         return Perf(forward, forward_comms, backward, backward_comms, input_dist, prefetch)
 
     def _forward_comms(self, kind: str, load: Load, dim: int) -> tuple[float, float]:
@@ -129,7 +129,7 @@ class EmbeddingPerfEstimator:
         ids_bytes = ceil(load.ids * self._topology.world_size * BIGINT_BYTES)
         return self._rows_out(kind, load, dim, _FORWARD), ids_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
 
-    def _backward_comms(self, kind: str, load: Load, rows: int, dim: int, bandwidth: float) -> float:
+    def _backward_comms(self, kind: str, load: Load, rows: int, dim: int, *, bandwidth: float) -> float:
         """Gradients of the rows out, back where they were looked up; of a replica, the all-reduce."""
         if kind == ShardingType.DATA_PARALLEL:
             return self._replicated(rows * dim * load.element_bytes, bandwidth)
@@ -225,7 +225,7 @@ def kernel_bandwidth(compute_kernel: str, cache: CacheParams | None, topology: T
     return rates[key]
 
 
-def _forward(kind: str, load: Load, ids: float, rows_out: float, dim: int) -> float:
+def _forward(kind: str, load: Load, ids: float, rows_out: float, *, dim: int) -> float:
     """Bytes that a forward lookup moves; whole narrow rows cost more than their bytes."""
     read = ceil(ids * BIGINT_BYTES) * (2 if load.is_weighted else 1)
     sliced = kind in (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE, *_ROW_BLOCKS)

@@ -115,7 +115,7 @@ class EmbeddingEnumerator:
         types = wished.sharding_types or USUAL_TYPES
         kernels = wished.compute_kernels or USUAL_KERNELS
         options = [
-            self._option(name, tensor, module, kind, kernel)
+            self._option(name, tensor, module, kind, kernel=kernel)
             for kind in sharder.sharding_types(device)
             if kind in types
             for kernel in sharder.compute_kernels(kind, device)
@@ -129,7 +129,7 @@ class EmbeddingEnumerator:
         return options
 
     def _option(
-        self, name: str, tensor: TableTensor, module: tuple[str, object], kind: str, kernel: str
+        self, name: str, tensor: TableTensor, module: tuple[str, object], kind: str, *, kernel: str
     ) -> ShardingOption:
         wished = self._constraints.get(name, ParameterConstraints())
         rows, dim = tensor.shape
@@ -142,7 +142,7 @@ class EmbeddingEnumerator:
             sharding_type=kind,
             partition_by=PARTITION_BY[ShardingType(kind)],
             compute_kernel=kernel,
-            shards=cut(kind, rows, dim, self._topology, wished.min_partition),
+            shards=cut(kind, rows, dim, self._topology, min_partition=wished.min_partition),
             cache_params=wished.cache_params,
             enforce_hbm=wished.enforce_hbm,
             stochastic_rounding=wished.stochastic_rounding,

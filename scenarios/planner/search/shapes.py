@@ -15,7 +15,7 @@ _COLUMN_ALIGNMENT = 4
 
 
 def cut(
-    sharding_type: str, rows: int, dim: int, topology: Topology, min_partition: int | None = None
+    sharding_type: str, rows: int, dim: int, topology: Topology, *, min_partition: int | None = None
 ) -> Sequence[Shard]:
     """Shards of a table [rows, dim] without costs or ranks; in data_parallel each is a full copy.
 

@@ -65,7 +65,7 @@ def test_shards_tile_the_table(
 ) -> None:
     cells: set[tuple[int, int]] = set()
     area = 0
-    for shard in cut(kind, rows, dim, Topology(local * hosts, "cuda", local_world_size=local), width):
+    for shard in cut(kind, rows, dim, Topology(local * hosts, "cuda", local_world_size=local), min_partition=width):
         (height, columns), (top, left) = shard.size, shard.offset
         area += height * columns
         cells |= set(product(range(top, top + height), range(left, left + columns)))

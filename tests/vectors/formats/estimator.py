@@ -80,7 +80,7 @@ def option_of(case: Case, topology: Topology) -> ShardingOption:
         sharding_type=kind,
         partition_by=case["partition_by"],
         compute_kernel=case["compute_kernel"],
-        shards=cut(kind, rows, dim, topology, case["col_wise_shard_dim"]),
+        shards=cut(kind, rows, dim, topology, min_partition=case["col_wise_shard_dim"]),
         is_pooled=case["is_pooled"],
     )
 
