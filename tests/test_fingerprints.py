@@ -14,8 +14,10 @@ def test_each_case_has_a_fingerprint() -> None:
 
 
 def is_slow(case: Case) -> bool:
-    """A large cluster's exchanges are played by the same code in "flows" as in "links"."""
-    return case.fidelity == "flows" and case.name.startswith(("criteo_dlrm", "mlperf"))
+    """Whether it takes many seconds, and smaller cases go through the same code."""
+    if case.fidelity == "links":
+        return case.name in ("criteo_dlrm_8x8", "mlperf_dlrm_1x8")
+    return case.name.startswith(("criteo_dlrm", "mlperf", "powersgd_16x1"))
 
 
 @pytest.mark.parametrize(

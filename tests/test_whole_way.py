@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "scenarios" / "library"
 SCENARIOS = sorted(path.stem for path in LIBRARY.glob("*.toml"))
 # Processes of one machine can hold these; the others are clusters of GPUs.
-REAL = ["all_to_all_4x2", "criteo_small_2x2", "twrw_2x2"]
+REAL = [pytest.param("all_to_all_4x2", marks=pytest.mark.slow), "criteo_small_2x2", "twrw_2x2"]
 
 
 @pytest.fixture(scope="module")

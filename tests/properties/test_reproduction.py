@@ -47,6 +47,7 @@ def start(arguments: list[str], environment: dict[str, str]) -> subprocess.Popen
     )
 
 
+@pytest.mark.slow
 def test_a_failing_property_prints_the_command_that_shows_a_small_case_in_both_worlds(faulty: dict[str, str]) -> None:
     # Without the summary at the end, which says the same once more where $CI is set.
     failing = start(["-m", "pytest", PROPERTY, "-p", "no:cacheprovider", "-rN"], faulty)

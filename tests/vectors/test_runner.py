@@ -344,7 +344,7 @@ def run(directory: Path, *arguments: str, at: Path) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=at, env=environment, capture_output=True, text=True, check=False, timeout=100)
 
 
-@pytest.mark.parametrize("form", ["--vectors {}", "--vectors={}"])
+@pytest.mark.parametrize("form", ["--vectors {}", pytest.param("--vectors={}", marks=pytest.mark.slow)])
 def test_cases_are_counted_by_file_also_where_one_fails(tmp_path: Path, form: str) -> None:
     content = one_case("estimator.json")
     content["cases"].append({**copy.deepcopy(the_case(content)), "id": "E999"})

@@ -136,7 +136,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 REMARKS = st.dictionaries(st.sampled_from(["", "cluster", "cluster.gpu", "cluster.nic", "cluster.tcp"]), TEXT_LINES)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(clusters(), MEASURED, TEXT, REMARKS)
 def test_what_is_written_reads_back_the_same(
     cluster: Cluster, measured: Measured, description: str, remarks: dict[str, str]

@@ -92,6 +92,7 @@ def test_torchrun_gives_the_ranks() -> None:
     assert lines[1].endswith(", seed 0: all identical to the simulator and the oracles")
 
 
+@pytest.mark.slow
 def test_srun_gives_the_ranks_and_says_on_how_many_hosts_they_are() -> None:
     given = {
         "SLURM_NTASKS": "2",

@@ -89,6 +89,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     assert not store.load(out / "second" / "round-1").info.complete
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_only_round(tmp_path: Path) -> None:
     out = tmp_path / "out"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
