@@ -20,7 +20,6 @@ from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import Recording
 from sim.library import library_of
 from sim.run import simulate
 
@@ -75,10 +74,10 @@ def predict(
     cluster = _cluster(like, nodes, gpus_per_node, gbit_per_s=link_gbit_per_s, delay_ms=one_way_delay_ms)
     _check(op, library, cluster, size_bytes)
     scenario = _scenario(cluster, library)
-    recording = simulate(scenario, _Once(op, size_bytes))
+    spans = [span for span in simulate(scenario, _Once(op, size_bytes)).spans if span.label == _LABEL]
     chosen = library_of(scenario.library).choice(op, size_bytes, cluster)
     return Predicted(
-        predicted_us=_taken_us(recording),
+        predicted_us=(max(span.end_ns for span in spans) - min(span.start_ns for span in spans)) / 1e3,
         formula_us=None if chosen is None else chosen.total_ns / 1e3,
         algorithm="" if chosen is None else chosen.algorithm,
         protocol="" if chosen is None else chosen.protocol,
@@ -193,9 +192,3 @@ _CALLS: dict[str, Callable[[Rank, int], Work[Tensor] | Work[None] | None]] = {
     "all_to_all": lambda rank, size: rank.all_to_all_single(*_two(rank, size), label=_LABEL),
     "send_recv": _send_recv,
 }
-
-
-def _taken_us(recording: Recording) -> float:
-    """From the first rank's start to the last one's end."""
-    spans = [span for span in recording.spans if span.label == _LABEL]
-    return (max(span.end_ns for span in spans) - min(span.start_ns for span in spans)) / 1e3

@@ -18,7 +18,7 @@ from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import LinkRow, LoadRow, Recording, RunInfo, Span
+from scenarios.seam.trace import LinkRow, Recording, RunInfo, Span
 from scenarios.seam.versions import versions
 from sim.engine.machine import Machine
 from sim.library import library_of
@@ -99,13 +99,15 @@ def play(
     finally:
         world.ledger.forget()
     links = _links(machine, classes, counts)
+    with _rare_collections():
+        loads = machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
     return Recording(
         info=_info(scenario, error, counts, started=started, begin_s=begin_s),
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
         memory=list(program.memory),
         links=links,
-        loads=_loads(machine, links),
+        loads=loads,
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
 
@@ -136,11 +138,6 @@ def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, i
     uplinks = Leaves.of(machine.fabric.network, classes).link_counts()
     played = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
     return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in played]
-
-
-def _loads(machine: Machine, links: list[LinkRow]) -> list[LoadRow]:
-    with _rare_collections():
-        return machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
 
 
 def _position(world: World) -> Position:

@@ -63,7 +63,12 @@ class Keeping:
         if self._keeps_all:
             return spans
         self._note_operations(spans)
-        kept = [span for span in spans if self._keeps(span)]
+        ranks, steps = self._ranks, self._steps
+        kept = [
+            span
+            for span in spans
+            if span.kind == _STEP or ((ranks is None or span.rank in ranks) and (steps is None or span.step in steps))
+        ]
         self._left_out += len(spans) - len(kept)
         return kept
 
@@ -79,11 +84,6 @@ class Keeping:
             steps=None if self._steps is None else tuple(sorted(self._steps)),
             left_out=self._left_out,
             phases=phases,
-        )
-
-    def _keeps(self, span: Span) -> bool:
-        return span.kind == _STEP or (
-            (self._ranks is None or span.rank in self._ranks) and (self._steps is None or span.step in self._steps)
         )
 
     def _note_operations(self, spans: Sequence[Span]) -> None:

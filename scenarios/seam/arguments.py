@@ -1,4 +1,4 @@
-"""Checks of a verb's arguments on the rank that gives them; `collectives` compares the calls of all members.
+"""Checks a verb's arguments on the rank that gives them.
 
 Semantics follow torch.distributed 2.13. Every sentence names the rank, the verb, what was given and what was expected.
 An `Issue` says which rank, verb and group it is about.
@@ -86,7 +86,7 @@ def check_tensor(issue: Issue, name: str, value: object) -> Tensor:
 
 
 def check_target(issue: Issue, name: str, value: object) -> Tensor:
-    """The value, if it is a tensor that can be written in place; what a parameter holds is replaced without a gradient.
+    """The value, if it is a tensor that can be written in place.
 
     Raises:
         TypeError, CollectiveError: as `check_tensor`; or it is the conjugate or negative view of another tensor.
@@ -99,7 +99,7 @@ def check_target(issue: Issue, name: str, value: object) -> Tensor:
 
 
 def check_output(issue: Issue, name: str, value: object) -> Tensor:
-    """The value, if it is a tensor that takes what others send.
+    """The value, if it is a tensor that can receive what others send.
 
     Raises:
         TypeError, CollectiveError: as `check_target`; or it is a leaf that requires grad, while gradients are recorded.
@@ -128,12 +128,7 @@ def check_list(
 
 
 def check_same_kind(issue: Issue, tensors: Sequence[Tensor]) -> None:
-    """Nothing, if all tensors have one dtype and live on one kind of device.
-
-    Raises:
-        ValueError: more than one dtype.
-        CollectiveError: more than one kind of device.
-    """
+    """Raise ValueError unless all tensors have one dtype, CollectiveError unless they live on one kind of device."""
     dtype, device = tensors[0].dtype, tensors[0].device
     for tensor in tensors:
         if tensor.dtype is not dtype or tensor.device != device:
@@ -149,7 +144,7 @@ def check_same_kind(issue: Issue, tensors: Sequence[Tensor]) -> None:
 
 
 def split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tuple[int, ...]:
-    """Give the bytes of `tensor` for each member, from its split sizes in rows; an equal share if there are none.
+    """The bytes of `tensor` for each member, from its split sizes in rows; an equal share if there are none.
 
     Raises:
         TypeError: `splits` is no sequence of ints (a tensor is none, a bool is no int).
@@ -177,12 +172,10 @@ def split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tupl
 
 
 def expected_split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tuple[float, ...]:
-    """Give the bytes of `tensor` for each rank that a member represents; an equal share if there are no splits.
-
-    They are expected numbers, so that only their sum is rounded.
+    """The expected bytes of `tensor` for each rank that a member represents; an equal share if there are no splits.
 
     Raises:
-        CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
+        CollectiveError: wrong number of splits, a negative one, or a rounded sum that is not the first dimension.
     """
     group = issue.group
     rows, members = tensor.shape[0], len(group.ranks)
@@ -233,7 +226,7 @@ def check_rank(issue: Issue, name: str, value: object) -> int:
 
 
 def check_label(issue: object, label: object) -> None:
-    """Nothing, if a label is a str; TypeError otherwise."""
+    """Raise TypeError unless a label is a str."""
     if not isinstance(label, str):
         raise TypeError(f"{issue}: label must be a str, got {type(label).__name__}")
 

@@ -19,25 +19,6 @@ _LEAST_LEFT = 0.05
 class Capacity:
     """A resource with a maximum rate, such as a link's bytes/s or a GPU's share of its time."""
 
-    __slots__ = (
-        "_busy_since_ns",
-        "_busy_until_ns",
-        "_period_ns",
-        "_used_before",
-        "active",
-        "burst",
-        "busy_ns",
-        "has_queue",
-        "lent",
-        "loads",
-        "name",
-        "per_ns",
-        "per_s",
-        "pool",
-        "used",
-        "whole_per_s",
-    )
-
     def __init__(self, name: str, per_s: float, *, has_queue: bool = False, burst: float = 0.0) -> None:
         """`has_queue`: segments wait in front of it; `burst`: how much of it passes at once after a pause."""
         assert per_s > 0, f"{name}: a capacity is positive"

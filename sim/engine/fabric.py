@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from scenarios.config.hardware import Cluster, Nics
+from scenarios.config.hardware import Cluster
 from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.capacity import Capacity
 from sim.engine.network import Network, Path
@@ -68,14 +68,9 @@ class Fabric:
         path, nics = self.network.socket_path(source, target), self.cluster.host.nics
         if self.host(source) == self.host(target):
             return path
-        rates = [rate for rate in (nics.connection_bytes_per_s, _windows_per_s(nics, path.latency_ns)) if rate]
+        rates = [] if nics.connection_bytes_per_s is None else [nics.connection_bytes_per_s]
+        if nics.window_bytes is not None and path.latency_ns:  # it waits for an acknowledgement after each window
+            rates.append(nics.window_bytes / (2 * path.latency_ns / 1e9))
         if not rates:
             return path
         return Path((*path.links, Capacity(f"connection {source}-{target}", min(rates))), path.latency_ns)
-
-
-def _windows_per_s(nics: Nics, latency_ns: int) -> float | None:
-    """Bytes/s of a connection that waits for an acknowledgement after each window."""
-    if nics.window_bytes is None or not latency_ns:
-        return None
-    return nics.window_bytes / (2 * latency_ns / 1e9)

@@ -1,4 +1,4 @@
-"""gloo's messages on its connections: plays scripts of sends and receives; which script, is left to `collectives.gloo`.
+"""Simulates gloo's scripts of sends and receives, message by message, on its connections.
 
 One connection joins each pair of ranks of a group. Each direction has one first-in-first-out queue for data and notices
 alike, so a notice waits behind data that was queued before it. Data goes when the send is posted and the receiver's
@@ -7,10 +7,9 @@ notice has come, whichever is later.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Protocol
 
 from scenarios.seam.kernel import Kernel
 from sim.clock import Signal
@@ -32,18 +31,6 @@ from sim.gloo.script import (
 from sim.hosts.cores import Hosts, Thread
 from sim.hosts.tcp import Ports, TcpConnection
 from sim.rank.rendezvous import Rendezvous
-
-
-class Connection(Protocol):
-    """One direction between two ranks: what is put in first arrives first."""
-
-    def put(
-        self, size_bytes: int, by: Thread | None, sent: Callable[[], None] | None, arrived: Callable[[], None]
-    ) -> None:
-        """Queue a message; `sent` is called when the sender is rid of it, `arrived` when the receiver has it.
-
-        `by` is the thread that does so, where hosts are modelled.
-        """
 
 
 class Flow:
@@ -77,13 +64,13 @@ class Flow:
                 self._machine.sleep(lost_ns).then(lambda: self._carry(size_bytes, sent, arrived))
 
     def _carry(self, size_bytes: int, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
-        self._machine.carry(self._path, size_bytes).then(lambda: self._gone(sent, arrived))
+        def gone() -> None:
+            self._machine.sleep(self._path.latency_ns).then(arrived)
+            if sent is not None:
+                sent()
+            self._next()
 
-    def _gone(self, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
-        self._machine.sleep(self._path.latency_ns).then(arrived)
-        if sent is not None:
-            sent()
-        self._next()
+        self._machine.carry(self._path, size_bytes).then(gone)
 
 
 class Slot:
@@ -102,19 +89,22 @@ Slots = dict[tuple[int, int, int], Slot]
 
 
 class GlooFlows:
-    """The transport that plays every message of every member."""
+    """The transport that simulates every message of every member."""
 
     def __init__(self, machine: Machine, threads: Hosts | None = None) -> None:
         """`threads` of the hosts, where they are modelled."""
         self.machine, self.threads = machine, threads
         self._ports = Ports()
-        self._connections: dict[tuple[str, int, int], Connection] = {}
-        self._slots: dict[Rendezvous, Slots] = {}
+        self._connections: dict[tuple[str, int, int], Flow | TcpConnection] = {}
+        self._slots: dict[Rendezvous, Slots] = defaultdict(lambda: defaultdict(Slot))
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
-        """A member has entered: it plays its script, and is through at its end."""
-        slots = self._slots.setdefault(rendezvous, {})
-        _Player(self, rendezvous, member, thread, slots).begin()
+        """A member has entered: it runs its script, and is through at its end."""
+        _Player(self, rendezvous, member, thread)
+
+    def slots(self, rendezvous: Rendezvous) -> Slots:
+        """The messages of a rendezvous, made when first used."""
+        return self._slots[rendezvous]
 
     def close(self, rendezvous: Rendezvous) -> None:
         """Forget a rendezvous's messages when all members are through."""
@@ -128,15 +118,16 @@ class GlooFlows:
         ends: tuple[int, int],
         size_bytes: int,
         by: Thread | None,
-        sent: Callable[[], None] | None,
+        *,
+        sent: Callable[[], None] | None = None,
         arrived: Callable[[], None],
     ) -> None:
-        """A message from one member to another, on their connection, as `Connection.put`."""
+        """Queue a message from one member to another on their connection; arguments as those of `Flow.put`."""
         ranks = rendezvous.group.ranks[ends[0]], rendezvous.group.ranks[ends[1]]
         self.machine.traffic.add(*ranks, size_bytes)
         self._connection(rendezvous.group.name, ranks).put(size_bytes, by, sent, arrived)
 
-    def _connection(self, group: str, ranks: tuple[int, int]) -> Connection:
+    def _connection(self, group: str, ranks: tuple[int, int]) -> Flow | TcpConnection:
         machine, key = self.machine, (group, *ranks)
         if key not in self._connections:
             self._connections[key] = (
@@ -154,36 +145,16 @@ class _Player:
     no thread takes any time.
     """
 
-    __slots__ = ("_instructions", "_machine", "_member", "_rank", "_rendezvous", "_slots", "_thread", "_wire")
-
-    def __init__(
-        self,
-        wire: GlooFlows,
-        rendezvous: Rendezvous,
-        member: int,
-        program: Thread | None,
-        slots: Slots,
-    ) -> None:
-        self._wire = wire
-        self._machine = wire.machine
-        self._rank = rendezvous.group.ranks[member]
-        self._rendezvous = rendezvous
-        self._member = member
-        self._slots = slots
-        self._instructions: Iterator[Instruction] = iter(gloo.script(rendezvous.calls[member]))
+    def __init__(self, wire: GlooFlows, rendezvous: Rendezvous, member: int, program: Thread | None) -> None:
+        """Begin: the program has issued its call."""
+        call = rendezvous.calls[member]
+        self._wire, self._machine, self._slots = wire, wire.machine, wire.slots(rendezvous)
+        self._rendezvous, self._member, self._rank = rendezvous, member, rendezvous.group.ranks[member]
+        self._instructions: Iterator[Instruction] = iter(gloo.script(call))
+        self._is_message = call.op in ("send", "recv")
         hosts = wire.threads
         self._thread = program if hosts is None or self._is_message else hosts.worker(self._rank)
-
-    @property
-    def _is_message(self) -> bool:
-        return self._rendezvous.calls[self._member].op in ("send", "recv")
-
-    def begin(self) -> None:
-        """The program has issued it."""
-        if self._is_message:
-            self._go_on()
-        else:
-            self._wake()
+        self._wake()
 
     def _go_on(self) -> None:
         """Until something has to be waited for, or the end."""
@@ -207,19 +178,18 @@ class _Player:
         """Carry it out; what is returned must happen before the next one."""
         match instruction:
             case Send():
-                self._post_send(instruction)
-                return self._posted()
+                return self._post_send(instruction)
             case Recv():
-                self._post_recv(instruction)
-                return self._posted()
-            case WaitSend():
-                return self._slot(self._member, instruction.peer, instruction.tag).sent
-            case WaitRecv():
-                return self._slot(instruction.peer, self._member, instruction.tag).received
-            case Reduce():
-                return self._local(local_kernel(instruction.size_bytes, 0))
-            case Copy():
-                return self._local(local_kernel(0, instruction.size_bytes))
+                return self._post_recv(instruction)
+            case WaitSend(peer, tag):
+                return self._slots[self._member, peer, tag].sent
+            case WaitRecv(peer, tag):
+                return self._slots[peer, self._member, tag].received
+            case Reduce(size_bytes):
+                kernel = local_kernel(size_bytes, 0)
+            case Copy(size_bytes):
+                kernel = local_kernel(0, size_bytes)
+        return local(self._machine, self._rank, kernel, self._thread)
 
     def _posted(self) -> Signal[None] | None:
         """When the thread has written what there was to write."""
@@ -229,23 +199,17 @@ class _Player:
         self._thread.run(0, signal.fire)
         return signal
 
-    def _slot(self, source: int, target: int, tag: int) -> Slot:
-        key = (source, target, tag)
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = self._slots[key] = Slot()
-        return slot
-
-    def _post_send(self, send: Send) -> None:
-        slot = self._slot(self._member, send.peer, send.tag)
+    def _post_send(self, send: Send) -> Signal[None] | None:
+        slot = self._slots[self._member, send.peer, send.tag]
         is_ready = slot.ready
         slot.posted_bytes = send.size_bytes
-        self._wire.put(self._rendezvous, (self._member, send.peer), NOTICE_BYTES, self._thread, None, _nothing)
+        self._wire.put(self._rendezvous, (self._member, send.peer), NOTICE_BYTES, self._thread, arrived=_nothing)
         if is_ready:
             self._put_data(slot, self._member, send.peer, self._thread)
+        return self._posted()
 
-    def _post_recv(self, recv: Recv) -> None:
-        slot = self._slot(recv.peer, self._member, recv.tag)
+    def _post_recv(self, recv: Recv) -> Signal[None] | None:
+        slot = self._slots[recv.peer, self._member, recv.tag]
         group, source = self._rendezvous.group, recv.peer
         hosts = self._wire.threads
         sender = None if hosts is None else hosts.loop(group.ranks[source], group.name)
@@ -255,14 +219,13 @@ class _Player:
             if slot.posted_bytes >= 0:
                 self._put_data(slot, source, self._member, sender)
 
-        self._wire.put(self._rendezvous, (self._member, source), NOTICE_BYTES, self._thread, None, ready)
+        self._wire.put(self._rendezvous, (self._member, source), NOTICE_BYTES, self._thread, arrived=ready)
+        return self._posted()
 
     def _put_data(self, slot: Slot, source: int, target: int, by: Thread | None) -> None:
         size_bytes = HEADER_BYTES + slot.posted_bytes
-        self._wire.put(self._rendezvous, (source, target), size_bytes, by, slot.sent.fire, slot.received.fire)
-
-    def _local(self, kernel: Kernel) -> Signal[None]:
-        return local(self._machine, self._rank, kernel, self._thread)
+        fired = slot.sent.fire, slot.received.fire
+        self._wire.put(self._rendezvous, (source, target), size_bytes, by, sent=fired[0], arrived=fired[1])
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,7 @@ from sim.engine.slow_start import SlowStarts
 from sim.gloo.algorithms import RINGS, broadcast_children, totals
 from sim.gloo.flows import GlooFlows, local, local_kernel
 from sim.gloo.reduction import in_rings
-from sim.gloo.script import HEADER_BYTES, Totals
+from sim.gloo.script import HEADER_BYTES
 from sim.hosts.cores import Hosts, Thread
 from sim.library import Library, Transport
 from sim.rank.rendezvous import Rendezvous
@@ -56,7 +56,9 @@ class GlooLinks:
         latency_ns = max(sums.latency_steps, default=0) * carried.latency_ns
         # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
         first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if rendezvous.calls[0].op in RINGS else latency_ns
-        parts = [self._machine.sleep(latency_ns), *self._local(sums, rendezvous.group.ranks)]
+        work = zip(rendezvous.group.ranks, sums.reduce_bytes, sums.copy_bytes, strict=True)
+        parts = [self._machine.sleep(latency_ns)]
+        parts += [local(self._machine, rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]
         wire: Signal[None] = Signal()
         self._machine.sleep(first_ns + lost_ns).then(
             lambda: self._machine.begin(carried.uses, weight=carried.weight).then(wire.fire)
@@ -89,10 +91,6 @@ class GlooLinks:
             self._machine.sleep(lost_ns).then(partial(carry, child, path))
         if not children:
             rendezvous.finish(member)
-
-    def _local(self, sums: Totals, ranks: tuple[int, ...]) -> list[Signal[None]]:
-        work = zip(ranks, sums.reduce_bytes, sums.copy_bytes, strict=True)
-        return [local(self._machine, rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]
 
 
 def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None) -> Transport:

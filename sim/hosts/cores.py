@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -24,30 +25,26 @@ _LONG_NS = 10**15
 Next = Callable[[], float | None]
 
 
+@dataclass(slots=True, eq=False)
 class _Turn:
     """One thread on a core, or in the queue for one."""
 
-    __slots__ = ("began_ns", "is_over", "left_ns", "then", "thread")
-
-    def __init__(self, thread: Thread, work_ns: float, then: Next) -> None:
-        self.thread = thread
-        self.left_ns = round(work_ns)
-        self.then = then
-        self.began_ns = 0
-        self.is_over = False
+    thread: Thread
+    left_ns: int
+    then: Next
+    began_ns: int = 0
+    is_over: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Core:
     """A core's run queue: threads that woke up come before those that have had a timeslice."""
 
-    __slots__ = ("idle_since_ns", "interrupted", "running", "taken_ns", "woken")
-
-    def __init__(self) -> None:
-        self.running: _Turn | None = None
-        self.taken_ns = 0  # by the thread that runs
-        self.idle_since_ns = -_LONG_NS
-        self.woken: deque[_Turn] = deque()
-        self.interrupted: deque[_Turn] = deque()
+    running: _Turn | None = None
+    taken_ns: int = 0  # by the thread that runs
+    idle_since_ns: int = -_LONG_NS
+    woken: deque[_Turn] = field(default_factory=deque)
+    interrupted: deque[_Turn] = field(default_factory=deque)
 
     @property
     def waiting(self) -> int:
@@ -60,39 +57,34 @@ class _Core:
 
 
 class Cores:
-    """Some cores, each with a queue of what wants to run; a thread stays with its core while that has nothing better.
+    """Cores with a run queue each.
 
-    A thread that would have to wait moves to a core that is idle, and an idle core takes over one that waits; of these
-    chances a share is missed, where the system keeps threads together.
+    A thread that would have to wait migrates to an idle core, and an idle core steals one that waits; `stay_share` of
+    these chances are missed, where the system keeps threads together.
     """
 
-    __slots__ = ("_clock", "_cores", "_random", "_stay_share")
-
     def __init__(self, clock: Clock, count: int, stay_share: float = 0.0, draw: str | None = None) -> None:
-        """`stay_share`: of the chances; `draw` seeds which."""
+        """`draw` seeds which chances are missed."""
         self._clock = clock
         self._cores = [_Core() for _ in range(count)]
         self._stay_share = stay_share
         self._random = Random(draw)
 
     def idle_ns(self, thread: Thread) -> int | None:
-        """For how long the core has had nothing to do on which the thread would run; None if all are at work.
-
-        It is the thread's own, or the one that was at work last.
-        """
+        """For how long the core on which the thread would run (its own, or the last to idle) has idled, or None."""
         core = thread.home
         if core is None or core.running is not None:
             core = self._last_at_work()
         return None if core is None else self._clock.now_ns - core.idle_since_ns
 
     def has_queue(self, thread: Thread) -> bool:
-        """Whether somebody waits for the thread's core."""
+        """Whether other threads wait for the thread's core."""
         home = thread.home
         return home is not None and home.waiting > 0
 
     def run(self, thread: Thread, work_ns: float, then: Next) -> None:
         """Work for so long on one core, then call `then`, and go on with what it returns."""
-        turn = _Turn(thread, work_ns, then)
+        turn = _Turn(thread, round(work_ns), then)
         core = self._core_for(thread)
         running = core.running
         if running is not None and not running.is_over and self._clock.now_ns - core.taken_ns >= _SLICE_NS:
@@ -156,7 +148,7 @@ class Cores:
         turn.is_over = True
         next_ns = turn.then()  # it still has its core
         if next_ns is not None:
-            more = _Turn(turn.thread, next_ns, turn.then)
+            more = _Turn(turn.thread, round(next_ns), turn.then)
             core.running, more.began_ns = more, self._clock.now_ns
             self._look_later(core, more)
             return
@@ -168,7 +160,7 @@ class Cores:
             self._take_over(core)
 
     def _take_over(self, core: _Core) -> None:
-        """Somebody who waits for another core."""
+        """Steal a thread that waits for another core."""
         fullest = max(self._cores, key=lambda other: other.waiting)
         if fullest.waiting and self._takes_chance():
             self._begin(core, fullest.next_turn())
@@ -177,11 +169,9 @@ class Cores:
 class Wakes:
     """How long a sleeping thread takes to run once it is told.
 
-    What takes its time is that an idle core wakes up, the more so if it has been idle for more than a nap. Where all
-    cores are at work, the thread only takes its turn.
+    An idle core takes time to wake up, the more so if it has been idle for more than a nap. Where all cores are at
+    work, the thread only takes its turn.
     """
-
-    __slots__ = ("_clock", "_late_ns", "_nap_ns", "_soon_ns", "_varying")
 
     def __init__(self, clock: Clock, tcp: Tcp, draw: str | None) -> None:
         """`draw` seeds what varies; with None every wake-up takes the mean."""
@@ -203,7 +193,7 @@ class Wakes:
 class Thread:
     """One thread: it does one thing after another. One that serves what comes in sleeps when there is nothing."""
 
-    __slots__ = ("_busy", "_queue", "_sleeps", "_wakes", "cores", "home")
+    __slots__ = ("_queue", "_sleeps", "_wakes", "cores", "home", "is_busy")
 
     def __init__(self, cores: Cores, wakes: Wakes, *, sleeps: bool) -> None:
         """`sleeps`: it must wake up before it does something, unless it is at something else."""
@@ -212,30 +202,25 @@ class Thread:
         self._wakes = wakes
         self._sleeps = sleeps
         self._queue: deque[tuple[float, Callable[[], None]]] = deque()
-        self._busy = False
+        self.is_busy = False
 
     def run(self, work_ns: float, then: Callable[[], None]) -> None:
         """Work for so long after all that came before, and call `then`."""
-        if not (work_ns or self._busy or self._sleeps):
+        if not (work_ns or self.is_busy or self._sleeps):
             then()
             return
         self._queue.append((work_ns, then))
-        if self._busy:
+        if self.is_busy:
             return
-        self._busy = True
+        self.is_busy = True
         if self._sleeps:
             self._wakes.wake(self, self._serve)
         else:
             self._serve()
 
     def wake(self, work_ns: float, then: Callable[[], None]) -> None:
-        """The same for a thread that was told to go on after it had waited."""
+        """The same for a thread that is woken after it had waited."""
         self._wakes.wake(self, lambda: self.run(work_ns, then))
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether it is at work, or about to be."""
-        return self._busy
 
     def _serve(self) -> None:
         self.cores.run(self, self._queue[0][0], self._served)
@@ -243,12 +228,12 @@ class Thread:
     def _served(self) -> float | None:
         _, then = self._queue.popleft()
         then()
-        self._busy = bool(self._queue)
+        self.is_busy = bool(self._queue)
         return self._queue[0][0] if self._queue else None
 
 
 class Hosts:
-    """Cores by host, or one machine's for all; threads by rank.
+    """The cores of each host, or one machine's for all, and the threads of each rank.
 
     A rank's program runs in one thread a stream, in which its verbs and, on a CPU, its kernels take their time. Each of
     its groups has one thread that serves the sockets, and gives every collective to a worker.
@@ -286,7 +271,7 @@ class Hosts:
         return self._loops[key]
 
     def worker(self, rank: int) -> Thread:
-        """One for one collective."""
+        """A new thread, for one collective."""
         return self._thread(rank)
 
     def spin_ns(self, loop: Thread) -> float:

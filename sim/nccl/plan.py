@@ -202,14 +202,6 @@ def _exchange(calls: Calls) -> Transfers:
             yield rank, target, sends[rank][target]
 
 
-def _gather(calls: Calls) -> Transfers:
-    return ((rank, call.root, call.bytes_in) for rank, call in enumerate(calls))
-
-
-def _scatter(calls: Calls) -> Transfers:
-    return ((call.root, rank, call.bytes_out) for rank, call in enumerate(calls))
-
-
 def _point_to_point(calls: Calls) -> Transfers:
     sender = next(call for call in calls if call.op == "send")
     return [(sender.group.index(sender.rank), sender.root, sender.bytes_in)]
@@ -218,8 +210,8 @@ def _point_to_point(calls: Calls) -> Transfers:
 _GROUPED: dict[str, Callable[[Calls], Transfers]] = {
     "all_to_all": _exchange,
     "all_to_all_single": _exchange,
-    "gather": _gather,
-    "scatter": _scatter,
+    "gather": lambda calls: ((rank, call.root, call.bytes_in) for rank, call in enumerate(calls)),
+    "scatter": lambda calls: ((call.root, rank, call.bytes_out) for rank, call in enumerate(calls)),
     "send": _point_to_point,
     "recv": _point_to_point,
 }

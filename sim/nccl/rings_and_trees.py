@@ -52,13 +52,11 @@ def chains_of(members: Sequence[Sequence[int]], shape: Shape, costs: NcclCosts, 
     NIC and leaves by its predecessor's, so that each NIC has one ring in and one out."""
     if costs.mesh is None:
         return [[_rotated(host, rail) for host in members] for rail in range(shape.rails)]
-    by_host = [_mesh_chains(host, shape, costs, gpus) for host in members]
+    by_host = []
+    for host in members:
+        ranks = {gpus[rank]: rank for rank in host}
+        by_host.append([[ranks[gpu] for gpu in ring] for ring in mesh_rings(tuple(sorted(ranks)), shape, costs)])
     return list(zip(*by_host, strict=True))
-
-
-def _mesh_chains(host: Sequence[int], shape: Shape, costs: NcclCosts, gpus: Sequence[int]) -> list[list[int]]:
-    ranks = {gpus[rank]: rank for rank in host}
-    return [[ranks[gpu] for gpu in ring] for ring in mesh_rings(tuple(sorted(ranks)), shape, costs)]
 
 
 def ring_loads(chains: Chains, edge_share: float) -> Loads:
@@ -156,7 +154,8 @@ def idle_seconds(
     for (source, target), share in loads.items():
         (here, i), (there, j) = place[source], place[target]
         if here != there:
-            exit_gpu = _exit(i, j, costs)
+            via = rail(i, j, costs) if costs.by_rail else None  # else bytes leave by the source's own NIC
+            exit_gpu = i if via is None else via
             crossed = {
                 ("nic out", here, exit_gpu % nics, 0): network_bytes_per_s,
                 ("nic in", there, j % nics, 0): network_bytes_per_s,
@@ -209,12 +208,6 @@ def relays_of(
         if via is not None:
             relays[source, target] = ranks[here, via]
     return relays
-
-
-def _exit(source: int, target: int, costs: NcclCosts) -> int:
-    """The GPU by whose NIC bytes leave that do not go by PXN; without a spine it is that of the target's number."""
-    via = rail(source, target, costs) if costs.by_rail else None
-    return source if via is None else via
 
 
 def rail(source: int, target: int, costs: NcclCosts) -> int | None:

@@ -1,12 +1,13 @@
-"""NCCL's collectives on the simulated links: their phases, which begin when every member has entered.
+"""Simulates NCCL's collectives on links: phases, which begin when every member has entered.
 
-"flows" plays each transfer that is not part of one pipeline; "links" does so where they are not too many, and plays
-any other collective as one activity with its load on every link, so that time and memory grow with ranks and links.
+"flows" simulates each transfer that is not part of one pipeline; "links" does so where they are not too many, and any
+other collective as one activity with its load on every link, so that time and memory grow with ranks and links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,15 +15,15 @@ import numpy as np
 from scenarios.config.host_classes import HostClasses
 from sim.clock import Signal
 from sim.engine.capacity import Capacity
+from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MERGED_SHARE, MOST_SINGLE, Array, Bundle
 from sim.engine.link_load import Load, load, load_of_routes
 from sim.engine.machine import Machine
-from sim.engine.network import Path
+from sim.engine.network import Path, Routes
 from sim.engine.slow_start import SlowStarts
 from sim.hosts.cores import Thread
 from sim.nccl import plan as nccl
 from sim.nccl.costs import NcclCosts, costs_of
-from sim.nccl.flow_arrays import Many
 from sim.nccl.folded import FoldedNccl
 from sim.rank.rendezvous import Rendezvous
 
@@ -57,19 +58,19 @@ class NcclPhases:
         self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets, over_nvlink=True)
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
-        """The last to come sets it going."""
+        """A member has entered: the last one starts the collective."""
         self._take_multiprocessors(rendezvous, member)
         if rendezvous.is_complete and rendezvous.group.counts:
-            self._play_alike(rendezvous)
+            self._play_folded(rendezvous)
         elif rendezvous.is_complete:
             plan = nccl.plan(rendezvous.in_order, *self._places(rendezvous.group.ranks))
             if plan.predicted_ns:
                 rendezvous.formula_ns = round(plan.predicted_ns)
             self._play(rendezvous, list(plan.phases))
 
-    def _play_alike(self, rendezvous: Rendezvous) -> None:
-        """Of members that stand for several ranks each: one activity, as in "links"."""
-        assert self._folded is not None, "only then members stand for others"
+    def _play_folded(self, rendezvous: Rendezvous) -> None:
+        """Run a collective of members that represent several ranks each as one activity, as in "links"."""
+        assert self._folded is not None, "only in a folded cluster members represent others"
         carried = self._folded.carried(rendezvous.in_order)
         rendezvous.formula_ns = carried.formula_ns
         lost_ns = self._slow_starts.lost_between_ns(rendezvous.group, *carried.largest) if carried.largest else 0
@@ -85,15 +86,12 @@ class NcclPhases:
         self._machine.sleep(carried.latency_ns + lost_ns).then(begin)
 
     def _places(self, ranks: tuple[int, ...]) -> tuple[list[int], NcclCosts, list[int]]:
-        """Each one's node, the cluster, and which GPU of its node each one is.
-
-        A node of NCCL's is what NVLinks join: with MNNVL several hosts.
-        """
+        """Each rank's node (what NVLinks join: with MNNVL several hosts), the cluster, each rank's GPU in it."""
         network = self._machine.fabric.network
         return [network.domain(rank) for rank in ranks], self._costs, [network.place(rank) for rank in ranks]
 
     def _way(self, ranks: tuple[int, ...], phase: nccl.Phase) -> Callable[[int, int], Path]:
-        """From one global rank to another, over the rank that passes it on where there is one."""
+        """The path from one global rank to another, over its relay where it has one."""
         relays = {(ranks[source], ranks[target]): ranks[via] for (source, target), via in phase.relays.items()}
         fabric = self._machine.fabric
         return lambda source, target: fabric.path(source, target, relays.get((source, target)))
@@ -111,7 +109,7 @@ class NcclPhases:
             delay.then(lambda: self._each(rendezvous, phase, rest, merged_share))
 
     def _merged_share(self, phase: nccl.Phase) -> float | None:
-        """Within which ends of its transfers are merged where they stand in arrays; None: it is one activity."""
+        """The share within which ends of transfers in arrays are merged; None: the phase is one activity."""
         if phase.coupled:
             return None
         if self._flows or len(phase.transfers) <= MOST_EXACT:
@@ -139,7 +137,7 @@ class NcclPhases:
     def _take_memory(
         self, rendezvous: Rendezvous, passing: Mapping[int, float], uses: Mapping[Capacity, float]
     ) -> Callable[[], None]:
-        """For bytes that pass members, at the rate that they have by themselves, until what is returned is called."""
+        """Take memory bandwidth for bytes that pass members, at their rate in isolation, until the result is called."""
         fabric, ranks = self._machine.fabric, rendezvous.group.ranks
         alone_s = max((used / link.per_s for link, used in uses.items()), default=0.0)
         if not alone_s:
@@ -163,18 +161,16 @@ class NcclPhases:
         return Many.of(self._machine.fabric, ranks, phase)
 
     def _count(self, ranks: tuple[int, ...], phase: nccl.Phase, many: Many | None) -> None:
-        """What goes from host to host."""
+        """Count what goes from host to host."""
         if many is None:
             self._machine.traffic.add_all(ranks, phase.transfers)
         else:
             self._machine.traffic.add_many(ranks, many.sources, many.targets, many.sizes)
 
     def _load(self, ranks: tuple[int, ...], phase: nccl.Phase, many: Many | None) -> Load:
-        return (
-            load(ranks, phase.transfers, self._way(ranks, phase))
-            if many is None
-            else load_of_routes(many.routes, many.sizes)
-        )
+        if many is None:
+            return load(ranks, phase.transfers, self._way(ranks, phase))
+        return load_of_routes(many.routes, many.sizes)
 
     def _whole(self, rendezvous: Rendezvous, phase: nccl.Phase) -> Signal[None]:
         ranks = rendezvous.group.ranks
@@ -190,7 +186,11 @@ class NcclPhases:
         ranks, size = rendezvous.group.ranks, rendezvous.group.size
         many = self._many(ranks, phase)
         self._count(ranks, phase, many)
-        left = np.array(_flows_of_members(phase, size)) if many is None else many.of_members(size)
+        if many is None:
+            ends = [member for source, target, _ in phase.transfers for member in (source, target)]
+            left = np.bincount(np.array(ends, np.int64), minlength=size)
+        else:
+            left = many.of_members(size)
         give_back = _nothing
         open_members = sum(1 for count in left if count)
         if self._multiprocessors is not None:
@@ -244,12 +244,44 @@ class NcclPhases:
         )
 
 
-def _flows_of_members(phase: nccl.Phase, members: int) -> list[int]:
-    left = [0] * members
-    for source, target, _ in phase.transfers:
-        left[source] += 1
-        left[target] += 1
-    return left
+@dataclass(frozen=True, slots=True)
+class Many:
+    """A phase's transfers as arrays [transfers]: group ranks (a relay of -1 is none), bytes, and links crossed."""
+
+    sources: Array
+    targets: Array
+    relays: Array
+    sizes: Array
+    routes: Routes
+
+    @staticmethod
+    def of(fabric: Fabric, ranks: Sequence[int], phase: nccl.Phase) -> Many:
+        """`ranks`: the global ranks of the group."""
+        count = len(phase.transfers)
+        sources, targets, sizes = (
+            np.fromiter((transfer[column] for transfer in phase.transfers), dtype, count)
+            for column, dtype in ((0, np.int32), (1, np.int32), (2, np.float64))
+        )
+        relays = np.full(count, -1, np.int32)
+        if phase.relays:
+            via = phase.relays.get
+            relays = np.fromiter((via((source, target), -1) for source, target, _ in phase.transfers), np.int32, count)
+        world = np.array([*ranks, -1], np.int32)  # a relay of -1 takes the last
+        found = fabric.network.routes(world[sources], world[targets], world[relays])
+        return Many(sources, targets, relays, sizes, found)
+
+    def touched(self, members: int) -> Array:
+        """Bytes that each of so many members sends, receives or passes on; what it passes on counts twice."""
+        touched = np.zeros(members)
+        for touching, times in ((self.sources, 1), (self.targets, 1), (self.relays, 2)):
+            is_one = touching >= 0
+            touched += times * np.bincount(touching[is_one], self.sizes[is_one], members)
+        return touched
+
+    def of_members(self, members: int, rows: Array | None = None) -> Array:
+        """How many of the transfers, or of these rows, each of so many members sends or receives."""
+        of = slice(None) if rows is None else rows
+        return np.bincount(self.sources[of], minlength=members) + np.bincount(self.targets[of], minlength=members)
 
 
 def _passing(phase: nccl.Phase) -> dict[int, float]:

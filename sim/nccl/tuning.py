@@ -125,7 +125,11 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
 
 def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
     """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
-    size_bytes, crossings = operation.size_bytes, _crossings(choice, operation.function, topology(shape, costs))
+    size_bytes, group = operation.size_bytes, topology(shape, costs)
+    if choice.algorithm == "ring":
+        crossings = ring_crossings(operation.function, group.nodes)
+    else:  # of the network, one after the other
+        crossings = group.node_levels if choice.algorithm == "pat" else 2 * group.node_levels
     beyond_ns = float(crossings * costs.network_latency_ns)
     if crossings and choice.algorithm in ("tree", "nvls_tree"):
         level_us: float = _LEVEL_US * (size_bytes / _LEVEL_BYTES) ** (1 / 3)
@@ -135,13 +139,6 @@ def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCo
     if choice.algorithm == "nvls":
         beyond_ns += 1e3 * _NVLS_US
     return max(choice.latency_ns + beyond_ns, costs.floor_ns - transfer_ns(choice, operation, shape, costs))
-
-
-def _crossings(choice: Choice, function: Function, group: Topology) -> int:
-    """How often the network is crossed, one after the other."""
-    if choice.algorithm == "ring":
-        return ring_crossings(function, group.nodes)
-    return group.node_levels if choice.algorithm == "pat" else 2 * group.node_levels
 
 
 def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:

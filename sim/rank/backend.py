@@ -72,14 +72,12 @@ class SimBackend:
         return world.group(name, set_up.ranks, made_in)
 
     def open_stream(self, name: str) -> SimBackend:
-        """See `Backend.open_stream`."""
         taken, made_in = self.shared.streams[self.rank], self.shared.group_rendezvous(self.rank)
         made_in.enter(self.rank, lambda: stream_set_up(self.rank, name, taken))
         taken.append(name)
         return SimBackend(self.shared, self.rank, name, made_in)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
-        """See `Backend.spawn`."""
         work = self._operation("spawn", getattr(coroutine, "__name__", "spawn"), is_recorded=False)
         pending, step = self.shared.pending, self.shared.step[self.rank]
         pending[coroutine] = None
@@ -107,7 +105,6 @@ class SimBackend:
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
-        """See `Backend.step`."""
         world, clock = self.shared, self.clock
         self.current_step = world.step[self.rank] = index
         world.has_computed[self.rank] = False
@@ -122,7 +119,6 @@ class SimBackend:
             self.current_step = world.step[self.rank] = -1
 
     def record(self, name: str, value: Tensor | float) -> None:
-        """See `Backend.record`."""
         self.shared.record(self.rank, self.current_step, name, float(value))
 
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
@@ -163,7 +159,6 @@ class SimBackend:
         return work
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
-        """See `Backend.issue`."""
         world = self.shared
         lane, rendezvous = world.lane(group.name, self.rank), world.next_rendezvous(group, self.rank)
         member = group.ranks.index(self.rank)

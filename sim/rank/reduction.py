@@ -15,14 +15,11 @@ def in_group_order(name: str, inputs: Sequence[Tensor], group: Group) -> Tensor:
     """Reduce the inputs one after the other; the result has an input's shape."""
     arithmetic = _WIDER.get(inputs[0].dtype, inputs[0].dtype)
     total = functools.reduce(_COMBINE[name], (given.to(arithmetic) for given in inputs))
-    return _divided(total, group.size) if name == "avg" else total
-
-
-def _divided(total: Tensor, count: int) -> Tensor:
-    """Integers towards zero, complex numbers part by part."""
+    if name != "avg":
+        return total
     if total.is_complex():
-        return torch.view_as_complex(torch.view_as_real(total) / count)
-    return torch.div(total, count, rounding_mode=None if total.is_floating_point() else "trunc")
+        return torch.view_as_complex(torch.view_as_real(total) / group.size)
+    return torch.div(total, group.size, rounding_mode=None if total.is_floating_point() else "trunc")
 
 
 # Types that torch does not add on a CPU.

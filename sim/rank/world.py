@@ -99,16 +99,14 @@ class World:
         """
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = self._make(name, ranks, is_in_host=is_in_host)
+            members, counts = tuple(ranks), tuple[int, ...]()
+            if self.classes is not None and not is_in_host:
+                members = tuple(rank for rank in self.ranks if rank in ranks)
+                counts = tuple(self.rank_counts[rank] for rank in members)
+            group = self._groups[name] = Group(name, members, counts)
             if made_in is not None:
                 self._made_in[name] = made_in
         return group
-
-    def _make(self, name: str, ranks: Sequence[int], *, is_in_host: bool) -> Group:
-        if self.classes is None or is_in_host:
-            return Group(name, tuple(ranks))
-        played = tuple(rank for rank in self.ranks if rank in ranks)
-        return Group(name, played, tuple(self.rank_counts[rank] for rank in played))
 
     def knows(self, group: Group) -> bool:
         """Whether the group was made in this run; CollectiveError if the ranks have made it differently."""

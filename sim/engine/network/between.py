@@ -8,7 +8,7 @@ from scenarios.config.faults import LeafPart
 from scenarios.config.hardware import Cluster
 from scenarios.config.networks import NetworkKind
 from sim.engine.capacity import Capacity
-from sim.engine.network.links import LinkClass, Links
+from sim.engine.network.links import Links
 
 # Switches on the way between two NICs of one part of the network, and of two.
 _ONE_SWITCH, _OVER_THE_SPINE = 1, 3
@@ -50,8 +50,9 @@ class Between:
     def link(self, owner: str, direction: str, *, link_class: str, host: int, per_s: float) -> Capacity:
         """Return a link of the network; `per_s` is its rate for payload, in bytes/s."""
         burst = self.cluster.host.nics.link.burst_bytes * self.cluster.payload_share
-        made = LinkClass(link_class, has_queue=True)
-        return self.links.link(owner, direction, link_class=made, host=host, per_s=per_s, burst=burst)
+        return self.links.link(
+            owner, direction, link_class=link_class, host=host, per_s=per_s, has_queue=True, burst=burst
+        )
 
 
 class RailOnly(Between):

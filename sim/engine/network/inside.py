@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from scenarios.config.hardware import Cluster
 from sim.engine.capacity import Capacity
-from sim.engine.network.links import LinkClass, Links
+from sim.engine.network.links import Links
 
 BOTH_WAYS = ("out", "in")
 
@@ -52,18 +52,14 @@ class Inside(ABC):
 
     def gpu_link(self, rank: int, direction: str) -> Capacity:
         """All that a GPU sends to others of its domain, or receives from them."""
-        link_class, host = LinkClass(self.hardware.kind), rank // self.gpus
-        return self.links.link(
-            f"gpu{rank}", direction, link_class=link_class, host=host, per_s=self.hardware.link.bytes_per_s
-        )
+        kind, host, per_s = self.hardware.kind, rank // self.gpus, self.hardware.link.bytes_per_s
+        return self.links.link(f"gpu{rank}", direction, link_class=kind, host=host, per_s=per_s)
 
     def shared(self, host: int, direction: str) -> Capacity:
         """The bridge or memory that the GPUs of a host share."""
         per_s = self.hardware.bridge_bytes_per_s
         assert per_s is not None, f"{self.hardware.kind} has a bridge"
-        return self.links.link(
-            f"host{host}.bridge", direction, link_class=LinkClass(self.shared_class), host=host, per_s=per_s
-        )
+        return self.links.link(f"host{host}.bridge", direction, link_class=self.shared_class, host=host, per_s=per_s)
 
 
 class NvlinkSwitch(Inside):
@@ -111,7 +107,7 @@ class NvlinkMesh(Inside):
     def _pair(self, source: int, target: int) -> Capacity:
         per_s = self._nvlinks(source, target) * self.hardware.link.bytes_per_s
         owner, host = f"gpu{source}.nvlink{target % self.gpus}", source // self.gpus
-        return self.links.link(owner, "out", link_class=LinkClass("nvlink"), host=host, per_s=per_s)
+        return self.links.link(owner, "out", link_class="nvlink", host=host, per_s=per_s)
 
 
 class Pcie(Inside):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.capacity import Capacity
@@ -28,13 +27,6 @@ class Path:
         return Path((*self.links, *onward.links), self.latency_ns + onward.latency_ns)
 
 
-class LinkClass(NamedTuple):
-    """What reports call a link; one with a queue holds up what arrives while it is full."""
-
-    name: str
-    has_queue: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class _Link:
     """A capacity as the report shows it."""
@@ -53,14 +45,22 @@ class Links:
         self._loads = Loads()
 
     def link(
-        self, owner: str, direction: str, *, link_class: LinkClass, host: int, per_s: float, burst: float = 0.0
+        self,
+        owner: str,
+        direction: str,
+        *,
+        link_class: str,
+        host: int,
+        per_s: float,
+        has_queue: bool = False,
+        burst: float = 0.0,
     ) -> Capacity:
-        """Return the link `owner`.`direction` of bytes/s `per_s`; it belongs to `host` in the report."""
+        """Return the link `owner`.`direction` of `per_s` bytes/s; `link_class` and `host` are the report's."""
         name = f"{owner}.{direction}"
         if name not in self._links:
-            capacity = Capacity(name, per_s, has_queue=link_class.has_queue, burst=burst)
+            capacity = Capacity(name, per_s, has_queue=has_queue, burst=burst)
             capacity.loads = self._loads.of_link()
-            self._links[name] = _Link(capacity, link_class.name, direction, host)
+            self._links[name] = _Link(capacity, link_class, direction, host)
         return self._links[name].capacity
 
     def rows(self, hosts: Collection[int]) -> list[LinkRow]:

@@ -77,17 +77,14 @@ class _Found:
         """The numbers of the links of each path, [transfers, width]; -1 is none."""
         gpus = self._network.gpus_per_domain
         is_inside = sources // gpus == targets // gpus
-        inside = self._inside(sources[is_inside], targets[is_inside])
+        pairs, places = np.unique(np.stack([sources, targets], axis=1)[is_inside], axis=0, return_inverse=True)
+        paths = [self._network.path(source, target).links for source, target in pairs.tolist()]
+        inside = self.numbers.table(paths)[places]
         across = self._across(sources[~is_inside], targets[~is_inside])
         whole = np.full((len(sources), max(inside.shape[1], across.shape[1])), -1, np.int32)
         whole[is_inside, : inside.shape[1]] = inside
         whole[~is_inside, : across.shape[1]] = across
         return whole
-
-    def _inside(self, sources: Array, targets: Array) -> Array:
-        pairs, places = np.unique(np.stack([sources, targets], axis=1), axis=0, return_inverse=True)
-        links = [self._network.path(source, target).links for source, target in pairs.tolist()]
-        return self.numbers.table(links)[places]
 
     def _across(self, sources: Array, targets: Array) -> Array:
         network = self._network

@@ -92,17 +92,14 @@ class FoldedNccl:
             largest=self._largest(members, np.where(to > 0, across, 0.0)),
         )
         rows.load(carried)
-        self._exchanged(carried, self._hosts_of(members), to * across, inside * on_links * overhead(True, costs))
+        hosts, to_self = self._hosts_of(members), inside * on_links * overhead(True, costs)
+        same_host = np.equal.outer(hosts, hosts)
+        carried.between, carried.inside = self._nothing()
+        carried.inside = np.bincount(hosts, (to_self * same_host).sum(axis=1), len(carried.inside))
+        np.add.at(carried.between, (hosts[:, None], hosts), to * across + to_self * ~same_host)
         carried.hold(rows.seconds())
         self._leaves.exchange(carried, members.hosts, across)
         return carried
-
-    def _exchanged(self, carried: Carried, hosts: Array, across: Array, inside: Array) -> None:
-        """Sum by hosts, [members]: `across` to the ranks that the other member represents, `inside` to itself."""
-        same = np.equal.outer(hosts, hosts)
-        carried.between, carried.inside = self._nothing()
-        carried.inside = np.bincount(hosts, (inside * same).sum(axis=1), len(carried.inside))
-        np.add.at(carried.between, (hosts[:, None], hosts), across + inside * ~same)
 
     def _nothing(self) -> tuple[Array, Array]:
         """No bytes between hosts, and none inside."""

@@ -6,6 +6,8 @@ an NVSwitch, over several nodes both only all-reduce, and CollNetChain is never 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sim.nccl.model import tables
 from sim.nccl.model.topology import (
     FUNCTIONS,
@@ -56,12 +58,10 @@ def enabled(topology: Topology, function: Function, algorithm: Algorithm, protoc
         return topology.network_offload and topology.nvswitch and protocol == "Simple"
     if algorithm == "nvls":
         return topology.nodes == 1 or topology.network_offload
-    return algorithm != "collnet_chain" and (protocol != "LL128" or _ll128(topology, topology.graphs[algorithm]))
-
-
-def _ll128(topology: Topology, graph: Graph) -> bool:
-    """It trusts stores of 128 bytes to arrive whole: over NVLink they do, and over PCI switches near the NIC."""
-    farthest = Path.PXN if topology.compute_capability >= 90 else Path.PXB
+    if algorithm == "collnet_chain" or protocol != "LL128":
+        return algorithm != "collnet_chain"
+    # LL128 trusts stores of 128 bytes to arrive whole: over NVLink they do, and over PCI switches near the NIC.
+    graph, farthest = topology.graphs[algorithm], Path.PXN if topology.compute_capability >= 90 else Path.PXB
     return graph.intra_type <= Path.NVB and graph.inter_type <= farthest and topology.compute_capability >= 70
 
 
@@ -91,15 +91,13 @@ def inter_hop_us(topology: Topology, algorithm: Algorithm, protocol: Protocol) -
 def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> float:
     """Every step a hop; on several nodes also one inside a node waits for the network's overhead."""
     crossings = ring_crossings(function, topology.nodes)
-    intra_us = max(intra_hop_us(topology, "ring", protocol), _overhead_us(topology, protocol))
+    overhead_us = 0.0
+    if topology.nodes > 1:
+        times = tables.SIMPLE_OVERHEADS if protocol == "Simple" else 1
+        overhead_us = tables.NETWORK_OVERHEAD_US[topology.cpu] * times
+    intra_us = max(intra_hop_us(topology, "ring", protocol), overhead_us)
     steps = ring_steps(function, topology.ranks)
     return (steps - crossings) * intra_us + crossings * inter_hop_us(topology, "ring", protocol)
-
-
-def _overhead_us(topology: Topology, protocol: Protocol) -> float:
-    if topology.nodes == 1:
-        return 0.0
-    return tables.NETWORK_OVERHEAD_US[topology.cpu] * (tables.SIMPLE_OVERHEADS if protocol == "Simple" else 1)
 
 
 def _chain_us(topology: Topology, protocol: Protocol) -> float:
@@ -235,8 +233,9 @@ def _nvls_tree(topology: Topology, function: Function) -> float:
     return graph.channels * min(_nvls_channel(topology, function, graph), inter, cap)
 
 
-def _pat(topology: Topology, _: Function) -> float:
-    return tables.PAT * _bus(topology, topology.graphs["pat"])
-
-
-_OFFLOADED = {"collnet_direct": _collnet_direct, "nvls": _nvls, "nvls_tree": _nvls_tree, "pat": _pat}
+_OFFLOADED: dict[str, Callable[[Topology, Function], float]] = {
+    "collnet_direct": _collnet_direct,
+    "nvls": _nvls,
+    "nvls_tree": _nvls_tree,
+    "pat": lambda topology, _: tables.PAT * _bus(topology, topology.graphs["pat"]),
+}

@@ -156,14 +156,10 @@ def search(part: Part) -> Rings:
 def bus_gb_per_s(part: Part, rings: Sequence[Sequence[int]], network_gb_per_s: float) -> float:
     """What these rings carry together past one point, where each takes as much as any: until a link or NIC is full."""
     crossings = Counter(hop for ring in rings for hop in part.hops(ring))
-    return min(len(rings) * _carried(part, hop, network_gb_per_s) / count for hop, count in crossings.items())
-
-
-def _carried(part: Part, hop: Hop, network_gb_per_s: float) -> float:
-    if hop[0] in ("nic in", "nic out"):
-        return network_gb_per_s
-    more = _CARRIED.get(generation(part.compute_capability), 1.0) if hop[0] == "nvlink" else 1.0
-    return part.counted_gb_per_s[hop] * more
+    more = {"nvlink": _CARRIED.get(generation(part.compute_capability), 1.0)}
+    carried = {hop: part.counted_gb_per_s[hop] * more.get(hop[0], 1.0) for hop in crossings}
+    carried |= dict.fromkeys((hop for hop in crossings if hop[0] in ("nic in", "nic out")), network_gb_per_s)
+    return min(len(rings) * carried[hop] / count for hop, count in crossings.items())
 
 
 def _at(part: Part, speed: float, path: Path, better_than: float) -> tuple[tuple[int, ...], ...]:

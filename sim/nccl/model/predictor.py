@@ -1,19 +1,6 @@
-"""What NCCL 2.30 thinks an operation takes on an idle cluster, and its choice; finding graphs is left to others.
+"""What NCCL 2.30 predicts that an operation takes on an idle cluster, and its choice.
 
 Pure arithmetic of a `Topology`, in doubles: the results are those of NCCL's 32-bit floats but for their rounding.
-NCCL's record of its own results (`nccl_tuning_golden.json`) has these names:
-
-    nRanks, nNodes, cc                    ranks, nodes, compute_capability
-    vendor 1, 2                           cpu "intel", "amd"
-    nChannels                             channels
-    treePattern 3 (1 balanced, 2 split)   plain_tree
-    nvs, collnet > 0                      nvswitch, network_offload
-    graphs, by algos                      graphs, by ALGORITHMS
-      nch, bwi, bwo, lat                    channels, intra_gb_per_s, inter_gb_per_s, net_latency_us
-      ti, to, same                          intra_type, inter_type, same_channels
-    query [func, nBytes, numPipeOps]      Operation(FUNCTIONS[func], size_bytes, together)
-    lat, bw by [func][algo][proto]        `latency_us`, `gb_per_s` of FUNCTIONS, ALGORITHMS, PROTOCOLS
-    times by [query][algo][proto]         `total_ns` / 1000 of that one of the `choices`; -1: it is not among them
 """
 
 from __future__ import annotations

@@ -98,16 +98,12 @@ def speeds(compute_capability: int, *, crosses: bool) -> Sequence[float]:
 
 def graphs(node: Node) -> dict[Algorithm, Graph]:
     """By algorithm; those that these nodes cannot have are not there."""
-    ring = _ring(node)
+    channels, speed = twice(node.compute_capability, *_packed(node))
+    ring = _graph(node, channels, speed, speed)
     found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
     if node.nvlink and node.gpus > 1 and node.compute_capability >= 90:
         found["nvls"] = found["nvls_tree"] = _nvls(node)
     return found
-
-
-def _ring(node: Node) -> Graph:
-    channels, speed = twice(node.compute_capability, *_packed(node))
-    return _graph(node, channels, speed, speed)
 
 
 def _packed(node: Node) -> tuple[int, float]:

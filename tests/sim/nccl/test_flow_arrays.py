@@ -18,8 +18,8 @@ from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MERGED_SHARE
 from sim.engine.link_load import load, load_of_routes
 from sim.nccl import transport as phases
-from sim.nccl.flow_arrays import Many
 from sim.nccl.plan import Phase
+from sim.nccl.transport import Many
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 
