@@ -84,22 +84,19 @@ class Sharing:
         ended: list[Activity | Bundle] = []
         while (end_ns := self.next_end_ns()) is not None and end_ns <= now_ns:
             due = heapq.heappop(self._ends)[3]
-            ended += [self._end(due, now_ns)] if isinstance(due, Activity) else self._end_some(due, now_ns)
+            if isinstance(due, Activity):
+                due.version = -1
+                for capacity in due.uses:
+                    capacity.leave(due, now_ns)
+                    self._changed[capacity] = None
+                ended.append(due)
+            else:
+                told, free = due.finish(now_ns)
+                self._changed.update(dict.fromkeys(free))
+                if not due.is_over:
+                    self._changed_pools[due] = None
+                ended += told
         return sorted(ended, key=lambda one: one.number)
-
-    def _end(self, activity: Activity, now_ns: int) -> Activity:
-        activity.version = -1
-        for capacity in activity.uses:
-            capacity.leave(activity, now_ns)
-            self._changed[capacity] = None
-        return activity
-
-    def _end_some(self, pool: Pool, now_ns: int) -> list[Bundle]:
-        told, free = pool.finish(now_ns)
-        self._changed.update(dict.fromkeys(free))
-        if not pool.is_over:
-            self._changed_pools[pool] = None
-        return told
 
     def _gather(self, flows: Sequence[Activity], pools: Sequence[Pool], now_ns: int) -> Pool:
         """What is left of the flows goes on as a bundle, in a pool with those that share with it."""

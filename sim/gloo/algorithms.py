@@ -192,14 +192,6 @@ def _barrier(writer: Writer, call: Call, rank: int) -> None:
         writer.wait(arrival, departure)
 
 
-def _send(writer: Writer, call: Call, _: int) -> None:
-    writer.wait(writer.send(call.root, call.bytes_in))
-
-
-def _recv(writer: Writer, call: Call, _: int) -> None:
-    writer.wait(writer.recv(call.root, call.bytes_out))
-
-
 _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter_tensor": _reduce_scatter,
@@ -212,7 +204,7 @@ _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_to_all": _all_to_all,
     "all_to_all_single": _all_to_all_single,
     "barrier": _barrier,
-    "send": _send,
-    "recv": _recv,
+    "send": lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)),
+    "recv": lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)),
 }
 RINGS = frozenset(op for op, writer in _WRITERS.items() if writer in (_all_reduce, _reduce_scatter, _all_gather))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from sim.gloo.script import Totals
-from sim.gloo.segments import Segments, all_reduce_segments
+from sim.gloo.segments import all_reduce_segments
 
 if TYPE_CHECKING:
     from scenarios.seam.calls import Call
@@ -30,9 +30,11 @@ def _all_reduce(sums: Totals, calls: Calls) -> None:
     if ranks == 1 or call.bytes_in == 0:
         return
     parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
+    filled = [parts.filled(chunk * parts.per_chunk, parts.per_chunk) for chunk in range(ranks)]
+    every = sum(filled)
     for rank in range(ranks):
         left = (rank - 1) % ranks
-        count = 2 * _filled(parts) - _filled_chunk(parts, rank) - _filled_chunk(parts, left)
+        count = 2 * every - filled[rank] - filled[left]
         size_bytes = 2 * parts.total_bytes - parts.chunk_bytes(rank) - parts.chunk_bytes(left)
         sums.messages(rank, left, count, size_bytes)
         sums.reduce_bytes[rank] = parts.total_bytes - parts.chunk_bytes(rank + 1)
@@ -42,14 +44,6 @@ def _all_reduce(sums: Totals, calls: Calls) -> None:
 def _reduce_scatter(sums: Totals, calls: Calls) -> None:
     _all_reduce(sums, calls)
     sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
-
-
-def _filled(parts: Segments) -> int:
-    return parts.filled(0, parts.count)
-
-
-def _filled_chunk(parts: Segments, chunk: int) -> int:
-    return parts.filled(chunk * parts.per_chunk, parts.per_chunk)
 
 
 def _ring_steps(messages: int) -> int:

@@ -7,9 +7,8 @@ from functools import lru_cache
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model import mesh as nccl_mesh
 from sim.nccl.model import predictor, tables
-from sim.nccl.model.cost import inter_hop_us, intra_hop_us
 from sim.nccl.model.mesh import Part
-from sim.nccl.model.predictor import Choice, Operation
+from sim.nccl.model.predictor import Choice, Operation, inter_hop_us, intra_hop_us
 from sim.nccl.model.search import Node, counted_share, graphs, twice
 from sim.nccl.model.topology import Algorithm, Function, Graph, Path, Protocol, Topology, ring_crossings
 

@@ -18,10 +18,11 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.payload import NO_PAYLOAD
+from scenarios.seam.trace import Metric
 from sim.clock import Signal
 from sim.hosts.cores import Hosts
-from sim.rank.group_rendezvous import GroupRendezvous
 from sim.rank.operation import Operation
+from sim.rank.rendezvous import GroupRendezvous
 from sim.rank.world import World
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ class SimBackend:
             self.current_step = world.step[self.rank] = -1
 
     def record(self, name: str, value: Tensor | float) -> None:
-        self.shared.record(self.rank, self.current_step, name, float(value))
+        self.shared.metrics.append(Metric(rank=self.rank, step=self.current_step, name=name, value=float(value)))
 
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""

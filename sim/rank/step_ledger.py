@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from sim.rank.operation import Operation
 
 
+@dataclass(slots=True)
 class _Step:
-    """What is known of one step of all ranks."""
+    """One step of all ranks; `ended` counts the ranks that have ended it."""
 
-    __slots__ = ("ended", "operations", "unfinished")
-
-    def __init__(self) -> None:
-        self.operations: list[Operation] = []
-        self.ended = 0  # ranks
-        self.unfinished: dict[Operation, None] = {}
+    operations: list[Operation] = field(default_factory=list)
+    ended: int = 0
+    unfinished: dict[Operation, None] = field(default_factory=dict)
 
 
 class StepLedger:

@@ -17,9 +17,8 @@ from scenarios.seam.group import Group
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
 from sim.library import Library
-from sim.rank.group_rendezvous import GroupRendezvous
 from sim.rank.operation import Operation
-from sim.rank.rendezvous import Rendezvous
+from sim.rank.rendezvous import GroupRendezvous, Rendezvous
 from sim.rank.step_ledger import StepLedger
 
 
@@ -154,10 +153,6 @@ class World:
         if lane is None:
             lane = self._lanes[group, rank] = Lane(self._library.lanes)
         return lane
-
-    def record(self, rank: int, step: int, name: str, value: float) -> None:
-        """Keep a metric of a rank's step."""
-        self.metrics.append(Metric(rank=rank, step=step, name=name, value=value))
 
 
 async def _named(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:

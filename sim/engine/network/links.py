@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from scenarios.seam.trace import LinkRow, LoadRow
-from sim.engine.capacity import Capacity
-from sim.engine.link_usage import Loads
+from sim.engine.capacity import Capacity, Loads
 
 
 @dataclass(frozen=True, slots=True)

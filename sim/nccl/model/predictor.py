@@ -1,17 +1,31 @@
 """What NCCL 2.30 predicts that an operation takes on an idle cluster, and its choice.
 
 Pure arithmetic of a `Topology`, in doubles: the results are those of NCCL's 32-bit floats but for their rounding.
+
+The conditions on CollNet and NVLS are those that NCCL's golden results obey: CollNetDirect wants network offload and
+an NVSwitch, over several nodes both only all-reduce, and CollNetChain is never used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
 from sim.nccl.model import tables
-from sim.nccl.model.cost import gb_per_s, latency_us
-from sim.nccl.model.topology import ALGORITHMS, PROTOCOLS, Algorithm, Function, Protocol, Topology
+from sim.nccl.model.topology import (
+    ALGORITHMS,
+    FUNCTIONS,
+    PROTOCOLS,
+    Algorithm,
+    Function,
+    Graph,
+    Path,
+    Protocol,
+    Topology,
+    ring_crossings,
+    ring_steps,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +50,226 @@ class Choice:
     def total_ns(self) -> float:
         """NCCL's own prediction."""
         return self.latency_ns + self.transfer_ns
+
+
+_REDUCE: tuple[Function, ...] = ("all_reduce",)
+_SCATTER: tuple[Function, ...] = ("all_gather", "reduce_scatter")
+_SERVES: dict[Algorithm, tuple[Function, ...]] = {
+    "tree": _REDUCE,
+    "ring": FUNCTIONS,
+    "collnet_direct": _SCATTER + _REDUCE,
+    "collnet_chain": _REDUCE,
+    "nvls": _SCATTER + _REDUCE,
+    "nvls_tree": _REDUCE,
+    "pat": _SCATTER,
+}
+_SIMPLE_ONLY = ("nvls", "nvls_tree", "pat")
+_NVLS_CHANNELS = 2  # at least
+
+
+def considered(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+    """NCCL computes a latency for it, whether or not it may be used."""
+    graph = topology.graphs.get(algorithm)
+    if graph is None or function not in _SERVES[algorithm]:
+        return False
+    if algorithm in _SIMPLE_ONLY and protocol != "Simple":
+        return False
+    if algorithm in ("nvls", "nvls_tree"):
+        return graph.channels >= _NVLS_CHANNELS and topology.generation in tables.NVLS
+    return algorithm != "pat" or topology.one_gpu_a_node
+
+
+def enabled(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool:
+    """NCCL may use it."""
+    if not considered(topology, function, algorithm, protocol) or topology.graphs[algorithm].channels == 0:
+        return False
+    if algorithm in ("collnet_direct", "nvls") and function in _SCATTER and topology.nodes > 1:
+        return False
+    if algorithm == "collnet_direct":
+        return topology.network_offload and topology.nvswitch and protocol == "Simple"
+    if algorithm == "nvls":
+        return topology.nodes == 1 or topology.network_offload
+    if algorithm == "collnet_chain" or protocol != "LL128":
+        return algorithm != "collnet_chain"
+    # LL128 trusts stores of 128 bytes to arrive whole: over NVLink they do, and over PCI switches near the NIC.
+    graph, farthest = topology.graphs[algorithm], Path.PXN if topology.compute_capability >= 90 else Path.PXB
+    return graph.intra_type <= Path.NVB and graph.inter_type <= farthest and topology.compute_capability >= 70
+
+
+def latency_us(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
+    """Latency of an operation of no bytes, in microseconds; 0 where NCCL does not look at the combination."""
+    if not considered(topology, function, algorithm, protocol):
+        return 0.0
+    base_us = tables.BASE_US[protocol][algorithm]
+    if algorithm == "ring":
+        rooted = function in ("broadcast", "reduce")
+        return base_us + (_chain_us(topology, protocol) if rooted else _ring_us(topology, function, protocol))
+    return base_us + _HOPS_US[algorithm](topology, protocol)
+
+
+def intra_hop_us(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> float:
+    """From a GPU to the next inside a node."""
+    hops = tables.NVLINK_HOP_US if topology.graphs[algorithm].intra_type == Path.NVL else tables.PCI_HOP_US
+    return hops[protocol][algorithm]
+
+
+def inter_hop_us(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> float:
+    """From a GPU to one in another node; Simple asks the network once more, to flush."""
+    hop_us = tables.NET_HOP_US[protocol]["tree" if topology.one_gpu_a_node else algorithm]
+    return hop_us + topology.graphs[algorithm].net_latency_us * (2 if protocol == "Simple" else 1)
+
+
+def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> float:
+    """Every step a hop; on several nodes also one inside a node waits for the network's overhead."""
+    crossings = ring_crossings(function, topology.nodes)
+    overhead_us = 0.0
+    if topology.nodes > 1:
+        times = tables.SIMPLE_OVERHEADS if protocol == "Simple" else 1
+        overhead_us = tables.NETWORK_OVERHEAD_US[topology.cpu] * times
+    intra_us = max(intra_hop_us(topology, "ring", protocol), overhead_us)
+    steps = ring_steps(function, topology.ranks)
+    return (steps - crossings) * intra_us + crossings * inter_hop_us(topology, "ring", protocol)
+
+
+def _chain_us(topology: Topology, protocol: Protocol) -> float:
+    """One hop if all channels visit the GPUs alike, else one a rank; Simple then takes the tree's, for its chunks."""
+    inside = tables.NVLINK_HOP_US if topology.graphs["ring"].intra_type == Path.NVL else tables.PCI_HOP_US
+    hops = (inside if topology.nodes == 1 else tables.NET_HOP_US)[protocol]
+    if topology.graphs["ring"].same_channels:
+        return hops["ring"]
+    return topology.ranks * hops["tree" if protocol == "Simple" else "ring"]
+
+
+def _tree_us(topology: Topology, protocol: Protocol) -> float:
+    """Up and down again, along the chain of a node and the levels of nodes."""
+    inside_us = (topology.ranks_per_node - 1) * intra_hop_us(topology, "tree", protocol)
+    return 2 * (inside_us + topology.node_levels * inter_hop_us(topology, "tree", protocol))
+
+
+def _collnet_direct_us(topology: Topology, protocol: Protocol) -> float:
+    peers = topology.ranks_per_node - 1
+    inside_us = min(1, peers) * intra_hop_us(topology, "collnet_direct", protocol)
+    return 2 * (inside_us + peers * tables.COLLNET_ARITY_US) + inter_hop_us(topology, "collnet_direct", protocol)
+
+
+def _collnet_chain_us(topology: Topology, protocol: Protocol) -> float:
+    inside_us = (topology.ranks_per_node - 1) * intra_hop_us(topology, "collnet_chain", protocol)
+    return 2 * inside_us + inter_hop_us(topology, "collnet_chain", protocol)
+
+
+def _nvls_us(topology: Topology, protocol: Protocol) -> float:
+    across_us = inter_hop_us(topology, "nvls", protocol) if topology.nodes > 1 else 0.0
+    return intra_hop_us(topology, "nvls", protocol) + across_us
+
+
+def _nvls_tree_us(topology: Topology, protocol: Protocol) -> float:
+    across_us = topology.node_levels * inter_hop_us(topology, "nvls_tree", protocol)
+    return intra_hop_us(topology, "nvls_tree", protocol) + 2 * across_us
+
+
+def _pat_us(topology: Topology, protocol: Protocol) -> float:
+    across_us = topology.node_levels * inter_hop_us(topology, "pat", protocol)
+    return across_us / tables.PAT_HOPS_AT_ONCE + topology.ranks * tables.PAT_RANK_US
+
+
+_HOPS_US = {
+    "tree": _tree_us,
+    "collnet_direct": _collnet_direct_us,
+    "collnet_chain": _collnet_chain_us,
+    "nvls": _nvls_us,
+    "nvls_tree": _nvls_tree_us,
+    "pat": _pat_us,
+}
+
+
+def gb_per_s(topology: Topology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
+    """Bytes of the buffer a second, before the correction for its size; 0 where NCCL may not use the combination."""
+    if not enabled(topology, function, algorithm, protocol):
+        return 0.0
+    share = _buffer_share(topology, function, algorithm)
+    if algorithm in ("ring", "tree"):
+        return share * (_ring if algorithm == "ring" else _tree)(topology, protocol)
+    return share * _OFFLOADED[algorithm](topology, function)
+
+
+def _buffer_share(topology: Topology, function: Function, algorithm: Algorithm) -> float:
+    """From what passes one point to what of the buffer is done; a ring's is given for every function."""
+    if algorithm == "ring" or (algorithm in ("nvls", "nvls_tree") and function == "all_reduce"):
+        return topology.ranks / ring_steps(function, topology.ranks)
+    return 1 / 2 if function == "all_reduce" else 1.0
+
+
+def _bus(topology: Topology, graph: Graph) -> float:
+    return graph.channels * (graph.intra_gb_per_s if topology.nodes <= 2 else graph.inter_gb_per_s)
+
+
+def _cap(topology: Topology, caps: tables.Caps) -> float:
+    return caps[topology.generation][min(topology.nodes, 3) - 1]
+
+
+def _ll_cap(topology: Topology) -> float:
+    row = topology.generation if topology.nodes == 1 else tables.LL_ROW_BY_CPU[topology.cpu]
+    return tables.LL_GB_PER_S[row][min(topology.nodes, 3) - 1]
+
+
+def _ring(topology: Topology, protocol: Protocol) -> float:
+    graph = topology.graphs["ring"]
+    bus = _bus(topology, graph)
+    if protocol == "LL":
+        return min(tables.RING_LL * bus, _ll_cap(topology))
+    if protocol == "LL128":
+        cap = graph.channels * _cap(topology, tables.RING_LL128_CHANNEL_GB_PER_S)
+        return min(tables.RING_LL128 * bus, cap)
+    return bus
+
+
+def _tree(topology: Topology, protocol: Protocol) -> float:
+    graph = topology.graphs["tree"]
+    bus = min(tables.TREE * _bus(topology, graph), graph.channels * _cap(topology, tables.TREE_CHANNEL_GB_PER_S))
+    if protocol == "LL":
+        bus = min(tables.TREE_LL * bus, _ll_cap(topology))
+    elif protocol == "LL128":
+        share = tables.TREE_LL128_ONE_NODE if topology.nodes == 1 else tables.TREE_LL128
+        bus = min(share * bus, graph.channels * _cap(topology, tables.TREE_LL128_CHANNEL_GB_PER_S))
+    return bus * (tables.PLAIN_TREE if topology.plain_tree else 1.0)
+
+
+def _collnet_direct(topology: Topology, function: Function) -> float:
+    """A NIC that serves several GPUs counts half as much less."""
+    graph, peers = topology.graphs["collnet_direct"], topology.ranks_per_node
+    if function != "all_reduce":
+        return peers * graph.intra_gb_per_s
+    gpus_a_nic = peers / graph.channels
+    bus = graph.channels * graph.intra_gb_per_s / ((gpus_a_nic + 1) / 2)
+    return bus * (tables.COLLNET_DIRECT_SINCE_HOPPER if topology.compute_capability >= 90 else 1.0)
+
+
+def _nvls_channel(topology: Topology, function: Function, graph: Graph) -> float:
+    """What the switch does for one channel; the NICs keep one channel in `channels` from it."""
+    rate = graph.intra_gb_per_s * tables.NVLS[topology.generation] * (graph.channels - 1) / graph.channels
+    if function == "all_reduce":
+        return 2 * rate
+    return rate * (topology.ranks_per_node - 1) / topology.ranks_per_node
+
+
+def _nvls(topology: Topology, function: Function) -> float:
+    graph = topology.graphs["nvls"]
+    return graph.channels * min(_nvls_channel(topology, function, graph), graph.inter_gb_per_s)
+
+
+def _nvls_tree(topology: Topology, function: Function) -> float:
+    graph = topology.graphs["nvls_tree"]
+    inter = graph.inter_gb_per_s * (2 if topology.nodes <= 2 else 1)
+    cap = _cap(topology, tables.NVLS_TREE_CHANNEL_GB_PER_S)
+    return graph.channels * min(_nvls_channel(topology, function, graph), inter, cap)
+
+
+_OFFLOADED: dict[str, Callable[[Topology, Function], float]] = {
+    "collnet_direct": _collnet_direct,
+    "nvls": _nvls,
+    "nvls_tree": _nvls_tree,
+    "pat": lambda topology, _: tables.PAT * _bus(topology, topology.graphs["pat"]),
+}
 
 
 def choices(topology: Topology, operation: Operation) -> Iterator[Choice]:

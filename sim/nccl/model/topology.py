@@ -1,7 +1,4 @@
-"""What NCCL's tuning model looks at: a group, its CPUs, and the graph that the search found for each algorithm.
-
-Words and numbers only. What they cost is left to `nccl_latency` and `nccl_bandwidth`, finding graphs to `nccl_tuning`.
-"""
+"""The inputs of NCCL's tuning model: a group, its CPUs, and the graph that the search found for each algorithm."""
 
 from __future__ import annotations
 
@@ -21,22 +18,8 @@ FUNCTIONS: tuple[Function, ...] = ("broadcast", "reduce", "all_gather", "reduce_
 ALGORITHMS: tuple[Algorithm, ...] = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 
-
-class Path(IntEnum):
-    """How two devices reach each other, nearest first, by NCCL's names and numbers."""
-
-    LOC = 0
-    NVL = 1
-    NVB = 2
-    C2C = 3
-    PIX = 4
-    PXB = 5
-    P2C = 6
-    PXN = 7
-    PHB = 8
-    SYS = 9
-    NET = 10
-    DIS = 11
+# How two devices reach each other, nearest first, by NCCL's names and numbers.
+Path = IntEnum("Path", "LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS NET DIS", start=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LoadRow, Recording
-from sim.engine import link_usage as loads
-from sim.engine.link_usage import LEAST_PERIODS, Loads
+from sim.engine import capacity as loads
+from sim.engine.capacity import LEAST_PERIODS, Loads
 from sim.engine.machine import Machine
 from sim.run import simulate
 from tests.small import CORE, TCP, Play, cluster, scenario

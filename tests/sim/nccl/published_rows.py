@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from sim.nccl.model.cost import gb_per_s, latency_us
-from sim.nccl.model.predictor import Choice, Operation, choices
+from sim.nccl.model.predictor import Choice, Operation, choices, gb_per_s, latency_us
 from sim.nccl.model.topology import ALGORITHMS, Algorithm, Cpu, Graph, Path, Protocol, Topology, ring_steps
 
 GRAPH = Graph(

@@ -23,8 +23,7 @@ from itertools import product
 from pathlib import Path as File
 from typing import Any, TypeAlias
 
-from sim.nccl.model.cost import gb_per_s, latency_us
-from sim.nccl.model.predictor import Operation, choices
+from sim.nccl.model.predictor import Operation, choices, gb_per_s, latency_us
 from sim.nccl.model.topology import ALGORITHMS, FUNCTIONS, PROTOCOLS, Cpu, Graph, Path, Topology
 
 Config: TypeAlias = dict[str, Any]

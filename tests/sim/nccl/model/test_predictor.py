@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.nccl.model.cost import enabled, gb_per_s, latency_us
-from sim.nccl.model.predictor import Choice, Operation, choices, choose
+from sim.nccl.model.predictor import Choice, Operation, choices, choose, enabled, gb_per_s, latency_us
 from sim.nccl.model.topology import (
     ALGORITHMS,
     FUNCTIONS,
