@@ -23,7 +23,7 @@ _BETWEEN_S = 0.25
 class Bar:
     """One line that `show` draws where stderr is a terminal, after a second, a few times a second; gone at the end.
 
-    `plays` is how often the scenario is played in all: once, and once for each draw.
+    `plays`: how often the scenario is simulated in all: once, and once for each draw.
     """
 
     def __init__(self, plays: int = 1, *, quiet: bool = False, now_s: Callable[[], float] = time.monotonic) -> None:

@@ -23,7 +23,7 @@ from scenarios.seam.rank import Rank
 from sim.library import library_of
 from sim.run import simulate
 
-# Larger worlds are played by their load on the links.
+# Larger worlds are simulated by their load on the links.
 _MOST_FLOWS = 64
 _MOST_RANKS = 1 << 14
 _LABEL = "measured"
@@ -86,7 +86,7 @@ def predict(
 
 
 def _profile_of(gpu: str, gpus_per_node: int) -> str:
-    """Of those whose GPU is called so: that of the smallest host with enough of them, else of the largest."""
+    """The profile with this GPU and the smallest host that has enough of them, else the largest host."""
     wanted, known = gpu.strip().upper(), _profiles_by_gpu()
     if wanted not in known:
         names = ", ".join(sorted(known))
@@ -136,7 +136,7 @@ def _scenario(cluster: Cluster, library: str) -> Scenario:
     return Scenario(
         name="published",
         path=Path("published.toml"),
-        program="collective",  # which is not played: `_Once` is
+        program="collective",  # which is not run: `_Once` is
         cluster=cluster,
         batch_size=1,
         steps=1,

@@ -46,7 +46,7 @@ class _StoppedError(Exception):
 
 
 def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
-    """Play the program on every rank of the scenario's cluster.
+    """Run the program on every rank of the scenario's cluster.
 
     The same scenario and draw give the same spans, metrics and links, to the byte. In draw 0 times that vary from
     run to run take their mean; each other draw varies them in its own way.
@@ -71,9 +71,9 @@ def play(
 ) -> Recording:
     """The same, but `take` is given the spans, a step's when every rank has ended it; the recording has none.
 
-    Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is asked again and
-    again whether the run should end; what it is given says, if called, how far the run is. A run that is stopped is not
-    complete; of what has not ended by then there are no spans.
+    Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is called again and
+    again and says whether the run should end; its argument says, if called, how far the run is. A run that is stopped is
+    not complete; of what has not ended by then there are no spans.
 
     Raises:
         ProgramError, DeadlockError: as `simulate` does.
@@ -136,8 +136,8 @@ def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, i
     if classes is None:
         return rows
     uplinks = Leaves.of(machine.fabric.network, classes).link_counts()
-    played = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
-    return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in played]
+    simulated = (row for row in rows if row.link_class != "uplink" or row.link in uplinks)
+    return [replace(row, link_count=uplinks.get(row.link) or counts[row.host]) for row in simulated]
 
 
 def _position(world: World) -> Position:

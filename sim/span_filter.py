@@ -46,8 +46,8 @@ class Keeping:
         self._ranks, self._steps = ranks, steps
         self._keeps_all = ranks is None and steps is None
         self._left_out = 0
-        self._alike: dict[frozenset[tuple[str, str, str]], int] = {}
-        self._used: dict[int, int] = {}  # step -> which of the sets in `_alike`
+        self._sets: dict[frozenset[tuple[str, str, str]], int] = {}
+        self._used: dict[int, int] = {}  # step -> which of the sets in `_sets`
 
     @property
     def has_ranks(self) -> bool:
@@ -94,4 +94,4 @@ class Keeping:
                 if span.kind != _STEP:
                     used.add((span.kind, span.label, span.stream))
         for step, used in operations.items():
-            self._used.setdefault(step, self._alike.setdefault(frozenset(used), len(self._alike)))
+            self._used.setdefault(step, self._sets.setdefault(frozenset(used), len(self._sets)))

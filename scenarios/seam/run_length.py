@@ -1,4 +1,4 @@
-"""Long lists whose neighbours are alike, kept as runs: a copy on each of 100,000 ranks takes the room of one."""
+"""Run-length encoded lists: a copy on each of 100,000 ranks takes the memory of one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a run leaves behind, the same from the simulated and the real world; storing and reading it is left to reports.
-
-Nothing here may import torch or simpy: the reading room starts from this file.
-"""
+"""The rows that a run records, the same in the simulated and the real world; imports neither torch nor simpy."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import Any
 # Grows when earlier releases would misread what is written; a new field with a default is no such change.
 SCHEMA_VERSION = 1
 
-# Keys of a scenario that change how it is played or priced, but not what it computes and sends: its digest, and so the
-# question whether two runs can be compared, leaves them out.
+# Keys of a scenario that change how it is simulated or priced, but not what it computes and sends. Its digest, which says
+# whether two runs can be compared, leaves them out.
 PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks"})
 
 
@@ -29,7 +26,7 @@ class Span:
     members is inside. `wait_from_ns` to `wait_until_ns` is when the program stood still in `await` (equal if it did
     not; -1 if never awaited). `sequence` counts what this rank issued on this stream. `call` counts a group's
     collectives and is the same number on every member (-1 for others; of a computation in a profiler's trace, which
-    opening of its annotation in the step it was launched in). `rank_count` ranks behaved like this one.
+    opening of its annotation in the step it was launched in). `rank_count` ranks are represented by this one.
     `bytes_in` is the size of the rank's input tensors, `bytes_out` of its outputs; `bytes_sent` of what it gives to
     other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
     `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
@@ -96,7 +93,7 @@ class PlanRow:
 class MemoryRow:
     """What one part ("embedding weights", "activations", ...) takes of one rank's device memory.
 
-    It takes as much of `rank_count` ranks like this one.
+    `rank_count` ranks are represented by this one.
     """
 
     rank: int
@@ -111,7 +108,7 @@ class LinkRow:
     """What one link carried over the run. `busy_ns` is the time in which it carried anything.
 
     `link_class` is "nvlink", "pcie", "memory", "nic" or "uplink"; `direction` "out" or "in" as seen from its owner.
-    `link_count` links were like this one.
+    `link_count` links are represented by this one.
     """
 
     link: str
@@ -144,9 +141,9 @@ class LoadRow:
 class TrafficRow:
     """What one host's GPUs gave to those of another host over the run, as links count bytes.
 
-    `bytes_carried` is what one host like `from_host` gave to all other hosts like `to_host` together, over however many
-    links and relays; `bytes_inside`, of a host to itself alone, what went from GPU to GPU inside it. `host_count` hosts
-    were like `from_host`, itself included.
+    `bytes_carried` is what one host of `from_host`'s class gave to all other hosts of `to_host`'s, over however
+    many links and relays; `bytes_inside`, of a host to itself alone, what went from GPU to GPU inside it. `from_host`
+    represents `host_count` hosts.
     """
 
     from_host: int
@@ -160,7 +157,7 @@ class TrafficRow:
 class Thinned:
     """Which spans a prediction kept beside every step's own, of kind "step": those of `ranks` in `steps`.
 
-    None stands for all; with None for `steps`, also what is outside of steps. `left_out` counts the other spans.
+    None: all; with None for `steps`, also spans outside of steps. `left_out` counts the other spans.
     `phases` are the steps that used other operations than the step before, which the spans that are left need not show.
     """
 
@@ -174,10 +171,10 @@ class Thinned:
 class RunInfo:
     """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
 
-    `played_on` is what stood for the hosts of a real run: "this machine", EMULATED_HOSTS, or those of "torchrun" or
+    `played_on` is what the hosts of a real run were: "this machine", EMULATED_HOSTS, or those of "torchrun" or
     "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
-    out by choice; None: none. `host_counts` has each host that was played and how many hosts behave like it, itself
-    included, in a prediction that plays one host for all that are alike; empty: every host was played.
+    out by choice; None: none. `host_counts`: each representative host and how many hosts it represents, itself
+    included; empty: every host was simulated.
     """
 
     name: str

@@ -12,7 +12,7 @@ from sim.engine.slow_start import SlowStart
 
 
 class _Made(dict[int, Capacity]):
-    """Capacities by global rank, made when first asked for."""
+    """Capacities by global rank, made when first used."""
 
     def __init__(self, make: Callable[[int], Capacity]) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Fabric:
         return self.network.links.rows(frozenset(self._hosts))
 
     def loads(self, counts: Mapping[str, int], now_ns: int) -> list[LoadRow]:
-        """When links carried their bytes; `counts`: by name, how many links each row stands for.
+        """When links carried their bytes; `counts`: by name, how many links each row represents.
 
         `now_ns` is the end of the run.
         """

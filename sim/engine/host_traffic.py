@@ -17,7 +17,7 @@ class Traffic:
     """Bytes by the hosts of those who send and of those who receive; only pairs that are used take room."""
 
     def __init__(self, gpus: int, hosts: Sequence[int] = ()) -> None:
-        """`gpus` of each host; `hosts`: those that are played, if not all."""
+        """`gpus` of each host; `hosts`: those simulated, if not all."""
         self._gpus, self._hosts = gpus, hosts
         self._moved: dict[tuple[int, int], float] = {}
         self._between, self._inside = np.zeros((len(hosts), len(hosts))), np.zeros(len(hosts))
@@ -44,8 +44,8 @@ class Traffic:
         for pair, size_bytes in zip(pairs, sums[used].tolist(), strict=True):
             self._moved[pair] = self._moved.get(pair, 0.0) + size_bytes
 
-    def add_alike(self, between: Array, inside: Array) -> None:
-        """What one of each host that is played gives: [hosts, hosts] to all other hosts like each, [hosts] inside."""
+    def add_folded(self, between: Array, inside: Array) -> None:
+        """Add what each simulated host gives: [hosts, hosts] bytes to all other hosts of each class, [hosts] inside."""
         self._between += between
         self._inside += inside
 

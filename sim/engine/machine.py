@@ -30,7 +30,7 @@ class Machine:
     """
 
     def __init__(self, cluster: Cluster, draw: str | None = None, hosts: Sequence[int] | None = None) -> None:
-        """`hosts`: those that are played; None: all."""
+        """`hosts`: those simulated; None: all."""
         self.clock = Clock()
         self.fabric = Fabric(cluster, hosts)
         self.traffic = Traffic(cluster.host.gpus, hosts or ())

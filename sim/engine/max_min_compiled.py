@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 _compiled = njit(cache=True, nogil=True, error_model="numpy")
 
 
-# The first two capacities stand for none: one is never full, the other always. Rows are filled up with the one; a row
+# The first two capacities are no real ones: one is never full, the other always. Rows are filled up with the one; a row
 # that has ended gets the other, and infinitely many bytes to go, so that no loop need ask.
 NONE, OVER, FIRST = 0, 1, 2
 # Not None, with which a call took some tens of us longer.

@@ -141,7 +141,7 @@ class GlooFlows:
 class _Player:
     """One member on its way through its script.
 
-    It is played by one of the library's threads, sends and receives by the program's own. Where hosts are not modelled,
+    One of the library's threads runs it; the program's own runs a send or recv. Where hosts are not modelled,
     no thread takes any time.
     """
 

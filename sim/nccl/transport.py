@@ -74,7 +74,7 @@ class NcclPhases:
         carried = self._folded.carried(rendezvous.in_order)
         rendezvous.formula_ns = carried.formula_ns
         lost_ns = self._slow_starts.lost_between_ns(rendezvous.group, *carried.largest) if carried.largest else 0
-        self._machine.traffic.add_alike(carried.between, carried.inside)
+        self._machine.traffic.add_folded(carried.between, carried.inside)
 
         def begin() -> None:
             over = self._machine.begin(carried.uses, weight=carried.weight)

@@ -43,7 +43,7 @@ class Between:
         return (*self.uplinks(source, "out"), *self.uplinks(target, "in"))
 
     def latency_ns(self, source: int, target: int) -> int:
-        """Of all switches between the NICs of two ranks."""
+        """The latency of all switches between the NICs of two ranks, in ns."""
         switches = _ONE_SWITCH if self.part(source) == self.part(target) else _OVER_THE_SPINE
         return switches * self.cluster.network.latency_ns
 

@@ -79,7 +79,7 @@ class Links:
         ]
 
     def loads(self, counts: Mapping[str, int], now_ns: int) -> list[LoadRow]:
-        """When links carried their bytes; `counts`: by name, how many links each row stands for.
+        """When links carried their bytes; `counts`: by name, how many links each row represents.
 
         `now_ns` is the end of the run.
         """

@@ -1,4 +1,4 @@
-"""NCCL's rings where NVLinks join the GPUs of a host without a switch: found by a search, for such GPUs are not alike.
+"""NCCL's search for rings where NVLinks join the GPUs of a host without a switch, so that paths differ.
 
 NCCL tries one speed a channel after the other, and at each the near paths before the far ones: NVLinks of its own
 between two GPUs, then those of one GPU between them, then PCI Express. At each it lays ring after ring, as many as the
@@ -22,8 +22,8 @@ from sim.nccl.model.topology import Generation, Path, generation
 # A thing of which each ring that crosses it takes a part: the NVLinks from one GPU to another, the bridge, a NIC.
 Hop: TypeAlias = tuple[Literal["nvlink", "bridge", "nic out", "nic in"], int, int]
 _BRIDGE: Hop = ("bridge", 0, 0)
-# How often a search at one speed may go on to a GPU, for rings that are all alike and for others; as NCCL does.
-_STEPS_ALIKE, _STEPS = 1 << 8, 1 << 14
+# How often a search at one speed may go on to a GPU, for identical rings and for different ones; as NCCL does.
+_STEPS_IDENTICAL, _STEPS = 1 << 8, 1 << 14
 # One ring in the GPUs' order, where nothing was found: NCCL's GB/s for it.
 _FALLBACK_GB_PER_S = 0.1
 # What an NVLink carries over what NCCL counts it for: up to 2.17 it counted a V100's 22 GB/s (src/graph/topo.h), since
@@ -94,7 +94,7 @@ class Part:
 
     @cached_property
     def counted_gb_per_s(self) -> Mapping[Hop, float]:
-        """Of everything that a ring may cross, what NCCL counts on."""
+        """The rate that NCCL counts on, by everything that a ring may cross."""
         hops = {hop for route in self.routes.values() for hop in route}
         counted = {hop: self.mesh.counted_gb_per_s(hop, self.compute_capability) for hop in sorted(hops)}
         slot = counted_nic(self.compute_capability, self.nic_gb_per_s)
@@ -104,7 +104,7 @@ class Part:
 
     @property
     def widest_gb_per_s(self) -> float:
-        """Of the GPU with the most NVLinks, all of them; no rings are quicker, so that NCCL looks no further."""
+        """The rate of all NVLinks of the GPU with the most; no rings are quicker, so NCCL stops there."""
         counted = self.counted_gb_per_s
         return max(sum(counted.get(("nvlink", gpu, to), 0.0) for to in self.gpus) for gpu in self.gpus)
 
@@ -163,7 +163,7 @@ def bus_gb_per_s(part: Part, rings: Sequence[Sequence[int]], network_gb_per_s: f
 
 
 def _at(part: Part, speed: float, path: Path, better_than: float) -> tuple[tuple[int, ...], ...]:
-    """At one speed: rings that are all alike, unless others are more; nothing where none can be more than asked for.
+    """Rings of one speed: identical ones, unless different ones are more; none where `better_than` is out of reach.
 
     On several hosts a ring first looks for its way back to the NIC that it came from.
     """
@@ -172,7 +172,7 @@ def _at(part: Part, speed: float, path: Path, better_than: float) -> tuple[tuple
         packing = _Packing(part, speed, path, crosses_nics)
         if packing.most <= max(better_than + _EPSILON, len(found)):
             continue
-        for rings in (packing.alike(), packing.different()):
+        for rings in (packing.identical(), packing.different()):
             found = max(found, rings, key=len)
     return found
 
@@ -193,9 +193,9 @@ class _Packing:
         self._steps = 0
         self.most = self._bound()
 
-    def alike(self) -> tuple[tuple[int, ...], ...]:
+    def identical(self) -> tuple[tuple[int, ...], ...]:
         """One ring as often as it fits."""
-        self._steps = _STEPS_ALIKE
+        self._steps = _STEPS_IDENTICAL
         best: tuple[tuple[int, ...], ...] = ()
         for ring in self._rings(0):
             times = 1 + min(self._left[hop] // count for hop, count in Counter(self._part.hops(ring)).items())
@@ -241,7 +241,7 @@ class _Packing:
         return -width, len(route), (gpus.index(to) - gpus.index(gpu)) % len(gpus)
 
     def _rings(self, laid: int) -> Iterator[tuple[int, ...]]:
-        """Every ring that fits; what it takes is taken until the next is asked for."""
+        """Every ring that fits; what it takes is taken until the next is requested."""
         if not self._part.nics:
             yield from self._from((self._part.gpus[0],))
             return

@@ -30,7 +30,7 @@ from sim.nccl.model.topology import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """What is asked for: `size_bytes` is the larger of a rank's buffers; `together`, how many such are launched."""
+    """A collective to predict: `size_bytes` is the larger of a rank's buffers; `together` such are launched."""
 
     function: Function
     size_bytes: int
@@ -132,7 +132,7 @@ def _ring_us(topology: Topology, function: Function, protocol: Protocol) -> floa
 
 
 def _chain_us(topology: Topology, protocol: Protocol) -> float:
-    """One hop if all channels visit the GPUs alike, else one a rank; Simple then takes the tree's, for its chunks."""
+    """One hop if all channels visit the GPUs in one order, else one per rank; Simple then takes the tree's."""
     inside = tables.NVLINK_HOP_US if topology.graphs["ring"].intra_type == Path.NVL else tables.PCI_HOP_US
     hops = (inside if topology.nodes == 1 else tables.NET_HOP_US)[protocol]
     if topology.graphs["ring"].same_channels:

@@ -1,8 +1,8 @@
-"""The channels that NCCL's search finds for a group on nodes that are alike: how many, how quick, and by which paths.
+"""The channels that NCCL's search finds for a group on identical nodes: how many, how quick, and by which paths.
 
 NCCL tries one speed a channel after the other, the quickest first, and packs as many channels as the links carry. On
-nodes whose GPUs are alike (an NVSwitch, or PCI Express under one bridge) that packing is a division, so no search is
-needed; where NVLinks join some GPUs and not others, it is `nccl_mesh`'s. Rules and constants are those of NCCL 2.30's
+nodes with symmetric GPUs (an NVSwitch, or PCI Express under one bridge) that packing is a division, so no search is
+needed; where NVLinks join some GPUs and not others, it is that of `mesh`. Rules and constants are those of NCCL 2.30's
 graph search (src/graph/search.cc, topo.h); rates are NCCL's own of a link, which are less than the data sheet's.
 """
 
@@ -81,7 +81,7 @@ class Node:
 
 
 def counted_share(compute_capability: int, *, nvlink: bool) -> float:
-    """Of the data sheet's rate of a GPU's link, NVLink or PCI Express, what NCCL counts on."""
+    """The share of the data sheet's rate of a GPU's link, NVLink or PCI Express, that NCCL counts on."""
     sheet, counted = _NVLINK[generation(compute_capability)] if nvlink else _PCI
     return counted / sheet
 

@@ -27,7 +27,7 @@ class Graph:
     """The channels of one algorithm.
 
     Rates are of one channel, inside a node and between nodes. `net_latency_us` is the network's own, one way. The
-    types are the worst paths between GPUs, and between a GPU and its NIC. `same_channels`: all visit the GPUs alike.
+    types are the worst paths between GPUs, and between a GPU and its NIC. `same_channels`: all have the same GPU order.
     """
 
     channels: int
@@ -68,7 +68,7 @@ class Topology:
 
     @property
     def node_levels(self) -> int:
-        """Of a binary tree over the nodes: log2, rounded down."""
+        """The levels of a binary tree over the nodes: log2, rounded down."""
         return self.nodes.bit_length() - 1
 
     @property
@@ -91,5 +91,5 @@ def ring_steps(function: Function, ranks: int) -> int:
 
 
 def ring_crossings(function: Function, nodes: int) -> int:
-    """Of these hops those from node to node."""
+    """Those of these hops that go from node to node."""
     return (2 if function == "all_reduce" else 1) * (nodes - 1)

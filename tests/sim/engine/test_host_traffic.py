@@ -184,7 +184,7 @@ def test_all_kinds_of_hosts_are_counted():
 def test_single_transfers_and_those_of_hosts_that_stand_for_others_add_up():
     both = Traffic(1, [0, 2])
     both.add(0, 2, 5.0)
-    both.add_alike(np.array([[0.0, 2.0], [0.0, 0.0]]), np.array([0.0, 3.0]))
+    both.add_folded(np.array([[0.0, 2.0], [0.0, 0.0]]), np.array([0.0, 3.0]))
     assert both.rows() == [
         TrafficRow(from_host=0, to_host=2, bytes_carried=7.0, bytes_inside=0.0),
         TrafficRow(from_host=2, to_host=2, bytes_carried=0.0, bytes_inside=3.0),
