@@ -72,8 +72,8 @@ def play(
     """The same, but `take` is given the spans, a step's when every rank has ended it; the recording has none.
 
     Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is called again and
-    again and says whether the run should end; its argument says, if called, how far the run is. A run that is stopped is
-    not complete; of what has not ended by then there are no spans.
+    again and says whether the run should end; its argument says, if called, how far the run is. A stopped run is not
+    complete; of what has not ended by then there are no spans.
 
     Raises:
         ProgramError, DeadlockError: as `simulate` does.

@@ -8,7 +8,7 @@ from typing import Any
 # Grows when earlier releases would misread what is written; a new field with a default is no such change.
 SCHEMA_VERSION = 1
 
-# Keys of a scenario that change how it is simulated or priced, but not what it computes and sends. Its digest, which says
+# Keys of a scenario that change how it is simulated or priced, but not what it computes and sends. Its digest, and so
 # whether two runs can be compared, leaves them out.
 PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks"})
 
