@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.compare.comparison import Comparison
 from reports.run import FRAMES, Run
-from reports.side_by_side.frames import Beside
+from reports.side_by_side.frames import SideBySide
 from reports.store.replace import replaced
 from reports.store.run_folder import folder_name, load
-from reports.terminal.progress import Told, untold
+from reports.terminal.present import Tell, silent
 from reports.validation.folder import Validated
 
 FOLDER = "reports"
@@ -51,7 +51,7 @@ def folders_of(runs: Sequence[Path], out: Path | None = None) -> list[Path]:
 
 
 def write(
-    run: Run, folder: Path, *, step: int | None = None, also: Sequence[tuple[int, int]] = (), tell: Told = untold
+    run: Run, folder: Path, *, step: int | None = None, also: Sequence[tuple[int, int]] = (), tell: Tell = silent
 ) -> Path:
     """Writes all tables and the page of a run, and returns the page's path; `step` and `also` as for `run_page.page`.
 
@@ -87,7 +87,7 @@ def _getter(run: Run, name: str) -> Callable[[], pd.DataFrame]:
     return lambda: getattr(run, name)
 
 
-def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path | None, tell: Told = untold) -> Path:
+def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path | None, tell: Tell = silent) -> Path:
     """The page of a comparison, its tables, and the two runs' own pages, which show the worst cases.
 
     `folders` are those of the predicted and the measured run. It lies in the measured run's `reports/`, or in `out`.
@@ -109,7 +109,7 @@ def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path 
     return path
 
 
-def write_beside(beside: Beside, folders: Sequence[Path], out: Path | None, tell: Told = untold) -> Path:
+def write_side_by_side(found: SideBySide, folders: Sequence[Path], out: Path | None, tell: Tell = silent) -> Path:
     """The page of several runs, its tables, and each run's own page; in the first run's `reports/`, or in `out`.
 
     Raises:
@@ -119,15 +119,15 @@ def write_beside(beside: Beside, folders: Sequence[Path], out: Path | None, tell
     from reports.page.side_by_side import page  # noqa: PLC0415
 
     own = folders_of(folders, out)
-    pages = [write(run, folder, tell=tell) for (_, run), folder in zip(beside.runs, own, strict=True)]
+    pages = [write(run, folder, tell=tell) for (_, run), folder in zip(found.runs, own, strict=True)]
     path = (folder_of(folders[0]) if out is None else out) / f"{BESIDE}.html"
     hrefs = [quote(other) for other in _from(path, pages)]
-    render.write(page.page(beside, hrefs, f"{BESIDE}/"), path)
-    write_tables(_held(beside.frames()), path.parent / BESIDE, tell)
+    render.write(page.page(found, hrefs, f"{BESIDE}/"), path)
+    write_tables(_held(found.frames()), path.parent / BESIDE, tell)
     return path
 
 
-def write_validation(found: Validated, tell: Told = untold) -> Path:
+def write_validation(found: Validated, tell: Tell = silent) -> Path:
     """The page of a validation in its folder, and the pages of its runs where they have none yet.
 
     Raises:
@@ -153,7 +153,7 @@ def _held(frames: Mapping[str, pd.DataFrame]) -> Frames:
     return {name: (lambda frame=frame: frame) for name, frame in frames.items()}  # type: ignore[misc]
 
 
-def write_tables(frames: Frames, folder: Path, tell: Told = untold) -> None:
+def write_tables(frames: Frames, folder: Path, tell: Tell = silent) -> None:
     """Each as NAME.csv and NAME.parquet, one after the other.
 
     Raises:

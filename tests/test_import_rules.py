@@ -27,7 +27,7 @@ CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
     "real/validation/cli.py": {"reports", "sim.draws"},
-    "reports/__main__.py": {
+    "reports/commands.py": {
         "sim.published",
         "scenarios.seam.errors",
         "scenarios.config.load",

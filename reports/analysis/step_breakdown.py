@@ -1,4 +1,4 @@
-"""Breaks a steady step down into its parts, over ranks."""
+"""Chooses the steps that represent a run, and breaks them down into their parts, over ranks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import fixed
+from reports.terminal import text
 
 # Columns of `ranks_of_step` and the parts of a step that they are.
 PARTS = {
@@ -40,6 +42,29 @@ def steady_kept(run: Run) -> list[int]:
     """The numbers of the steady steps of which there are spans: steps that do other things are not mixed in."""
     steady, kept = steady_steps(run.steps)["step"].tolist(), set(run.kept_steps["step"].tolist())
     return [step for step in steady if step in kept]
+
+
+def typical_step(run: Run) -> int | None:
+    """The steady step of median time among those that have spans; None where there is none."""
+    kept = run.kept_steps["step"].tolist()
+    steady = steady_steps(run.steps)
+    steady = steady[steady["step"].isin(kept)].sort_values(["step_ns", "step"])
+    return int(steady["step"].iloc[(len(steady) - 1) // 2]) if len(steady) else None
+
+
+def step_shown(run: Run, requested: int | None) -> int | None:
+    """The step that was requested, or the typical one.
+
+    Raises:
+        ReportError: the run has no such step, or no longer has its spans.
+    """
+    numbers, kept = run.steps["step"].tolist(), run.kept_steps["step"].tolist()
+    if requested is not None and requested not in numbers:
+        known = f"steps {numbers[0]} to {numbers[-1]}" if numbers else "no steps"
+        raise ReportError(f"--step {requested}: the run has {known}")
+    if requested is not None and requested not in kept:
+        raise ReportError(f"--step {requested}: its spans were left out; expected {text.steps(kept)}")
+    return typical_step(run) if requested is None else requested
 
 
 def ranks_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:

@@ -13,8 +13,7 @@ from reports.compare.comparison import Comparison, typical_and_worst
 from reports.compare.errors_by_size import errors_by_size
 from reports.terminal import text
 from reports.terminal.headline import folded, thinned
-from reports.terminal.names import operation_name
-from reports.terminal.run_tables import records
+from reports.terminal.rows import operation_name, records
 
 _ROWS = 20
 _DIFFERENCES = 3

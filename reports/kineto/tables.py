@@ -13,7 +13,7 @@ from reports.analysis.frames import STEP
 from reports.kineto.recording import Profile
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.run_tables import records
+from reports.terminal.rows import records
 
 _ROWS = 16
 _OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float", "share": "float"}

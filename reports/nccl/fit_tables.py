@@ -16,7 +16,7 @@ from reports.nccl.fit import Fit, HeldOut
 from reports.nccl.published import PublishedRow
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.run_tables import records
+from reports.terminal.rows import records
 
 # One row a key; a time is in ns. `rows` gave it, which `rows_of` names.
 FITTED = {"key": "str", "present": "float", "fitted": "float", "rows": "int", "rows_of": "str"}

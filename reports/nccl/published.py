@@ -42,6 +42,8 @@ PREDICTED = {
     "profile": "str",
     "reason": "str",
 }
+# What of a row a prediction needs to know.
+SETTING = ("op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes", "link_gbit_per_s", "one_way_delay_ms")
 _LONGEST = 60  # characters of a value in a sentence
 _MOST = 10**15  # more than any buffer has bytes, and whole as a float
 

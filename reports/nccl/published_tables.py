@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from reports.analysis import statistics
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.run_tables import DIFFERS, records
+from reports.terminal.rows import records
+from reports.terminal.run_tables import DIFFERS
 
 # From here on bandwidth decides, not latency.
 LARGE_BYTES = 16 * 2**20

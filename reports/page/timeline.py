@@ -29,7 +29,7 @@ from reports.page.blocks import Operation, Place, Timeline
 from reports.page.run.shown_spans import Shown, choose
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.names import operation_names
+from reports.terminal.rows import operation_names
 
 # px of a row; less where very many overlap.
 _LANE, _LEAST_LANE, _HEIGHT = 15, 3, 1800
@@ -141,7 +141,7 @@ class _Lanes:
         for key in sorted(free, key=lambda key: (key[0], key[1] != "main", key[1], key[2])):
             firsts[key] = len(names)
             rank, stream, is_communication = key
-            name = f"{text.alike(rank, counts[rank])} {stream}{' comm.' if is_communication else ''}"
+            name = f"{text.representative(rank, counts[rank])} {stream}{' comm.' if is_communication else ''}"
             names += [name, *("" for _ in free[key][1:])]
         return cls(names, np.array([firsts[key] for key in keys], np.int64) + sub, firsts)
 

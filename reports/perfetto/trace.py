@@ -20,7 +20,7 @@ import pandas as pd
 from reports.analysis.frames import COMPUTE, STEP, ints, is_collective
 from reports.perfetto.counters import Counter, Counters
 from reports.store.parts import Spans
-from reports.terminal.text import alike
+from reports.terminal.text import representative
 from scenarios.seam.trace import RunInfo
 
 # Arrows among more members than this hide what they should show, and swell the file.
@@ -90,7 +90,7 @@ class _Threads:
         for position, key in enumerate(order):
             number, host = self.numbers[key]
             rank, stream, part, lane = key
-            name = alike(f"rank {rank}", self.rank_counts.get(rank, 1))
+            name = representative(f"rank {rank}", self.rank_counts.get(rank, 1))
             words = [name, stream if part != "steps" else "", part, str(lane + 1) if lane else ""]
             yield _metadata("thread_name", host, number, {"name": " ".join(word for word in words if word)})
             yield _metadata("thread_sort_index", host, number, {"sort_index": position})
@@ -110,7 +110,7 @@ def _process_names(hosts: Mapping[int, int], info: RunInfo) -> Iterator[str]:
     """`hosts`: how many hosts each represents, itself included."""
     for host in sorted(hosts):
         known = info.hosts[host] if host < len(info.hosts) else ""
-        yield _metadata("process_name", host, 0, {"name": alike(f"host {host} {known}".strip(), hosts[host])})
+        yield _metadata("process_name", host, 0, {"name": representative(f"host {host} {known}".strip(), hosts[host])})
         yield _metadata("process_sort_index", host, 0, {"sort_index": host})
 
 
@@ -126,13 +126,14 @@ def _slices(spans: pd.DataFrame, thread_of: np.ndarray, origin_ns: int) -> Itera
 def _slice(thread: int, row: tuple[object, ...], origin_ns: int, quoted: dict[str, str]) -> str:
     texts = [quoted.get(text) or quoted.setdefault(text, json.dumps(text)) for text in map(str, row[:6])]
     kind, label, group, stream, dtype, kernel = texts
-    host, start_ns, end_ns, issued_ns, step, sequence, call, alike, bytes_in, bytes_out, bytes_sent = map(_int, row[6:])
+    host, start_ns, end_ns, issued_ns, *numbers = map(_int, row[6:])
+    step, sequence, call, rank_count, bytes_in, bytes_out, bytes_sent = numbers
     name = f'"step {step}"' if kind == '"step"' else label if label != '""' else kind
     return (
         f'{{"ph":"X","name":{name},"cat":{kind},"pid":{host},"tid":{thread},"ts":{_us(start_ns - origin_ns)},'
         f'"dur":{_us(end_ns - start_ns)},"args":{{"step":{step},"label":{label},"stream":{stream},"group":{group},'
         f'"call":{call},"sequence":{sequence},"issued_us":{_us(issued_ns - origin_ns)},"bytes_in":{bytes_in},'
-        f'"bytes_out":{bytes_out},"bytes_sent":{bytes_sent},"dtype":{dtype},"kernel":{kernel},"rank_count":{alike}}}}}'
+        f'"bytes_out":{bytes_out},"bytes_sent":{bytes_sent},"dtype":{dtype},"kernel":{kernel},"rank_count":{rank_count}}}}}'
     )
 
 
@@ -168,7 +169,7 @@ def _counters(counters: Counters, network: int, origin_ns: int) -> Iterator[str]
 
 
 def _counter(counter: Counter, process: int, origin_ns: int) -> str:
-    name = json.dumps(alike(counter.link, counter.link_count))
+    name = json.dumps(representative(counter.link, counter.link_count))
     at_us = _us(counter.at_ns - origin_ns)
     return f'{{"ph":"C","name":{name},"pid":{process},"ts":{at_us},"args":{{"%":{counter.percent:.3f}}}}}'
 

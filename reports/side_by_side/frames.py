@@ -54,7 +54,7 @@ PLANS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class SideBySide:
     """The runs by name, the base first, and what differs between them.
 
     `parts`, `steps`, `memory` (of the fullest rank), `link_classes` and `imbalance` are the runs' own frames, with the
@@ -105,14 +105,14 @@ def _is_only(name: str, path: Path, paths: Sequence[Path]) -> bool:
     return all(other == path or Path(*other.parts[-length:]) != Path(name) for other in paths)
 
 
-def beside(runs: Runs) -> Beside:
+def side_by_side(runs: Runs) -> SideBySide:
     """At least one run, whose names differ; the first is the base."""
     assert runs, "there is a run to compare with"
     kept = [(name, run, steady_kept(run)) for name, run in runs]
     unlike, same_settings = settings(runs)
     placed, same_tables = plans(runs)
     parts = _joined([(name, parts_of_step(run, steps)) for name, run, steps in kept])
-    return Beside(
+    return SideBySide(
         runs=runs,
         settings=unlike,
         same_settings=same_settings,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from reports.side_by_side.frames import CHANGES, Beside
+from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
     ADDING_UP,
     NUMBERS,
@@ -25,7 +25,7 @@ from reports.side_by_side.words import (
 )
 from reports.terminal import text
 from reports.terminal.headline import folded, thinned
-from reports.terminal.run_tables import records
+from reports.terminal.rows import records
 
 # So many runs have columns of their own; of more, each is a row.
 _COLUMNS = 4
@@ -34,38 +34,38 @@ _ROWS = 16
 _KEY = 32
 
 
-def summarize(beside: Beside) -> RenderableType:
+def summarize(found: SideBySide) -> RenderableType:
     """What differs, then step time and its parts, operations and the plan; 80 columns wide."""
-    sections = [_headline(beside), _settings(beside), *_results(beside), _operations(beside), _plans(beside)]
+    sections = [_headline(found), _settings(found), *_results(found), _operations(found), _plans(found)]
     return Group(*sections)
 
 
-def as_json(beside: Beside) -> dict[str, Any]:
+def as_json(found: SideBySide) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values: a list of rows each."""
     head = {
-        "base": beside.names[0],
-        "runs": beside.names,
-        "same_settings": beside.same_settings,
-        "same_tables": beside.same_tables,
+        "base": found.names[0],
+        "runs": found.names,
+        "same_settings": found.same_settings,
+        "same_tables": found.same_tables,
     }
-    plain = text.plain({**head, **{name: records(frame) for name, frame in beside.frames().items()}})
+    plain = text.plain({**head, **{name: records(frame) for name, frame in found.frames().items()}})
     assert isinstance(plain, dict)
     return plain
 
 
-def _headline(beside: Beside) -> RenderableType:
-    short = marks(beside.names)
+def _headline(found: SideBySide) -> RenderableType:
+    short = marks(found.names)
     lines = [f"{text.counted(len(short), 'run')} side by side, relative to the first:"]
-    for mark, (name, run) in zip(short, beside.runs, strict=True):
+    for mark, (name, run) in zip(short, found.runs, strict=True):
         own = name if mark == name else f"{mark}  {name}"
         notes = "".join(f"; {words}" for words in (folded(run.info), thinned(run.info)) if words)
         lines.append(f"{own}: {about_run(run.info)}{notes}")
-    return Group(text.paragraph("\n".join(lines), style="bold"), text.paragraph("\n".join(sentences(beside))))
+    return Group(text.paragraph("\n".join(lines), style="bold"), text.paragraph("\n".join(sentences(found))))
 
 
-def _settings(beside: Beside) -> RenderableType:
-    alike = f"{beside.same_settings:,} identical"
-    rows, short = settings_shown(beside), marks(beside.names)
+def _settings(found: SideBySide) -> RenderableType:
+    alike = f"{found.same_settings:,} identical"
+    rows, short = settings_shown(found), marks(found.names)
     if not rows:
         return text.paragraph(f"Settings: no differences; {alike}.")
     title = f"Settings that differ; {alike}{_left_out(len(rows))}"
@@ -87,8 +87,8 @@ def _left_out(count: int) -> str:
     return f"; {count - _ROWS} more not shown" if count > _ROWS else ""
 
 
-def _results(beside: Beside) -> Iterator[RenderableType]:
-    frame, short = beside.results, marks(beside.names)
+def _results(found: SideBySide) -> Iterator[RenderableType]:
+    frame, short = found.results, marks(found.names)
     title = "Step time, median of steady steps, and breakdown, means over ranks"
     if len(short) > _COLUMNS:
         names = ["step_ns", *ADDING_UP, "memory_bytes"]
@@ -114,15 +114,15 @@ def _of_run(row: dict[str, Any], names: list[str]) -> list[str]:
     return [first, text.signed_percent(row["step_change"]), *others]
 
 
-def _operations(beside: Beside) -> RenderableType:
-    held = list(dict.fromkeys(beside.operations["run"].tolist()))
-    short = [mark for mark, name in zip(marks(beside.names), beside.names, strict=True) if name in held]
+def _operations(found: SideBySide) -> RenderableType:
+    held = list(dict.fromkeys(found.operations["run"].tolist()))
+    short = [mark for mark, name in zip(marks(found.names), found.names, strict=True) if name in held]
     if not held:
-        return text.paragraph(f"Operations: {no_operations(beside)}")
-    count = len(beside.operations) // len(held)
+        return text.paragraph(f"Operations: {no_operations(found)}")
+    count = len(found.operations) // len(held)
     title = f"Operations per rank and step, by change{_left_out(count)}"
     rows, columns = [], ["operation", short[0], *(f"{mark} - {short[0]}" for mark in short[1:])]
-    for name, frame in islice(operations_by_change(beside), _ROWS):
+    for name, frame in islice(operations_by_change(found), _ROWS):
         medians, changes = medians_shown(frame), frame["change_ns"].tolist()
         if len(short) == 2:
             columns = ["operation", *short, "change", "exposed"]
@@ -136,11 +136,11 @@ def _operations(beside: Beside) -> RenderableType:
     return text.table(title, columns, rows)
 
 
-def _plans(beside: Beside) -> RenderableType:
-    alike = f"{beside.same_tables:,} placed identically"
-    frame, short = beside.plans, dict(zip(beside.names, marks(beside.names), strict=True))
+def _plans(found: SideBySide) -> RenderableType:
+    alike = f"{found.same_tables:,} placed identically"
+    frame, short = found.plans, dict(zip(found.names, marks(found.names), strict=True))
     if not len(frame):
-        planned = sum(len(run.plan) > 0 for _, run in beside.runs)
+        planned = sum(len(run.plan) > 0 for _, run in found.runs)
         return text.paragraph(
             f"Plan: no differences; {alike}." if planned > 1 else "Plan: fewer than two runs have one."
         )

@@ -9,10 +9,10 @@ import pandas as pd
 
 from reports.analysis.frames import KEYS
 from reports.analysis.step_breakdown import PARTS
-from reports.side_by_side.frames import Beside
+from reports.side_by_side.frames import SideBySide
 from reports.terminal import text
 from reports.terminal.headline import WORLDS
-from reports.terminal.names import operation_names
+from reports.terminal.rows import operation_names
 from scenarios.seam.trace import RunInfo
 
 _SETTINGS_SAID = 3
@@ -50,9 +50,9 @@ def marks(names: list[str]) -> list[str]:
     return [chr(ord("A") + at) if at < 26 else str(at + 1) for at in range(len(names))]
 
 
-def labels(beside: Beside) -> dict[str, str]:
+def labels(found: SideBySide) -> dict[str, str]:
     """How runs are called where there is room for a mark and a name, by name; all differ."""
-    pairs = zip(marks(beside.names), beside.names, strict=True)
+    pairs = zip(marks(found.names), found.names, strict=True)
     return {name: name if mark == name else f"{mark}  {name}" for mark, name in pairs}
 
 
@@ -62,17 +62,17 @@ def about_run(info: RunInfo) -> str:
     return f"{info.name}, {WORLDS.get(info.world, info.world)}, {text.counted(info.world_size, 'rank')}{early}"
 
 
-def settings_shown(beside: Beside) -> list[list[str]]:
+def settings_shown(found: SideBySide) -> list[list[str]]:
     """A row for each key that differs, with its value in every run; tables that differ in the same way are one row."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for key, rows in beside.settings.groupby("key", sort=False):
-        found.setdefault((rows["pattern"].iloc[0], *rows["value"].tolist()), []).append(str(key))
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for key, rows in found.settings.groupby("key", sort=False):
+        alike.setdefault((rows["pattern"].iloc[0], *rows["value"].tolist()), []).append(str(key))
     return [
         [
             keys[0] if len(keys) == 1 else f"{pattern} ({len(keys)} tables)",
             *(value_shown(keys[0], one) for one in values),
         ]
-        for (pattern, *values), keys in found.items()
+        for (pattern, *values), keys in alike.items()
     ]
 
 
@@ -95,15 +95,15 @@ def more(ns: float) -> str:
     return f"+{text.duration(ns)}" if ns > 0 else text.duration(ns)
 
 
-def sentences(beside: Beside) -> list[str]:
+def sentences(found: SideBySide) -> list[str]:
     """For each run but the base: what was asked differently, and what became of the step."""
-    return [f"{name}: {_asked(beside, at)}; {_became(beside, at)}." for at, name in enumerate(beside.names) if at]
+    return [f"{name}: {_asked(found, at)}; {_became(found, at)}." for at, name in enumerate(found.names) if at]
 
 
-def _asked(beside: Beside, at: int) -> str:
+def _asked(found: SideBySide, at: int) -> str:
     said = [
-        _said(row[0], row[1 + at], row[1], beside.names[0])
-        for row in settings_shown(beside)
+        _said(row[0], row[1 + at], row[1], found.names[0])
+        for row in settings_shown(found)
         if row[1 + at] != row[1] and row[0] not in _UNSAID
     ]
     rest = len(said) - _SETTINGS_SAID
@@ -119,8 +119,8 @@ def _said(key: str, value: str, base: str, base_name: str) -> str:
     return f"{name} is {short}" + (f" instead of {before}" if base != "-" else f" (not set in {base_name})")
 
 
-def _became(beside: Beside, at: int) -> str:
-    frame = beside.results
+def _became(found: SideBySide, at: int) -> str:
+    frame = found.results
     own, base = float(frame["step_ns"].iloc[at]), float(frame["step_ns"].iloc[0])
     if math.isnan(own) or math.isnan(base) or not own or not base:
         return "no two step times to compare"
@@ -140,16 +140,16 @@ def _mostly(changes: pd.Series, is_longer: bool) -> str:
     return f", mostly {PARTS[part]} ({more(float(changes[part]))})"
 
 
-def operations_by_change(beside: Beside) -> Iterator[tuple[str, pd.DataFrame]]:
+def operations_by_change(found: SideBySide) -> Iterator[tuple[str, pd.DataFrame]]:
     """Each operation by name, with its rows, one a run; those that change most first."""
-    names = operation_names(beside.operations.drop_duplicates(KEYS))
-    groups = (rows for _, rows in beside.operations.groupby(KEYS, sort=False))
+    names = operation_names(found.operations.drop_duplicates(KEYS))
+    groups = (rows for _, rows in found.operations.groupby(KEYS, sort=False))
     yield from zip(names, groups, strict=True)
 
 
-def no_operations(beside: Beside) -> str:
+def no_operations(found: SideBySide) -> str:
     """Why there are none."""
-    is_left_out = bool(beside.results["steps"].any())
+    is_left_out = bool(found.results["steps"].any())
     return "No run has kept spans of its steady steps." if is_left_out else "No rank of any run completed a step."
 
 

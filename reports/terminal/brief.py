@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from html import escape
 from typing import NamedTuple
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step
-from reports.analysis.typical_step import typical_step
+from reports.analysis.step_breakdown import PARTS, parts_of_step, typical_step
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.headline import headline
-from reports.terminal.names import operation_name
-from reports.terminal.run_tables import records
+from reports.terminal.rows import operation_name, records
 
 _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005

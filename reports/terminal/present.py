@@ -1,13 +1,15 @@
-"""Prints a finished run for all entry points: its summary, JSON, or the folder's path only."""
+"""Prints for all entry points: a finished run (its summary, JSON, or the folder's path only), and progress."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
@@ -16,6 +18,40 @@ from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.validation.tables import spread_json, spread_line
+
+_QUIET_S = 1.0
+
+
+class Tell(Protocol):
+    """Called before each piece of work: what it is, and which of how many."""
+
+    def __call__(self, words: str, number: int, of: int) -> None: ...
+
+
+def silent(words: str, number: int, of: int) -> None:
+    """Shows no progress."""
+
+
+@contextmanager
+def progress_line() -> Iterator[Tell]:
+    """Progress on one line of stderr that is drawn anew, after a second and on a terminal only; gone at the end."""
+    stream, began_s = sys.stderr, time.monotonic()
+    is_seen = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    drawn = False
+
+    def tell(words: str, number: int, of: int) -> None:
+        nonlocal drawn
+        if is_seen and time.monotonic() - began_s >= _QUIET_S:
+            stream.write(f"\r\x1b[K{words}: {number} of {of}, {time.monotonic() - began_s:.0f} s")
+            stream.flush()
+            drawn = True
+
+    try:
+        yield tell
+    finally:
+        if drawn:
+            stream.write("\r\x1b[K")
+            stream.flush()
 
 
 def present(

@@ -11,12 +11,11 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
-from reports.analysis.typical_step import step_shown
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown
 from reports.run import Run
 from reports.terminal import stragglers, text
 from reports.terminal.headline import headline, only
-from reports.terminal.names import operation_name, operation_names
+from reports.terminal.rows import cells, named, operation_names, records, represented, written
 
 _ROWS = 16
 _STEPS_SHOWN = 12
@@ -33,7 +32,10 @@ MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
 # Up to here over the mean, loads are called even.
 _EVEN = 1.001
 PART_COLUMNS = ["part", "mean", "share", "max", "on rank", "max/mean"]
+CLASS_COLUMNS = ["class", "links", "carried", "mean load", "peak load"]
+CLASS_CELLS = ["link_class", "links", "bytes_carried", "mean_utilisation", "peak_utilisation"]
 BALANCE_COLUMNS = ["load (plan)", "max", "on rank", "mean", "max/mean"]
+MEMORY_COLUMNS = ["part", "size", "of capacity"]
 CAUSE_COLUMNS = ["table", "sharding", "load", "on that rank", "mean", "excess"]
 # Where tables that load a rank are listed, so much of their names is to be seen, and of the ways they are sharded.
 _NAMES_KEPT = [24, 14, 7]
@@ -88,11 +90,6 @@ def as_json(run: Run) -> dict[str, Any]:
     return plain
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """A frame as a list of rows."""
-    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
-
-
 def _steps(run: Run) -> RenderableType:
     steps = run.steps
     if not len(steps):
@@ -126,26 +123,16 @@ def _phase_notes(steps: pd.DataFrame, by: str) -> Iterator[str]:
         previous = phase
 
 
-def _kind(row: dict[str, Any]) -> str:
-    return str(row["kind"]) if row["label"] else ""
-
-
 def _waited_for(run: Run, step: int) -> RenderableType:
     own = run.waited_for_of(step)
     kept = own.sort_values("duration_ns", ascending=False, kind="stable").head(_ROWS).sort_values("order")
-    rows = [
-        [operation_name(row), _kind(row), text.duration(row["duration_ns"]), text.percent(row["share"])]
-        for row in records(kept)
-    ]
+    rows = cells(named(kept), ["name", "kind", "duration_ns", "share"])
     rest = own.drop(kept.index)
-    if len(rest):
-        total, share = float(rest["duration_ns"].sum()), float(rest["share"].sum())
-        rows.append([f"({len(rest)} others)", "", text.duration(total), text.percent(share)])
-    took = float(own["duration_ns"].sum())
-    rows.append(["total", "", text.duration(took), text.percent(float(own["share"].sum()))])
-    return text.table(
-        f"Critical path of step {step}, in order{only(run)}", ["operation", "kind", "time", "share"], rows, left=2
-    )
+    others = {f"({len(rest)} others)": rest} if len(rest) else {}
+    for name, frame in {**others, "total": own}.items():
+        rows.append([name, "", *(written(column, float(frame[column].sum())) for column in ("duration_ns", "share"))])
+    title = f"Critical path of step {step}, in order{only(run)}"
+    return text.table(title, ["operation", "kind", "time", "share"], rows, left=2)
 
 
 def _stragglers(run: Run, steps: list[int]) -> Iterator[RenderableType]:
@@ -161,16 +148,10 @@ def _stragglers(run: Run, steps: list[int]) -> Iterator[RenderableType]:
 def _operations(run: Run, steps: list[int]) -> RenderableType:
     which = text.steps(steps) + only(run)
     frame = run.operations_of(steps).sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
+    shown = frame.assign(name=operation_names(frame)).head(_ROWS)
+    rows = cells(shown, ["name", "calls_per_step", "median_ns", "max_ns", "bytes_sent", "hidden_share"])
     rows = [
-        [
-            row["name"],
-            f"{row['calls_per_step']:.4g}",
-            text.duration(row["median_ns"]),
-            text.duration(row["max_ns"]),
-            text.size(row["bytes_sent"]) if row["part"] == "communication" else "",
-            text.percent(row["hidden_share"]) if row["part"] == "communication" else "",
-        ]
-        for row in records(frame.assign(name=operation_names(frame)).head(_ROWS))
+        row if part == "communication" else [*row[:-2], "", ""] for row, part in zip(rows, shown["part"], strict=True)
     ]
     columns = ["operation", "calls", "median", "max", "payload", "hidden"]
     more = f"; {len(frame) - _ROWS} shorter ones not shown" if len(frame) > _ROWS else ""
@@ -183,16 +164,8 @@ def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:
     frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
     if not len(frame):
         return
-    rows = [
-        [
-            row["name"],
-            f"{row['calls']:,}",
-            text.duration(row["median_ns"]),
-            text.duration(row["formula_ns"]),
-            text.signed_percent(row["difference"]),
-        ]
-        for row in records(frame.assign(name=operation_names(frame)).head(_FORMULAS_SHOWN))
-    ]
+    shown = frame.assign(name=operation_names(frame), calls=frame["calls"].map("{:,}".format)).head(_FORMULAS_SHOWN)
+    rows = cells(shown, ["name", "calls", "median_ns", "formula_ns", "difference"])
     columns = ["operation", "calls", "link model", "formula", "difference"]
     more = f"; {len(frame) - _FORMULAS_SHOWN} more not shown" if len(frame) > _FORMULAS_SHOWN else ""
     yield text.table(f"NCCL's own formula where it differs by over 5 %, {which}{more}", columns, rows)
@@ -209,44 +182,21 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
 
 def part_rows(parts: pd.DataFrame) -> list[list[str]]:
     """The rows of `parts_of_step` under `PART_COLUMNS`."""
-    return [
-        [
-            row["part"],
-            text.duration(row["mean_ns"]),
-            text.percent(row["share"]),
-            text.duration(row["max_ns"]),
-            text.alike(row["rank"], row["rank_count"]),
-            "-" if np.isnan(row["max_over_mean"]) else f"{row['max_over_mean']:.2f}",
-        ]
-        for row in records(parts)
-    ]
+    return cells(parts.assign(rank=represented(parts)), ["part", "mean_ns", "share", "max_ns", "rank", "max_over_mean"])
 
 
 def _links(run: Run) -> RenderableType:
     if not len(run.links):
         world = "not available for real runs" if run.info.world == "real" else "none used"
         return text.paragraph(f"Links: {world}.")
-    classes = [
-        [
-            row["link_class"],
-            str(row["links"]),
-            text.size(row["bytes_carried"]),
-            text.percent(row["mean_utilisation"]),
-            text.percent(row["peak_utilisation"]),
-        ]
-        for row in records(run.link_classes)
-    ]
-    hottest = [
-        [
-            *(text.alike(row["link"], row["link_count"]), row["direction"], row["link_class"]),
-            text.size(row["bytes_carried"]),
-            *(text.percent(row["utilisation"]), text.percent(row["busy_share"])),
-        ]
-        for row in records(run.links.head(5))
-    ]
+    classes = cells(run.link_classes, CLASS_CELLS)
+    hottest = run.links.head(5)
+    hottest = hottest.assign(link=represented(hottest, "link"))
+    columns = ["link", "direction", "class", "carried", "load", "busy"]
+    rows = cells(hottest, ["link", "direction", "link_class", "bytes_carried", "utilisation", "busy_share"])
     return Group(
-        text.table("Links, over the whole run", ["class", "links", "carried", "mean load", "peak load"], classes),
-        text.table("Hottest links", ["link", "direction", "class", "carried", "load", "busy"], hottest, left=3),
+        text.table("Links, over the whole run", CLASS_COLUMNS, classes),
+        text.table("Hottest links", columns, rows, left=3),
     )
 
 
@@ -278,18 +228,20 @@ def balance_rows(run: Run, most_causes: int) -> tuple[list[list[str]], list[list
 def _memory(run: Run) -> RenderableType:
     if not len(run.rank_memory):
         return text.paragraph("Memory: not recorded.")
-    fullest = records(run.rank_memory.head(1))[0]
-    own = run.memory[run.memory["rank"] == fullest["rank"]].sort_values("size_bytes", ascending=False, kind="stable")
-    capacity = fullest["capacity_bytes"]
-    rows = [[row["part"], text.size(row["size_bytes"]), _part_of(row["size_bytes"], capacity)] for row in records(own)]
-    rows.append(["total", text.size(fullest["used_bytes"]), _part_of(fullest["used_bytes"], capacity)])
-    rank = text.alike(fullest["rank"], fullest["rank_count"])
-    title = f"Memory of the fullest rank, {rank}, capacity {text.size(capacity)}"
-    return text.table(title, ["part", "size", "of capacity"], rows)
+    title, rows = memory_rows(run)
+    return text.table(title, MEMORY_COLUMNS, rows)
 
 
-def _part_of(size_bytes: float, capacity: float) -> str:
-    return text.percent(size_bytes / capacity) if capacity else "-"
+def memory_rows(run: Run) -> tuple[str, list[list[str]]]:
+    """The title and the rows of the fullest rank's memory by part, under `MEMORY_COLUMNS`."""
+    fullest = run.rank_memory.head(1)
+    own = run.memory[run.memory["rank"].isin(fullest["rank"]).to_numpy(bool)]
+    own = own.sort_values("size_bytes", ascending=False, kind="stable")
+    total = fullest.rename(columns={"used_bytes": "size_bytes"}).assign(part="total")
+    parts, capacity = pd.concat([own, total]), float(fullest["capacity_bytes"].iloc[0])
+    parts["share"] = parts["size_bytes"] / capacity if capacity else np.nan
+    title = f"Memory of the fullest rank, {represented(fullest)[0]}, capacity {text.size(capacity)}"
+    return title, cells(parts, ["part", "size_bytes", "share"])
 
 
 def _metrics(run: Run) -> RenderableType:

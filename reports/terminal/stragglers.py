@@ -18,7 +18,7 @@ def sentence(row: dict[str, Any]) -> str:
 
 
 def _gpu(row: dict[str, Any]) -> str:
-    rank = text.alike(f"rank {row['rank']}", row["count"])
+    rank = text.representative(f"rank {row['rank']}", row["count"])
     name = f"GPU {row['gpu']} of host {row['host']} ({rank})"
     more, step = _of_step(row["time_ns"] - row["median_ns"], row), text.duration(row["step_ns"])
     if row["cause"] == STRAGGLER:
@@ -32,7 +32,7 @@ def _gpu(row: dict[str, Any]) -> str:
 
 
 def _link(row: dict[str, Any]) -> str:
-    name, noun = text.alike(row["name"], row["count"]), _NOUNS.get(row["kind"], row["kind"])
+    name, noun = text.representative(row["name"], row["count"]), _NOUNS.get(row["kind"], row["kind"])
     per_host = " per host" if row["per_host"] else ""
     if row["cause"] == STRAGGLER:
         rate, median = text.rate(row["bytes_per_s"]), text.rate(row["median_bytes_per_s"])

@@ -83,7 +83,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(one) if one == two else f"{one}-{two}" for one, two in zip(starts, ends, strict=True))
 
 
-def alike(name: object, count: int) -> str:
+def representative(name: object, count: int) -> str:
     """ "rank 4139 & 15 more" for a representative of 16; the name itself for one."""
     return str(name) if count == 1 else f"{name} & {count - 1:,} more"
 

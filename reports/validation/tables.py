@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from reports.analysis import statistics
 from reports.analysis.repeats import Plays
 from reports.terminal import text
-from reports.terminal.run_tables import records
+from reports.terminal.rows import records
 from reports.validation.validation import Validation, errors_of
 
 # Of that many scenarios, those with the greatest errors, it is shown where the error comes from.

@@ -7,7 +7,7 @@ from reports import report
 from reports.compare.comparison import compare
 from reports.errors import ReportError
 from reports.run import FRAMES, Run
-from reports.side_by_side.frames import beside
+from reports.side_by_side.frames import side_by_side
 from reports.store import run_folder as store
 from tests.reports.recordings import by_hand
 
@@ -75,7 +75,7 @@ def test_a_comparison_lies_in_the_measured_run_and_leads_to_both(tmp_path):
 def test_runs_side_by_side_go_where_they_are_told(tmp_path):
     folders = [store.write(by_hand(seed=seed), tmp_path / f"run{seed}") for seed in (1, 2)]
     runs = [(folder.name, store.load(folder)) for folder in folders]
-    path = report.write_beside(beside(runs), folders, tmp_path / "out")
+    path = report.write_side_by_side(side_by_side(runs), folders, tmp_path / "out")
     assert path == tmp_path / "out" / "side_by_side.html"
     assert 'href="run2/report.html' in path.read_text(encoding="utf-8")
     assert (tmp_path / "out" / "run2" / "report.html").is_file()

@@ -19,8 +19,7 @@ from reports.page.compare.error_charts import COLORS, TITLES, Points
 from reports.page.timeline import address
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.names import operation_names
-from reports.terminal.run_tables import records
+from reports.terminal.rows import operation_names, records
 
 _BARS = 30
 _ROWS = 200

@@ -16,8 +16,7 @@ from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Sec
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS, TITLES, Points
 from reports.terminal import text
-from reports.terminal.names import operation_name
-from reports.terminal.run_tables import records
+from reports.terminal.rows import operation_name, records
 from reports.validation.folder import Validated
 
 _BARS = 30

@@ -12,7 +12,8 @@ from reports.page import charts, theme
 from reports.page.blocks import Block, Chart, Section, Table, Words
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.run_tables import records
+from reports.terminal.rows import cells, represented
+from reports.terminal.run_tables import CLASS_CELLS, CLASS_COLUMNS
 
 _HOSTS = 48
 _TIMES = 240
@@ -49,7 +50,7 @@ def _hosts(run: Run) -> Block:
 
 def _names(matrix: HostMatrix) -> list[str]:
     each = zip(matrix.firsts.tolist(), matrix.lasts.tolist(), matrix.counts.tolist(), strict=True)
-    return [text.alike(first, count) if first == last else f"{first}-{last}" for first, last, count in each]
+    return [text.representative(first, count) if first == last else f"{first}-{last}" for first, last, count in each]
 
 
 def _over_time(run: Run, step: int | None) -> list[Block]:
@@ -83,35 +84,19 @@ def _points(own: Any, name: str, origin_ns: int) -> dict[str, Any]:
 
 
 def _tables(run: Run) -> list[Block]:
-    classes = [
-        [
-            row["link_class"],
-            f"{row['links']:,}",
-            text.size(row["bytes_carried"]),
-            text.percent(row["mean_utilisation"]),
-            text.percent(row["peak_utilisation"]),
-            f"{row['hottest_link']} {row['hottest_direction']}",
-        ]
-        for row in records(run.link_classes)
-    ]
-    hottest = [
-        [
-            text.alike(row["link"], row["link_count"]),
-            row["direction"],
-            row["link_class"],
-            text.size(row["bytes_carried"]),
-            text.rate(row["bytes_per_s"]),
-            text.percent(row["utilisation"]),
-            text.percent(row["busy_share"]),
-            text.percent(row["busy_utilisation"]),
-        ]
-        for row in records(run.links.head(_LINKS))
-    ]
+    classes = run.link_classes
+    classes = classes.assign(hottest=classes["hottest_link"] + " " + classes["hottest_direction"])
+    hottest = run.links.head(_LINKS)
+    hottest = hottest.assign(link=represented(hottest, "link"))
+    numbers = ["bytes_carried", "bytes_per_s", "utilisation", "busy_share", "busy_utilisation"]
+    columns = ["link", "direction", "class", "carried", "rate", "load", "busy", "load while busy"]
     more = f"{len(run.links) - _LINKS:,} more are in links.csv." if len(run.links) > _LINKS else ""
-    carried = float((run.links["bytes_carried"] * run.links["link_count"]).sum())
-    class_columns = ["class", "links", "carried", "mean load", "peak load", "hottest"]
-    link_columns = ["link", "direction", "class", "carried", "rate", "load", "busy", "load while busy"]
+    raw = {"bytes": float((run.links["bytes_carried"] * run.links["link_count"]).sum())}
+    class_rows, rows = (
+        cells(classes, [*CLASS_CELLS, "hottest"]),
+        cells(hottest, ["link", "direction", "link_class", *numbers]),
+    )
     return [
-        Table("Classes of links, over the whole run", class_columns, classes, raw={"bytes": carried}),
-        Table("Hottest links", link_columns, hottest, left=3, note=more),
+        Table("Classes of links, over the whole run", [*CLASS_COLUMNS, "hottest"], class_rows, raw=raw),
+        Table("Hottest links", columns, rows, left=3, note=more),
     ]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
-from reports.analysis.typical_step import step_shown
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown
 from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
 from reports.page.run import links as link_sections
 from reports.page.run import ranks as rank_sections
@@ -17,7 +16,7 @@ from reports.page.timeline import NAME, timeline
 from reports.run import Run
 from reports.terminal import headline as about
 from reports.terminal import stragglers, text
-from reports.terminal.run_tables import records
+from reports.terminal.rows import records, represented
 
 _STRAGGLERS_SHOWN = 5
 
@@ -80,12 +79,10 @@ def _facts(run: Run) -> list[Fact]:
                 mean, share = (float(spent.loc[part, name]) for name in ("mean_ns", "share"))  # type: ignore[arg-type]
                 facts.append(Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean))
     if len(run.rank_memory):
-        fullest = run.rank_memory.iloc[0]
-        share, rank = float(fullest["used_share"]), text.alike(int(fullest["rank"]), int(fullest["rank_count"]))
+        share, (rank,) = float(run.rank_memory["used_share"].iloc[0]), represented(run.rank_memory.head(1))
         facts.append(Fact("fullest memory", text.percent(share), f"rank {rank}", share))
     if len(run.links):
-        hottest = run.links.iloc[0]
-        load, link = float(hottest["utilisation"]), text.alike(hottest["link"], int(hottest["link_count"]))
+        load, (link,) = float(run.links["utilisation"].iloc[0]), represented(run.links.head(1), "link")
         facts.append(Fact("hottest link", text.percent(load), f"{link}, over the run", load))
     return facts
 

@@ -14,11 +14,19 @@ from reports.analysis.imbalance import MEASURES, rank_load
 from reports.analysis.step_breakdown import steady_kept
 from reports.page import charts, theme
 from reports.page.blocks import Block, Chart, Section, Table
-from reports.page.run.times import LEFT_OUT
+from reports.page.run.times import why_absent
 from reports.run import Run
 from reports.terminal import headline as about
 from reports.terminal import text
-from reports.terminal.run_tables import BALANCE_COLUMNS, CAUSE_COLUMNS, MEASURE_WORDS, balance_rows, records
+from reports.terminal.rows import cells, records, represented
+from reports.terminal.run_tables import (
+    BALANCE_COLUMNS,
+    CAUSE_COLUMNS,
+    MEASURE_WORDS,
+    MEMORY_COLUMNS,
+    balance_rows,
+    memory_rows,
+)
 
 _RANKS = 48
 _WORST = 16
@@ -43,7 +51,7 @@ def ranks(run: Run) -> Section:
     kept = steady_kept(run)
     frame = run.ranks_of(kept) if kept else run.ranks.iloc[:0]
     if not len(frame):
-        return Section("ranks", "Balance of ranks", absent=LEFT_OUT if len(run.steps) else "No rank completed a step.")
+        return Section("ranks", "Balance of ranks", absent=why_absent(run))
     each = frame[_SPENT].div(frame["steps"].clip(lower=1), axis=0)
     each = each.assign(rank=frame["rank"], rank_count=frame["rank_count"], over=frame["compute_over_mean"])
     of = f"{text.steps(kept)}{about.only(run)}"
@@ -73,28 +81,18 @@ def _rank_bars(each: pd.DataFrame) -> Any:
 
 
 def _rank_names(frame: pd.DataFrame) -> list[str]:
-    each = zip(frame["rank"].tolist(), frame["rank_count"].tolist(), strict=True)
-    return [f"rank {text.alike(rank, count)}" for rank, count in each]
+    return [f"rank {name}" for name in represented(frame)]
 
 
 def _rank_table(each: pd.DataFrame, frame: pd.DataFrame) -> Table:
     worst = each.sort_values(["over", "rank"], ascending=[False, True]).head(_WORST)
-    rows = [
-        [
-            name,
-            *(text.duration(row[column]) for column in _SPENT),
-            f"{row['over']:.3f}",
-        ]
-        for name, row in zip(_rank_names(worst), records(worst), strict=True)
-    ]
+    named = worst.assign(rank=_rank_names(worst), over=worst["over"].map("{:.3f}".format))
+    rows = cells(named, ["rank", *_SPENT, "over"])
     columns = ["rank", "compute", "exposed", "hidden", "idle", "its step", "compute/mean"]
-    more = (
-        f"The {_WORST} of {len(each):,} with the longest compute; all are in steady_ranks.csv."
-        if len(each) > _WORST
-        else ""
-    )
+    more = f"The {_WORST} of {len(each):,} with the longest compute; all are in steady_ranks.csv."
     total = float((each["compute_ns"] * frame["rank_count"]).sum())
-    return Table("Ranks with the longest compute", columns, rows, note=more, raw={"compute_ns": total})
+    note = more if len(each) > _WORST else ""
+    return Table("Ranks with the longest compute", columns, rows, note=note, raw={"compute_ns": total})
 
 
 def tables(run: Run) -> Section:
@@ -129,8 +127,7 @@ def _table_bars(plan: pd.DataFrame, measure: str, world_size: int) -> Any:
     loads = plan.pivot_table(index="rank", columns="table", values=measure, aggfunc="sum", fill_value=0)
     loads = loads.reindex(range(world_size), fill_value=0)
     factor, unit = _UNITS[measure]
-    layers = _layers(loads / factor)
-    return charts.stacked_bars([f"rank {rank}" for rank in range(world_size)], layers, x=unit)
+    return charts.stacked_bars([f"rank {rank}" for rank in range(world_size)], _layers(loads / factor), x=unit)
 
 
 def _layers(loads: pd.DataFrame) -> dict[str, tuple[Any, str]]:
@@ -158,16 +155,14 @@ def memory(run: Run) -> Section:
         )  # fmt: skip
         blocks.append(Chart("memory", "Ranks by how full their memory is", drawn))
     fullest = frame.head(_WORST)
-    rows = [
-        [name, text.size(row["used_bytes"]), text.size(row["capacity_bytes"]), text.percent(row["used_share"])]
-        for name, row in zip(_rank_names(fullest), records(fullest), strict=True)
-    ]
+    fullest = fullest.assign(rank=_rank_names(fullest))
+    rows = cells(fullest, ["rank", "used_bytes", "capacity_bytes", "used_share"])
     more = f"The fullest {_WORST} of {len(frame):,}; all of them are in rank_memory.csv." if len(frame) > _WORST else ""
     used = float((frame["used_bytes"] * frame["rank_count"]).sum())
-    blocks.append(
-        Table("Fullest ranks", ["rank", "used", "capacity", "share"], rows, note=more, folded=True, raw={"bytes": used})
-    )
-    blocks.append(_fullest_parts(run, int(frame["rank"].iloc[0])))
+    columns = ["rank", "used", "capacity", "share"]
+    blocks.append(Table("Fullest ranks", columns, rows, note=more, folded=True, raw={"bytes": used}))
+    title, parts = memory_rows(run)
+    blocks.append(Table(title, MEMORY_COLUMNS, parts))
     return Section("memory", "Memory", blocks)
 
 
@@ -175,27 +170,12 @@ def _memory_bars(run: Run) -> Any:
     frame = run.rank_memory.sort_values("rank")
     parts = run.memory.pivot_table(index="rank", columns="part", values="size_bytes", aggfunc="sum", fill_value=0)
     parts = parts.reindex(frame["rank"])
-    layers = _layers(parts / 2**30)
-    drawn = charts.stacked_bars(_rank_names(frame), layers, x="GiB")
+    drawn = charts.stacked_bars(_rank_names(frame), _layers(parts / 2**30), x="GiB")
     capacity = float(frame["capacity_bytes"].max()) / 2**30
     if capacity:
         charts.rule(drawn, capacity, dashed=True)
         drawn.x_range.end = max(drawn.x_range.end, capacity * 1.04)
     return drawn
-
-
-def _fullest_parts(run: Run, rank: int) -> Table:
-    own = run.memory[(run.memory["rank"] == rank).to_numpy(bool)].sort_values(
-        "size_bytes", ascending=False, kind="stable"
-    )
-    capacity = float(own["capacity_bytes"].max())
-    rows = [
-        [row["part"], text.size(row["size_bytes"]), text.percent(row["size_bytes"] / capacity) if capacity else "-"]
-        for row in records(own)
-    ]
-    return Table(
-        f"Memory of the fullest rank, {rank}, capacity {text.size(capacity)}", ["part", "size", "of capacity"], rows
-    )
 
 
 def plan(run: Run) -> Section:
@@ -206,29 +186,14 @@ def plan(run: Run) -> Section:
     first = run.plan[keys].drop_duplicates().head(_PLAN_ROWS)
     count = len(run.plan.drop_duplicates(keys))
     grouped = run.plan.merge(first, on=keys, how="inner").groupby(keys, sort=False)
-    frame = grouped.agg(
-        shards=("shard", "size"),
-        rows=("rows", "max"),
-        columns=("columns", "max"),
-        storage_bytes=("storage_bytes", "sum"),
-        perf_ms=("perf_ms", "sum"),
-        ids_per_step=("ids_per_step", "sum"),
-    ).reset_index()
-    on = grouped["rank"].unique().tolist()
-    rows = [
-        [
-            row["table"],
-            row["sharding_type"],
-            row["compute_kernel"],
-            _on_ranks(sorted(own.tolist()), run.info.world_size),
-            f"{row['shards']:,}",
-            f"{row['rows']:,} x {row['columns']:,}",
-            text.size(row["storage_bytes"]),
-            text.number(row["ids_per_step"]),
-            text.duration(row["perf_ms"] * 1e6),
-        ]
-        for row, own in zip(records(frame), on, strict=True)
-    ]
+    added = {"shard": "size", **dict.fromkeys(["rows", "columns"], "max"), **dict.fromkeys(MEASURES, "sum")}
+    frame = grouped.agg(added).reset_index()
+    frame = frame.assign(
+        on=[_on_ranks(sorted(own.tolist()), run.info.world_size) for own in grouped["rank"].unique()],
+        largest=[f"{row['rows']:,} x {row['columns']:,}" for row in records(frame)],
+        time_ns=frame["perf_ms"] * 1e6,
+    )
+    rows = cells(frame, [*keys, "on", "shard", "largest", "storage_bytes", "ids_per_step", "time_ns"])
     columns = ["table", "sharding", "kernel", "on ranks", "shards", "largest shard", "storage", "ids per step", "time"]
     note = "Storage, ids and time, which is the planner's, are of all shards together."
     if count > _PLAN_ROWS:

@@ -13,20 +13,29 @@ from reports.page.blocks import Block, Chart, Section, Table
 from reports.run import Run
 from reports.terminal import headline as about
 from reports.terminal import text
-from reports.terminal.names import operation_name, operation_names
-from reports.terminal.run_tables import PART_COLUMNS, part_rows, records
+from reports.terminal.rows import cells, operation_name, operation_names, records, represented
+from reports.terminal.run_tables import PART_COLUMNS, part_rows
 
 _BARS = 24
 _ROWS = 200
 _METRICS = 6
-LEFT_OUT = "This run has not kept spans of these steps."
+# Bars of operations by their part: which column is a layer of what name and colour.
+_LAYERS = {
+    "communication": {"hidden": ("hidden_ns", theme.HIDDEN), "exposed": ("exposed_ns", theme.EXPOSED)},
+    "compute": {"compute": ("mean_ns", theme.COMPUTE)},
+}
+
+
+def why_absent(run: Run) -> str:
+    """Why a run shows nothing of its steady steps."""
+    return "This run has not kept spans of these steps." if len(run.steps) else "No rank completed a step."
 
 
 def steps(run: Run) -> Section:
     """How long each step took."""
     frame = run.steps
     if not len(frame):
-        return Section("steps", "Step times", absent="No rank completed a step.")
+        return Section("steps", "Step times", absent=why_absent(run))
     blocks: list[Block] = []
     if len(frame) > 1:
         blocks.append(Chart("steps", "Time of each step", _over_steps(frame), _steps_note(frame)))
@@ -40,7 +49,7 @@ def steps(run: Run) -> Section:
 
 
 def _phase(group: pd.DataFrame) -> list[str]:
-    times = [float(group["step_ns"].median()), float(group["step_ns"].min()), float(group["step_ns"].max())]
+    times = group["step_ns"].agg(["median", "min", "max"])
     rate = text.number(float(group["samples_per_s"].median()))
     numbers = text.ranges(group["step"].tolist())
     early = "" if bool(group["complete"].all()) else ", not all complete"
@@ -69,7 +78,7 @@ def parts(run: Run) -> Section:
     kept = steady_kept(run)
     spent = parts_of_step(run, kept) if kept else None
     if spent is None or not len(spent):
-        return Section("parts", "Parts of a step", absent=LEFT_OUT if len(run.steps) else "No rank completed a step.")
+        return Section("parts", "Parts of a step", absent=why_absent(run))
     blocks: list[Block] = [
         Chart("parts", f"Step breakdown, mean of {text.steps(kept)}{about.only(run)}", _parts_bars(run, kept))
     ]
@@ -88,10 +97,10 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
     mean = {name: float(np.average(each[name], weights=each["rank_count"])) for name in PARTS}
     names, rows = ["the mean rank"], [mean]
     for column, words in (("compute_ns", "max compute"), ("exposed_ns", "max exposed"), ("idle_ns", "max idle")):
-        worst = records(each.iloc[[int(each[column].to_numpy().argmax())]])[0]
-        if worst[column]:
-            names.append(f"{words}: rank {text.alike(worst['rank'], worst['rank_count'])}")
-            rows.append(worst)
+        worst = each.iloc[[int(each[column].to_numpy().argmax())]]
+        if worst[column].any():
+            names.append(f"{words}: rank {represented(worst)[0]}")
+            rows += records(worst)
     layers = {PARTS[name]: ([row[name] / 1e6 for row in rows], color) for name, color in theme.PARTS.items()}
     return charts.stacked_bars(names, layers, x="ms per step")
 
@@ -100,30 +109,22 @@ def hidden(run: Run) -> Section:
     """What of communication ran beside compute, and what did not."""
     kept = steady_kept(run)
     if not kept:
-        return Section(
-            "hidden", "Hidden and exposed", absent=LEFT_OUT if len(run.steps) else "No rank completed a step."
-        )
+        return Section("hidden", "Hidden and exposed", absent=why_absent(run))
     frame = run.operations_of(kept).sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame))
-    sent = frame[(frame["part"] == "communication").to_numpy(bool)]
     blocks: list[Block] = []
     of = f"of one rank in one of {text.steps(kept)}{about.only(run)}"
-    if len(sent):
-        top = sent.head(_BARS)
-        layers = {
-            "hidden": (charts.ms(top["hidden_ns"]), theme.HIDDEN),
-            "exposed": (charts.ms(top["exposed_ns"]), theme.EXPOSED),
-        }
-        note = f"Mean times {of}; hidden overlaps with computation of the same rank.{_more(sent, 'communications')}"
-        drawn = charts.stacked_bars(top["name"].tolist(), layers, x="ms per step")
-        blocks.append(Chart("hidden", "Communication", drawn, note))
-    computed = frame[(frame["part"] == "compute").to_numpy(bool)]
-    if len(computed):
-        top = computed.head(_BARS)
-        layers = {"compute": (charts.ms(top["mean_ns"]), theme.COMPUTE)}
-        note = f"Mean times {of}.{_more(computed, 'computations')}"
-        drawn = charts.stacked_bars(top["name"].tolist(), layers, x="ms per step")
-        blocks.append(Chart("computed", "Computation", drawn, note))
+    overlaps = "; hidden overlaps with computation of the same rank"
+    for part, name, title, note in (
+        ("communication", "hidden", "Communication", overlaps),
+        ("compute", "computed", "Computation", ""),
+    ):
+        own = frame[(frame["part"] == part).to_numpy(bool)]
+        if len(own):
+            top = own.head(_BARS)
+            bars = {word: (charts.ms(top[column]), color) for word, (column, color) in _LAYERS[part].items()}
+            drawn = charts.stacked_bars(top["name"].tolist(), bars, x="ms per step")
+            blocks.append(Chart(name, title, drawn, f"Mean times {of}{note}.{_more(own, f'{title.lower()}s')}"))
     blocks.append(_operations(frame, of))
     return Section("hidden", "Hidden and exposed", blocks)
 
@@ -133,22 +134,13 @@ def _more(frame: pd.DataFrame, noun: str) -> str:
 
 
 def _operations(frame: pd.DataFrame, of: str) -> Table:
-    rows = []
-    for row in records(frame.head(_ROWS)):
-        is_sent = row["part"] == "communication"
-        rows.append(
-            [
-                row["name"],
-                row["kind"],
-                f"{row['calls_per_step']:.4g}",
-                text.duration(row["mean_ns"]),
-                text.duration(row["median_ns"]),
-                text.duration(row["max_ns"]),
-                text.size(row["bytes_sent"]) if is_sent else "",
-                text.duration(row["exposed_ns"]) if is_sent else "",
-                text.percent(row["hidden_share"]) if is_sent else "",
-            ]
-        )
+    columns = ["name", "kind", "calls_per_step", "mean_ns", "median_ns", "max_ns"]
+    sent = ["bytes_sent", "exposed_ns", "hidden_share"]
+    shown = frame.head(_ROWS)
+    rows = [
+        [*row, *(own if part == "communication" else [""] * len(sent))]
+        for row, own, part in zip(cells(shown, columns), cells(shown, sent), shown["part"], strict=True)
+    ]
     columns = ["operation", "kind", "calls", "mean", "median", "max", "payload", "exposed", "hidden"]
     more = f" {len(frame) - _ROWS} more are in steady_operations.csv." if len(frame) > _ROWS else ""
     raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "hidden_ns")}
@@ -159,7 +151,7 @@ def critical_path(run: Run, step: int | None) -> Section:
     """What one step waited for."""
     title = "Critical path"
     if step is None:
-        return Section("critical-path", title, absent=LEFT_OUT if len(run.steps) else "No rank completed a step.")
+        return Section("critical-path", title, absent=why_absent(run))
     waited = run.waited_for_of(step)
     if not len(waited):
         return Section("critical-path", title, absent=f"Step {step} took no time.")
@@ -178,16 +170,9 @@ def critical_path(run: Run, step: int | None) -> Section:
     rest = waited.drop(kept.index)
     if len(rest):
         note += f" {len(rest)} shorter segments, {text.duration(float(rest['duration_ns'].sum()))}, are in the table."
-    rows = [
-        [
-            operation_name(row),
-            row["part"],
-            str(row["segments"]),
-            text.duration(row["duration_ns"]),
-            text.percent(row["share"]),
-        ]
-        for row in records(waited.head(_ROWS))
-    ]
+    shown = waited.head(_ROWS)
+    shown = shown.assign(name=[operation_name(row) for row in records(shown)])
+    rows = cells(shown, ["name", "part", "segments", "duration_ns", "share"])
     columns = ["operation", "part", "segments", "time", "share"]
     drawn = charts.stacked_bars(names, layers, x="ms")
     blocks: list[Block] = [
@@ -209,17 +194,8 @@ def metrics(run: Run) -> Section:
         own = frame[(frame["name"] == name).to_numpy(bool)]
         if at < _METRICS and len(own) > 1:
             blocks.append(Chart(f"number-{at}", name, _over_time(own), "Mean over ranks; band: min to max."))
-        first, last = own.iloc[0], own.iloc[-1]
-        rows.append(
-            [
-                name,
-                f"{len(own):,}",
-                f"{first['mean']:.7g}",
-                f"{last['mean']:.7g}",
-                f"{own['min'].min():.7g}",
-                f"{own['max'].max():.7g}",
-            ]
-        )
+        numbers = own["mean"].iloc[0], own["mean"].iloc[-1], own["min"].min(), own["max"].max()
+        rows.append([name, f"{len(own):,}", *(f"{value:.7g}" for value in numbers)])
     columns = ["number", "steps", "first", "last", "min", "max"]
     more = f"{len(rows) - _ROWS} more are in metrics_by_step.csv." if len(rows) > _ROWS else ""
     blocks.append(Table("Recorded metrics, mean over ranks", columns, rows[:_ROWS], note=more))

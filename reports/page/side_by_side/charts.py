@@ -11,7 +11,7 @@ import pandas as pd
 from bokeh.models import ColumnDataSource, FactorRange, Range1d
 
 from reports.page import charts, theme
-from reports.side_by_side.frames import Beside
+from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import labels
 from reports.terminal import text
 
@@ -37,9 +37,9 @@ class Dots:
     form: Callable[[float], str]
 
 
-def colors(beside: Beside) -> dict[str, str]:
+def colors(found: SideBySide) -> dict[str, str]:
     """One for each run, by label."""
-    return {label: _COLORS[at % len(_COLORS)] for at, label in enumerate(labels(beside).values())}
+    return {label: _COLORS[at % len(_COLORS)] for at, label in enumerate(labels(found).values())}
 
 
 def legend_words(run: str) -> str:

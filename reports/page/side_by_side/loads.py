@@ -9,24 +9,25 @@ from bokeh.models import BasicTicker
 from reports.analysis.step_breakdown import PARTS
 from reports.page import charts, theme
 from reports.page.blocks import Block, Chart, Section, Table
-from reports.page.side_by_side import charts as beside_charts
-from reports.side_by_side.frames import Beside
+from reports.page.side_by_side import charts as run_charts
+from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import labels, marks, placement
 from reports.terminal import text
-from reports.terminal.run_tables import MEASURE_WORDS, records
+from reports.terminal.rows import records
+from reports.terminal.run_tables import MEASURE_WORDS
 
 _ROWS = 200
 _LAYERS = 9
 
 
-def memory(beside: Beside) -> Section:
+def memory(found: SideBySide) -> Section:
     """Memory of each run's fullest rank, by part."""
-    frame = beside.memory
+    frame = found.memory
     if not len(frame):
         return Section("memory", "Memory of the fullest rank", absent="No run has recorded its memory.")
     table = frame.pivot_table(index="part", columns="run", values="size_bytes", aggfunc="sum", fill_value=0)
-    label = labels(beside)
-    held = [name for name in beside.names if name in table.columns]
+    label = labels(found)
+    held = [name for name in found.names if name in table.columns]
     table = table.loc[table.max(axis=1) > 0, held]
     table = table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index]
     unit, factor = text.size_unit(float(table.sum().max()))
@@ -35,7 +36,7 @@ def memory(beside: Beside) -> Section:
         layers["all else"] = (table.iloc[_LAYERS:].sum() / factor).tolist()
     colored = {part: (sizes, color) for (part, sizes), color in zip(layers.items(), theme.EVERY, strict=False)}
     drawn = charts.stacked_bars([label[name] for name in held], colored, x=unit)
-    short = dict(zip(beside.names, marks(beside.names), strict=True))
+    short = dict(zip(found.names, marks(found.names), strict=True))
     rows = [[str(part), *(text.size(float(one)) for one in row.tolist())] for part, row in table.iterrows()]
     rows.append(["total", *(text.size(float(one)) for one in table.sum().tolist())])
     columns = ["part", *(short[name] for name in held)]
@@ -43,18 +44,18 @@ def memory(beside: Beside) -> Section:
     return Section("memory", "Memory of the fullest rank", blocks)
 
 
-def links(beside: Beside) -> Section:
+def links(found: SideBySide) -> Section:
     """The load of each class of links."""
-    frame = beside.link_classes
+    frame = found.link_classes
     if not len(frame):
         return Section("links", "Links", absent="Not available: no run has links, as real runs record none.")
-    label = labels(beside)
+    label = labels(found)
     table = frame.pivot(index="link_class", columns="run", values="peak_utilisation")
-    table = table[[name for name in beside.names if name in table.columns]]
+    table = table[[name for name in found.names if name in table.columns]]
     values = {label[str(name)]: table[name].tolist() for name in table.columns}
     classes = [str(name) for name in table.index]
-    dots = beside_charts.Dots(classes, values, text.percent)
-    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="load of the hottest link")
+    dots = run_charts.Dots(classes, values, text.percent)
+    drawn = run_charts.dots(dots, run_charts.colors(found), x="load of the hottest link")
     charts.percent_axis(drawn.xaxis[0])
     drawn.xaxis[0].ticker = BasicTicker(min_interval=0.01)
     rows = [
@@ -70,22 +71,22 @@ def links(beside: Beside) -> Section:
         for row in records(frame.sort_values("link_class", kind="stable"))
     ]
     columns = ["class", "run", "hottest", "links", "carried", "mean load", "peak load"]
-    absent = [label[name] for name in beside.names if name not in table.columns]
+    absent = [label[name] for name in found.names if name not in table.columns]
     note = f"Not available: {', '.join(absent)}." if absent else ""
     title = "Hottest link of each class, over the whole run"
     blocks: list[Block] = [Chart("links", title, drawn), Table("Links by class", columns, rows, left=3, note=note)]
     return Section("links", "Links", blocks)
 
 
-def balance(beside: Beside) -> Section:
+def balance(found: SideBySide) -> Section:
     """How far the most loaded rank is from the mean."""
-    loads, label = _loads(beside), labels(beside)
+    loads, label = _loads(found), labels(found)
     if not len(loads):
         return Section("balance", "Balance of ranks", absent="No run has a plan, or spans of its steady steps.")
     table = loads.pivot(index="load", columns="run", values="ratio").reindex(loads["load"].unique())
-    values = {label[name]: table[name].tolist() for name in beside.names if name in table}
-    dots = beside_charts.Dots([str(load) for load in table.index], values, _ratio)
-    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="max over mean; 1 is balanced")
+    values = {label[name]: table[name].tolist() for name in found.names if name in table}
+    dots = run_charts.Dots([str(load) for load in table.index], values, _ratio)
+    drawn = run_charts.dots(dots, run_charts.colors(found), x="max over mean; 1 is balanced")
     drawn.x_range.start = 0.9
     columns = ["load", "run", "max", "on rank", "mean", "max/mean"]
     rows = [
@@ -97,14 +98,14 @@ def balance(beside: Beside) -> Section:
     return Section("balance", "Balance of ranks", [*blocks, Table("Balance", columns, rows, left=2)])
 
 
-def _loads(beside: Beside) -> pd.DataFrame:
+def _loads(found: SideBySide) -> pd.DataFrame:
     """What ranks have to do, a row a load and run; most and mean as a person reads them."""
     rows = [
         ("compute of a step", row["run"], text.duration(row["max_ns"]), row["rank"], text.duration(row["mean_ns"]),
          row["max_over_mean"])
-        for row in records(beside.parts[(beside.parts["part"] == PARTS["compute_ns"]).to_numpy(bool)])
+        for row in records(found.parts[(found.parts["part"] == PARTS["compute_ns"]).to_numpy(bool)])
     ]  # fmt: skip
-    for row in records(beside.imbalance.sort_values("measure", key=_in_order, kind="stable")):
+    for row in records(found.imbalance.sort_values("measure", key=_in_order, kind="stable")):
         words, _, form = MEASURE_WORDS[row["measure"]]
         cells = form(row["worst"]), row["worst_rank"], form(row["mean"]), row["max_over_mean"]
         rows.append((words, row["run"], *cells))
@@ -119,14 +120,12 @@ def _ratio(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
-def plans(beside: Beside) -> Section:
+def plans(found: SideBySide) -> Section:
     """Tables that are not placed identically."""
-    frame, short = beside.plans, dict(zip(beside.names, marks(beside.names), strict=True))
-    alike = (
-        f"{text.counted(beside.same_tables, 'table')} {'is' if beside.same_tables == 1 else 'are'} placed identically"
-    )
+    frame, short = found.plans, dict(zip(found.names, marks(found.names), strict=True))
+    alike = f"{text.counted(found.same_tables, 'table')} {'is' if found.same_tables == 1 else 'are'} placed identically"
     if not len(frame):
-        two = sum(len(run.plan) > 0 for _, run in beside.runs) > 1
+        two = sum(len(run.plan) > 0 for _, run in found.runs) > 1
         return Section(
             "plan", "Plan", absent=f"No differences; {alike}." if two else "Fewer than two runs have a plan."
         )

@@ -11,9 +11,9 @@ import pandas as pd
 from reports.analysis.step_breakdown import PARTS
 from reports.page import charts, theme
 from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
-from reports.page.side_by_side import charts as beside_charts
-from reports.page.side_by_side import loads as beside_loads
-from reports.side_by_side.frames import CHANGES, Beside
+from reports.page.side_by_side import charts as run_charts
+from reports.page.side_by_side import loads
+from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
     NUMBERS,
     exposed_shown,
@@ -28,45 +28,45 @@ from reports.side_by_side.words import (
 )
 from reports.terminal import text
 from reports.terminal.headline import WORLDS, folded, thinned
-from reports.terminal.run_tables import records
+from reports.terminal.rows import records
 
 _DRAWN = 16
 _ROWS = 200
 _TILES = ["step_ns", "samples_per_s", "compute_ns", "exposed_ns", "memory_bytes"]
 
 
-def page(beside: Beside, hrefs: Sequence[str], tables: str = "") -> Page:
+def page(found: SideBySide, hrefs: Sequence[str], tables: str = "") -> Page:
     """The whole page; `hrefs` lead to each run's own ("": it has none), `tables` says where the numbers lie."""
     where = f"All numbers here are those of the tables in {tables}, of which every column is in docs/reports.md."
-    about = [f"Changes are relative to the base, {beside.names[0]}."]
-    title = f"{text.counted(len(beside.names), 'run')} side by side"
-    return Page(title=title, about=about, sections=sections(beside, hrefs), foot=[where] if tables else [])
+    about = [f"Changes are relative to the base, {found.names[0]}."]
+    title = f"{text.counted(len(found.names), 'run')} side by side"
+    return Page(title=title, about=about, sections=sections(found, hrefs), foot=[where] if tables else [])
 
 
-def sections(beside: Beside, hrefs: Sequence[str]) -> list[Section]:
+def sections(found: SideBySide, hrefs: Sequence[str]) -> list[Section]:
     """What differs, then times, operations, memory, links, balance and plan; `hrefs` lead to each run's own page."""
     return [
-        _glance(beside, hrefs),
-        _settings(beside),
-        _parts(beside),
-        _steps(beside),
-        _operations(beside),
-        beside_loads.memory(beside),
-        beside_loads.links(beside),
-        beside_loads.balance(beside),
-        beside_loads.plans(beside),
+        _glance(found, hrefs),
+        _settings(found),
+        _parts(found),
+        _steps(found),
+        _operations(found),
+        loads.memory(found),
+        loads.links(found),
+        loads.balance(found),
+        loads.plans(found),
     ]
 
 
-def _glance(beside: Beside, hrefs: Sequence[str]) -> Section:
-    said, blocks = sentences(beside), list[Block]()
+def _glance(found: SideBySide, hrefs: Sequence[str]) -> Section:
+    said, blocks = sentences(found), list[Block]()
     if len(said) == 1:
-        blocks += [Words(said[0]), Facts(_facts(beside))]
+        blocks += [Words(said[0]), Facts(_facts(found))]
     elif said:
         blocks.append(Words("", said))
-    blocks.append(_runs(beside, hrefs))
-    notes = [note for name, run in beside.runs for note in _notes(name, run.info.complete, run.info.error)]
-    for name, run in beside.runs:
+    blocks.append(_runs(found, hrefs))
+    notes = [note for name, run in found.runs for note in _notes(name, run.info.complete, run.info.error)]
+    for name, run in found.runs:
         notes += [f"{name}: {words}." for words in (folded(run.info), thinned(run.info)) if words]
     if notes:
         blocks.append(Words("Notes:", notes))
@@ -77,8 +77,8 @@ def _notes(name: str, complete: bool, error: str) -> list[str]:
     return [] if complete else [f"{name} ended early: {error or 'no reason was kept'}."]
 
 
-def _facts(beside: Beside) -> list[Fact]:
-    base, own = records(beside.results)
+def _facts(found: SideBySide) -> list[Fact]:
+    base, own = records(found.results)
     facts = []
     for column in _TILES:
         name, form = NUMBERS[column]
@@ -90,68 +90,68 @@ def _facts(beside: Beside) -> list[Fact]:
     return facts
 
 
-def _runs(beside: Beside, hrefs: Sequence[str]) -> Table:
+def _runs(found: SideBySide, hrefs: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
-    for label, row, href in zip(labels(beside).values(), records(beside.results), hrefs, strict=True):
+    for label, row, href in zip(labels(found).values(), records(found.results), hrefs, strict=True):
         name: Cell = Link(label, href) if href else label
         times = [text.duration(row["step_ns"]), text.signed_percent(row["step_change"])]
         rates = [text.number(row["samples_per_s"]), text.signed_percent(row["samples_change"])]
         about = [row["name"], WORLDS.get(row["world"], row["world"]), f"{row['world_size']:,}", f"{row['steps']:,}"]
         rows.append([name, *about, *times, *rates])
     columns = ["run", "scenario", "", "ranks", "steady steps", "step time", "change", "samples/s", "change"]
-    raw = {f"step_ns-{at}": float(value) for at, value in enumerate(beside.results["step_ns"])}
+    raw = {f"step_ns-{at}": float(value) for at, value in enumerate(found.results["step_ns"])}
     return Table("Runs", columns, rows, left=3, raw=raw)
 
 
-def _settings(beside: Beside) -> Section:
-    rows, alike = settings_shown(beside), f"{text.counted(beside.same_settings, 'setting')} identical"
+def _settings(found: SideBySide) -> Section:
+    rows, alike = settings_shown(found), f"{text.counted(found.same_settings, 'setting')} identical"
     if not rows:
         return Section("settings", "Settings", absent=f"No differences; {alike}.")
     left_out = f"; {len(rows) - _ROWS} more are in settings.csv" if len(rows) > _ROWS else ""
-    columns = ["setting", *marks(beside.names)]
+    columns = ["setting", *marks(found.names)]
     cut = [[row[0], *(text.shortened(value, 48) for value in row[1:])] for row in rows[:_ROWS]]
     note = f"{alike[0].upper()}{alike[1:]}{left_out}."
     return Section("settings", "Settings", [Table("Settings that differ", columns, cut, left=len(columns), note=note)])
 
 
-def _parts(beside: Beside) -> Section:
-    frame, blocks = beside.results, list[Block]()
+def _parts(found: SideBySide) -> Section:
+    frame, blocks = found.results, list[Block]()
     has = frame["compute_ns"].notna()
     if has.any():
-        names = [label for label, own in zip(labels(beside).values(), has, strict=True) if own]
+        names = [label for label, own in zip(labels(found).values(), has, strict=True) if own]
         layers = {PARTS[name]: (charts.ms(frame.loc[has, name]), color) for name, color in theme.PARTS.items()}
         note = "Means over ranks and steady steps; the parts add up to the mean step."
         drawn = charts.stacked_bars(names, layers, x="ms per step")
         blocks.append(Chart("parts", "Parts of a step", drawn, note))
     if not frame["step_ns"].notna().any():
         return Section("parts", "Step time and its parts", absent="No rank of any run completed a step.")
-    return Section("parts", "Step time and its parts", [*blocks, _numbers(beside)])
+    return Section("parts", "Step time and its parts", [*blocks, _numbers(found)])
 
 
-def _numbers(beside: Beside) -> Table:
+def _numbers(found: SideBySide) -> Table:
     """Every number with its change, a column for each run."""
-    frame, rows = beside.results, []
+    frame, rows = found.results, []
     for name, (words, form) in NUMBERS.items():
         if frame[name].notna().any():
             changes = [text.signed_percent(value) for value in frame[CHANGES[name]].tolist()[1:]]
             first, *others = [form(value) for value in frame[name].tolist()]
             pairs = zip(others, changes, strict=True)
             rows.append([words, first, *(cell for pair in pairs for cell in pair)])
-    base, *short = marks(beside.names)
+    base, *short = marks(found.names)
     columns = ["", base, *(cell for mark in short for cell in (mark, "change"))]
     note = "Step time and samples/s are medians of steady steps; parts of a step and payload are means over ranks."
     raw = {f"compute_ns-{at}": float(value) for at, value in enumerate(frame["compute_ns"]) if not np.isnan(value)}
     return Table("Numbers of the runs", columns, rows, note=note, raw=raw)
 
 
-def _steps(beside: Beside) -> Section:
-    by_run = [beside.steps[(beside.steps["run"] == name).to_numpy(bool)] for name in beside.names]
-    kept = {label: own for label, own in zip(labels(beside).values(), by_run, strict=True) if len(own)}
+def _steps(found: SideBySide) -> Section:
+    by_run = [found.steps[(found.steps["run"] == name).to_numpy(bool)] for name in found.names]
+    kept = {label: own for label, own in zip(labels(found).values(), by_run, strict=True) if len(own)}
     if not kept:
         return Section("steps", "Step times", absent="No rank of any run completed a step.")
     blocks: list[Block] = []
     if any(len(own) > 1 for own in kept.values()):
-        drawn = beside_charts.over_steps(kept, beside_charts.colors(beside))
+        drawn = run_charts.over_steps(kept, run_charts.colors(found))
         blocks.append(Chart("steps", "Time of each step", drawn, "From the first rank's start to the last rank's end."))
     rows = []
     for label, own in kept.items():
@@ -161,20 +161,20 @@ def _steps(beside: Beside) -> Section:
     return Section("steps", "Step times", blocks)
 
 
-def _operations(beside: Beside) -> Section:
-    held = list(dict.fromkeys(beside.operations["run"].tolist()))
+def _operations(found: SideBySide) -> Section:
+    held = list(dict.fromkeys(found.operations["run"].tolist()))
     if not held:
-        return Section("operations", "Operations", absent=no_operations(beside))
-    pairs = list(islice(operations_by_change(beside), _ROWS))
-    label = labels(beside)
-    short = [mark for mark, name in zip(marks(beside.names), beside.names, strict=True) if name in held]
+        return Section("operations", "Operations", absent=no_operations(found))
+    pairs = list(islice(operations_by_change(found), _ROWS))
+    label = labels(found)
+    short = [mark for mark, name in zip(marks(found.names), found.names, strict=True) if name in held]
     drawn_pairs = pairs[:_DRAWN]
     values = {
         label[name]: [float(rows["median_ns"].iloc[at]) for _, rows in drawn_pairs] for at, name in enumerate(held)
     }
-    dots = beside_charts.Dots([name for name, _ in drawn_pairs], values, text.duration)
-    drawn = beside_charts.dots(dots, beside_charts.colors(beside), x="ms per step", scale=1e-6)
-    count = len(beside.operations) // len(held)
+    dots = run_charts.Dots([name for name, _ in drawn_pairs], values, text.duration)
+    drawn = run_charts.dots(dots, run_charts.colors(found), x="ms per step", scale=1e-6)
+    count = len(found.operations) // len(held)
     note = "The largest changes first; medians over ranks and steady steps. The ring is the first run."
     title = "Operations that change most" if len(held) > 1 else "Operations"
     blocks: list[Block] = [Chart("operations", title, drawn, note), _operation_table(pairs, short, count)]

@@ -14,12 +14,11 @@ import pytest
 
 from reports import report
 from reports.analysis.frames import KEYS, STEP
-from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps
-from reports.analysis.typical_step import typical_step
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step
 from reports.compare.comparison import compare
 from reports.page.timeline import address
 from reports.run import Run
-from reports.side_by_side.frames import beside
+from reports.side_by_side.frames import side_by_side
 from reports.store import run_folder as store
 from reports.terminal import text
 from scenarios.config.load import load
@@ -156,8 +155,8 @@ def test_a_comparison_has_a_whole_page_that_leads_to_the_worst_cases(
 
 def test_runs_beside_each_other_have_a_whole_page(browser: Browser, reported: Reported, tmp_path: Path) -> None:
     names = ("criteo_dlrm_2x4", "criteo_dlrm_2x4_straggler")
-    found = beside([(name, reported(name)[0]) for name in names])
-    check_whole(browser, report.write_beside(found, [tmp_path / name for name in names], tmp_path / "out"))
+    found = side_by_side([(name, reported(name)[0]) for name in names])
+    check_whole(browser, report.write_side_by_side(found, [tmp_path / name for name in names], tmp_path / "out"))
     browser.screenshot("beside")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
-from reports.side_by_side.frames import CHANGES, Beside, beside, names_of, operations, plans, results
+from reports.side_by_side.frames import CHANGES, SideBySide, names_of, operations, plans, results, side_by_side
 from reports.side_by_side.settings import settings
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, info, span, step_of, thinned, with_spans
@@ -42,8 +42,8 @@ def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     return list(frame[list(columns)].itertuples(index=False, name=None))
 
 
-def of(*recordings: Recording) -> Beside:
-    return beside([(f"run{at}", Run.of(one)) for at, one in enumerate(recordings)])
+def of(*recordings: Recording) -> SideBySide:
+    return side_by_side([(f"run{at}", Run.of(one)) for at, one in enumerate(recordings)])
 
 
 def test_settings_are_those_that_differ():

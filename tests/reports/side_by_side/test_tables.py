@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from reports.run import Run
-from reports.side_by_side import tables as beside_tables
-from reports.side_by_side.frames import Beside, beside
+from reports.side_by_side import tables as side_by_side_tables
+from reports.side_by_side.frames import SideBySide, side_by_side
 from reports.side_by_side.words import marks, more, sentences, value_shown
 from reports.terminal import text
 from scenarios.seam.trace import Recording
@@ -16,8 +16,8 @@ from tests.reports.recordings import SCENARIO, by_hand, thinned
 from tests.reports.side_by_side.test_frames import changed, of, slower
 
 
-def printed(both: Beside) -> str:
-    return text.as_text(beside_tables.summarize(both))
+def printed(both: SideBySide) -> str:
+    return text.as_text(side_by_side_tables.summarize(both))
 
 
 def section(summary: str, title: str) -> list[str]:
@@ -109,7 +109,7 @@ def test_the_summary_fits_80_columns(count):
     recordings = [
         placed_elsewhere() if at % 2 else changed({"a_setting_of_a_very_long_name" * 2: at}) for at in range(count)
     ]
-    both = beside([(name, Run.of(one)) for name, one in zip(names, recordings, strict=True)])
+    both = side_by_side([(name, Run.of(one)) for name, one in zip(names, recordings, strict=True)])
     summary = printed(both)
     assert max(map(len, summary.splitlines())) <= 80
     assert "\x1b" not in summary
@@ -183,7 +183,7 @@ def test_differences_have_signs():
 
 def test_json_has_the_frames_whole():
     both = of(by_hand(), placed_elsewhere())
-    content: dict[str, Any] = json.loads(json.dumps(beside_tables.as_json(both), allow_nan=False))
+    content: dict[str, Any] = json.loads(json.dumps(side_by_side_tables.as_json(both), allow_nan=False))
     head = {key: content.pop(key) for key in ("base", "runs", "same_settings", "same_tables")}
     assert head == {"base": "run0", "runs": ["run0", "run1"], "same_settings": 12, "same_tables": 1}
     assert {name: len(rows) for name, rows in content.items()} == {

@@ -34,7 +34,7 @@ def test_rates_are_decimal(bytes_per_s, words):
 
 
 def test_one_that_stands_for_others_has_them_in_its_name():
-    assert [text.alike("rank 4139", count) for count in (1, 16, 1200)] == [
+    assert [text.representative("rank 4139", count) for count in (1, 16, 1200)] == [
         "rank 4139",
         "rank 4139 & 15 more",
         "rank 4139 & 1,199 more",

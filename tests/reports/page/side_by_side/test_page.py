@@ -10,7 +10,7 @@ from reports.page import render
 from reports.page.blocks import Chart, Facts, Link, Section, Table, Words
 from reports.page.side_by_side import page as pages
 from reports.page.side_by_side.charts import Dots, colors, dots
-from reports.side_by_side.frames import Beside
+from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import sentences
 from reports.terminal import text
 from scenarios.seam.trace import Recording
@@ -24,7 +24,7 @@ HREFS = ("report.html", "../other run/report.html")
 
 
 @pytest.fixture
-def both() -> Beside:
+def both() -> SideBySide:
     return of(by_hand(), placed_elsewhere())
 
 
@@ -36,7 +36,7 @@ def table(sections: list[Section], name: str) -> Table:
     return next(block for block in found(sections, name).blocks if isinstance(block, Table))
 
 
-def test_each_section_shows_something_and_each_chart_has_a_table(both: Beside):
+def test_each_section_shows_something_and_each_chart_has_a_table(both: SideBySide):
     kinds = {one.name: [type(block) for block in one.blocks] for one in pages.sections(both, HREFS)}
     assert kinds == {
         "glance": [Words, Facts, Table],
@@ -51,7 +51,7 @@ def test_each_section_shows_something_and_each_chart_has_a_table(both: Beside):
     }
 
 
-def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: Beside):
+def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: SideBySide):
     page = pages.page(both, HREFS, "side_by_side/")
     words, facts, runs = found(list(page.sections), "glance").blocks
     assert isinstance(words, Words)
@@ -65,7 +65,7 @@ def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: Beside):
     assert page.foot[0].startswith("All numbers here are those of the tables in side_by_side/")
 
 
-def test_tables_have_the_numbers_of_the_frames(both: Beside):
+def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
     sections = pages.sections(both, HREFS)
     assert table(sections, "settings").rows == [["batch_size", "64", "128"]]
     numbers = table(sections, "parts")

@@ -1,0 +1,227 @@
+"""The commands of `python -m reports`.
+
+Only `published` and `calibrate` cross into the simulator, which predicts a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+
+from reports import report
+from reports.analysis.step_breakdown import step_shown
+from reports.compare import comparison
+from reports.compare import tables as compare_tables
+from reports.errors import ReportError
+from reports.kineto import compute_times, recording
+from reports.kineto import tables as kernel_tables
+from reports.nccl import fit, fit_tables, nccl_tests, profile, published, published_tables
+from reports.nccl.fit import Figures
+from reports.nccl.published import Measurements, Prediction, PublishedRow
+from reports.side_by_side import frames as side_by_side
+from reports.side_by_side import tables as side_by_side_tables
+from reports.store import run_folder as store
+from reports.terminal import run_tables, text
+from reports.terminal.present import Tell, print_json, progress_line
+from reports.terminal.rows import records
+from reports.validation import folder as validation_folder
+from reports.validation import tables as validation_tables
+from reports.writer import write
+
+
+def report_runs(options: Namespace) -> None:
+    """Tables and a page of one run, or of several side by side."""
+    if len(options.runs) == 1:
+        run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
+        step_shown(run, options.step)
+        _present(
+            options,
+            content=lambda: run_tables.as_json(run),
+            write_page=lambda tell: report.write(run, folder, step=options.step, tell=tell),
+            tables=lambda: run_tables.summarize(run, options.step),
+        )
+        return
+    if options.step is not None:
+        raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
+    runs = zip(side_by_side.names_of(options.runs), map(store.load, options.runs), strict=True)
+    found = side_by_side.side_by_side(list(runs))
+    _present(
+        options,
+        content=lambda: side_by_side_tables.as_json(found),
+        write_page=lambda tell: report.write_side_by_side(found, options.runs, options.out, tell),
+        tables=lambda: side_by_side_tables.summarize(found),
+    )
+
+
+def show(options: Namespace) -> None:
+    """The summary of one run."""
+    run = store.load(options.run)
+    step_shown(run, options.step)
+    if options.json:
+        print_json(run_tables.as_json(run))
+    else:
+        text.show(run_tables.summarize(run, options.step), sys.stdout)
+
+
+def compare(options: Namespace) -> None:
+    """Predicted against measured: two runs, or all of a validation."""
+    if options.real is None:
+        _validation(options)
+        return
+    first, second = store.load(options.sim), store.load(options.real)
+    found = comparison.compare(first, second, any_worlds=options.any)
+    folders = [options.sim, options.real] if found.predicted is first else [options.real, options.sim]
+    _present(
+        options,
+        content=lambda: compare_tables.as_json(found),
+        write_page=lambda tell: report.write_comparison(found, folders, options.out, tell),
+        tables=lambda: compare_tables.summarize(found),
+    )
+
+
+def _validation(options: Namespace) -> None:
+    if options.out is not None:
+        raise ReportError(f"--out {options.out}: expected with runs; a validation's page lies beside its runs")
+    found = validation_folder.load(options.sim)
+    _present(
+        options,
+        content=lambda: text.plain(
+            {"scenarios": records(found.scenarios), "operations": records(found.operations)}
+        ),
+        write_page=lambda tell: report.write_validation(found, tell),
+        tables=lambda: validation_tables.of_scenarios(found.scenarios),
+    )  # fmt: skip
+
+
+def _present(
+    options: Namespace,
+    *,
+    content: Callable[[], dict[str, Any]],
+    write_page: Callable[[Tell], Path],
+    tables: Callable[[], RenderableType],
+) -> None:
+    """All as JSON; or the page written, the tables printed."""
+    if options.json:
+        print_json(content())
+        return
+    with progress_line() as tell:
+        page = write_page(tell)
+    text.show(tables(), sys.stdout)
+    print(f"report: {page}")
+
+
+def export(options: Namespace) -> None:
+    """Every frame of a run as CSV."""
+    derived = store.load(options.run).derived()
+    with store.whole_folder(options.csv) as partial:
+        for name, frame in derived.items():
+            frame.to_csv(partial / f"{name}.csv", index=False)
+
+
+def predict_published(options: Namespace) -> None:
+    """Predictions against published times of collectives."""
+    found = _measurements(options, options.csv)
+    _say_notes(found.notes)
+    joined = published.join(found.rows, _predict, options.profile)
+    if options.csv is not None:
+        published.write(joined, options.csv)
+    own = {name: _figures(name).nccl_efficiency for name in published_tables.nccl_profiles(joined)}
+    if options.json:
+        print_json(published_tables.as_json(joined, options.files, options.profile, own))
+    else:
+        text.show(published_tables.summarize(joined, own), sys.stdout)
+
+
+def kineto(options: Namespace) -> None:
+    """A run folder of what torch.profiler exported."""
+    store.check_free(options.out)
+    found = recording.read(options.traces, options.out.resolve().name)
+    write(found.recording, options.out)
+    _say_notes(found.notes)
+    if options.json:
+        print_json({"run": str(options.out), **kernel_tables.as_json(found)})
+    else:
+        text.show(kernel_tables.summarize(found), sys.stdout)
+        print(f"run folder: {options.out}")
+
+
+def times(options: Namespace) -> None:
+    """What computations took, as a file for a scenario's run.compute_times."""
+    published.check_free(options.csv)
+    runs = [(text.printable(folder), store.load(folder)) for folder in options.runs]
+    found = compute_times.measure(runs, options.skip, any_runs=options.any)
+    published.write(found.rows, options.csv)
+    _say_notes(found.notes)
+    text.show(compute_times.summarize(found), sys.stdout)
+    print(f"times: {options.csv}")
+
+
+def calibrate(options: Namespace) -> None:
+    """A hardware profile with what nccl-tests says of one's own NCCL."""
+    from scenarios.config.catalogue import profile_file
+
+    found = _measurements(options, options.out)
+    if options.out.suffix != ".toml":
+        raise ReportError(f"--out {options.out}: expected a file whose name ends in .toml, as a scenario names it")
+    rows, name, notes = fit.choose(published.join(found.rows, _predict, options.profile), found.rows)
+    fitted = fit.fit(rows, _figures(name), lambda row, figures: _predict(row, name, figures).predicted_us)
+    base = Path(profile_file(name) or name).read_text(encoding="utf-8")
+    today = date.today().isoformat()
+    published.write_text(profile.calibrated(base, name, fitted, command=options.typed, date=today), options.out)
+    _say_notes([*found.notes, *notes, *fitted.notes])
+    if worse := fit_tables.worse(fitted):
+        print(f"warning: {worse}", file=sys.stderr)
+    if options.json:
+        print_json(fit_tables.as_json(fitted, name, options.out))
+    else:
+        text.show(fit_tables.summarize(fitted, name), sys.stdout)
+        print(f"profile: {options.out}")
+
+
+def _measurements(options: Namespace, out: Path | None) -> Measurements:
+    """The files' measurements; other options are checked first, as it would be too late after long work."""
+    fields = [field.name for field in dataclasses.fields(nccl_tests.Given)]
+    given = nccl_tests.Given(**{name: getattr(options, name) for name in fields})
+    found = nccl_tests.read_files(options.files, given)
+    if out is not None:
+        published.check_free(out)
+    if options.profile is not None:
+        _figures(options.profile)  # once, not as every row's reason
+    return found
+
+
+def _say_notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _figures(name: str) -> Figures:
+    """What a profile, which must be there, says of NCCL."""
+    from scenarios.config.load import load_profile
+    from scenarios.seam.errors import ScenarioError
+
+    try:
+        found = load_profile(name)
+    except ScenarioError as error:
+        raise ReportError(str(error)) from None
+    return Figures(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Figures)})
+
+
+def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | None = None) -> Prediction:
+    from scenarios.seam.errors import ScenarioError
+    from sim.published import predict
+
+    known = {name: getattr(row, name) for name in published.SETTING}
+    given = None if figures is None else dataclasses.asdict(figures)
+    try:
+        found = predict(**known, profile=profile_name, figures=given)
+    except ScenarioError as error:
+        raise ReportError("; ".join(error.sentences)) from None
+    return Prediction(**dataclasses.asdict(found))

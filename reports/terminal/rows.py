@@ -1,0 +1,80 @@
+"""Turns rows of frames into cells for people: names of operations, and numbers written as their columns' names say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.terminal import text
+
+
+def ratio(value: float) -> str:
+    """ "1.25"; a dash for nan."""
+    return "-" if np.isnan(value) else f"{value:.2f}"
+
+
+# How a number is written, by what its column's name holds; the first that fits counts, all others are whole numbers.
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[Any], str]], ...] = (
+    (re.compile(r"_ns$"), text.duration),
+    (re.compile(r"bytes_per_s$"), text.rate),
+    (re.compile(r"bytes"), text.size),
+    (re.compile(r"error|worst|difference|signed_median"), text.signed_percent),
+    (re.compile(r"over_mean$"), ratio),
+    (re.compile(r"share$|utilisation$|spread$|mean|median|p95"), text.percent),
+    (re.compile(r"calls_per_step"), lambda calls: f"{calls:.4g}"),
+    (re.compile(r"ids_per_step|samples"), text.number),
+    (re.compile(r"^(rank|step|call)$"), str),
+)
+
+
+def written(column: str, value: Any) -> str:
+    """A cell of a table: text as it is, a number in the form of its column."""
+    if isinstance(value, str):
+        return value
+    return next((form for pattern, form in _FORMS if pattern.search(column)), "{:,}".format)(value)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """A frame as a list of rows."""
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False, name=None)]
+
+
+def cells(frame: pd.DataFrame, columns: Sequence[str]) -> list[list[str]]:
+    """The rows of a table that shows these columns, as `written`."""
+    return [[written(name, row[name]) for name in columns] for row in records(frame[list(dict.fromkeys(columns))])]
+
+
+def operation_name(row: dict[str, Any]) -> str:
+    """An operation as a person knows it: its label, else its kind; with its stream unless that is the main one."""
+    name = str(row["label"] or row["kind"])
+    return name if row["stream"] in ("main", "") else f"{name} @{row['stream']}"
+
+
+def kind(row: dict[str, Any]) -> str:
+    """An operation's kind for a table, "" where its name is the kind."""
+    return str(row["kind"]) if row["label"] else ""
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of operations with their `name`, and `kind` only where it is not the name."""
+    rows = records(frame)
+    return frame.assign(name=[operation_name(row) for row in rows], kind=[kind(row) for row in rows])
+
+
+def operation_names(frame: pd.DataFrame) -> list[str]:
+    """One for each row of kind, label and stream, which has its kind where label and stream are not enough."""
+    labelled = frame[frame["label"] != ""]
+    twice = labelled.duplicated(["label", "stream"], keep=False).reindex(frame.index, fill_value=False)
+    return [
+        f"{operation_name(row)} ({row['kind']})" if again else operation_name(row)
+        for row, again in zip(records(frame[["kind", "label", "stream"]]), twice, strict=True)
+    ]
+
+
+def represented(frame: pd.DataFrame, name: str = "rank") -> list[str]:
+    """Each row's `name` ("rank" or "link") as a representative of `NAME_count` alike: "4139 & 15 more"."""
+    return [text.representative(one, count) for one, count in zip(frame[name], frame[f"{name}_count"], strict=True)]
