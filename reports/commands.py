@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import RenderableType
 
@@ -34,6 +34,8 @@ from reports.terminal.rows import records
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.writer import write
+
+T = TypeVar("T")
 
 
 def report_runs(options: Namespace) -> None:
@@ -187,9 +189,7 @@ def calibrate(options: Namespace) -> None:
 
 def _measurements(options: Namespace, out: Path | None) -> Measurements:
     """The files' measurements; other options are checked first, as it would be too late after long work."""
-    fields = [field.name for field in dataclasses.fields(nccl_tests.Given)]
-    given = nccl_tests.Given(**{name: getattr(options, name) for name in fields})
-    found = nccl_tests.read_files(options.files, given)
+    found = nccl_tests.read_files(options.files, _taken(nccl_tests.Given, options))
     if out is not None:
         published.check_free(out)
     if options.profile is not None:
@@ -211,7 +211,7 @@ def _figures(name: str) -> Figures:
         found = load_profile(name)
     except ScenarioError as error:
         raise ReportError(str(error)) from None
-    return Figures(**{field.name: getattr(found, field.name) for field in dataclasses.fields(Figures)})
+    return _taken(Figures, found)
 
 
 def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | None = None) -> Prediction:
@@ -219,9 +219,15 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
     from sim.published import predict
 
     known = {name: getattr(row, name) for name in published.SETTING}
-    given = None if figures is None else dataclasses.asdict(figures)
+    if figures is not None:
+        known["figures"] = dataclasses.asdict(figures)
     try:
-        found = predict(**known, profile=profile_name, figures=given)
+        found = predict(**known, profile=profile_name)
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
-    return Prediction(**dataclasses.asdict(found))
+    return _taken(Prediction, found)
+
+
+def _taken(kind: type[T], source: object) -> T:
+    """A dataclass whose fields are attributes of the source."""
+    return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]

@@ -13,39 +13,39 @@ from reports.compare.comparison import Comparison, typical_and_worst
 from reports.compare.errors_by_size import errors_by_size
 from reports.terminal import text
 from reports.terminal.headline import folded, thinned
-from reports.terminal.rows import operation_name, records
+from reports.terminal.rows import cells, named, operation_name, records
 
 _ROWS = 20
 _DIFFERENCES = 3
 _WORST = 8
+TIMES, TIMES_COLUMNS = ["predicted_ns", "measured_ns", "error"], ["predicted", "measured", "error"]
+# Of a frame of `errors_by_size`.
+SIZE_ERRORS = ["rows", "signed_median", "median", "worst"]
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def summarize(comparison: Comparison) -> RenderableType:
     """Errors by step, operation and size, the worst cases, then the checks; 80 columns wide."""
     errors = (_steps(comparison), _operations(comparison), _sizes(comparison), _worst(comparison))
-    return Group(_headline(comparison), *errors, *map(_check, comparison.checks))
+    return Group(text.paragraph("\n".join(about(comparison)), style="bold"), *errors, *map(_check, comparison.checks))
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values."""
+    frames = comparison.frames()
     plain = text.plain(
         {
             "name": comparison.measured.info.name,
             "worlds": [comparison.predicted.info.world, comparison.measured.info.world],
             "digest": comparison.measured.info.digest,
-            "steps": {**_errors(comparison.steps), "rows": records(comparison.steps)},
-            "operations": {**_errors(comparison.operations), "rows": records(comparison.operations)},
-            "calls": {**_errors(comparison.calls), "rows": records(comparison.calls)},
-            "errors_by_size": records(comparison.errors_by_size),
-            "worst": records(comparison.worst),
+            **{
+                name: {**_errors(frames[name]), "rows": records(frames[name])}
+                for name in ("steps", "operations", "calls")
+            },
+            **{name: records(frames[name]) for name in ("errors_by_size", "worst")},
             "checks": [
                 {
-                    "name": check.name,
-                    "agrees": check.agrees,
-                    "compared": check.compared,
-                    "worst": check.worst,
-                    "reason": check.reason,
+                    **{name: getattr(check, name) for name in ("name", "agrees", "compared", "worst", "reason")},
                     "differences": records(check.differences),
                 }
                 for check in comparison.checks
@@ -59,10 +59,6 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 def _errors(frame: pd.DataFrame) -> dict[str, float]:
     median, worst = typical_and_worst(frame)
     return {"median_absolute_error": median, "worst_error": worst}
-
-
-def _headline(comparison: Comparison) -> RenderableType:
-    return text.paragraph("\n".join(about(comparison)), style="bold")
 
 
 def about(comparison: Comparison) -> list[str]:
@@ -91,9 +87,8 @@ def _steps(comparison: Comparison) -> RenderableType:
         return text.paragraph("Steps: neither run completed one.")
     kept = frame if len(frame) <= _ROWS else frame.loc[frame["error"].abs().nlargest(_ROWS).index].sort_values("step")
     more = "" if len(kept) == len(frame) else f"; the worst {_ROWS} of {len(frame)}"
-    rows = [[str(row["step"]), *_times(row)] for row in records(kept)]
     title = f"Steps: {_about(frame)}{more}"
-    return text.table(title, ["step", "predicted", "measured", "error"], rows)
+    return text.table(title, ["step", *TIMES_COLUMNS], cells(kept, ["step", *TIMES]))
 
 
 def _operations(comparison: Comparison) -> RenderableType:
@@ -102,26 +97,17 @@ def _operations(comparison: Comparison) -> RenderableType:
         return text.paragraph("Operations: none in either run.")
     kept = frame.head(_ROWS)
     more = "" if len(kept) == len(frame) else f"; the longest {_ROWS} of {len(frame)}"
-    rows = [[operation_name(row), str(row["kind"]) if row["label"] else "", *_times(row)] for row in records(kept)]
+    rows = cells(named(kept), ["name", "kind", *TIMES])
     title = f"Operations per rank and step: {_about(frame)}{more}"
-    return text.table(title, ["operation", "kind", "predicted", "measured", "error"], rows, left=2)
+    return text.table(title, ["operation", "kind", *TIMES_COLUMNS], rows, left=2)
 
 
 def _sizes(comparison: Comparison) -> RenderableType:
     frame = errors_by_size(classes(comparison.calls), by="part")
     if not len(frame):
         return text.paragraph("By size: no operation is in both runs.")
-    rows = [
-        [
-            "computation" if row["part"] == "compute" else str(row["part"]),
-            size_range(row["size_from_bytes"], row["size_until_bytes"]),
-            f"{row['rows']:,}",
-            text.signed_percent(row["signed_median"]),
-            text.percent(row["median"]),
-            text.signed_percent(row["worst"]),
-        ]
-        for row in records(frame)
-    ]
+    parts = frame["part"].replace({"compute": "computation"})
+    rows = cells(frame.assign(part=parts, size=size_ranges(frame)), ["part", "size", *SIZE_ERRORS])
     columns = ["part", "size of a call", "rows", "signed median", "median", "worst"]
     return text.table("Errors by size: what one call sends, one computation reads and writes", columns, rows, left=2)
 
@@ -134,6 +120,11 @@ def classes(calls: pd.DataFrame) -> pd.DataFrame:
     return calls.assign(
         size_from_bytes=np.where(none, 0, 1 << exponent), size_until_bytes=np.where(none, 1, 1 << (exponent + 4))
     )
+
+
+def size_ranges(frame: pd.DataFrame) -> list[str]:
+    """Each row's range of sizes."""
+    return list(map(size_range, frame["size_from_bytes"].tolist(), frame["size_until_bytes"].tolist()))
 
 
 def size_range(from_bytes: int, until_bytes: int) -> str:
@@ -159,24 +150,10 @@ def _worst(comparison: Comparison) -> RenderableType:
     if not len(frame):
         return text.paragraph("Worst cases: the runs have no operation of a rank and step in common.")
     kept = frame.head(_WORST)
-    rows = [
-        [
-            operation_name(row),
-            str(row["rank"]),
-            str(row["step"]),
-            *_times(row),
-            text.signed_percent(row["error_of_step"]),
-        ]
-        for row in records(kept)
-    ]
+    rows = cells(named(kept), ["name", "rank", "step", *TIMES, "error_of_step"])
     more = f"; the first {_WORST} of {len(frame)}" if len(kept) < len(frame) else ""
-    columns = ["operation", "rank", "step", "predicted", "measured", "error", "of the step"]
+    columns = ["operation", "rank", "step", *TIMES_COLUMNS, "of the step"]
     return text.table(f"Largest single differences{more}", columns, rows)
-
-
-def _times(row: dict[str, Any]) -> list[str]:
-    times = [text.duration(row["predicted_ns"]), text.duration(row["measured_ns"])]
-    return [*times, text.signed_percent(row["error"])]
 
 
 def _check(check: Check) -> RenderableType:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -54,8 +54,7 @@ class Fitted:
     rows: tuple[PublishedRow, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
+class HeldOut(NamedTuple):
     """A row that set nothing: its signed errors with the figures as they were and as fitted."""
 
     row: PublishedRow
@@ -164,12 +163,7 @@ def fit(rows: Sequence[PublishedRow], present: Figures, predicted: Predicted) ->
             for key in keys
         ),
         held_out=tuple(
-            HeldOut(
-                row=row,
-                before=predicted(row, present) / row.time_us - 1,
-                after=predicted(row, figures) / row.time_us - 1,
-            )
-            for row in rest
+            HeldOut(row, *(predicted(row, each) / row.time_us - 1 for each in (present, figures))) for row in rest
         ),
         notes=tuple(notes),
     )
@@ -217,19 +211,11 @@ def _missing(key: _Key, half: Sequence[PublishedRow], telling: Sequence[Publishe
     return f"{key.name}: {found}; expected {LEAST_ROWS}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """For each of some rows the `x` of a figure at which it is predicted right, and its weight."""
-
-    x: list[float]
-    weight: list[float]
-
-    @property
-    def best(self) -> float:
-        """The weighted median: there the sum of the relative errors' sizes is least."""
-        order = np.argsort(self.x, kind="stable")
-        weight = np.cumsum(np.asarray(self.weight)[order])
-        return float(np.asarray(self.x)[order][np.searchsorted(weight, weight[-1] / 2)])
+def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The lower one: of the `x` at which rows are predicted right, the one with the least sum of relative errors."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(np.asarray(weights)[order])
+    return float(np.asarray(values)[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 class _Solver:
@@ -240,7 +226,7 @@ class _Solver:
 
     def telling(self, key: _Key, half: Iterable[PublishedRow], figures: Figures) -> list[PublishedRow]:
         """The rows whose time depends on the figure: a link of another kind may decide."""
-        return [row for row in half if self._lines(key, [row], figures).x]
+        return [row for row in half if self._lines(key, [row], figures)[0]]
 
     def settle(self, keys: Sequence[_Key], halves: Mapping[str, Sequence[PublishedRow]], present: Figures) -> Figures:
         """The figures at which each is the best, given the others."""
@@ -275,11 +261,14 @@ class _Solver:
         return f"{key.name}: even at {bound} its rows are predicted {text.signed_percent(left)} too slow in the median"
 
     def _settled(self, key: _Key, rows: Sequence[PublishedRow], figures: Figures) -> Figures:
-        lines = self._lines(key, rows, figures)
-        return key.put(key.allowed(lines.best), figures) if lines.x else figures
+        wanted, weights = self._lines(key, rows, figures)
+        return key.put(key.allowed(_weighted_median(wanted, weights)), figures) if wanted else figures
 
-    def _lines(self, key: _Key, rows: Iterable[PublishedRow], figures: Figures) -> _Lines:
-        """Rows that take the same whatever the figure is are left out."""
+    def _lines(self, key: _Key, rows: Iterable[PublishedRow], figures: Figures) -> tuple[list[float], list[float]]:
+        """For each row the `x` of the figure at which it is predicted right, and its weight.
+
+        Rows that take the same whatever the figure is are left out.
+        """
         value = key.get(figures)
         x = value if key.is_time else 1 / value
         step = _STEP_NS if key.is_time else _STEP * x
@@ -291,4 +280,4 @@ class _Solver:
             if there > (1 + _SAME) * here:
                 wanted.append(x + (row.time_us - here) / slope)
                 weights.append(slope / row.time_us)
-        return _Lines(wanted, weights)
+        return wanted, weights

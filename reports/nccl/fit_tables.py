@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +15,19 @@ from reports.nccl.fit import Fit, HeldOut
 from reports.nccl.published import PublishedRow
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.rows import records
+from reports.terminal.rows import cells, records
 
 # One row a key; a time is in ns. `rows` gave it, which `rows_of` names.
 FITTED = {"key": "str", "present": "float", "fitted": "float", "rows": "int", "rows_of": "str"}
 # Errors of the rows that set nothing, of one operation and scale: `mean` is of their sizes, `worst` has its sign.
 HELD_OUT = {
-    "operation": "str",
-    "scale": "str",
-    "rows": "int",
-    "mean_before": "float",
-    "worst_before": "float",
-    "mean_after": "float",
-    "worst_after": "float",
+    **{"operation": "str", "scale": "str", "rows": "int"},
+    **{f"{name}_{when}": "float" for when in ("before", "after") for name in ("mean", "worst")},
 }
 ALL = "all"
 NAMED = "NCCL "  # how the names of groups begin
 _WORSE = 0.0005  # what the tables would show
 _MOST_NAMED = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupErrors:
-    """What `scenarios.config.provenance.Group` says, of the rows held out of one operation and scale."""
-
-    name: str
-    median_error: float
-    typical_error: float
-    worst_error: float
-    spread: float | None
-    least_bytes: int
-    most_bytes: int
 
 
 def fitted(fit: Fit) -> pd.DataFrame:
@@ -75,23 +56,18 @@ def worse(fit: Fit) -> str:
     return f"held-out rows are predicted worse than before: mean error of {'; '.join(named)}" if named else ""
 
 
-def groups(fit: Fit) -> list[GroupErrors]:
-    """Errors by operation and scale; sizes beyond those held out are extrapolated."""
+def groups(fit: Fit) -> list[dict[str, Any]]:
+    """What `scenarios.config.provenance.Group` says of each operation and scale, by its rows held out; sizes in bytes.
+
+    Sizes beyond those are extrapolated; `spread` is None where no size was measured several times.
+    """
     found = []
     for (op, scale), members in _by_series(fit.held_out).items():
         short = statistics.errors([one.after for one in members])
         sizes = [one.row.size_bytes for one in members]
-        found.append(
-            GroupErrors(
-                name=f"{NAMED}{op} on {scale} GPUs",
-                median_error=short.signed_median,
-                typical_error=short.median,
-                worst_error=short.worst,
-                spread=_spread(members),
-                least_bytes=min(sizes),
-                most_bytes=max(sizes),
-            )
-        )
+        errors = {"median_error": short.signed_median, "typical_error": short.median, "worst_error": short.worst}
+        name = f"{NAMED}{op} on {scale} GPUs"
+        found.append({"name": name, **errors, "spread": _spread(members), "least": min(sizes), "most": max(sizes)})
     return found
 
 
@@ -108,23 +84,11 @@ def summarize(fit: Fit, profile: str) -> RenderableType:
         f" {text.counted(row['rows'], 'row')} from {row['rows_of']}"
         for row in records(fitted(fit))
     ]
-    errors = [
-        [
-            row["operation"],
-            row["scale"],
-            f"{row['rows']:,}",
-            text.percent(row["mean_before"]),
-            text.signed_percent(row["worst_before"]),
-            text.percent(row["mean_after"]),
-            text.signed_percent(row["worst_after"]),
-        ]
-        for row in records(held_out(fit))
-    ]
     columns = ["operation", "on", "rows", "mean before", "worst", "mean after", "worst"]
     return Group(
         text.paragraph(head),
         text.paragraph("\n".join(keys)),
-        text.table("Rows held out", columns, errors, left=2),
+        text.table("Rows held out", columns, cells(held_out(fit), list(HELD_OUT)), left=2),
     )
 
 
@@ -177,14 +141,11 @@ def _by_series(rows: Iterable[HeldOut]) -> dict[tuple[str, str], list[HeldOut]]:
 
 
 def _errors(rows: Sequence[HeldOut]) -> dict[str, Any]:
-    before, after = ([getattr(one, when) for one in rows] for when in ("before", "after"))
-    return {
-        "rows": len(rows),
-        "mean_before": float(np.abs(before).mean()),
-        "worst_before": statistics.errors(before).worst,
-        "mean_after": float(np.abs(after).mean()),
-        "worst_after": statistics.errors(after).worst,
-    }
+    found: dict[str, Any] = {"rows": len(rows)}
+    for when in ("before", "after"):
+        signed = [getattr(one, when) for one in rows]
+        found |= {f"mean_{when}": float(np.abs(signed).mean()), f"worst_{when}": statistics.errors(signed).worst}
+    return found
 
 
 def _spread(rows: Iterable[HeldOut]) -> float | None:

@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from reports.errors import ReportError
 from reports.nccl import published
-from reports.nccl.published import Measurements, PublishedRow
+from reports.nccl.published import Log, Measurements, PublishedRow
 from reports.terminal.text import counted, printable, ranges, shortened
 
 # By the program's name without "_perf"; those that are not here keep it, and are not predicted.
@@ -74,17 +75,19 @@ def read_files(files: Sequence[Path], given: Given = NOTHING) -> Measurements:
     mistakes: list[str] = []
     outputs = 0
     for file in files:
-        ours = is_output(file)
-        outputs += ours
+        is_ours = is_output(file)
+        outputs += is_ours
         try:
-            found.append(read(file, given) if ours else published.read([file]))
+            found.append(read(file, given) if is_ours else published.read(file))
         except ReportError as error:
             mistakes.append(str(error))
     if given != NOTHING and not outputs:
         mistakes.append(f"{_options(given)}: no file is nccl-tests' output; a CSV file says it in its columns")
     if mistakes:
         raise ReportError("\n".join(mistakes))
-    return Measurements.together(found)
+    return Measurements(
+        rows=tuple(row for one in found for row in one.rows), notes=tuple(note for one in found for note in one.notes)
+    )
 
 
 def is_output(path: Path) -> bool:
@@ -103,21 +106,16 @@ def read(path: Path, given: Given = NOTHING) -> Measurements:
     Raises:
         ReportError: with a sentence for every mistake in the file.
     """
-    log = _Log(path, given)
+    log = _RunLog(path, given)
     try:
         for run in _runs(_lines(path)):
             log.add(run)
     except OSError as error:
-        log.mistakes.append(f"{log.name}: could not be read: {error.strerror or error}")
-    if not log.rows and not log.mistakes:
-        log.mistakes.append(f"{log.name}: no measurements; expected rows below the head of nccl-tests' table")
-    if log.mistakes:
-        raise ReportError("\n".join(log.mistakes))
-    return Measurements(rows=tuple(log.rows), notes=tuple(log.notes))
+        log.say(f"could not be read: {error.strerror or error}")
+    return log.measurements("rows below the head of nccl-tests' table")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rank:
+class _Rank(NamedTuple):
     line: int
     rank: int
     group: str
@@ -181,26 +179,30 @@ def _runs(lines: Iterable[str]) -> Iterator[_Run]:
         yield run
 
 
-class _Log:
-    """What one file says: its rows, notes and mistakes."""
+class _Row(NamedTuple):
+    line: int
+    size_bytes: int
+    us: float
+    bus_gb_per_s: float
+
+
+class _RunLog(Log):
+    """What the runs in one file say; sentences begin with a line's number."""
 
     def __init__(self, path: Path, given: Given) -> None:
-        self.name = printable(path)
-        self.rows: list[PublishedRow] = []
-        self.notes: list[str] = []
-        self.mistakes: list[str] = []
+        super().__init__(path)
         self._source = printable(path.name)
         self._given = given
 
-    def say(self, line: int, sentence: str) -> None:
-        self.mistakes.append(f"{self.name}: line {line}: {sentence}")
+    def say_at(self, line: int, sentence: str) -> None:
+        self.say(f"line {line}: {sentence}")
 
-    def note(self, line: int, sentence: str) -> None:
-        self.notes.append(f"{self.name}: line {line}: {sentence}")
+    def note_at(self, line: int, sentence: str) -> None:
+        self.note(f"line {line}: {sentence}")
 
     def add(self, run: _Run) -> None:
         if not run.body:
-            self.note(run.head or run.line, "a run without rows")
+            self.note_at(run.head or run.line, "a run without rows")
             return
         before = len(self.mistakes)
         op, gpu, (nodes, gpus) = self._op(run), self._gpu(run), self._shape(run)
@@ -216,19 +218,19 @@ class _Log:
         self._check_bus(row, times)
         self.rows += found
         if run.aggregated > 1:
-            self.note(run.line, f"agg iters: {run.aggregated}: a time is that of one of so many, launched together")
+            self.note_at(run.line, f"agg iters: {run.aggregated}: a time is that of one of so many, launched together")
         if run.failed:
-            self.note(run.line, f"{counted(run.failed, 'value')} out of bounds: results were wrong in this run")
+            self.note_at(run.line, f"{counted(run.failed, 'value')} out of bounds: results were wrong in this run")
 
     def _op(self, run: _Run) -> str:
         """What the header names, or the command above it."""
         if not run.program:
             if self._given.op is None:
-                self.say(run.head, f"no line above names the operation; expected --op, one of {', '.join(_known())}")
+                self.say_at(run.head, f"no line above names the operation; expected --op, one of {', '.join(_known())}")
             return self._given.op or ""
         op = OPERATIONS.get(run.program, run.program)
         if self._given.op not in (None, op):
-            self.note(run.head, f"the header says {op}, not --op {self._given.op}, which is not used for it")
+            self.note_at(run.head, f"the header says {op}, not --op {self._given.op}, which is not used for it")
         return op
 
     def _gpu(self, run: _Run) -> str:
@@ -236,17 +238,17 @@ class _Log:
         names = {rank.gpu: rank.line for rank in reversed(run.ranks)}
         if not names:
             if self._given.gpu is None:
-                self.note(run.head, "no line above names the GPU; --gpu or --profile says it")
+                self.note_at(run.head, "no line above names the GPU; --gpu or --profile says it")
             return self._given.gpu or ""
         words = {_gpu_word(name): line for name, line in names.items()}
         if len(words) > 1:
-            self.say(min(words.values()), f"GPUs {', '.join(sorted(words))}; expected one kind")
+            self.say_at(min(words.values()), f"GPUs {', '.join(sorted(words))}; expected one kind")
         for name, line in names.items():
             if "pcie" in name.lower():
-                self.note(line, f"{name}: taken as {_gpu_word(name)}, but a profile with NVLink does not fit")
+                self.note_at(line, f"{name}: taken as {_gpu_word(name)}, but a profile with NVLink does not fit")
         word = next(iter(words))
         if self._given.gpu not in (None, word):
-            self.note(run.head, f"the header says {word}, not --gpu {self._given.gpu}, which is not used for it")
+            self.note_at(run.head, f"the header says {word}, not --gpu {self._given.gpu}, which is not used for it")
         return word
 
     def _shape(self, run: _Run) -> tuple[int, int]:
@@ -254,29 +256,29 @@ class _Log:
         numbers = sorted(rank.rank for rank in run.ranks)
         if len(set(numbers)) < len(numbers):
             again = next(rank for rank, count in Counter(numbers).items() if count > 1)
-            self.say(run.ranks[0].line, f"rank {again} stands here more than once: {_NOT_MPI}")
+            self.say_at(run.ranks[0].line, f"rank {again} stands here more than once: {_NOT_MPI}")
             return 1, 1
         if len({rank.group for rank in run.ranks}) > 1:
-            self.say(run.ranks[0].line, "several groups at once; expected one of all ranks (no NCCL_TESTS_SPLIT)")
+            self.say_at(run.ranks[0].line, "several groups at once; expected one of all ranks (no NCCL_TESTS_SPLIT)")
             return 1, 1
         given = (self._given.nodes, self._given.gpus_per_node)
         trouble = _trouble(run.ranks)
         if trouble:
             if given[0] is None or given[1] is None:
-                self.say(run.head, f"{trouble}; expected all ranks above, or --nodes and --gpus-per-node")
+                self.say_at(run.head, f"{trouble}; expected all ranks above, or --nodes and --gpus-per-node")
             return given[0] or 1, given[1] or 1
         nodes = len({rank.host for rank in run.ranks})
         shape = nodes, len(run.ranks) // nodes
         if any(one not in (None, ours) for one, ours in zip(given, shape, strict=True)):
             said = f"{shape[0]} x {shape[1]} GPUs"
-            self.note(run.head, f"the header says {said}, so --nodes and --gpus-per-node are not used for it")
+            self.note_at(run.head, f"the header says {said}, so --nodes and --gpus-per-node are not used for it")
         return shape
 
     def _has_times(self, run: _Run) -> bool:
         if "time" in run.columns and "busbw" in run.columns:
             return True
         others = shortened(", ".join(run.columns), _LONGEST)
-        self.say(run.head, f"columns {others}: expected time and busbw among them (no option -C)")
+        self.say_at(run.head, f"columns {others}: expected time and busbw among them (no option -C)")
         return False
 
     def _row(self, run: _Run, number: int, text: str) -> _Row:
@@ -287,13 +289,13 @@ class _Log:
         before = len(words) - counting
         if not 3 <= before <= place:
             expected = f"expected {len(run.columns)}, as in the head, line {run.head}"
-            self.say(number, f"{counted(len(words), 'value')}; {expected}")
+            self.say_at(number, f"{counted(len(words), 'value')}; {expected}")
             return _Row(line=number, size_bytes=0, us=math.nan, bus_gb_per_s=0.0)
         if len(words[0]) > _DIGITS:
-            self.say(number, f"size = {shortened(words[0], _LONGEST)}: expected at most {_DIGITS} digits")
+            self.say_at(number, f"size = {shortened(words[0], _LONGEST)}: expected at most {_DIGITS} digits")
         us, bus = (_number(words[before + run.columns.index(name) - place]) for name in ("time", "busbw"))
         if not us > 0:
-            self.say(number, f"time = {shortened(repr(words[before]), _LONGEST)}: expected a number above 0")
+            self.say_at(number, f"time = {shortened(repr(words[before]), _LONGEST)}: expected a number above 0")
         return _Row(line=number, size_bytes=int(words[0]), us=us, bus_gb_per_s=bus)
 
     def _check_bus(self, like: PublishedRow, rows: Sequence[_Row]) -> None:
@@ -306,15 +308,7 @@ class _Log:
         factor, expected = row.bus_gb_per_s * 1e3 * row.us / row.size_bytes, _bus_factor(like.op, ranks)
         if abs(factor / expected - 1) > _TOLERANCE:
             on = f"{like.op} on {like.nodes} x {like.gpus_per_node} GPUs"
-            self.say(row.line, f"busbw is {factor:.3g} times size / time; expected {expected:.3g}, as of {on}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
-    line: int
-    size_bytes: int
-    us: float
-    bus_gb_per_s: float
+            self.say_at(row.line, f"busbw is {factor:.3g} times size / time; expected {expected:.3g}, as of {on}")
 
 
 def _known() -> list[str]:

@@ -9,31 +9,23 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from reports.errors import ReportError
 from reports.nccl import fit_tables as tables
 from reports.nccl.fit import Fit
+from reports.terminal.text import printable
 
 Block: TypeAlias = list[str]  # a table's lines, from its header on
 
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMALS = 4
 _HEADER = re.compile(r"\s*\[\[?[^],[]*\]\]?\s*(#.*)?$")  # of a table; rows of an array have commas
+_CLUSTER = r"\s*\[\s*cluster\s*\]"
+_MEASURED = r"\s*\[\[?\s*measured\b"
+_GROUP = r"\s*\[\[\s*measured\s*\.\s*groups\s*\]\]"
 _TIMES = ("nccl_start",)
 _COMMAND = "python -m reports calibrate"  # a profile that says so was written here
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Calibration:
-    """By which command, when and for which profile; `ranks` are the most that took part."""
-
-    name: str
-    command: str
-    date: str
-    machine: str
-    ranks: int
 
 
 def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> str:
@@ -48,23 +40,19 @@ def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> st
     if "include" in before:
         raise ReportError(f"{name}: include: expected a profile without, as paths would lead elsewhere from the copy")
     rows = [one.row for one in fit.held_out] + [row for one in fit.fitted for row in one.rows]
-    found = _Calibration(
-        name=name,
-        command=command,
-        date=date,
-        machine=", ".join(dict.fromkeys(f"{tables.scale_of(row)} {row.gpu}".rstrip() for row in rows)),
-        ranks=max(row.nodes * row.gpus_per_node for row in rows),
-    )
+    shapes = dict.fromkeys(f"{tables.scale_of(row)} {row.gpu}".rstrip() for row in rows)
+    ranks = max(row.nodes * row.gpus_per_node for row in rows)
+    found = {"machine": ", ".join(shapes), "date": date, "command": command, "ranks": ranks}
     first, *blocks = _blocks(base)
-    plain = [block for block in blocks if not _is_measured(block)]
+    plain = [block for block in blocks if not _begins(block, _MEASURED)]
     figures = {one.key: _figure(one.key, one.value) for one in fit.fitted}
     for one in fit.fitted:
-        source = _printable(f"from {tables.rows_of(one.rows)}, {date}")
-        for block in filter(_is_cluster, plain):
+        source = printable(f"from {tables.rows_of(one.rows)}, {date}")
+        for block in [block for block in plain if _begins(block, _CLUSTER)]:
             _put(block, one.key, f"{one.key} = {_value(figures[one.key])} # {source}")
     groups = tables.groups(fit)
-    kept = [block for block in blocks if _is_group(block) and not _is_own(_parsed(block)["groups"][0])]
-    text = _joined([_head(found, fit), first, *plain, _measured(before, found), *kept, *map(_group, groups)])
+    kept = [block for block in blocks if _begins(block, _GROUP) and not _is_own(_parsed(block)["groups"][0])]
+    text = _joined([_head(name, found, fit), first, *plain, _measured(before, found), *kept, *map(_group, groups)])
     others = [group for group in before.get("measured", {}).get("groups", ()) if not _is_own(group)]
     expected = {key: value for key, value in before.items() if key != "measured"}
     expected["cluster"] = {**before["cluster"], **figures}
@@ -87,16 +75,8 @@ def _blocks(text: str) -> list[Block]:
     return blocks
 
 
-def _is_cluster(block: Block) -> bool:
-    return re.match(r"\s*\[\s*cluster\s*\]", block[0]) is not None
-
-
-def _is_measured(block: Block) -> bool:
-    return re.match(r"\s*\[\[?\s*measured\b", block[0]) is not None
-
-
-def _is_group(block: Block) -> bool:
-    return re.match(r"\s*\[\[\s*measured\s*\.\s*groups\s*\]\]", block[0]) is not None
+def _begins(block: Block, header: str) -> bool:
+    return re.match(header, block[0]) is not None
 
 
 def _is_own(group: Mapping[str, Any]) -> bool:
@@ -120,38 +100,28 @@ def _put(block: Block, key: str, line: str) -> None:
     block.insert(max(keys, default=0) + 1, line)
 
 
-def _head(found: _Calibration, fit: Fit) -> Block:
+def _head(name: str, found: Mapping[str, Any], fit: Fit) -> Block:
     lines = [
-        f"{found.name}, with what measured rows say of NCCL, {found.date}, by",
-        f"  {found.command}",
+        f"{name}, with what measured rows say of NCCL, {found['date']}, by",
+        f"  {found['command']}",
         "Half of the sizes set the figures; [measured] says how far the others are off. All else is as it was.",
         *(f"Not told: {note}" for note in fit.notes),
         *([f"Warning: {worse}"] if (worse := tables.worse(fit)) else []),
     ]
-    return [f"# {_printable(line)}" for line in lines]
+    return [f"# {printable(line)}" for line in lines]
 
 
-def _measured(before: Mapping[str, Any], found: _Calibration) -> Block:
+def _measured(before: Mapping[str, Any], found: Mapping[str, Any]) -> Block:
     """[measured] of this calibration, or of another kind that has measured the rest, without its groups."""
     others = {key: value for key, value in before.get("measured", {}).items() if key != "groups"}
     if not others or str(others.get("command", "")).startswith(_COMMAND):
-        others = {"machine": found.machine, "date": found.date, "command": found.command, "ranks": found.ranks}
+        others = dict(found)
     return ["[measured]", *(f"{key} = {_value(value)}" for key, value in others.items())]
 
 
-def _group(group: tables.GroupErrors) -> Block:
-    shares = {
-        "median_error": group.median_error,
-        "typical_error": group.typical_error,
-        "worst_error": group.worst_error,
-        "spread": group.spread,
-    }
-    said = {
-        "name": group.name,
-        **{key: round(share, _DECIMALS) + 0.0 for key, share in shares.items() if share is not None},
-        "least": _size(group.least_bytes),
-        "most": _size(group.most_bytes),
-    }
+def _group(group: Mapping[str, Any]) -> Block:
+    shares = {key: round(value, _DECIMALS) + 0.0 for key, value in group.items() if isinstance(value, float)}
+    said = {"name": group["name"], **shares, "least": _size(group["least"]), "most": _size(group["most"])}
     return ["[[measured.groups]]", *(f"{key} = {_value(value)}" for key, value in said.items())]
 
 
@@ -182,8 +152,3 @@ def _size(size_bytes: int) -> str:
     while step + 1 < len(_SIZES) and size_bytes % 1024 == 0:
         size_bytes, step = size_bytes // 1024, step + 1
     return f"{size_bytes} {_SIZES[step]}"
-
-
-def _printable(words: str) -> str:
-    """On one line of a comment."""
-    return words if words.isprintable() else repr(words)

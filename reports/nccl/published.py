@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,30 +18,6 @@ from reports.store.columns import fixed
 from reports.store.replace import replaced
 from reports.terminal.text import counted, printable, shortened
 
-# What `join` gives, one row a measurement.
-PREDICTED = {
-    "file": "str",
-    "line": "int",
-    "source": "str",
-    "op": "str",
-    "library": "str",
-    "gpu": "str",
-    "nodes": "int",
-    "gpus_per_node": "int",
-    "size_bytes": "int",
-    "link_gbit_per_s": "float",
-    "one_way_delay_ms": "float",
-    "time_us": "float",
-    "quality": "str",
-    "predicted_us": "float",
-    "error": "float",
-    "formula_us": "float",
-    "formula_error": "float",
-    "algorithm": "str",
-    "protocol": "str",
-    "profile": "str",
-    "reason": "str",
-}
 # What of a row a prediction needs to know.
 SETTING = ("op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes", "link_gbit_per_s", "one_way_delay_ms")
 _LONGEST = 60  # characters of a value in a sentence
@@ -71,6 +47,14 @@ class PublishedRow:
     quality: str
 
 
+# What `join` gives, one row a measurement.
+PREDICTED = {
+    **{field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(PublishedRow)},
+    **dict.fromkeys(["predicted_us", "error", "formula_us", "formula_error"], "float"),
+    **dict.fromkeys(["algorithm", "protocol", "profile", "reason"], "str"),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """The link model's time of one row and how it was played; `formula_us` is what NCCL's own formula says, if any."""
@@ -93,28 +77,60 @@ class Measurements:
     rows: tuple[PublishedRow, ...]
     notes: tuple[str, ...]
 
-    @classmethod
-    def together(cls, found: Sequence[Measurements]) -> Measurements:
-        """The measurements of several files, in their order."""
-        return cls(
-            rows=tuple(row for one in found for row in one.rows),
-            notes=tuple(note for one in found for note in one.notes),
-        )
+
+class Log:
+    """What one file says: its rows, notes and mistakes."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = printable(path)
+        self.rows: list[PublishedRow] = []
+        self.notes: list[str] = []
+        self.mistakes: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        """Add a mistake."""
+        self.mistakes.append(f"{self.name}: {sentence}")
+
+    def note(self, sentence: str) -> None:
+        """Add what is not as usual."""
+        self.notes.append(f"{self.name}: {sentence}")
+
+    def measurements(self, expected: str) -> Measurements:
+        """All of it; a ReportError with every mistake, or where there are no rows."""
+        if not self.rows and not self.mistakes:
+            self.say(f"no measurements; expected {expected}")
+        if self.mistakes:
+            raise ReportError("\n".join(self.mistakes))
+        return Measurements(rows=tuple(self.rows), notes=tuple(self.notes))
 
 
-def read(files: Sequence[Path]) -> Measurements:
-    """Every row of the files. Columns may stand in any order; those of other names are not read, which a note says.
+def read(path: Path) -> Measurements:
+    """Every row of a CSV file. Columns may stand in any order; those of other names are not read, which a note says.
 
     Raises:
-        ReportError: with a sentence for every mistake in the files.
+        ReportError: with a sentence for every mistake in the file.
     """
-    found = [_read_one(file) for file in files]
-    mistakes = [sentence for one in found for sentence in one.mistakes]
-    if mistakes:
-        raise ReportError("\n".join(mistakes))
-    return Measurements(
-        rows=tuple(row for one in found for row in one.rows), notes=tuple(note for one in found for note in one.notes)
-    )
+    log, names, line = Log(path), list[str](), 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)  # else a quote that is never closed would swallow the rest
+            for record in reader:
+                cells = [cell.strip() for cell in record]
+                if any(cells) and names:
+                    _add(log, line, names, cells)
+                elif any(cells):
+                    names = cells
+                    _check_names(log, names)
+                    if log.mistakes:
+                        break
+                line = reader.line_num + 1
+    except OSError as error:
+        log.say(f"could not be read: {error.strerror or error}")
+    except UnicodeDecodeError:
+        log.say("not UTF-8 text; expected CSV")
+    except csv.Error as error:
+        log.say(f"line {line}: not CSV: {error}")
+    return log.measurements("a first line with the columns' names, and rows below it")
 
 
 def join(rows: Iterable[PublishedRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
@@ -191,37 +207,24 @@ class _Column:
 
 def _words(cell: str) -> str:
     words = " ".join(cell.split())  # a line's end within quotes would break the tables
-    if not words.isprintable():
+    if not words or not words.isprintable():
         raise ValueError
     return words
 
 
-def _number(cell: str) -> float:
+def _number(cell: str, is_expected: Callable[[float], bool]) -> float:
     value = float(cell)
-    if not math.isfinite(value) or "_" in cell:  # 1_000 is a number in Python only
+    if not math.isfinite(value) or "_" in cell or not is_expected(value):  # 1_000 is a number in Python only
         raise ValueError
     return value
 
 
 def _whole(cell: str, least: int) -> int:
-    value = _number(cell)
-    if not least <= value <= _MOST or value != int(value):
-        raise ValueError
-    return int(value)
+    return int(_number(cell, lambda value: least <= value <= _MOST and value == int(value)))
 
 
 def _above_zero(cell: str) -> float:
-    value = _number(cell)
-    if value <= 0:
-        raise ValueError
-    return value
-
-
-def _not_below_zero(cell: str) -> float:
-    value = _number(cell)
-    if value < 0:
-        raise ValueError
-    return value
+    return _number(cell, lambda value: value > 0)
 
 
 _NAME = _Column(parse=_words, expected="printable text")
@@ -236,100 +239,44 @@ _COLUMNS = {
     "gpus_per_node": _COUNT,
     "size_bytes": _Column(parse=lambda cell: _whole(cell, 0), expected="a whole number from 0 to 10^15"),
     "link_gbit_per_s": _Column(parse=_above_zero, expected="a number above 0 or nothing", may_be_blank=True),
-    "one_way_delay_ms": _Column(parse=_not_below_zero, expected="a number from 0 on or nothing", may_be_blank=True),
+    "one_way_delay_ms": _Column(
+        parse=lambda cell: _number(cell, lambda value: value >= 0),
+        expected="a number from 0 on or nothing",
+        may_be_blank=True,
+    ),
     "time_us": _Column(parse=_above_zero, expected="a number above 0"),
     "quality": _SAYING,
 }
 
 
-class _File:
-    """What one file says: its rows, notes and mistakes."""
+def _check_names(log: Log, names: Sequence[str]) -> None:
+    """Whether the first line has the columns that are needed, each once."""
+    missing = [name for name, column in _COLUMNS.items() if name not in names and not column.may_be_blank]
+    twice = [name for name in _COLUMNS if names.count(name) > 1]
+    if missing:
+        expected = ", ".join(_COLUMNS)
+        log.say(f"first line: {', '.join(missing)}: missing; expected {expected}, with commas between them")
+    if twice:
+        log.say(f"first line: {', '.join(twice)}: given more than once; expected once")
+    others = [shortened(repr(name), _LONGEST) for name in names if name not in _COLUMNS]
+    if others:
+        log.note(f"first line: {', '.join(others)}: not read")
+    blank = [name for name in _COLUMNS if name not in names and name not in missing]
+    if blank:
+        log.note(f"first line: {', '.join(blank)}: missing; taken as blank in every row")
 
-    def __init__(self, path: Path) -> None:
-        self.name = printable(path)
-        self.rows: list[PublishedRow] = []
-        self.notes: list[str] = []
-        self.mistakes: list[str] = []
 
-    def say(self, sentence: str) -> None:
-        self.mistakes.append(f"{self.name}: {sentence}")
-
-    def check_names(self, names: Sequence[str]) -> bool:
-        """Whether the first line has the columns that are needed, each once."""
-        missing = [name for name, column in _COLUMNS.items() if name not in names and not column.may_be_blank]
-        twice = [name for name in _COLUMNS if names.count(name) > 1]
-        if missing:
-            expected = ", ".join(_COLUMNS)
-            self.say(f"first line: {', '.join(missing)}: missing; expected {expected}, with commas between them")
-        if twice:
-            self.say(f"first line: {', '.join(twice)}: given more than once; expected once")
-        others = [shortened(repr(name), _LONGEST) for name in names if name not in _COLUMNS]
-        if others:
-            self.notes.append(f"{self.name}: first line: {', '.join(others)}: not read")
-        blank = [name for name in _COLUMNS if name not in names and name not in missing]
-        if blank:
-            self.notes.append(f"{self.name}: first line: {', '.join(blank)}: missing; taken as blank in every row")
-        return not missing and not twice
-
-    def add(self, line: int, names: Sequence[str], cells: Sequence[str]) -> None:
-        if len(cells) != len(names):
-            self.say(f"line {line}: {counted(len(cells), 'value')}; expected {len(names)}, as in the first line")
-            return
-        given = dict(zip(names, cells, strict=True))
-        values: dict[str, Any] = {"file": self.name, "line": line}
-        before = len(self.mistakes)
-        for name, column in _COLUMNS.items():
-            values[name] = self._value(line, name, column, given.get(name, ""))
-        if len(self.mistakes) == before:
-            self.rows.append(PublishedRow(**values))
-
-    def _value(self, line: int, name: str, column: _Column, cell: str) -> object:
-        if not cell and column.may_be_blank:
-            return column.blank
+def _add(log: Log, line: int, names: Sequence[str], cells: Sequence[str]) -> None:
+    if len(cells) != len(names):
+        log.say(f"line {line}: {counted(len(cells), 'value')}; expected {len(names)}, as in the first line")
+        return
+    given, before = dict(zip(names, cells, strict=True)), len(log.mistakes)
+    values: dict[str, Any] = {"file": log.name, "line": line}
+    for name, column in _COLUMNS.items():
+        cell = given.get(name, "")
         try:
-            if cell:
-                return column.parse(cell)
+            values[name] = column.blank if not cell and column.may_be_blank else column.parse(cell)
         except ValueError:
-            pass
-        self.say(f"line {line}: {name} = {shortened(repr(cell), _LONGEST)}: expected {column.expected}")
-        return None
-
-
-def _read_one(path: Path) -> _File:
-    file = _File(path)
-    names: list[str] | None = None
-    try:
-        for line, cells in _records(path):
-            if names is None:
-                names = cells
-                if not file.check_names(names):
-                    return file
-            else:
-                file.add(line, names, cells)
-    except OSError as error:
-        file.say(f"could not be read: {error.strerror or error}")
-    except UnicodeDecodeError:
-        file.say("not UTF-8 text; expected CSV")
-    except _NotCsvError as error:
-        file.say(str(error))
-    if not file.rows and not file.mistakes:
-        file.say("no measurements; expected a first line with the columns' names, and rows below it")
-    return file
-
-
-class _NotCsvError(Exception):
-    pass
-
-
-def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Each record that is not blank, with the line where it begins, counted from 1."""
-    with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream, strict=True)  # else a quote that is never closed would swallow the rest
-        line = 1
-        try:
-            for cells in reader:
-                if any(map(str.strip, cells)):
-                    yield line, [cell.strip() for cell in cells]
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise _NotCsvError(f"line {line}: not CSV: {error}") from None
+            log.say(f"line {line}: {name} = {shortened(repr(cell), _LONGEST)}: expected {column.expected}")
+    if len(log.mistakes) == before:
+        log.rows.append(PublishedRow(**values))

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from reports.analysis import statistics
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.rows import records
+from reports.terminal.rows import cells, records
 from reports.terminal.run_tables import DIFFERS
 
 # From here on bandwidth decides, not latency.
@@ -24,14 +24,8 @@ ALL, LARGE = "all", "16 MiB+"
 # Errors of the rows of one group: `signed_median` keeps the sign, `mean` and `p95` are of the errors' sizes, and so is
 # `formula_mean` of NCCL's own formula, over the rows for which it has one.
 GROUP_ERRORS = {
-    "group": "str",
-    "sizes": "str",
-    "rows": "int",
-    "signed_median": "float",
-    "mean": "float",
-    "p95": "float",
-    "worst": "float",
-    "formula_mean": "float",
+    **{"group": "str", "sizes": "str", "rows": "int"},
+    **dict.fromkeys(["signed_median", "mean", "p95", "worst", "formula_mean"], "float"),
 }
 # What would centre the large rows of a profile; `left` is the signed median that stays.
 CENTRED = {"profile": "str", "rows": "int", "present": "float", "nccl_efficiency": "float", "left": "float"}
@@ -189,23 +183,10 @@ def _headline(joined: pd.DataFrame, predicted: int) -> str:
 def _shown(name: str, frame: pd.DataFrame) -> RenderableType:
     title, first = _TITLES[name]
     by_size = name == "by_size"
-    rows = [_cells(row, by_size) for row in records(frame)]
+    groups = frame["group"].where((frame["sizes"] == ALL).to_numpy(bool), "")
+    shown = [column for column in GROUP_ERRORS if not (by_size and column == "sizes")]
     columns = [first, *([] if by_size else ["sizes"]), "rows", "median", "mean", "95th", "worst", "formula"]
-    return text.table(title, columns, rows, left=1 if by_size else 2)
-
-
-def _cells(row: dict[str, Any], by_size: bool) -> list[str]:
-    again = row["sizes"] != ALL
-    return [
-        "" if again else row["group"],
-        *([] if by_size else [row["sizes"]]),
-        f"{row['rows']:,}",
-        text.signed_percent(row["signed_median"]),
-        text.percent(row["mean"]),
-        text.percent(row["p95"]),
-        text.signed_percent(row["worst"]),
-        text.percent(row["formula_mean"]),
-    ]
+    return text.table(title, columns, cells(frame.assign(group=groups), shown), left=1 if by_size else 2)
 
 
 def _worst(known: pd.DataFrame) -> RenderableType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
@@ -68,6 +68,11 @@ def percent(share: float) -> str:
 def signed_percent(share: float) -> str:
     """ "+12.3 %" for 0.123; a dash for nan."""
     return "-" if math.isnan(share) else f"{100 * share:+.1f} %"
+
+
+def interval(low: float, high: float, form: Callable[[float], str] = duration) -> str:
+    """ "7.90 ms to 8.41 ms"; a dash for nan."""
+    return "-" if math.isnan(low) else f"{form(low)} to {form(high)}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -6,46 +6,26 @@ Errors lie on an axis of ratios, on which half and twice are equally far off, an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from bokeh.models import ColumnDataSource, CustomJSTickFormatter, FactorRange, HoverTool, Range1d
 
 from reports.analysis.intervals import Floats
-from reports.compare.tables import size_of_power, size_range
+from reports.compare.tables import TIMES, TIMES_COLUMNS, size_of_power, size_ranges
 from reports.page import charts, theme
 from reports.terminal import text
+from reports.terminal.rows import cells
 
 COLORS = {"compute": theme.COMPUTE, "communication": theme.EXPOSED, "host": theme.IDLE}
 TITLES = {"compute": "computation", "communication": "communication", "host": "neither"}
 _BANDS = (0.25, 0.1)
 # Beyond a factor of 1,000 an error is drawn as one of that.
 _FURTHEST = float(np.log2(1000))
-_RATIOS = (
-    0.001,
-    0.01,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    0.9,
-    0.95,
-    0.98,
-    0.99,
-    1.01,
-    1.02,
-    1.05,
-    1.1,
-    1.25,
-    1.5,
-    2,
-    4,
-    10,
-    30,
-)
-_TICKS = np.log2(np.array([*_RATIOS, 30, 100, 1000]))
+_TOO_FAST = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99)
+_TOO_SLOW = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 4, 10, 30, 100, 1000)
+_TICKS = np.log2(np.array([*_TOO_FAST, *_TOO_SLOW]))
 _ROW = 22  # px of a bar with its gap
 # On a narrow screen only these few have room.
 _PERCENT = """
@@ -64,24 +44,14 @@ _DURATION = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
-    """What a scatter shows: a name and a group each, a time on either side and where 80 % of such times lie, in ns."""
-
-    names: Sequence[str]
-    groups: Sequence[str]
-    predicted: Floats
-    predicted_low: Floats
-    predicted_high: Floats
-    measured: Floats
-    measured_low: Floats
-    measured_high: Floats
+SIDES = ("predicted", "measured")
 
 
-def scatter(points: Points, colors: Mapping[str, str]) -> Any:
+def scatter(points: pd.DataFrame, colors: Mapping[str, str]) -> Any:
     """Predicted against measured times on logarithmic axes, over bands of 10 % and 25 % around the diagonal.
 
-    Points must be above 0; `colors` are by group, in the legend's order.
+    A point has its `name` and `group`, and of either side `SIDE`, `SIDE_low` and `SIDE_high` (where 80 % of such times
+    lie) in ns, above 0; `colors` are by group, in the legend's order.
     """
     low, high = _bounds(points)
     drawn = charts.figure(
@@ -94,19 +64,19 @@ def scatter(points: Points, colors: Mapping[str, str]) -> Any:
         axis.ticker.desired_num_ticks = 5
     dots = []
     for group, color in colors.items():
-        kept = np.array([one == group for one in points.groups], bool)
-        if kept.any():
-            dots.append(_draw_points(drawn, _source(points, kept, low), color, group))
+        kept = points[(points["group"] == group).to_numpy(bool)]
+        if len(kept):
+            dots.append(_draw_points(drawn, _source(kept, low), color, group))
     charts.legend(drawn)
     _add_hover(drawn, dots, [("predicted", "@predicted_words"), ("measured", "@measured_words"), ("error", "@error")])
     return drawn
 
 
-def _bounds(points: Points) -> tuple[float, float]:
+def _bounds(points: pd.DataFrame) -> tuple[float, float]:
     """Bounds of both axes: all dots, and the bars up to a factor of ten beyond them."""
-    dots = np.concatenate([points.predicted, points.measured])
-    bars = [points.predicted_low, points.predicted_high, points.measured_low, points.measured_high]
-    every = np.clip(np.concatenate([dots, *bars]), dots.min() / 10, dots.max() * 10)
+    dots = points[[*SIDES]].to_numpy(float)
+    bars = points[[f"{side}_{end}" for side in SIDES for end in ("low", "high")]].to_numpy(float)
+    every = np.clip(np.concatenate([dots, bars], axis=1), dots.min() / 10, dots.max() * 10)
     return float(every.min()) / 1.3, float(every.max()) * 1.3
 
 
@@ -121,24 +91,16 @@ def _draw_bands(drawn: Any, low: float, high: float) -> None:
     drawn.line(x=[low, high], y=[low, high], line_color=muted, line_width=1, tags=["muted:line_color"])
 
 
-def _source(points: Points, kept: np.ndarray, low: float) -> ColumnDataSource:
+def _source(points: pd.DataFrame, low: float) -> ColumnDataSource:
     """A bar that begins at 0 begins at the axis."""
-    numbers = {
-        name: np.maximum(getattr(points, name)[kept], low / 100)
-        for name in ("predicted", "predicted_low", "predicted_high", "measured", "measured_low", "measured_high")
-    }
-    words = {
-        f"{side}_words": [
-            f"{text.duration(middle)} ({text.duration(first)} to {text.duration(last)})"
-            for middle, first, last in zip(
-                *(getattr(points, f"{side}{end}")[kept] for end in ("", "_low", "_high")), strict=True
-            )
-        ]
-        for side in ("predicted", "measured")
-    }
-    error = points.predicted[kept] / points.measured[kept] - 1
-    names = [name for name, is_kept in zip(points.names, kept, strict=True) if is_kept]
-    return ColumnDataSource({**numbers, **words, "name": names, "error": [text.signed_percent(one) for one in error]})
+    columns: dict[str, Any] = {"name": points["name"].tolist()}
+    for side in SIDES:
+        times = points[[side, f"{side}_low", f"{side}_high"]]
+        columns |= {name: np.maximum(times[name].to_numpy(float), low / 100) for name in map(str, times)}
+        words = times.map(text.duration).itertuples(index=False, name=None)
+        columns[f"{side}_words"] = [f"{middle} ({first} to {last})" for middle, first, last in words]
+    error = points["predicted"] / points["measured"] - 1
+    return ColumnDataSource({**columns, "error": [text.signed_percent(one) for one in error]})
 
 
 def _draw_points(drawn: Any, source: ColumnDataSource, color: str, title: str) -> Any:
@@ -212,58 +174,45 @@ def error_bars(names: Sequence[str], errors: Any, colors: Sequence[str], columns
     return drawn
 
 
-def errors_over_sizes(rows: Sequence[Mapping[str, Any]], medians: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
-    """A dot for each row of name, kind, size and error, and a line through the medians of each part by its sizes."""
-    kinds = list(dict.fromkeys(str(row["kind"]) for row in rows))
-    places = {at: _place(at) for at in sorted({int(row["size_from_bytes"]) for row in rows})}
+def errors_over_sizes(calls: pd.DataFrame, medians: Mapping[str, Sequence[tuple[int, float]]]) -> Any:
+    """A dot for each call's `name`, kind, size and error, and a line through the medians of each part by its sizes."""
+    kinds = list(dict.fromkeys(calls["kind"].tolist()))
+    places = {at: _place(at) for at in sorted(set(calls["size_from_bytes"].tolist()))}
     drawn = charts.figure(height=400, x="size of one call", y="error", x_range=_size_range(places))
-    ratios = log_ratio([row["error"] for row in rows])
-    drawn.y_range = Range1d(*error_axis(drawn.yaxis[0], ratios))
+    calls = calls.assign(ratio=log_ratio(calls["error"]))
+    drawn.y_range = Range1d(*error_axis(drawn.yaxis[0], calls["ratio"].to_numpy(float)))
     _name_sizes(drawn.xaxis[0], places)
     charts.rule(drawn, 0.0, across="width")
     dots = []
     for kind, color in zip(kinds, _colors(kinds), strict=True):
-        kept = [at for at, row in enumerate(rows) if row["kind"] == kind]
-        source = _size_source([rows[at] for at in kept], ratios[kept])
+        source = _size_source(calls[(calls["kind"] == kind).to_numpy(bool)])
         dots.append(
             drawn.scatter(
-                x="x",
-                y="ratio",
-                source=source,
-                size=8,
-                fill_color=color,
-                fill_alpha=0.7,
-                line_color=None,
+                x="x", y="ratio", source=source, size=8, fill_color=color, fill_alpha=0.7, line_color=None,
                 legend_label=kind,
             )
-        )
+        )  # fmt: skip
     for part, points in medians.items():
-        middle = ColumnDataSource(
-            {"x": [_place(at) for at, _ in points], "y": log_ratio([error for _, error in points])}
-        )
-        title = f"median of {TITLES[part]}"
-        drawn.line(x="x", y="y", source=middle, line_color=COLORS[part], line_width=2, legend_label=title)
+        middle = {"x": [_place(at) for at, _ in points], "y": log_ratio([error for _, error in points])}
+        drawn.line(
+            x="x", y="y", source=ColumnDataSource(middle), line_color=COLORS[part], line_width=2,
+            legend_label=f"median of {TITLES[part]}",
+        )  # fmt: skip
     charts.legend(drawn)
     drawn.legend[0].ncols = 2  # kinds have long names
-    _add_hover(
-        drawn, dots, [("size", "@size"), ("predicted", "@predicted"), ("measured", "@measured"), ("error", "@error")]
-    )
+    names = ("size", "predicted", "measured", "error")
+    _add_hover(drawn, dots, [(name, f"@{name}") for name in names])
     return drawn
 
 
-def _size_source(rows: Sequence[Mapping[str, Any]], ratios: Floats) -> ColumnDataSource:
+def _size_source(calls: pd.DataFrame) -> ColumnDataSource:
     """Rows of one size stand beside each other by name, so that few hide another."""
+    times = dict(zip(TIMES_COLUMNS, zip(*cells(calls, TIMES), strict=True), strict=True))
+    places = [_place(at) for at in calls["size_from_bytes"].tolist()]
     return ColumnDataSource(
-        {
-            "x": [_place(int(row["size_from_bytes"])) for row in rows],
-            "ratio": ratios,
-            "name": [row["name"] for row in rows],
-            "size": [size_range(row["size_from_bytes"], row["size_until_bytes"]) for row in rows],
-            "predicted": [text.duration(row["predicted_ns"]) for row in rows],
-            "measured": [text.duration(row["measured_ns"]) for row in rows],
-            "error": [text.signed_percent(row["error"]) for row in rows],
-        }
-    )
+        {"x": places, "ratio": calls["ratio"].to_numpy(float), "name": calls["name"].tolist(),
+         "size": size_ranges(calls), **{name: list(words) for name, words in times.items()}}
+    )  # fmt: skip
 
 
 def _colors(kinds: Sequence[str]) -> list[str]:

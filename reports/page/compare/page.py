@@ -12,14 +12,14 @@ from reports.analysis.frames import KEYS
 from reports.compare.checks import Check
 from reports.compare.comparison import Comparison, typical_and_worst
 from reports.compare.errors_by_size import errors_by_size
-from reports.compare.tables import about, difference, sentence, size_range
+from reports.compare.tables import SIZE_ERRORS, TIMES, TIMES_COLUMNS, about, difference, sentence, size_ranges
 from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
 from reports.page.compare import error_charts, step_errors
-from reports.page.compare.error_charts import COLORS, TITLES, Points
+from reports.page.compare.error_charts import COLORS, SIDES, TITLES
 from reports.page.timeline import address
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.rows import operation_names, records
+from reports.terminal.rows import cells, operation_names, records
 
 _BARS = 30
 _ROWS = 200
@@ -72,11 +72,10 @@ def _foot(role: str, run: Run) -> str:
 
 
 def _summary(comparison: Comparison) -> Section:
-    facts = []
-    steps = comparison.steps
+    facts, steps = [], comparison.steps
     both = steps[steps["error"].notna().to_numpy(bool)]
     if len(both):
-        for side in ("predicted", "measured"):
+        for side in SIDES:
             median_ns = float(both[f"{side}_ns"].median())
             note = f"median of {text.steps(both['step'].tolist())}"
             facts.append(Fact(f"{side} step", text.duration(median_ns), note, median_ns))
@@ -114,43 +113,22 @@ def _scatter(comparison: Comparison) -> Section:
     frame, title = _known(_named(comparison)), "Predicted against measured"
     if not len(frame):
         return Section("scatter", title, absent="No operation took time in both runs.")
-    bounds = ("predicted_low", "predicted_high", "measured_low", "measured_high")
-    points = Points(
-        names=frame["name"].tolist(),
-        groups=[TITLES[part] for part in frame["part"]],
-        predicted=frame["predicted_ns"].to_numpy(float),
-        measured=frame["measured_ns"].to_numpy(float),
-        **{name: frame[f"{name}_ns"].to_numpy(float) for name in bounds},
-    )
+    points = frame.rename(columns=lambda name: name.removesuffix("_ns")).assign(group=frame["part"].map(TITLES))
     drawn = error_charts.scatter(points, {TITLES[part]: COLORS[part] for part in COLORS})
-    return Section(
-        "scatter",
-        title,
-        [Chart("scatter", "Times per rank and step", drawn, _SCATTER_NOTE), _operation_table(comparison)],
-    )
+    chart = Chart("scatter", "Times per rank and step", drawn, _SCATTER_NOTE)
+    return Section("scatter", title, [chart, _operation_table(comparison)])
 
 
 def _operation_table(comparison: Comparison) -> Table:
     frame = _named(comparison)
-    rows = [
-        [
-            row["name"],
-            TITLES[row["part"]],
-            text.duration(row["predicted_ns"]),
-            _range(row["predicted_low_ns"], row["predicted_high_ns"]),
-            text.duration(row["measured_ns"]),
-            _range(row["measured_low_ns"], row["measured_high_ns"]),
-            text.signed_percent(row["error"]),
-            text.signed_percent(row["error_of_step"]),
-        ]
-        for row in records(frame.head(_ROWS))
-    ]
+    spreads = {
+        f"{side}_spread": list(map(text.interval, frame[f"{side}_low_ns"], frame[f"{side}_high_ns"])) for side in SIDES
+    }
+    shown = frame.assign(part=frame["part"].map(TITLES), **spreads).head(_ROWS)
+    sides = [name for side in SIDES for name in (f"{side}_ns", f"{side}_spread")]
+    rows = cells(shown, ["name", "part", *sides, "error", "error_of_step"])
     columns = ["operation", "part", "predicted", "p10-p90", "measured", "p10-p90", "error", "of the step"]
     return Table(f"All operations{_first(frame)}", columns, rows, left=2, folded=True)
-
-
-def _range(low: float, high: float) -> str:
-    return "-" if np.isnan(low) else f"{text.duration(low)} to {text.duration(high)}"
 
 
 def _first(frame: pd.DataFrame, most: int = _ROWS) -> str:
@@ -163,16 +141,8 @@ def _steps(comparison: Comparison) -> Section:
     if not len(known):
         return Section("steps", "Steps", absent="No step was completed in both runs.")
     drawn, note = step_errors.chart(known)
-    rows = [
-        [
-            str(row["step"]),
-            text.duration(row["predicted_ns"]),
-            text.duration(row["measured_ns"]),
-            text.signed_percent(row["error"]),
-        ]
-        for row in records(frame.head(_ROWS))
-    ]
-    table = Table(f"All steps{_first(frame)}", ["step", "predicted", "measured", "error"], rows, folded=True)
+    rows = cells(frame.head(_ROWS), ["step", *TIMES])
+    table = Table(f"All steps{_first(frame)}", ["step", *TIMES_COLUMNS], rows, folded=True)
     return Section("steps", "Steps", [Chart("steps", "Step time, and its error below", drawn, note), table])
 
 
@@ -210,45 +180,25 @@ def _sizes(comparison: Comparison) -> Section:
         for part, rows in ((part, by_part[(by_part["part"] == part).to_numpy(bool)]) for part in COLORS)
         if len(rows)
     }
-    drawn = error_charts.errors_over_sizes(records(known), medians)
+    drawn = error_charts.errors_over_sizes(known, medians)
     blocks: list[Block] = [Chart("sizes", "Signed errors of single calls", drawn, _SIZES_NOTE)]
     blocks.append(_by_size_table(pd.concat([by_part.assign(kind="all"), comparison.errors_by_size])))
     return Section("sizes", title, [*blocks, _call_table(comparison)])
 
 
 def _by_size_table(frame: pd.DataFrame) -> Table:
-    rows = [
-        [
-            TITLES[row["part"]],
-            row["kind"],
-            size_range(row["size_from_bytes"], row["size_until_bytes"]),
-            f"{row['rows']:,}",
-            text.signed_percent(row["signed_median"]),
-            text.percent(row["median"]),
-            text.signed_percent(row["worst"]),
-        ]
-        for row in records(frame[(frame["kind"] != "compute").to_numpy(bool)])  # it is all of its part
-    ]
+    shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # it is all of its part
+    shown = shown.assign(part=shown["part"].map(TITLES), size=size_ranges(shown))
+    rows = cells(shown, ["part", "kind", "size", *SIZE_ERRORS])
     columns = ["part", "kind", "size", "operations", "signed median", "median size", "worst"]
     return Table("Errors by kind and size", columns, rows, left=3, folded=True)
 
 
 def _call_table(comparison: Comparison) -> Table:
     calls = comparison.calls
-    named = calls.assign(name=_names(comparison, calls))
-    rows = [
-        [
-            row["name"],
-            row["kind"],
-            size_range(row["size_from_bytes"], row["size_until_bytes"]),
-            f"{row['predicted_count']:,}",
-            text.duration(row["predicted_ns"]),
-            text.duration(row["measured_ns"]),
-            text.signed_percent(row["error"]),
-        ]
-        for row in records(named.head(_ROWS))
-    ]
-    columns = ["operation", "kind", "size", "calls", "predicted", "measured", "error"]
+    shown = calls.assign(name=_names(comparison, calls), size=size_ranges(calls)).head(_ROWS)
+    rows = cells(shown, ["name", "kind", "size", "predicted_count", *TIMES])
+    columns = ["operation", "kind", "size", "calls", *TIMES_COLUMNS]
     return Table(f"Single calls{_first(calls)}", columns, rows, left=3, folded=True)
 
 
@@ -257,21 +207,13 @@ def _worst(comparison: Comparison, pages: tuple[str, str]) -> Section:
     if not len(frame):
         return Section("worst", title, absent="The runs have no operation of a rank and step in common.")
     names = _names(comparison, frame)
+    numbers = cells(frame, ["rank", "step", *TIMES, "error_of_step"])
     rows: list[Sequence[Cell]] = [
-        [
-            name,
-            *_links(comparison, pages, row, name),
-            str(row["rank"]),
-            str(row["step"]),
-            text.duration(row["predicted_ns"]),
-            text.duration(row["measured_ns"]),
-            text.signed_percent(row["error"]),
-            text.signed_percent(row["error_of_step"]),
-        ]
-        for name, row in zip(names, records(frame), strict=True)
+        [name, *_links(comparison, pages, row, name), *own]
+        for name, row, own in zip(names, records(frame), numbers, strict=True)
     ]
     timelines = ["timeline", "timeline"] if any(pages) else []
-    columns = ["operation", *timelines, "rank", "step", "predicted", "measured", "error", "of the step"]
+    columns = ["operation", *timelines, "rank", "step", *TIMES_COLUMNS, "of the step"]
     table = Table("Largest single differences", columns, rows, left=1 + len(timelines), note=_WORST_NOTE)
     return Section("worst", title, [table])
 
@@ -289,7 +231,7 @@ def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 def _links(comparison: Comparison, pages: tuple[str, str], row: dict[str, Any], name: str) -> list[Cell]:
     if not any(pages):
         return []
-    sides = zip(("predicted", "measured"), (comparison.predicted, comparison.measured), pages, strict=True)
+    sides = zip(SIDES, (comparison.predicted, comparison.measured), pages, strict=True)
     return [
         Link(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
         for side, run, path in sides

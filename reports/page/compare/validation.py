@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import statistics
+from reports.compare.tables import TIMES, TIMES_COLUMNS
 from reports.page import theme
 from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
 from reports.page.compare import error_charts
-from reports.page.compare.error_charts import COLORS, TITLES, Points
+from reports.page.compare.error_charts import COLORS, SIDES, TITLES
 from reports.terminal import text
-from reports.terminal.rows import operation_name, records
+from reports.terminal.rows import cells, operation_name, records
 from reports.validation.folder import Validated
 
 _BARS = 30
 _ROWS = 200
-_SIDES = ("predicted", "measured")
 _LIBRARIES = ("gloo", "nccl")
 _EXPLAINED = """An error is predicted / measured - 1, of median steps: below zero the prediction is too fast."""
 _SCATTER_NOTE = """A dot is a scenario: its median step. Bars are the 95 % intervals of the medians. The bands are 10 %
@@ -76,13 +76,11 @@ def _scatter(found: Validated) -> Section:
     known, title = _known(found), "Predicted against measured"
     if not len(known):
         return Section("scatter", title, absent="No scenario has both a prediction and a measurement.")
-    middles = {side: known[f"{side}_median_ns"].to_numpy(float) for side in _SIDES}
-    bounds = {
-        f"{side}_{end}": known[f"{side}_median_{end}_ns"].fillna(known[f"{side}_median_ns"]).to_numpy(float)
-        for side in middles
-        for end in ("low", "high")
-    }
-    points = Points(names=known["scenario"].tolist(), groups=known["library"].tolist(), **middles, **bounds)
+    points = known.rename(columns={"scenario": "name", "library": "group"})
+    for side in SIDES:
+        median = known[f"{side}_median_ns"]
+        bounds = {f"{side}_{end}": known[f"{side}_median_{end}_ns"].fillna(median) for end in ("low", "high")}
+        points = points.assign(**{side: median}, **bounds)
     drawn = error_charts.scatter(points, dict(zip(_LIBRARIES, (theme.EXPOSED, theme.COMPUTE), strict=True)))
     return Section("scatter", title, [Chart("scatter", "Median step of each scenario", drawn, _SCATTER_NOTE)])
 
@@ -99,24 +97,15 @@ def _scenarios(found: Validated) -> Section:
 
 
 def _scenario_table(found: Validated) -> Table:
-    pages = [[_page_of(found.folder, name, side) for side in _SIDES] for name in found.scenarios["scenario"]]
+    pages = [[_page_of(found.folder, name, side) for side in SIDES] for name in found.scenarios["scenario"]]
     has_pages = any(any(cells) for cells in pages)
     rows = [
         _scenario_row(row, cells if has_pages else [])
         for row, cells in zip(records(found.scenarios), pages, strict=True)
     ]
     page_columns = ["timelines", ""] if has_pages else []
-    columns = [
-        "scenario",
-        *page_columns,
-        "predicted",
-        "p10-p90",
-        "measured",
-        "p10-p90",
-        "error",
-        "inside",
-        "noisy",
-    ]
+    times = [name for side in SIDES for name in (side, "p10-p90")]
+    columns = ["scenario", *page_columns, *times, "error", "inside", "noisy"]
     return Table("All scenarios", columns, rows, left=1 + len(page_columns))
 
 
@@ -128,26 +117,24 @@ def _scenario_chart(shown: pd.DataFrame, count: int) -> Chart:
         {
             "predicted": [text.duration(ns) for ns in shown["predicted_median_ns"]],
             "measured": [text.duration(ns) for ns in shown["measured_median_ns"]],
-            "interval": [_between(*pair) for pair in zip(shown["error_low"], shown["error_high"], strict=True)],
+            "interval": _errors_between(shown["error_low"], shown["error_high"]),
         },
     )
     of = f", the {len(shown)} greatest of {count}" if len(shown) < count else ""
     return Chart("scenarios", f"Signed errors{of}", drawn, "Half and twice are equally far from zero.")
 
 
-def _between(low: float, high: float) -> str:
-    return "-" if np.isnan(low) else f"{text.signed_percent(low)} to {text.signed_percent(high)}"
-
-
 def _scenario_row(row: dict[str, Any], pages: Sequence[Cell]) -> Sequence[Cell]:
     times = []
-    for side in _SIDES:
-        low, high = row[f"{side}_low_ns"], row[f"{side}_high_ns"]
-        spread = "-" if np.isnan(low) else f"{text.duration(low)} to {text.duration(high)}"
-        times += [text.duration(row[f"{side}_median_ns"]), spread]
+    for side in SIDES:
+        times += [text.duration(row[f"{side}_median_ns"]), text.interval(row[f"{side}_low_ns"], row[f"{side}_high_ns"])]
     inside = "-" if np.isnan(row["error"]) else "yes" if row["inside"] else "no"
     noisy = "yes" if row["is_too_noisy"] else "no"
     return [row["scenario"], *pages, *times, text.signed_percent(row["error"]), inside, noisy]
+
+
+def _errors_between(low: pd.Series, high: pd.Series) -> list[str]:
+    return [text.interval(*pair, form=text.signed_percent) for pair in zip(low, high, strict=True)]
 
 
 def _page_of(folder: Path, scenario: str, side: str) -> Cell:
@@ -163,15 +150,14 @@ def _operations(found: Validated) -> Section:
         return Section("operations", title, absent="No operation was both predicted and measured.")
     named = frame.assign(name=[operation_name(row) for row in records(frame)], size=frame["error_of_step"].abs())
     of_name = named.groupby("name", sort=True)
-    each = (
-        of_name[["error", "error_of_step", "size"]]
-        .median()
-        .assign(
-            part=of_name["part"].first(),
-            scenarios=of_name["scenario"].nunique(),
-            low=of_name["error"].min(),
-            high=of_name["error"].max(),
-        )
+    each = of_name.agg(
+        error=("error", "median"),
+        error_of_step=("error_of_step", "median"),
+        size=("size", "median"),
+        part=("part", "first"),
+        scenarios=("scenario", "nunique"),
+        low=("error", "min"),
+        high=("error", "max"),
     )
     shown = each.sort_values("size", ascending=False, kind="stable").head(_BARS)
     drawn = error_charts.error_bars(
@@ -179,7 +165,7 @@ def _operations(found: Validated) -> Section:
         shown["error"],
         [COLORS[part] for part in shown["part"]],
         {
-            "least to greatest": [_between(*pair) for pair in zip(shown["low"], shown["high"], strict=True)],
+            "least to greatest": _errors_between(shown["low"], shown["high"]),
             "difference, of the step": [text.signed_percent(share) for share in shown["error_of_step"]],
             "scenarios": [str(count) for count in shown["scenarios"]],
         },
@@ -191,18 +177,8 @@ def _operations(found: Validated) -> Section:
 
 def _operation_table(named: pd.DataFrame) -> Table:
     ordered = named.sort_values("size", ascending=False, kind="stable")
-    rows = [
-        [
-            row["name"],
-            row["scenario"],
-            TITLES[row["part"]],
-            text.duration(row["predicted_ns"]),
-            text.duration(row["measured_ns"]),
-            text.signed_percent(row["error"]),
-            text.signed_percent(row["error_of_step"]),
-        ]
-        for row in records(ordered.head(_ROWS))
-    ]
+    shown = ordered.assign(part=ordered["part"].map(TITLES)).head(_ROWS)
+    rows = cells(shown, ["name", "scenario", "part", *TIMES, "error_of_step"])
     more = f": the first {_ROWS} of {len(ordered):,}" if len(ordered) > _ROWS else f": {len(ordered):,}"
-    columns = ["operation", "scenario", "part", "predicted", "measured", "error", "of the step"]
+    columns = ["operation", "scenario", "part", *TIMES_COLUMNS, "of the step"]
     return Table(f"Each in its scenario{more}", columns, rows, left=3, folded=True)

@@ -10,6 +10,7 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import run_tables as tables
 from reports.terminal import text
+from reports.terminal.rows import records
 from scenarios.seam.trace import Metric, Recording
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
 
@@ -93,7 +94,7 @@ def test_nccl_s_own_formula_stands_beside_the_link_model_where_they_differ():
     assert section(printed(recording), f"{FORMULA}steps 1-2") == [
         ["compressed", "gradients", "2", "35", "ns", "28", "ns", "+25.0", "%"]
     ]
-    assert tables.as_json(Run.of(recording))["formulas"] == tables.records(Run.of(recording).formulas)
+    assert tables.as_json(Run.of(recording))["formulas"] == records(Run.of(recording).formulas)
     alike = on_nccl(by_hand(), formula_ns=36)
     assert FORMULA not in printed(alike)
     assert len(tables.as_json(Run.of(alike))["formulas"]) == 2
@@ -209,7 +210,7 @@ def test_json_says_what_the_frames_say():
     content = json.loads(json.dumps(tables.as_json(run), allow_nan=False))
     assert content["median_step_ns"] == 100.0
     assert content["median_of_steps"] == [1, 2]
-    assert content["operations"] == tables.records(run.operations)
+    assert content["operations"] == records(run.operations)
     assert [row["label"] for row in content["waited_for"][:3]] == ["forward", "gradients", "update"]
 
 
