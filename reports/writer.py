@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from reports.perfetto import trace as perfetto
-from reports.perfetto.counters import Counters
+from reports.perfetto.trace import Counters
 from reports.store import run_folder
 from reports.store.columns import TABLES, to_arrow, to_frame
 from scenarios.seam.trace import Recording

@@ -31,7 +31,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.present import output, print_json
-from reports.validation import store as validation_store
+from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.validation.validation import Validation
 from reports.writer import write
@@ -163,7 +163,7 @@ class _Session:
         measured = Plays(plays) if plays else None
         self._add(_validation(scenario, predicted, measured, ended=ended, precision=self._options.precision), code)
         self._head["is_complete"] = is_last and code <= 1
-        validation_store.write(self._folder, self._head, self._found)
+        validation_folder.write(self._folder, self._head, self._found)
         return code <= 1
 
     def end(self) -> int:
@@ -173,7 +173,7 @@ class _Session:
             if options.quiet:
                 print(self._folder)
             elif options.json:
-                print_json(validation_store.content(self._head, self._found))
+                print_json(validation_folder.content(self._head, self._found))
             else:
                 text.show(validation_tables.summarize(self._found, options.precision, max_error), sys.stdout)
                 print(f"validation folder: {self._folder}")

@@ -1,4 +1,4 @@
-"""Reads the single operations of two runs into a few columns.
+"""Single operations of two runs: how far predictions are off by size, and where they are furthest off.
 
 Of a million spans a side takes some 60 MB.
 """
@@ -6,12 +6,14 @@ Of a million spans a side takes some 60 MB.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from reports.analysis import statistics
 from reports.analysis.frames import COMPUTE, KEYS, STEP, ints
-from reports.analysis.intervals import Ints
+from reports.analysis.intervals import Floats, Ints
 from reports.run import Run
 from reports.store.columns import fixed
 from reports.store.parts import Part
@@ -24,6 +26,34 @@ NAMES = {**dict.fromkeys(KEYS, "str"), "part": "str"}
 CALLS = dict.fromkeys(["operation", *_NUMBERS, "duration_ns", "size_bytes"], "int")
 
 _Numbered = dict[tuple[str, str, str], int]
+MOST = 20
+MOST_OF_ONE = 3
+
+_SIDES = ("predicted", "measured")
+WORST = {
+    "rank": "int",
+    "step": "int",
+    **dict.fromkeys(KEYS, "str"),
+    "call": "int",
+    **{f"{side}_{moment}": "int" for side in _SIDES for moment in ("start_ns", "end_ns")},
+    **dict.fromkeys(["predicted_ns", "measured_ns", "difference_ns"], "int"),
+    **dict.fromkeys(["error", "error_of_step"], "float"),
+}
+_PLACE = ["operation", "step", "call", "rank"]
+_SIZES = ["size_from_bytes", "size_until_bytes"]
+CALL_ERRORS = {
+    **dict.fromkeys(KEYS, "str"),
+    "part": "str",
+    **dict.fromkeys([*_SIZES, "predicted_count", "measured_count"], "int"),
+    **dict.fromkeys(["predicted_ns", "measured_ns", "error"], "float"),
+}
+ERRORS_BY_SIZE = {
+    "part": "str",
+    "kind": "str",
+    **dict.fromkeys([*_SIZES, "rows"], "int"),
+    **dict.fromkeys(["signed_median", "median", "worst"], "float"),
+}
+_EXPONENTS = 64  # of the sizes that an int64 holds, and one for 0 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +115,108 @@ def _size_bytes(spans: pd.DataFrame) -> Ints:
     sent, received = ints(spans, "bytes_sent"), ints(spans, "bytes_out")
     touched = (spans["bytes_read"] + spans["bytes_written"]).to_numpy(float).astype(np.int64)
     return np.where((spans["kind"] == COMPUTE).to_numpy(bool), touched, np.where(sent > 0, sent, received))
+
+
+def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
+    """At most `MOST` operations, the furthest apart first, at most `MOST_OF_ONE` with the same kind and label.
+
+    What is paired are the n-th calls (`call`, from 0, by `sequence`) of an operation on a rank in a step. Of ranks that
+    did the same in a step the one furthest apart counts. `difference_ns` is predicted - measured, `error_of_step` that
+    over the measured step, of `measured_steps` (a run's `steps`).
+    """
+    pairs = _pairs(both)
+    furthest = np.argsort(-np.abs(ints(pairs, "difference_ns")), kind="stable")
+    pairs = pairs.iloc[furthest].drop_duplicates(["operation", "step", "call"])
+    names = both.names.iloc[ints(pairs, "operation")]
+    labelled = pairs.assign(**{key: names[key].array for key in KEYS})
+    kept = labelled.groupby(["kind", "label"], sort=False).cumcount() < MOST_OF_ONE
+    shown = labelled[kept.to_numpy(bool)].head(MOST)
+    step_ns = shown["step"].map(measured_steps.set_index("step")["step_ns"]).to_numpy(float)
+    of_step = np.divide(shown["difference_ns"], step_ns, out=np.full(len(shown), np.nan), where=step_ns > 0)
+    return fixed({**shown.assign(error=signed_error(shown), error_of_step=of_step)}, WORST)
+
+
+def _pairs(both: BothCalls) -> pd.DataFrame:
+    sides = [
+        _placed(calls).add_prefix(f"{side}_")
+        for side, calls in zip(_SIDES, (both.predicted, both.measured), strict=True)
+    ]
+    pairs = sides[0].join(sides[1], how="inner").reset_index()
+    return pairs.assign(difference_ns=pairs["predicted_ns"] - pairs["measured_ns"])
+
+
+def _placed(calls: pd.DataFrame) -> pd.DataFrame:
+    """By where a call stands: which one it is of its operation on its rank in its step."""
+    ordered = calls.sort_values(["operation", "step", "rank", "sequence"], kind="stable", ignore_index=True)
+    ordered = ordered.assign(call=ordered.groupby(["operation", "step", "rank"], sort=False).cumcount())
+    return ordered.set_index(_PLACE)[["start_ns", "end_ns", "duration_ns"]].rename(columns={"duration_ns": "ns"})
+
+
+def call_errors(both: BothCalls) -> pd.DataFrame:
+    """One row for each kind, label, stream and size of a single call, sizes by powers of two.
+
+    `predicted_ns` and `measured_ns` are medians over the `..._count` calls of that size on each side, a rank counting
+    as often as there are ranks like it; where one side has none, its time and the error are nan.
+    """
+    sides = [_medians(calls, side) for side, calls in (("predicted", both.predicted), ("measured", both.measured))]
+    rows = sides[0].merge(sides[1], on=["operation", "exponent"], how="outer")
+    exponent = ints(rows, "exponent")
+    names = both.names.iloc[ints(rows, "operation")]
+    columns = {
+        **{str(name): names[name] for name in names},
+        "size_from_bytes": np.where(exponent < 0, 0, 1 << np.maximum(exponent, 0)),
+        "size_until_bytes": 1 << (exponent + 1),
+        "predicted_count": rows["predicted_count"].fillna(0),
+        "measured_count": rows["measured_count"].fillna(0),
+        "predicted_ns": rows["predicted_ns"],
+        "measured_ns": rows["measured_ns"],
+        "error": signed_error(rows),
+    }
+    return fixed(columns, CALL_ERRORS).sort_values([*KEYS, *_SIZES], ignore_index=True)
+
+
+def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
+    """Of `call_errors`, one row for each kind and size with errors: their signed median, the median of their sizes and
+    the worst with its sign. Each of the `rows` counts once, however many calls are in it.
+
+    With `by` "part", of all communication and of all computation; `kind` is "" there.
+    """
+    known = calls[calls["error"].notna()]
+    keys = ["part", *(["kind"] if by == "kind" else []), *_SIZES]
+    found: list[dict[str, Any]] = []
+    for key, rows in known.groupby(keys, sort=True):
+        errors = statistics.errors(rows["error"].tolist())
+        about = {"signed_median": errors.signed_median, "median": errors.median, "worst": errors.worst}
+        found.append({"kind": "", **dict(zip(keys, key, strict=True)), "rows": len(rows), **about})
+    return fixed({name: [row[name] for row in found] for name in ERRORS_BY_SIZE}, ERRORS_BY_SIZE)
+
+
+def signed_error(frame: pd.DataFrame) -> Floats:
+    """(predicted - measured) / measured; nan where either lacks, or nothing was measured."""
+    measured = frame["measured_ns"].to_numpy(float)
+    difference = frame["predicted_ns"].to_numpy(float) - measured
+    error: Floats = np.divide(difference, measured, out=np.full(len(frame), np.nan), where=measured > 0)
+    return error
+
+
+def _medians(calls: pd.DataFrame, side: str) -> pd.DataFrame:
+    key = ints(calls, "operation") * _EXPONENTS + _exponents(ints(calls, "size_bytes")) + 1
+    keys, groups = np.unique(key, return_inverse=True)
+    weights = ints(calls, "rank_count")
+    times = calls["duration_ns"].to_numpy(float)
+    (median,) = statistics.weighted_quantiles(groups, times, weights, count=len(keys), shares=[0.5])
+    count = np.bincount(groups, weights, len(keys))
+    return pd.DataFrame(
+        {
+            "operation": keys // _EXPONENTS,
+            "exponent": keys % _EXPONENTS - 1,
+            f"{side}_ns": median,
+            f"{side}_count": count,
+        }
+    )
+
+
+def _exponents(sizes: Ints) -> Ints:
+    """The greatest power of two that is no greater; -1 of 0 bytes."""
+    _, exponents = np.frexp(sizes.astype(float))  # of 0 it is 0
+    return np.asarray(exponents, np.int64) - 1

@@ -14,10 +14,8 @@ import pandas as pd
 from reports.analysis.frames import KEYS, ints
 from reports.analysis.statistics import weighted_quantiles
 from reports.analysis.step_breakdown import steady_steps
-from reports.compare.calls import BothCalls, calls_of_both
+from reports.compare.calls import BothCalls, call_errors, calls_of_both, errors_by_size, signed_error, worst_cases
 from reports.compare.checks import WORLDS, Check, check_all
-from reports.compare.errors_by_size import call_errors, errors_by_size, signed_error
-from reports.compare.worst_cases import worst_cases
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import fixed

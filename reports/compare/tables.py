@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
 
+from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
 from reports.compare.comparison import Comparison, typical_and_worst
-from reports.compare.errors_by_size import errors_by_size
 from reports.terminal import text
 from reports.terminal.headline import folded, thinned
 from reports.terminal.rows import cells, named, operation_name, records

@@ -21,6 +21,7 @@ from reports.kineto.recording import PLAYED_ON
 from reports.run import Run
 from reports.store.columns import fixed
 from reports.terminal import text
+from reports.terminal.rows import cells
 
 # What `measure` gives, one row a label and call, in the order in which a step begins them.
 TIMES = {"label": "str", "call": "int", "time_us": "float", "spread": "float", "samples": "int"}
@@ -68,23 +69,20 @@ def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_run
 def summarize(times: Times) -> RenderableType:
     """The longest rows, 80 columns wide."""
     longest = times.rows.sort_values(["time_us", *_CALL], ascending=[False, True, True]).head(_ROWS)
-    cells = [
-        [label, str(call), text.duration(1000 * time_us), text.percent(spread), text.number(samples)]
-        for label, call, time_us, spread, samples in longest.itertuples(index=False, name=None)
-    ]
+    shown = longest.assign(time_ns=1000 * longest["time_us"])
+    rows = cells(shown, ["label", "call", "time_ns", "spread", "samples"])
     left_out = len(times.rows) - len(longest)
     more = f"; {left_out} shorter ones not shown" if left_out else ""
     columns = ["label", "call in the step", "mean", "spread", "samples"]
-    return Group(text.table(f"{times.about}{more}", columns, cells))
+    return Group(text.table(f"{times.about}{more}", columns, rows))
 
 
 def _notes_of_run(name: str, run: Run, *, any_runs: bool) -> list[str]:
     notes = []
     if run.info.world == "sim":
         if not any_runs:
-            raise ReportError(
-                f"{name}: is a prediction, whose times are the model's; expected a measured run, or --any"
-            )
+            said = "is a prediction, whose times are the model's"
+            raise ReportError(f"{name}: {said}; expected a measured run, or --any")
         notes.append(f"{name}: is a prediction: these times are the model's, not measured")
     if not run.info.complete:
         notes.append(f"{name}: ended early: {run.info.error or 'no reason was kept'}")

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ _OWN = re.compile(r"ProfilerStep[#*]|(?:nccl|gloo|c10d|mpi|ucc):")
 _GLOO = re.compile(r"gloo:")
 _COMMUNICATES = re.compile(r"nccl\w*kernel|mscclkernel", re.IGNORECASE)
 _LARGEST = 2**53
+# What is said of a span once all traces are read.
+_UNKNOWN: dict[str, Any] = {"host": 0, "sequence": 0, "wait_from_ns": -1, "wait_until_ns": -1}
 
 
 class _Opening(NamedTuple):
@@ -58,40 +60,25 @@ _DTYPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A kernel, a memory operation or, in a trace without a GPU, an operator that no other one called.
+class Piece(Span):
+    """The span of a kernel, a memory operation or, in a trace without a GPU, an operator that no other one called.
 
     `name` is the trace's, `label` the innermost annotation around its launch, else the name. Times in ns on the
     run's axis. `step` is -1 outside any. `kernel` is the kind of a computation, "" of a communication. `call` counts a
     group's collectives and, of a computation, in which opening of its annotation in the step it was launched.
     """
 
-    rank: int
-    step: int
-    stream: str
     name: str
-    kind: str
-    kernel: str
-    label: str
     annotated: bool
-    issued_ns: int
-    start_ns: int
-    end_ns: int
-    group: str = ""
-    call: int = -1
-    bytes_in: int = 0
-    bytes_out: int = 0
-    bytes_sent: int = 0
-    bytes_copied: int = 0
-    dtype: str = ""
 
 
 def group_names(traces: Sequence[Trace]) -> Mapping[tuple[str, str], str]:
     """Torch's name of a process group; with its ranks where several groups have that name."""
     found: dict[str, set[str]] = defaultdict(set)
     for trace in traces:
-        for args in _all_args(trace):
-            name, ranks = _group_key(args)
+        comms = _comms(trace)
+        for event in trace.events.get(KERNEL, []):
+            name, ranks = _group_key(_joined(event, comms) if _COMMUNICATES.search(event.name) else {})
             if name:
                 found[name].add(ranks)
     return {
@@ -99,11 +86,6 @@ def group_names(traces: Sequence[Trace]) -> Mapping[tuple[str, str], str]:
         for name in found
         for ranks in found[name]
     }
-
-
-def _all_args(trace: Trace) -> Iterable[Mapping[str, Any]]:
-    comms = _comms(trace)
-    return [_joined(event, comms) for event in trace.events.get(KERNEL, []) if _COMMUNICATES.search(event.name)]
 
 
 def _comms(trace: Trace) -> dict[str, Mapping[str, Any]]:
@@ -150,22 +132,10 @@ class TracePieces:
             start, end = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
             found.append(
                 Span(
-                    host=0,
-                    sequence=0,
-                    rank=self._trace.rank,
-                    kind=STEP,
-                    step=step,
-                    stream=MAIN,
-                    label="",
-                    group="",
-                    call=-1,
-                    issued_ns=min([start, *first]),
-                    start_ns=start,
-                    end_ns=end,
-                    wait_from_ns=-1,
-                    wait_until_ns=-1,
+                    rank=self._trace.rank, step=step, kind=STEP, label="", group="", call=-1, stream=MAIN,
+                    issued_ns=min([start, *first]), start_ns=start, end_ns=end, **_UNKNOWN,
                 )
-            )
+            )  # fmt: skip
         return found
 
     def _of_gpu(self) -> list[Piece]:
@@ -203,11 +173,12 @@ class TracePieces:
             kernel = words(event.name) if words else "elementwise"
         start, end, issued = (time - self._origin_ns for time in (event.start_ns, event.end_ns, launch.at_ns))
         label, number = launch.opening
+        copied = float(whole_number(event.args.get("bytes"), _LARGEST) or 0) if category in COPIES else 0.0
         piece = Piece(
             rank=self._trace.rank, step=self._step_of(launch.at_ns), stream=stream, name=event.name, kind=kind,
-            kernel=kernel, label=label or event.name, annotated=bool(label), issued_ns=min(issued, start),
-            start_ns=start, end_ns=end, call=number if kind == COMPUTE else -1,
-            bytes_copied=(whole_number(event.args.get("bytes"), _LARGEST) or 0) if category in COPIES else 0,
+            kernel=kernel, label=label or event.name, annotated=bool(label), issued_ns=min(issued, start), group="",
+            start_ns=start, end_ns=end, call=number if kind == COMPUTE else -1, bytes_read=copied, bytes_written=copied,
+            **_UNKNOWN,
         )  # fmt: skip
         return piece if kind == COMPUTE else self._communication(piece, event)
 
@@ -233,7 +204,7 @@ class TracePieces:
         group = self._groups.get(_group_key(args), "")
         return dataclasses.replace(
             piece, group=group, bytes_in=into, bytes_out=out, bytes_sent=into - kept, dtype=dtype
-        )  # fmt: skip
+        )
 
     def _step_of(self, moment_ns: int) -> int:
         if not self._steps:

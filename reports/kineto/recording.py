@@ -26,18 +26,19 @@ PLAYED_ON = "a profiler's trace"
 _RANK_IN_NAME = re.compile(r"rank[_.\-]?(\d{1,9})", re.IGNORECASE)
 
 _POINT_TO_POINT = ("send", "recv")
-# What a span takes over from its piece.
-_SHARED = ["rank", "step", "stream", "kind", "kernel", "label", "group", "call", "dtype"]
-_SHARED += ["issued_ns", "start_ns", "end_ns", "bytes_in", "bytes_out", "bytes_sent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What the traces say: a recording, the pieces that its spans were made of, and what to know about them."""
+    """What the traces say: a recording, and what to know about it."""
 
     recording: Recording
-    pieces: tuple[Piece, ...]
     notes: tuple[str, ...]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The spans but for those of steps."""
+        return [span for span in self.recording.spans if isinstance(span, Piece)]
 
 
 def read(paths: Sequence[Path], name: str) -> Profile:
@@ -69,10 +70,10 @@ def read(paths: Sequence[Path], name: str) -> Profile:
     _note_world(traces, notes)
     hosts = list(dict.fromkeys(trace.host for trace in traces))
     host_of = {trace.rank: hosts.index(trace.host) for trace in traces}
-    spans = [*_spans(pieces), *steps]
-    spans = _in_sequence([dataclasses.replace(span, host=host_of[span.rank]) for span in spans])
+    spans = [dataclasses.replace(span, host=host_of[span.rank]) for span in [*_waited_for(pieces), *steps]]
+    spans = _in_sequence(spans)
     recording = Recording(info=_info(traces, name, hosts, spans), spans=spans)
-    return Profile(recording=recording, pieces=tuple(pieces), notes=tuple(notes))
+    return Profile(recording=recording, notes=tuple(notes))
 
 
 def _number(traces: Sequence[Trace]) -> list[str]:
@@ -116,7 +117,7 @@ def _linked(pieces: Sequence[Piece], notes: list[str]) -> list[Piece]:
     """With the calls of each group counted; where members counted differently, nothing says which belong together."""
 
     def order(one: Piece) -> tuple[Any, ...]:
-        about = one.name, one.group, one.step, one.label, one.bytes_in, one.bytes_out, one.bytes_copied
+        about = one.name, one.group, one.step, one.label, one.bytes_in, one.bytes_out, one.bytes_read
         return one.rank, one.start_ns, one.end_ns, one.issued_ns, one.stream, *about
 
     counts: dict[str, Counter[int]] = defaultdict(Counter)
@@ -141,7 +142,7 @@ def _note_world(traces: Sequence[Trace], notes: list[str]) -> None:
         notes.append(f"only {which} of a world of {world}: the others' waiting and bytes are not in the run")
 
 
-def _spans(pieces: Sequence[Piece]) -> list[Span]:
+def _waited_for(pieces: Sequence[Piece]) -> list[Piece]:
     """A communication was waited for if its rank computed nothing when it ended: from there to its end."""
     bounds: dict[int, list[tuple[int, int]]] = {piece.rank: [] for piece in pieces}
     for piece in pieces:
@@ -151,34 +152,21 @@ def _spans(pieces: Sequence[Piece]) -> list[Span]:
     busy = {rank: union(own[:, 0], own[:, 1]) for rank, own in arrays.items()}
     found = []
     for piece in pieces:
-        computing, waited = busy[piece.rank], (-1, -1)
+        waited = piece
         if piece.kind != COMPUTE:
-            at = int(np.searchsorted(computing.starts, piece.end_ns, side="left")) - 1
-            before = int(computing.ends[at]) if at >= 0 else piece.start_ns
-            waited = (max(before, piece.start_ns), piece.end_ns) if before < piece.end_ns else waited
-        shared = {name: getattr(piece, name) for name in _SHARED}
-        copied = float(piece.bytes_copied)
-        found.append(
-            Span(
-                host=0, sequence=0, wait_from_ns=waited[0], wait_until_ns=waited[1], bytes_read=copied,
-                bytes_written=copied, **shared,
-            )
-        )  # fmt: skip
+            at = int(np.searchsorted(busy[piece.rank].starts, piece.end_ns, side="left")) - 1
+            before = int(busy[piece.rank].ends[at]) if at >= 0 else piece.start_ns
+            if before < piece.end_ns:
+                from_ns = max(before, piece.start_ns)
+                waited = dataclasses.replace(piece, wait_from_ns=from_ns, wait_until_ns=piece.end_ns)
+        found.append(waited)
     return found
 
 
 def _in_sequence(spans: Iterable[Span]) -> list[Span]:
     def order(span: Span) -> tuple[Any, ...]:
-        return (
-            span.rank,
-            span.stream,
-            span.issued_ns,
-            span.kind != STEP,
-            span.start_ns,
-            span.end_ns,
-            span.call,
-            span.label,
-        )
+        about = span.issued_ns, span.kind != STEP, span.start_ns, span.end_ns, span.call, span.label
+        return span.rank, span.stream, *about
 
     counts: Counter[tuple[int, str]] = Counter()
     found = []

@@ -13,7 +13,7 @@ from reports.analysis.frames import STEP
 from reports.kineto.recording import Profile
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.rows import records
+from reports.terminal.rows import cells, records
 
 _ROWS = 16
 _OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float", "share": "float"}
@@ -24,20 +24,18 @@ BY_LABEL = {"label": "str", "annotated": "bool", **_OF_STEPS}
 TOP_KERNELS = {
     "name": "str", "kernel": "str", "calls": "int", "total_ns": "int", "median_ns": "float", "share": "float",
 }  # fmt: skip
+_CELLS = ["median_ns", "calls_per_step", "share"]
 
 
 def kernels(profile: Profile) -> pd.DataFrame:
     """One row for each kernel inside a step: `rank`, `step`, `kind`, `kernel`, `label`, `annotated`, `name`,
     `duration_ns`.
     """
-    kinds = {
-        "rank": "int", "step": "int", "kind": "str", "kernel": "str", "label": "str", "annotated": "bool",
-        "name": "str", "duration_ns": "int",
-    }  # fmt: skip
+    kinds = {**dict.fromkeys(["rank", "step"], "int"), **dict.fromkeys(["kind", "kernel", "label", "name"], "str")}
     inside = [piece for piece in profile.pieces if piece.step >= 0]
-    columns: dict[str, Any] = {name: [getattr(piece, name) for piece in inside] for name in list(kinds)[:-1]}
+    columns: dict[str, Any] = {name: [getattr(piece, name) for piece in inside] for name in [*kinds, "annotated"]}
     columns["duration_ns"] = [piece.end_ns - piece.start_ns for piece in inside]
-    return fixed(columns, kinds)
+    return fixed(columns, {**kinds, "annotated": "bool", "duration_ns": "int"})
 
 
 def tables(profile: Profile) -> dict[str, pd.DataFrame]:
@@ -99,19 +97,17 @@ def summarize(profile: Profile) -> RenderableType:
     )
     if outside:
         lines.append(f"{text.counted(outside, 'kernel')} outside any step, not in these tables")
-    kinds = [[str(row["kernel"] or row["kind"]), *_of_step(row)] for row in records(found["by_kind"])]
-    labels = [[str(row["label"]), *_of_step(row)] for row in records(found["by_label"])]
-    top = [
-        [str(row["name"]), str(row["kernel"]) or "communication", text.duration(row["total_ns"]),
-         text.duration(row["median_ns"]), text.number(row["calls"]), text.percent(row["share"])]
-        for row in records(found["top_kernels"])
-    ]  # fmt: skip
-    of_step = ["a step", "calls", "share"]
+    by_kind, by_label, top = found["by_kind"], found["by_label"], found["top_kernels"]
+    named = by_kind["kernel"].where((by_kind["kernel"] != "").to_numpy(bool), by_kind["kind"])
+    top = top.assign(kernel=top["kernel"].replace({"": "communication"}))
+    of_step, title = ["a step", "calls", "share"], "Time by {}, the median of a rank's step"
+    top_columns = ["kernel", "kind", "total", "median", "calls", "share"]
+    top_cells = ["name", "kernel", "total_ns", "median_ns", "calls", "share"]
     return Group(
         text.paragraph("\n".join(lines), style="bold"),
-        _shown("Time by kind, the median of a rank's step", ["kind", *of_step], kinds),
-        _shown("Time by label, the median of a rank's step", ["label", *of_step], labels),
-        _shown("Top kernels", ["kernel", "kind", "total", "median", "calls", "share"], top, left=2),
+        _shown(title.format("kind"), ["kind", *of_step], by_kind.assign(kind=named), ["kind", *_CELLS]),
+        _shown(title.format("label"), ["label", *of_step], by_label, ["label", *_CELLS]),
+        _shown("Top kernels", top_columns, top, top_cells, left=2),
     )
 
 
@@ -133,10 +129,9 @@ def _longest(frame: pd.DataFrame, by: str) -> pd.DataFrame:
     return frame.sort_values([by, str(frame.columns[0])], ascending=[False, True], ignore_index=True, kind="stable")
 
 
-def _of_step(row: dict[str, Any]) -> list[str]:
-    return [text.duration(row["median_ns"]), f"{row['calls_per_step']:.4g}", text.percent(row["share"])]
-
-
-def _shown(title: str, columns: Sequence[str], rows: list[list[str]], left: int = 1) -> RenderableType:
-    more = len(rows) - _ROWS
-    return text.table(f"{title}; {more} more not shown" if more > 0 else title, columns, rows[:_ROWS], left=left)
+def _shown(
+    title: str, columns: Sequence[str], frame: pd.DataFrame, shown: Sequence[str], *, left: int = 1
+) -> RenderableType:
+    more = len(frame) - _ROWS
+    rows = cells(frame.head(_ROWS), shown)
+    return text.table(f"{title}; {more} more not shown" if more > 0 else title, columns, rows, left=left)

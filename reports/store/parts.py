@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,29 +38,8 @@ class Part:
         return self.spans if self.own.all() else self.spans[self.own]
 
 
-class Spans(Protocol):
-    """Where a run's spans are."""
-
-    def __len__(self) -> int:
-        """How many."""
-        ...
-
-    def whole(self) -> pd.DataFrame:
-        """All of them."""
-        ...
-
-    def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """At least these columns of the spans in `steps`, a number of whole steps at a time, in their order.
-
-        There is one part at least, if an empty one. Without `steps`, what is outside of any (step -1) is in one, too:
-        by itself, where there are several. With `beside`, spans of steps that were not asked for are among those that
-        overlap.
-        """
-        ...
-
-
 class Held:
-    """Spans in memory: one part."""
+    """Spans in memory: one part, of all columns; for the rest see `Stored`."""
 
     def __init__(self, spans: pd.DataFrame) -> None:
         self._spans = spans
@@ -70,11 +48,11 @@ class Held:
         return len(self._spans)
 
     def whole(self) -> pd.DataFrame:
-        """See `Spans.whole`."""
+        """All of them."""
         return self._spans
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """See `Spans.parts`; all columns."""
+        """Of these steps; with `beside`, among all others."""
         if steps is None:
             yield Part(self._spans, np.ones(len(self._spans), bool))
             return
@@ -84,17 +62,6 @@ class Held:
         else:
             spans = self._spans[own]
             yield Part(spans, np.ones(len(spans), bool))
-
-
-@dataclass(frozen=True, slots=True)
-class _Extent:
-    """Extents of steps or of row groups: the first and last step, and from the first start to the last end."""
-
-    rows: Ints
-    first_step: Ints
-    last_step: Ints
-    from_ns: Ints
-    until_ns: Ints
 
 
 class Stored:
@@ -109,14 +76,19 @@ class Stored:
             return int(file.metadata.num_rows)
 
     def whole(self) -> pd.DataFrame:
-        """See `Spans.whole`."""
+        """All of them."""
         with self._open() as file:
             return self._frame(file.read(), self._schema.names)
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """See `Spans.parts`."""
+        """At least these columns of the spans in `steps`, a number of whole steps at a time, in their order.
+
+        There is one part at least, if an empty one. Without `steps`, what is outside of any (step -1) is in one, too:
+        by itself, where there are several. With `beside`, spans of steps that were not asked for are among those that
+        overlap.
+        """
         by_step, _ = self._extents
-        known = by_step.first_step
+        known = by_step["step"].to_numpy(np.int64)
         kept = np.ones(len(known), bool) if steps is None else np.isin(known, np.array(steps, np.int64))
         beside_steps = None if beside or steps is None else known[kept]
         for chosen in self._chosen(np.flatnonzero(kept)):
@@ -127,30 +99,31 @@ class Stored:
     def _chosen(self, rows: Ints) -> Iterator[Ints]:
         """As many steps at a time as a part can hold, at least one."""
         by_step, _ = self._extents
+        steps, sizes = by_step["step"].tolist(), by_step["rows"].tolist()
         chosen: list[int] = []
         count = 0
         for row in rows.tolist():
-            is_outside = chosen and by_step.first_step[chosen[-1]] < 0
-            if chosen and (is_outside or count + by_step.rows[row] > self._part_rows):
+            if chosen and (steps[chosen[-1]] < 0 or count + sizes[row] > self._part_rows):
                 yield np.array(chosen)
                 chosen, count = [], 0
             chosen.append(row)
-            count += int(by_step.rows[row])
+            count += sizes[row]
         if chosen:
             yield np.array(chosen)
 
     def _part(self, columns: Sequence[str], chosen: Ints, beside: Ints | None) -> Part:
         by_step, groups = self._extents
-        numbers = by_step.first_step[chosen]
-        from_ns, until_ns = int(by_step.from_ns[chosen].min()), int(by_step.until_ns[chosen].max())
+        own_steps = by_step.iloc[chosen]
+        numbers = own_steps["step"].to_numpy(np.int64)
+        from_ns, until_ns = int(own_steps["from_ns"].min()), int(own_steps["until_ns"].max())
         if numbers[-1] < 0:  # what is outside of steps can begin and end with the run: it is nobody's neighbour
             from_ns = until_ns = 0
-        overlap = (groups.until_ns > from_ns) & (groups.from_ns < until_ns) & (from_ns < until_ns)
-        needed = overlap | ((groups.last_step >= numbers[0]) & (groups.first_step <= numbers[-1]))
+        overlap = (groups["until_ns"] > from_ns) & (groups["from_ns"] < until_ns) & (from_ns < until_ns)
+        needed = overlap | ((groups["last_step"] >= numbers[0]) & (groups["step"] <= numbers[-1]))
         names = [name for name in self._schema.names if name in {*columns, *_EXTENT}]
         tables, owns = [], []
         with self._open() as file:
-            for group in np.flatnonzero(needed).tolist():
+            for group in np.flatnonzero(needed.to_numpy(bool)).tolist():
                 table = file.read_row_group(group, columns=[name for name in names if name in file.schema_arrow.names])
                 step, start, end = (table[name].to_numpy() for name in _EXTENT)
                 own = np.isin(step, numbers)
@@ -161,18 +134,16 @@ class Stored:
             return Part(self._frame(pa.concat_tables(tables), names), np.concatenate(owns))
 
     @cached_property
-    def _extents(self) -> tuple[_Extent, _Extent]:
-        """The extents of the steps, and of the row groups."""
+    def _extents(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Of each step and of each row group: its rows, its first and last step, its first start and last end."""
         frames = []
         with self._open() as file:
             for group in range(file.num_row_groups):
                 frame = file.read_row_group(group, columns=_EXTENT).to_pandas()
-                each = frame.groupby("step").agg(
-                    rows=("step", "size"), from_ns=("start_ns", "min"), until_ns=("end_ns", "max")
-                )
-                frames.append(each.reset_index().assign(group=group))
+                columns = {"last_step": frame["step"], "from_ns": frame["start_ns"], "until_ns": frame["end_ns"]}
+                frames.append(_extents(frame[["step"]].assign(group=group, rows=1, **columns), "step"))
         both = pd.concat(frames, ignore_index=True)
-        return _extent(both, "step"), _extent(both, "group")
+        return _extents(both, "step"), _extents(both, "group")
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -192,11 +163,12 @@ class Stored:
             raise unreadable(self._path, error) from error
 
 
-def _extent(each: pd.DataFrame, key: str) -> _Extent:
-    grouped = each.groupby(key, sort=True)
-    steps = grouped["step"]
-    columns = grouped["rows"].sum(), steps.min(), steps.max(), grouped["from_ns"].min(), grouped["until_ns"].max()
-    return _Extent(*(column.to_numpy(np.int64) for column in columns))
+Spans = Held | Stored
+
+
+def _extents(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    ends = {"group": "min", "step": "min", "last_step": "max", "from_ns": "min", "until_ns": "max", "rows": "sum"}
+    return rows.groupby(rows[key].to_numpy(), sort=True).agg(ends).reset_index(drop=True)
 
 
 def unreadable(path: Path, error: Exception) -> ReportError:

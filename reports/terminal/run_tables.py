@@ -13,9 +13,18 @@ from rich.text import Text
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown
 from reports.run import Run
-from reports.terminal import stragglers, text
+from reports.terminal import text
 from reports.terminal.headline import headline, only
-from reports.terminal.rows import cells, named, operation_names, records, represented, written
+from reports.terminal.rows import (
+    STRAGGLERS_TITLE,
+    cells,
+    named,
+    operation_names,
+    records,
+    represented,
+    straggler_sentence,
+    written,
+)
 
 _ROWS = 16
 _STEPS_SHOWN = 12
@@ -84,7 +93,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "samples_per_s": steady["samples_per_s"].median(),
         "median_of_steps": steady["step"].tolist(),
     }
-    found = [{**row, "sentence": stragglers.sentence(row)} for row in records(run.stragglers)]
+    found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
     plain = text.plain({**head, **{name: records(getattr(run, name)) for name in names}, "stragglers": found})
     assert isinstance(plain, dict)
     return plain
@@ -140,8 +149,8 @@ def _stragglers(run: Run, steps: list[int]) -> Iterator[RenderableType]:
     if not len(frame):
         return
     more = f"; {len(frame) - _STRAGGLERS_SHOWN} more not shown" if len(frame) > _STRAGGLERS_SHOWN else ""
-    title = f"{stragglers.TITLE}{only(run)}{more}"
-    lines = [f"{at}. {stragglers.sentence(row)}." for at, row in enumerate(records(frame.head(_STRAGGLERS_SHOWN)), 1)]
+    title = f"{STRAGGLERS_TITLE}{only(run)}{more}"
+    lines = [f"{at}. {straggler_sentence(row)}." for at, row in enumerate(records(frame.head(_STRAGGLERS_SHOWN)), 1)]
     yield Group(Text(title, style="bold"), text.paragraph("\n".join(lines)))
 
 

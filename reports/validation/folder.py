@@ -1,9 +1,9 @@
-"""A validation's folder as frames; `real.validation.cli` makes it, `reports.page.compare.validation` shows it."""
+"""A validation's folder: written as scenarios are done, and read as frames."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ import pandas as pd
 
 from reports.errors import ReportError
 from reports.store.columns import fixed
+from reports.store.replace import replaced
 from reports.store.run_folder import RUN_FILE
-from reports.validation.store import SCHEMA_VERSION, VALIDATION_FILE
-from reports.validation.validation import VALIDATED_OPERATIONS
+from reports.terminal import text
+from reports.validation import tables as validation_tables
+from reports.validation.validation import VALIDATED_OPERATIONS, Validation
 
 _SIDES = ("predicted", "measured")
 _TIMES = ("median_ns", "median_low_ns", "median_high_ns", "low_ns", "high_ns")
@@ -28,6 +30,8 @@ SCENARIOS = {
     "ended": "str",
 }
 OPERATIONS = {"scenario": "str", **VALIDATED_OPERATIONS}
+VALIDATION_FILE = "validation.json"
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,3 +102,25 @@ def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame
         name: [unknown.get(kind) if row[name] is None else row[name] for row in rows] for name, kind in kinds.items()
     }
     return fixed(columns, kinds)
+
+
+def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[str, Any]:
+    """All that is known, as JSON-ready values; `head` says how it was found."""
+    plain = text.plain({"schema_version": SCHEMA_VERSION, **head})
+    return {**plain, **validation_tables.as_json(validations)}
+
+
+def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> None:
+    """Replace validation.json, validation.csv and operations.csv, each whole.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    whole = json.dumps(content(head, validations), indent=1, ensure_ascii=False, allow_nan=False)
+    files = {VALIDATION_FILE: whole + "\n"}
+    if validations:
+        files["validation.csv"] = validation_tables.frame(validations).to_csv(index=False)
+        files["operations.csv"] = validation_tables.operations_frame(validations).to_csv(index=False)
+    for name, words in sorted(files.items()):  # validation.json comes last
+        with replaced(folder / name) as draft:
+            draft.write_text(words, encoding="utf-8")

@@ -135,7 +135,7 @@ def test_ctrl_c_is_quiet(tmp_path):
     code = (
         "import pathlib, sys; pathlib.Path.is_file = pathlib.Path.exists\n"
         "from reports.__main__ import main\n"
-        "import reports.store.run_folder\n"
+        "import reports.commands\n"
         "print('ready', flush=True)\n"
         "sys.exit(main([sys.argv[1]]))"
     )

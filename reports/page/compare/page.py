@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import KEYS
+from reports.compare.calls import errors_by_size
 from reports.compare.checks import Check
 from reports.compare.comparison import Comparison, typical_and_worst
-from reports.compare.errors_by_size import errors_by_size
 from reports.compare.tables import SIZE_ERRORS, TIMES, TIMES_COLUMNS, about, difference, sentence, size_ranges
 from reports.page.blocks import Block, Cell, Chart, Fact, Facts, Link, Page, Section, Table, Words
-from reports.page.compare import error_charts, step_errors
+from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS, SIDES, TITLES
 from reports.page.timeline import address
 from reports.run import Run
@@ -140,7 +140,7 @@ def _steps(comparison: Comparison) -> Section:
     known = frame[frame["error"].notna().to_numpy(bool)]
     if not len(known):
         return Section("steps", "Steps", absent="No step was completed in both runs.")
-    drawn, note = step_errors.chart(known)
+    drawn, note = error_charts.step_errors(known)
     rows = cells(frame.head(_ROWS), ["step", *TIMES])
     table = Table(f"All steps{_first(frame)}", ["step", *TIMES_COLUMNS], rows, folded=True)
     return Section("steps", "Steps", [Chart("steps", "Step time, and its error below", drawn, note), table])

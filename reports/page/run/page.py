@@ -15,8 +15,8 @@ from reports.page.run import times as time_sections
 from reports.page.timeline import NAME, timeline
 from reports.run import Run
 from reports.terminal import headline as about
-from reports.terminal import stragglers, text
-from reports.terminal.rows import records, represented
+from reports.terminal import text
+from reports.terminal.rows import STRAGGLERS_TITLE, records, represented, straggler_sentence
 
 _STRAGGLERS_SHOWN = 5
 
@@ -54,11 +54,11 @@ def _glance(run: Run) -> Section:
         return Section("glance", "At a glance", absent="No rank completed a step.")
     blocks: list[Block] = [Facts(facts)]
     found = run.stragglers_of(steady_kept(run)) if steady_kept(run) else run.stragglers.iloc[:0]
-    sentences = [f"{stragglers.sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
+    sentences = [f"{straggler_sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
     left_out = len(found) - _STRAGGLERS_SHOWN
     more = f"; {left_out} more in steady_stragglers.csv" if left_out > 0 else ""
     nothing = "No stragglers and no hot spots: no GPU and no link is slower, or has more work, than its peers."
-    blocks.append(Words(f"{stragglers.TITLE}{more}:" if sentences else nothing, sentences))
+    blocks.append(Words(f"{STRAGGLERS_TITLE}{more}:" if sentences else nothing, sentences))
     return Section("glance", "At a glance", blocks)
 
 

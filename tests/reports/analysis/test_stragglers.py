@@ -15,7 +15,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.terminal import run_tables as tables
 from reports.terminal import text
-from reports.terminal.stragglers import sentence
+from reports.terminal.rows import straggler_sentence as sentence
 from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
 from scenarios.config.hardware import Network
 from scenarios.seam.kernel import Kernel

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.compare import tables as compare_tables
-from reports.compare.calls import calls_of_both
+from reports.compare.calls import CALL_ERRORS, ERRORS_BY_SIZE, call_errors, calls_of_both, errors_by_size
 from reports.compare.comparison import compare
-from reports.compare.errors_by_size import CALL_ERRORS, ERRORS_BY_SIZE, call_errors, errors_by_size
 from reports.run import Run
 from reports.terminal import text
 from scenarios.seam.trace import Recording, Span

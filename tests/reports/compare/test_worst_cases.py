@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 
 from reports.compare import tables as compare_tables
-from reports.compare.calls import calls_of_both
+from reports.compare.calls import MOST, MOST_OF_ONE, WORST, calls_of_both, worst_cases
 from reports.compare.comparison import compare
-from reports.compare.worst_cases import MOST, MOST_OF_ONE, WORST, worst_cases
 from reports.run import Run
 from reports.terminal import text
 from scenarios.seam.trace import Recording

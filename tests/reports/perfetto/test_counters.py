@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from reports.perfetto import counters
 from reports.perfetto import trace as perfetto
-from reports.perfetto.counters import Counters
+from reports.perfetto.trace import Counters
 from reports.run import Run
 from reports.store.parts import Held
 from scenarios.seam.trace import LinkRow, LoadRow, Recording
@@ -92,8 +91,8 @@ def test_a_run_without_loads_has_no_counters():
 
 @pytest.mark.parametrize(("links", "periods"), [(2, 1000), (8, 100), (50, 40)])
 def test_events_are_bounded_and_links_that_carry_most_come_first(monkeypatch, links, periods):
-    monkeypatch.setattr(counters, "_PERIODS_MAX", 200)
-    monkeypatch.setattr(counters, "_PERIODS_LEAST", 10)
+    monkeypatch.setattr(perfetto, "_PERIODS_MAX", 200)
+    monkeypatch.setattr(perfetto, "_PERIODS_LEAST", 10)
     recording = many(links, periods)
     found = counters_of(recording)
     events = list(found.events())

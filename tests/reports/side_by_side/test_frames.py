@@ -11,8 +11,16 @@ import pytest
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
-from reports.side_by_side.frames import CHANGES, SideBySide, names_of, operations, plans, results, side_by_side
-from reports.side_by_side.settings import settings
+from reports.side_by_side.frames import (
+    CHANGES,
+    SideBySide,
+    names_of,
+    operations,
+    plans,
+    results,
+    settings,
+    side_by_side,
+)
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, info, span, step_of, thinned, with_spans
 

@@ -13,7 +13,7 @@ import pytest
 from reports.analysis.repeats import OUTSIDE, Play, Plays, counted_steps
 from reports.run import Run
 from reports.terminal.text import as_text
-from reports.validation import store as validation_store
+from reports.validation import folder as validation_folder
 from reports.validation.tables import as_json, between, summarize
 from reports.validation.validation import Validation, errors_of
 from scenarios.seam.trace import Recording, Span
@@ -126,8 +126,8 @@ def test_intervals_name_a_unit_once_where_it_is_the_same() -> None:
 def test_the_files_hold_every_scenario_and_are_replaced(tmp_path: Path) -> None:
     half = validation(plays([1000] * 9), None, name="half", ended="no")
     whole = validation(plays([1100] * 9), plays([1000] * 9, [1001] * 9))
-    validation_store.write(tmp_path, {"command": "c"}, [whole])
-    validation_store.write(tmp_path, {"command": "c"}, [whole, half])
+    validation_folder.write(tmp_path, {"command": "c"}, [whole])
+    validation_folder.write(tmp_path, {"command": "c"}, [whole, half])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["operations.csv", "validation.csv", "validation.json"]
     rows = list(csv.DictReader((tmp_path / "validation.csv").read_text().splitlines()))
     assert [row["name"] for row in rows] == ["one", "half"]
@@ -149,5 +149,5 @@ def test_every_key_is_documented() -> None:
 
 
 def test_files_of_nothing_but_failures_can_be_written(tmp_path: Path) -> None:
-    validation_store.write(tmp_path, {}, [validation(None, None, ended="no")])
+    validation_folder.write(tmp_path, {}, [validation(None, None, ended="no")])
     assert "ended" in (tmp_path / "validation.csv").read_text()

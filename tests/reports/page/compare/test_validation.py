@@ -13,7 +13,6 @@ from reports.page import render
 from reports.page.blocks import Chart, Facts, Link, Table, Words
 from reports.page.compare import validation as pages
 from reports.validation import folder as validation_folder
-from reports.validation import store as validation_store
 from reports.validation.folder import OPERATIONS, SCENARIOS, Validated, load
 from reports.validation.validation import Validation
 from tests.reports.page.browser import Browser
@@ -36,7 +35,7 @@ def validations() -> list[Validation]:
 
 
 def written(folder: Path, found: list[Validation]) -> Validated:
-    validation_store.write(folder, HEAD, found)
+    validation_folder.write(folder, HEAD, found)
     return load(folder)
 
 
