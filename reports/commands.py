@@ -30,7 +30,6 @@ from reports.side_by_side import tables as side_by_side_tables
 from reports.store import run_folder as store
 from reports.terminal import run_tables, text
 from reports.terminal.present import Tell, print_json, progress_line
-from reports.terminal.rows import records
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.writer import write
@@ -94,12 +93,10 @@ def _validation(options: Namespace) -> None:
     found = validation_folder.load(options.sim)
     _present(
         options,
-        content=lambda: text.plain(
-            {"scenarios": records(found.scenarios), "operations": records(found.operations)}
-        ),
+        content=lambda: validation_folder.as_json(found),
         write_page=lambda tell: report.write_validation(found, tell),
         tables=lambda: validation_tables.of_scenarios(found.scenarios),
-    )  # fmt: skip
+    )
 
 
 def _present(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,7 +31,7 @@ PAGE_FILE = "report.html"
 TABLES = "tables"
 BESIDE = "side_by_side"
 
-Frames = Mapping[str, Callable[[], pd.DataFrame]]
+Frames = Mapping[str, pd.DataFrame | Callable[[], pd.DataFrame]]
 
 
 def folder_of(run: Path, out: Path | None = None) -> Path:
@@ -73,7 +74,7 @@ def write(
 def _frames_of(run: Run) -> Frames:
     """All but the spans; those of the steady steps alone are what the page shows."""
     steady = steady_kept(run)
-    named: dict[str, Callable[[], pd.DataFrame]] = {name: _getter(run, name) for name in FRAMES if name != "spans"}
+    named = {name: partial(getattr, run, name) for name in FRAMES if name != "spans"}
     shown = {
         "steady_operations": lambda: run.operations_of(steady),
         "steady_ranks": lambda: run.ranks_of(steady),
@@ -81,10 +82,6 @@ def _frames_of(run: Run) -> Frames:
         "parts_of_step": lambda: parts_of_step(run, steady),
     }
     return {**named, **shown}
-
-
-def _getter(run: Run, name: str) -> Callable[[], pd.DataFrame]:
-    return lambda: getattr(run, name)
 
 
 def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path | None, tell: Tell = silent) -> Path:
@@ -105,7 +102,7 @@ def write_comparison(comparison: Comparison, folders: Sequence[Path], out: Path 
     name = f"compared_with_{folder_name(folders[0].resolve().name)}"
     path = (folder_of(folders[1]) if out is None else out) / f"{name}.html"
     render.write(page.page(comparison, *_from(path, pages)), path)
-    write_tables(_held(comparison.frames()), path.parent / name, tell)
+    write_tables(comparison.frames(), path.parent / name, tell)
     return path
 
 
@@ -123,7 +120,7 @@ def write_side_by_side(found: SideBySide, folders: Sequence[Path], out: Path | N
     path = (folder_of(folders[0]) if out is None else out) / f"{BESIDE}.html"
     hrefs = [quote(other) for other in _from(path, pages)]
     render.write(page.page(found, hrefs, f"{BESIDE}/"), path)
-    write_tables(_held(found.frames()), path.parent / BESIDE, tell)
+    write_tables(found.frames(), path.parent / BESIDE, tell)
     return path
 
 
@@ -149,10 +146,6 @@ def _from(page: Path, others: Sequence[Path]) -> list[str]:
     return [Path(os.path.relpath(other, page.parent)).as_posix() for other in others]
 
 
-def _held(frames: Mapping[str, pd.DataFrame]) -> Frames:
-    return {name: (lambda frame=frame: frame) for name, frame in frames.items()}  # type: ignore[misc]
-
-
 def write_tables(frames: Frames, folder: Path, tell: Tell = silent) -> None:
     """Each as NAME.csv and NAME.parquet, one after the other.
 
@@ -161,7 +154,8 @@ def write_tables(frames: Frames, folder: Path, tell: Tell = silent) -> None:
     """
     for at, (name, frame) in enumerate(frames.items(), 1):
         tell(name, at, len(frames))
-        table = pa.Table.from_pandas(frame(), preserve_index=False).replace_schema_metadata()
+        found = frame if isinstance(frame, pd.DataFrame) else frame()
+        table = pa.Table.from_pandas(found, preserve_index=False).replace_schema_metadata()
         with replaced(folder / f"{name}.csv") as draft:
             pyarrow.csv.write_csv(table, draft, pyarrow.csv.WriteOptions(quoting_style="needed"))
         with replaced(folder / f"{name}.parquet") as draft:

@@ -34,11 +34,8 @@ class Run:
     def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame], spans: Spans) -> None:
         self.info = info
         self._spans = spans
-        self.metrics = stored["metrics"]
-        self.plan = stored["plan"]
-        self.memory = stored["memory"]
-        self.loads = stored["loads"]
-        self.traffic = stored["traffic"]
+        self.metrics, self.plan, self.memory = stored["metrics"], stored["plan"], stored["memory"]
+        self.loads, self.traffic = stored["loads"], stored["traffic"]
         self._link_rows = stored["links"]
         self._found: dict[tuple[str, tuple[int, ...]], pd.DataFrame] = {}
 
@@ -111,21 +108,23 @@ class Run:
 
     def operations_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """`operations` of these steps only."""
-        return self._once(
-            "operations",
-            steps,
-            lambda: operations.operations(self.parts(operations.OPERATION_COLUMNS, steps, beside=False)),
-        )
+        return self._of_spans(operations.operations, operations.OPERATION_COLUMNS, steps)
 
     def formulas_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """`formulas` of these steps only."""
-        return self._once(
-            "formulas", steps, lambda: operations.formulas(self.parts(operations.FORMULA_COLUMNS, steps, beside=False))
-        )
+        return self._of_spans(operations.formulas, operations.FORMULA_COLUMNS, steps)
 
     def ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """`ranks` of these steps only."""
-        return self._once("ranks", steps, lambda: frames.ranks(self.parts(frames.RANK_COLUMNS, steps, beside=False)))
+        return self._of_spans(frames.ranks, frames.RANK_COLUMNS, steps)
+
+    def _of_spans(
+        self, find: Callable[[Iterator[Part]], pd.DataFrame], columns: Sequence[str], steps: Sequence[int] | None = None
+    ) -> pd.DataFrame:
+        def found() -> pd.DataFrame:
+            return find(self.parts(columns, steps, beside=steps is None))
+
+        return found() if steps is None else self._once(find.__name__, steps, found)
 
     def stragglers_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """`stragglers` from the spans of these steps only; links do not tell steps apart."""
@@ -159,12 +158,12 @@ class Run:
     @cached_property
     def operations(self) -> pd.DataFrame:
         """Time, bytes and what was hidden, for each operation."""
-        return operations.operations(self.parts(operations.OPERATION_COLUMNS, beside=True))
+        return self._of_spans(operations.operations, operations.OPERATION_COLUMNS)
 
     @cached_property
     def formulas(self) -> pd.DataFrame:
         """NCCL's own formula beside the link model."""
-        return operations.formulas(self.parts(operations.FORMULA_COLUMNS, beside=True))
+        return self._of_spans(operations.formulas, operations.FORMULA_COLUMNS)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -185,7 +184,7 @@ class Run:
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """How each rank spent its steps."""
-        return frames.ranks(self.parts(frames.RANK_COLUMNS, beside=True))
+        return self._of_spans(frames.ranks, frames.RANK_COLUMNS)
 
     @cached_property
     def links(self) -> pd.DataFrame:

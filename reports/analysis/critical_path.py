@@ -10,6 +10,7 @@ accounts for is "host": the program's own time. Segments touch, so that they add
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +41,7 @@ WAITED_FOR = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A stretch of the critical path; `row` is the span's row, -1 for the program's own time."""
 
     rank: int
@@ -175,24 +175,16 @@ def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple
 
 
 def _described(spans: pd.DataFrame, segments: list[Segment]) -> dict[str, npt.NDArray[np.generic]]:
-    rows = np.array([segment.row for segment in segments], np.int64)
-    known = rows >= 0
-    kinds, labels, streams = (
-        np.full(len(rows), HOST, object),
-        np.full(len(rows), "", object),
-        np.full(len(rows), "", object),
-    )
-    for column, values in (("kind", kinds), ("label", labels), ("stream", streams)):
-        values[known] = spans[column].iloc[rows[known]].to_numpy(object)
-    from_ns = np.array([segment.from_ns for segment in segments], np.int64)
-    to_ns = np.array([segment.to_ns for segment in segments], np.int64)
-    own = (kinds == COMPUTE) | (kinds == HOST)
+    ranks, rows, from_ns, to_ns = np.array(segments, np.int64).reshape(-1, 4).T
+    known, found = rows >= 0, {}
+    for name, unknown in (("kind", HOST), ("label", ""), ("stream", "")):
+        found[name] = np.full(len(rows), unknown, object)
+        found[name][known] = spans[name].iloc[rows[known]].to_numpy(object)
+    own = (found["kind"] == COMPUTE) | (found["kind"] == HOST)
     return {
-        "rank": np.array([segment.rank for segment in segments], np.int64),
-        "part": np.where(own, kinds, "communication"),
-        "kind": kinds,
-        "label": labels,
-        "stream": streams,
+        **found,
+        "rank": ranks,
+        "part": np.where(own, found["kind"], "communication"),
         "from_ns": from_ns,
         "to_ns": to_ns,
         "duration_ns": to_ns - from_ns,

@@ -30,30 +30,24 @@ def summarize(comparison: Comparison) -> RenderableType:
     return Group(text.paragraph("\n".join(about(comparison)), style="bold"), *errors, *map(_check, comparison.checks))
 
 
+@text.json_ready
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values."""
     frames = comparison.frames()
-    plain = text.plain(
-        {
-            "name": comparison.measured.info.name,
-            "worlds": [comparison.predicted.info.world, comparison.measured.info.world],
-            "digest": comparison.measured.info.digest,
-            **{
-                name: {**_errors(frames[name]), "rows": records(frames[name])}
-                for name in ("steps", "operations", "calls")
-            },
-            **{name: records(frames[name]) for name in ("errors_by_size", "worst")},
-            "checks": [
-                {
-                    **{name: getattr(check, name) for name in ("name", "agrees", "compared", "worst", "reason")},
-                    "differences": records(check.differences),
-                }
-                for check in comparison.checks
-            ],
-        }
-    )
-    assert isinstance(plain, dict)
-    return plain
+    return {
+        "name": comparison.measured.info.name,
+        "worlds": [comparison.predicted.info.world, comparison.measured.info.world],
+        "digest": comparison.measured.info.digest,
+        **{name: {**_errors(frames[name]), "rows": records(frames[name])} for name in ("steps", "operations", "calls")},
+        **{name: records(frames[name]) for name in ("errors_by_size", "worst")},
+        "checks": [
+            {
+                **{name: getattr(check, name) for name in ("name", "agrees", "compared", "worst", "reason")},
+                "differences": records(check.differences),
+            }
+            for check in comparison.checks
+        ],
+    }
 
 
 def _errors(frame: pd.DataFrame) -> dict[str, float]:

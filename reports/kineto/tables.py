@@ -72,17 +72,14 @@ def without_annotation(profile: Profile) -> dict[str, float]:
     }
 
 
+@text.json_ready
 def as_json(profile: Profile) -> dict[str, Any]:
     """The tables whole, as JSON-ready values."""
-    found = text.plain(
-        {
-            "notes": list(profile.notes),
-            "annotation": without_annotation(profile),
-            **{name: records(frame) for name, frame in tables(profile).items()},
-        }
-    )
-    assert isinstance(found, dict)
-    return found
+    return {
+        "notes": list(profile.notes),
+        "annotation": without_annotation(profile),
+        **{name: records(frame) for name, frame in tables(profile).items()},
+    }
 
 
 def summarize(profile: Profile) -> RenderableType:

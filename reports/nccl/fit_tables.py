@@ -92,20 +92,17 @@ def summarize(fit: Fit, profile: str) -> RenderableType:
     )
 
 
+@text.json_ready
 def as_json(fit: Fit, profile: str, out: Path) -> dict[str, Any]:
     """All of it as JSON-ready values."""
-    plain = text.plain(
-        {
-            "profile": profile,
-            "out": str(out),
-            "fitted": records(fitted(fit)),
-            "held_out": records(held_out(fit)),
-            "notes": list(fit.notes),
-            "worse": worse(fit),
-        }
-    )
-    assert isinstance(plain, dict)
-    return plain
+    return {
+        "profile": profile,
+        "out": str(out),
+        "fitted": records(fitted(fit)),
+        "held_out": records(held_out(fit)),
+        "notes": list(fit.notes),
+        "worse": worse(fit),
+    }
 
 
 def rows_of(rows: Sequence[PublishedRow]) -> str:

@@ -116,21 +116,18 @@ def summarize(joined: pd.DataFrame, present: Mapping[str, float] | None = None) 
     return Group(*parts)
 
 
+@text.json_ready
 def as_json(
     joined: pd.DataFrame, files: Sequence[Path], profile: str | None, present: Mapping[str, float] | None = None
 ) -> dict[str, Any]:
     """All tables and all rows as JSON-ready values; `files` and `profile` are what was asked for."""
-    plain = text.plain(
-        {
-            "files": [str(file) for file in files],
-            "profile": profile,
-            **{name: records(frame) for name, frame in tables(joined).items()},
-            "centred": records(centred(joined, present or {})),
-            "measurements": records(joined),
-        }
-    )
-    assert isinstance(plain, dict)
-    return plain
+    return {
+        "files": [str(file) for file in files],
+        "profile": profile,
+        **{name: records(frame) for name, frame in tables(joined).items()},
+        "centred": records(centred(joined, present or {})),
+        "measurements": records(joined),
+    }
 
 
 def _size_class(size_bytes: int) -> tuple[int, str]:

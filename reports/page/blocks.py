@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from bokeh.models import LayoutDOM
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """Words that lead to another page, or to a place on this one."""
 
     words: str
@@ -21,8 +20,7 @@ class Link:
 Cell = str | Link
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """One number that matters, with its name and what it is of.
 
     `raw` is the same number as it stands in its frame, for whoever reads the page with a program.
@@ -39,7 +37,6 @@ class Facts:
     """A row of tiles."""
 
     items: Sequence[Fact]
-    kind: ClassVar[str] = "facts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,6 @@ class Table:
     note: str = ""
     folded: bool = False
     raw: Mapping[str, float] = field(default_factory=dict)
-    kind: ClassVar[str] = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +64,6 @@ class Chart:
     title: str
     model: LayoutDOM
     note: str = ""
-    kind: ClassVar[str] = "chart"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +76,9 @@ class Timeline:
     operations: Sequence[Operation]
     places: Sequence[Place]
     note: str = ""
-    kind: ClassVar[str] = "timeline"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One of those that a timeline can show or hide: how many of its spans are there, and what they take together."""
 
     name: str
@@ -95,8 +88,7 @@ class Operation:
     total: str
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A stretch of a timeline that has a name, such as a step; in ms of its axis."""
 
     name: str
@@ -111,7 +103,6 @@ class Words:
 
     text: str
     items: Sequence[str] = ()
-    kind: ClassVar[str] = "words"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +112,6 @@ class Listing:
     title: str
     text: str
     open: bool = False
-    kind: ClassVar[str] = "listing"
 
 
 Block = Facts | Table | Chart | Timeline | Words | Listing

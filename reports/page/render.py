@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -45,11 +46,11 @@ def _environment() -> Environment:
         "style": Markup(_text("style.css")),
         "script": Markup(_text("page.js")),
         "bokeh": Markup(_bokeh()),
-        "schemes": theme.schemes(),
+        "schemes": {"light": asdict(theme.LIGHT), "dark": asdict(theme.DARK)},
         "light": theme.LIGHT,
         "dark": theme.DARK,
     }
-    found.filters |= {"item": _item, "embedded": _embedded}
+    found.filters |= {"item": _item, "embedded": _embedded, "kind": lambda block: type(block).__name__.lower()}
     found.tests["link"] = lambda cell: isinstance(cell, Link)
     return found
 

@@ -6,8 +6,10 @@ Parts and operations have one colour in both, of middle lightness, so that a pag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from itertools import cycle
+
+import numpy as np
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -41,23 +43,12 @@ class Scheme:
     sequential: tuple[str, ...]
 
 
-def between(first: str, last: str, share: float) -> str:
-    """A colour that lies so far on the way from one to the other."""
-    pairs = zip(_parts(first), _parts(last), strict=True)
-    return "#" + "".join(f"{round(one + (other - one) * share):02x}" for one, other in pairs)
-
-
-def _parts(color: str) -> list[int]:
-    return [int(color[at : at + 2], 16) for at in (1, 3, 5)]
-
-
 def _ramp(*stops: str, length: int = 64) -> tuple[str, ...]:
-    found = []
-    for at in range(length):
-        place = at / (length - 1) * (len(stops) - 1)
-        low = min(int(place), len(stops) - 2)
-        found.append(between(stops[low], stops[low + 1], place - low))
-    return tuple(found)
+    """So many colours from the first of these to the last, evenly mixed between neighbours."""
+    channels = np.array([[int(stop[at : at + 2], 16) for at in (1, 3, 5)] for stop in stops]).T
+    places, known = np.linspace(0, len(stops) - 1, length), range(len(stops))
+    mixed = np.stack([np.interp(places, known, channel) for channel in channels], axis=1).round().astype(int)
+    return tuple("#{:02x}{:02x}{:02x}".format(*color) for color in mixed.tolist())
 
 
 LIGHT = Scheme(
@@ -76,17 +67,7 @@ DARK = Scheme(
 )
 
 
-def schemes() -> dict[str, Any]:
-    """Both, for the page's script."""
-    return {"light": asdict(LIGHT), "dark": asdict(DARK)}
-
-
 def colors(parts: Sequence[str]) -> list[str]:
     """One for each operation in a sequence of their parts ("compute" or "communication"), the nearest unlike."""
-    used = {"compute": 0, "communication": 0}
-    found = []
-    for part in parts:
-        palette, key = (COOL, "compute") if part == "compute" else (WARM, "communication")
-        found.append(palette[used[key] % len(palette)])
-        used[key] += 1
-    return found
+    palettes = {"compute": cycle(COOL), "communication": cycle(WARM)}
+    return [next(palettes["compute" if part == "compute" else "communication"]) for part in parts]

@@ -25,7 +25,7 @@ from reports.side_by_side.words import (
 )
 from reports.terminal import text
 from reports.terminal.headline import folded, thinned
-from reports.terminal.rows import records
+from reports.terminal.rows import records, written
 
 # So many runs have columns of their own; of more, each is a row.
 _COLUMNS = 4
@@ -40,6 +40,7 @@ def summarize(found: SideBySide) -> RenderableType:
     return Group(*sections)
 
 
+@text.json_ready
 def as_json(found: SideBySide) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values: a list of rows each."""
     head = {
@@ -48,9 +49,7 @@ def as_json(found: SideBySide) -> dict[str, Any]:
         "same_settings": found.same_settings,
         "same_tables": found.same_tables,
     }
-    plain = text.plain({**head, **{name: records(frame) for name, frame in found.frames().items()}})
-    assert isinstance(plain, dict)
-    return plain
+    return {**head, **{name: records(frame) for name, frame in found.frames().items()}}
 
 
 def _headline(found: SideBySide) -> RenderableType:
@@ -97,20 +96,20 @@ def _results(found: SideBySide) -> Iterator[RenderableType]:
         yield text.table(title, columns, rows)
         return
     kept = {name: frame[name].tolist() for name in NUMBERS if frame[name].notna().any()}
-    values = {name: [NUMBERS[name][1](value) for value in each] for name, each in kept.items()}
+    values = {name: [written(name, value) for value in each] for name, each in kept.items()}
     changes = {name: [text.signed_percent(one) for one in frame[CHANGES[name]].tolist()[1:]] for name in kept}
     if len(short) == 2:
-        rows = [[NUMBERS[name][0], *values[name], *changes[name]] for name in kept]
+        rows = [[NUMBERS[name], *values[name], *changes[name]] for name in kept]
         yield text.table(title, ["", *short, "change"], rows)
         return
-    yield text.table(title, ["", *short], [[NUMBERS[name][0], *values[name]] for name in kept])
+    yield text.table(title, ["", *short], [[NUMBERS[name], *values[name]] for name in kept])
     if len(short) > 1:
         title = f"The same, changes against {short[0]}"
-        yield text.table(title, ["", *short[1:]], [[NUMBERS[name][0], *changes[name]] for name in kept])
+        yield text.table(title, ["", *short[1:]], [[NUMBERS[name], *changes[name]] for name in kept])
 
 
 def _of_run(row: dict[str, Any], names: list[str]) -> list[str]:
-    first, *others = (NUMBERS[name][1](row[name]) for name in names)
+    first, *others = (written(name, row[name]) for name in names)
     return [first, text.signed_percent(row["step_change"]), *others]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pandas as pd
 
@@ -23,21 +23,21 @@ _UNSAID = frozenset({"played_on"})
 # Less than this share is no change worth a word.
 _SAME = 0.005
 
-# The numbers of `results`, in the order of a table: how they are called and written.
-NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "step_ns": ("step time", text.duration),
-    "samples_per_s": ("samples/s", text.number),
-    "compute_ns": ("compute", text.duration),
-    "communication_ns": ("communication", text.duration),
-    "hidden_ns": ("hidden", text.duration),
-    "exposed_ns": ("exposed", text.duration),
-    "idle_ns": ("idle", text.duration),
-    "skew_ns": ("step skew", text.duration),
-    "bytes_sent": ("payload per rank", text.size),
-    "memory_bytes": ("max memory", text.size),
-    "link_utilisation": ("hottest link load", text.percent),
-    "compute_over_mean": ("compute, max/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
-    "ids_over_mean": ("ids, max/mean", lambda ratio: "-" if math.isnan(ratio) else f"{ratio:.2f}"),
+# The numbers of `results`, in the order of a table: how they are called.
+NUMBERS = {
+    "step_ns": "step time",
+    "samples_per_s": "samples/s",
+    "compute_ns": "compute",
+    "communication_ns": "communication",
+    "hidden_ns": "hidden",
+    "exposed_ns": "exposed",
+    "idle_ns": "idle",
+    "skew_ns": "step skew",
+    "bytes_sent": "payload per rank",
+    "memory_bytes": "max memory",
+    "link_utilisation": "hottest link load",
+    "compute_over_mean": "compute, max/mean",
+    "ids_over_mean": "ids, max/mean",
 }
 # These add up to a step.
 ADDING_UP = ["compute_ns", "exposed_ns", "idle_ns", "skew_ns"]

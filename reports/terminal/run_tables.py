@@ -73,6 +73,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
     return Group(*sections)
 
 
+@text.json_ready
 def as_json(run: Run) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
     names = ["steps", "operations", "ranks", "waited_for", "link_classes", "links", "imbalance", "imbalance_causes"]
@@ -94,9 +95,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "median_of_steps": steady["step"].tolist(),
     }
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
-    plain = text.plain({**head, **{name: records(getattr(run, name)) for name in names}, "stragglers": found})
-    assert isinstance(plain, dict)
-    return plain
+    return {**head, **{name: records(getattr(run, name)) for name in names}, "stragglers": found}
 
 
 def _steps(run: Run) -> RenderableType:

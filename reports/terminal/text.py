@@ -6,7 +6,8 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TextIO
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TextIO
 
 from rich import box
 from rich.cells import cell_len
@@ -14,20 +15,29 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+P = ParamSpec("P")
+
 WIDTH = 80
 _GAP = 2  # between columns
 _TEXT_LEAST = 8
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
-_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
+_SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 
 def duration(ns: float) -> str:
     """ "8.12 ms" for 8,123,456; a dash for nan."""
-    if math.isnan(ns):
-        return "-"
-    factor, unit = next(((size, name) for size, name in _DURATIONS if abs(ns) >= size), _DURATIONS[-1])
-    return f"{ns:.0f} ns" if unit == "ns" else f"{_three_digits(ns / factor)} {unit}"
+    return _in_unit(ns, _DURATIONS)
+
+
+def size(size_bytes: float) -> str:
+    """ "1.50 GiB" for 1,610,612,736; a dash for nan."""
+    return _in_unit(size_bytes, _SIZES)
+
+
+def rate(bytes_per_s: float) -> str:
+    """ "12.5 GB/s" for 1.25e10: decimal, as datasheets have it; a dash for nan."""
+    return _in_unit(bytes_per_s, _RATES)
 
 
 def size_unit(size_bytes: float) -> tuple[str, float]:
@@ -35,22 +45,12 @@ def size_unit(size_bytes: float) -> tuple[str, float]:
     return next(((unit, factor) for factor, unit in _SIZES if size_bytes >= factor), ("B", 1.0))
 
 
-def size(size_bytes: float) -> str:
-    """ "1.50 GiB" for 1,610,612,736; a dash for nan."""
-    if math.isnan(size_bytes):
+def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
+    """To three digits in the largest unit of which there is one; ns and bytes have no fractions."""
+    if math.isnan(value):
         return "-"
-    for factor, unit in _SIZES:
-        if abs(size_bytes) >= factor:
-            return f"{_three_digits(size_bytes / factor)} {unit}"
-    return f"{size_bytes:.0f} B"
-
-
-def rate(bytes_per_s: float) -> str:
-    """ "12.5 GB/s" for 1.25e10: decimal, as datasheets have it; a dash for nan."""
-    if math.isnan(bytes_per_s):
-        return "-"
-    factor, unit = next(((size, name) for size, name in _RATES if bytes_per_s >= size), _RATES[-1])
-    return f"{_three_digits(bytes_per_s / factor)} {unit}"
+    factor, unit = next(((factor, unit) for factor, unit in units if abs(value) >= factor), units[-1])
+    return f"{value:.0f} {unit}" if unit in ("ns", "B") else f"{_three_digits(value / factor)} {unit}"
 
 
 def number(value: float) -> str:
@@ -191,12 +191,21 @@ def as_text(renderable: RenderableType) -> str:
     return stream.getvalue()
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON has it: no numpy scalars, and None for nan and infinities, which JSON does not know."""
+def json_ready(content: Callable[P, dict[str, Any]]) -> Callable[P, dict[str, Any]]:
+    """Makes what a function returns plain: no numpy scalars, and None for nan and infinities, which JSON lacks."""
+
+    @wraps(content)
+    def plain(*args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        return {key: _plain(value) for key, value in content(*args, **kwargs).items()}
+
+    return plain
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [_plain(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,6 +16,7 @@ from reports.store.columns import fixed
 from reports.store.replace import replaced
 from reports.store.run_folder import RUN_FILE
 from reports.terminal import text
+from reports.terminal.rows import records
 from reports.validation import tables as validation_tables
 from reports.validation.validation import VALIDATED_OPERATIONS, Validation
 
@@ -104,10 +105,10 @@ def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame
     return fixed(columns, kinds)
 
 
+@text.json_ready
 def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[str, Any]:
     """All that is known, as JSON-ready values; `head` says how it was found."""
-    plain = text.plain({"schema_version": SCHEMA_VERSION, **head})
-    return {**plain, **validation_tables.as_json(validations)}
+    return {"schema_version": SCHEMA_VERSION, **head, **validation_tables.as_json(validations)}
 
 
 def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> None:
@@ -124,3 +125,9 @@ def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validatio
     for name, words in sorted(files.items()):  # validation.json comes last
         with replaced(folder / name) as draft:
             draft.write_text(words, encoding="utf-8")
+
+
+@text.json_ready
+def as_json(found: Validated) -> dict[str, Any]:
+    """Its frames, whole."""
+    return {"scenarios": records(found.scenarios), "operations": records(found.operations)}

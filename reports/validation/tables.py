@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,29 +13,21 @@ from rich.console import Group, RenderableType
 from reports.analysis import statistics
 from reports.analysis.repeats import Plays
 from reports.terminal import text
-from reports.terminal.rows import records
+from reports.terminal.rows import cells, named, records
 from reports.validation.validation import Validation, errors_of
 
 # Of that many scenarios, those with the greatest errors, it is shown where the error comes from.
 _EXPLAINED = 3
 _OPERATIONS = 6
+_TIMES = ("median", "low", "high")
 _TITLE = "Step times (median, p10 to p90)"
 _COLUMNS = ["scenario", "predicted", "p10-p90", "measured", "p10-p90", "error", "inside"]
 
 
 def summarize(validations: Sequence[Validation], precision: float, max_error: float | None) -> RenderableType:
     """A row a scenario, what to know of each, where the greatest errors come from, and all errors in short."""
-    rows = [
-        [
-            one.name,
-            *_median_and_interval(one.predicted),
-            *_median_and_interval(one.measured),
-            text.signed_percent(one.error),
-            "-" if one.inside is None else "yes" if one.inside else "no",
-        ]
-        for one in validations
-    ]
-    parts = [text.table(_TITLE, _COLUMNS, rows)]
+    rows = [(one.name, _times(one.predicted), _times(one.measured), one.error, one.inside) for one in validations]
+    parts = [_table(rows)]
     notes = [note for one in validations for note in _notes(one, precision)]
     single = [one for one in validations if one.predicted is not None and len(one.predicted.each) == 1]
     if single:
@@ -53,47 +45,45 @@ def summarize(validations: Sequence[Validation], precision: float, max_error: fl
 
 def of_scenarios(scenarios: pd.DataFrame) -> RenderableType:
     """The same table of what `validation_folder` has read, and all errors in short."""
-    rows = [
-        [
-            row["scenario"],
-            *(
-                words
-                for side in ("predicted", "measured")
-                for words in _time_and_interval(*(row[f"{side}_{name}_ns"] for name in ("median", "low", "high")))
-            ),
-            text.signed_percent(row["error"]),
-            "-" if math.isnan(row["error"]) else "yes" if row["inside"] else "no",
-        ]
-        for row in records(scenarios)
-    ]
+    rows = []
+    for row in records(scenarios):
+        sides = [[row[f"{side}_{name}_ns"] for name in _TIMES] for side in ("predicted", "measured")]
+        rows.append((row["scenario"], *sides, row["error"], None if math.isnan(row["error"]) else row["inside"]))
     found = statistics.errors(scenarios["error"].dropna().tolist())
     short = f"Median error {text.percent(found.median)}, worst {text.signed_percent(found.worst)}."
-    return Group(text.table(_TITLE, _COLUMNS, rows), text.paragraph(short, style="bold"))
+    return Group(_table(rows), text.paragraph(short, style="bold"))
 
 
-def _time_and_interval(median: float, low: float, high: float) -> list[str]:
-    return ["-", "-"] if math.isnan(median) else [text.duration(median), between(low, high)]
+def _table(rows: Iterable[tuple[str, Sequence[float], Sequence[float], float, bool | None]]) -> RenderableType:
+    """Rows of name, median, p10 and p90 of both sides, error, and whether the measured median is inside."""
+    shown = []
+    for name, predicted, measured, error, inside in rows:
+        sides = [[text.duration(median), between(low, high)] for median, low, high in (predicted, measured)]
+        word = {None: "-", True: "yes", False: "no"}[inside]
+        shown.append([name, *sides[0], *sides[1], text.signed_percent(error), word])
+    return text.table(_TITLE, _COLUMNS, shown)
 
 
+def _times(plays: Plays | None) -> list[float]:
+    return [math.nan] * 3 if plays is None else [getattr(plays.sample, name) for name in _TIMES]
+
+
+@text.json_ready
 def as_json(validations: Sequence[Validation]) -> dict[str, Any]:
     """The same whole, as JSON-ready values."""
-    plain = text.plain(
-        {
-            "errors": dataclasses.asdict(errors_of(validations)),
-            "scenarios": [
-                {
-                    **_head(one),
-                    "predicted": _side(one.predicted, "draw"),
-                    "measured": _side(one.measured, "round"),
-                    **_outcome(one),
-                    "operations": records(one.operations),
-                }
-                for one in validations
-            ],
-        }
-    )
-    assert isinstance(plain, dict)
-    return plain
+    return {
+        "errors": dataclasses.asdict(errors_of(validations)),
+        "scenarios": [
+            {
+                **_head(one),
+                "predicted": _side(one.predicted, "draw"),
+                "measured": _side(one.measured, "round"),
+                **_outcome(one),
+                "operations": records(one.operations),
+            }
+            for one in validations
+        ],
+    }
 
 
 def frame(validations: Sequence[Validation]) -> pd.DataFrame:
@@ -158,13 +148,8 @@ def _side(plays: Plays | None, play: str) -> dict[str, Any] | None:
         return None
     sample = plays.sample
     return {
-        "median_ns": sample.median,
-        "median_low_ns": sample.median_low,
-        "median_high_ns": sample.median_high,
-        "low_ns": sample.low,
-        "high_ns": sample.high,
-        "spread": sample.spread,
-        "uncertainty": sample.uncertainty,
+        **{f"{name}_ns": getattr(sample, name) for name in ("median", "median_low", "median_high", "low", "high")},
+        **{name: getattr(sample, name) for name in ("spread", "uncertainty")},
         "disagreement": plays.disagreement,
         "steps": sample.count,
         f"{play}s": len(plays.each),
@@ -176,12 +161,6 @@ def _side(plays: Plays | None, play: str) -> dict[str, Any] | None:
 def _outcome(one: Validation) -> dict[str, Any]:
     names = ("error", "error_low", "error_high", "inside", "is_too_noisy", "ended")
     return {name: getattr(one, name) for name in names}
-
-
-def _median_and_interval(plays: Plays | None) -> list[str]:
-    if plays is None:
-        return ["-", "-"]
-    return [text.duration(plays.sample.median), between(plays.sample.low, plays.sample.high)]
 
 
 def _notes(one: Validation, precision: float) -> Iterator[str]:
@@ -205,25 +184,10 @@ def noise(plays: Plays, precision: float) -> str:
 
 def _explained(one: Validation) -> RenderableType:
     kept = one.operations.head(_OPERATIONS)
-    rows = [
-        [
-            _name(row),
-            str(row["kind"]) if row["label"] else "",
-            text.duration(row["predicted_ns"]),
-            text.duration(row["measured_ns"]),
-            text.signed_percent(row["error"]),
-            text.signed_percent(row["error_of_step"]),
-        ]
-        for row in records(kept)
-    ]
+    rows = cells(named(kept), ["name", "kind", "predicted_ns", "measured_ns", "error", "error_of_step"])
     columns = ["operation", "kind", "predicted", "measured", "error", "of the step"]
     more = f"; {len(one.operations) - len(kept)} others not shown" if len(one.operations) > len(kept) else ""
     return text.table(f"{one.name}: where operations differ most{more}", columns, rows, left=2)
-
-
-def _name(row: dict[str, Any]) -> str:
-    name = str(row["label"] or row["kind"])
-    return name if row["stream"] == "main" else f"{name} @{row['stream']}"
 
 
 def _verdict(known: Sequence[Validation], count: int, max_error: float | None) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,18 +24,6 @@ _COLORS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Dots:
-    """Rows by name, the first on top, and for each run, by label, a value in every row, nan for none.
-
-    Readers are told a value as `form` writes it.
-    """
-
-    names: Sequence[str]
-    values: Mapping[str, Sequence[float]]
-    form: Callable[[float], str]
-
-
 def colors(found: SideBySide) -> dict[str, str]:
     """One for each run, by label."""
     return {label: _COLORS[at % len(_COLORS)] for at, label in enumerate(labels(found).values())}
@@ -47,10 +34,21 @@ def legend_words(run: str) -> str:
     return text.shortened(run, _LEGEND)
 
 
-def dots(of: Dots, colored: Mapping[str, str], *, x: str, scale: float = 1.0) -> Any:
-    """A dot for each run in each row; the axis shows values times `scale`. The first of all `colored` is a ring."""
-    rows = charts.distinct(of.names)
-    table = np.array(list(of.values.values()), float).reshape(len(of.values), len(rows)) * scale
+def dots(
+    names: Sequence[str],
+    values: Mapping[str, Sequence[float]],
+    form: Callable[[float], str],
+    colored: Mapping[str, str],
+    *,
+    x: str,
+    scale: float = 1.0,
+) -> Any:
+    """A row for each name, the first on top, with a dot for each run of `values`, by label; nan for none.
+
+    The axis shows values times `scale`, readers are told them as `form` writes them. The first of `colored` is a ring.
+    """
+    rows = charts.distinct(names)
+    table = np.array(list(values.values()), float).reshape(len(values), len(rows)) * scale
     most = float(table[~np.isnan(table)].max(initial=0.0)) or 1.0
     drawn = charts.figure(
         height=_ROW * max(len(rows), 1) + _FRAME,
@@ -61,9 +59,9 @@ def dots(of: Dots, colored: Mapping[str, str], *, x: str, scale: float = 1.0) ->
     )
     _ties(drawn, rows, table)
     base, shown = next(iter(colored)), []
-    for run, values in zip(of.values, table, strict=True):
-        words = [of.form(float(value)) for value in of.values[run]]
-        data = {"row": rows, "value": values, "name": list(of.names), "run": [run] * len(rows), "words": words}
+    for (run, own), scaled in zip(values.items(), table, strict=True):
+        words = [form(float(value)) for value in own]
+        data = {"row": rows, "value": scaled, "name": list(names), "run": [run] * len(rows), "words": words}
         dot = drawn.scatter(
             x="value", y="row", source=ColumnDataSource(data), size=13 if run == base else 8, line_color=colored[run],
             fill_color=None if run == base else colored[run], line_width=2.5, legend_label=legend_words(run),

@@ -13,7 +13,7 @@ from reports.page.side_by_side import charts as run_charts
 from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import labels, marks, placement
 from reports.terminal import text
-from reports.terminal.rows import records
+from reports.terminal.rows import cells, records
 from reports.terminal.run_tables import MEASURE_WORDS
 
 _ROWS = 200
@@ -54,22 +54,12 @@ def links(found: SideBySide) -> Section:
     table = table[[name for name in found.names if name in table.columns]]
     values = {label[str(name)]: table[name].tolist() for name in table.columns}
     classes = [str(name) for name in table.index]
-    dots = run_charts.Dots(classes, values, text.percent)
-    drawn = run_charts.dots(dots, run_charts.colors(found), x="load of the hottest link")
+    drawn = run_charts.dots(classes, values, text.percent, run_charts.colors(found), x="load of the hottest link")
     charts.percent_axis(drawn.xaxis[0])
     drawn.xaxis[0].ticker = BasicTicker(min_interval=0.01)
-    rows = [
-        [
-            row["link_class"],
-            label[row["run"]],
-            row["hottest_link"],
-            f"{row['links']:,}",
-            text.size(row["bytes_carried"]),
-            text.percent(row["mean_utilisation"]),
-            text.percent(row["peak_utilisation"]),
-        ]
-        for row in records(frame.sort_values("link_class", kind="stable"))
-    ]
+    by_class = frame.assign(run=frame["run"].map(label)).sort_values("link_class", kind="stable")
+    numbers = ["links", "bytes_carried", "mean_utilisation", "peak_utilisation"]
+    rows = cells(by_class, ["link_class", "run", "hottest_link", *numbers])
     columns = ["class", "run", "hottest", "links", "carried", "mean load", "peak load"]
     absent = [label[name] for name in found.names if name not in table.columns]
     note = f"Not available: {', '.join(absent)}." if absent else ""
@@ -85,8 +75,8 @@ def balance(found: SideBySide) -> Section:
         return Section("balance", "Balance of ranks", absent="No run has a plan, or spans of its steady steps.")
     table = loads.pivot(index="load", columns="run", values="ratio").reindex(loads["load"].unique())
     values = {label[name]: table[name].tolist() for name in found.names if name in table}
-    dots = run_charts.Dots([str(load) for load in table.index], values, _ratio)
-    drawn = run_charts.dots(dots, run_charts.colors(found), x="max over mean; 1 is balanced")
+    names = [str(load) for load in table.index]
+    drawn = run_charts.dots(names, values, _ratio, run_charts.colors(found), x="max over mean; 1 is balanced")
     drawn.x_range.start = 0.9
     columns = ["load", "run", "max", "on rank", "mean", "max/mean"]
     rows = [

@@ -28,7 +28,7 @@ from reports.side_by_side.words import (
 )
 from reports.terminal import text
 from reports.terminal.headline import WORLDS, folded, thinned
-from reports.terminal.rows import records
+from reports.terminal.rows import records, written
 
 _DRAWN = 16
 _ROWS = 200
@@ -81,12 +81,12 @@ def _facts(found: SideBySide) -> list[Fact]:
     base, own = records(found.results)
     facts = []
     for column in _TILES:
-        name, form = NUMBERS[column]
-        name = PARTS["exposed_ns"] if column == "exposed_ns" else name
+        name = PARTS["exposed_ns"] if column == "exposed_ns" else NUMBERS[column]
         if not np.isnan(own[column]):
             change = own[CHANGES[column]]
-            before = f"{text.signed_percent(change)} against {form(base[column])}" if not np.isnan(change) else ""
-            facts.append(Fact(name, form(own[column]), before, float(own[column])))
+            before = f"{text.signed_percent(change)} against {written(column, base[column])}"
+            note = "" if np.isnan(change) else before
+            facts.append(Fact(name, written(column, own[column]), note, float(own[column])))
     return facts
 
 
@@ -131,10 +131,10 @@ def _parts(found: SideBySide) -> Section:
 def _numbers(found: SideBySide) -> Table:
     """Every number with its change, a column for each run."""
     frame, rows = found.results, []
-    for name, (words, form) in NUMBERS.items():
+    for name, words in NUMBERS.items():
         if frame[name].notna().any():
             changes = [text.signed_percent(value) for value in frame[CHANGES[name]].tolist()[1:]]
-            first, *others = [form(value) for value in frame[name].tolist()]
+            first, *others = [written(name, value) for value in frame[name].tolist()]
             pairs = zip(others, changes, strict=True)
             rows.append([words, first, *(cell for pair in pairs for cell in pair)])
     base, *short = marks(found.names)
@@ -172,8 +172,8 @@ def _operations(found: SideBySide) -> Section:
     values = {
         label[name]: [float(rows["median_ns"].iloc[at]) for _, rows in drawn_pairs] for at, name in enumerate(held)
     }
-    dots = run_charts.Dots([name for name, _ in drawn_pairs], values, text.duration)
-    drawn = run_charts.dots(dots, run_charts.colors(found), x="ms per step", scale=1e-6)
+    names = [name for name, _ in drawn_pairs]
+    drawn = run_charts.dots(names, values, text.duration, run_charts.colors(found), x="ms per step", scale=1e-6)
     count = len(found.operations) // len(held)
     note = "The largest changes first; medians over ranks and steady steps. The ring is the first run."
     title = "Operations that change most" if len(held) > 1 else "Operations"

@@ -108,6 +108,5 @@ def test_colours_are_for_terminals(monkeypatch):
 
 
 def test_json_has_no_nan_and_no_numpy():
-    assert text.plain({1: [np.int64(3), np.float64("nan"), (np.bool_(True), float("inf"))]}) == {
-        "1": [3, None, [True, None]]
-    }
+    content = {"one": [np.int64(3), np.float64("nan"), (np.bool_(True), float("inf"), {1: np.int64(2)})]}
+    assert text.json_ready(lambda: content)() == {"one": [3, None, [True, None, {"1": 2}]]}

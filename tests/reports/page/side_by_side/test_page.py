@@ -9,7 +9,7 @@ import pytest
 from reports.page import render
 from reports.page.blocks import Chart, Facts, Link, Section, Table, Words
 from reports.page.side_by_side import page as pages
-from reports.page.side_by_side.charts import Dots, colors, dots
+from reports.page.side_by_side.charts import colors, dots
 from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import sentences
 from reports.terminal import text
@@ -127,7 +127,7 @@ def test_a_run_has_the_same_colour_in_every_chart():
     runs = of(by_hand(), slower(), by_hand())
     colored = colors(runs)
     assert len(set(colored.values())) == 3
-    drawn = dots(Dots(["a", "b"], {"run2": [1.0, float("nan")]}, text.number), colored, x="x")
+    drawn = dots(["a", "b"], {"run2": [1.0, float("nan")]}, text.number, colored, x="x")
     dot = next(one for one in drawn.renderers if one.glyph.__class__.__name__ == "Scatter")
     assert (dot.glyph.line_color, dot.glyph.size) == (colored["run2"], 8)
     assert drawn.hover.renderers == [dot], "readers ask for dots, not for what ties them"
