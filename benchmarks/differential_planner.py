@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.partition import torchrec_words
 from scenarios import planner
-from scenarios.planner.search.shapes import cut
+from scenarios.planner.search.enumerator import cut
 from scenarios.planner.types import PARTITION_BY
 
 MIB = 1 << 20

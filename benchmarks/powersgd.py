@@ -32,7 +32,7 @@ import scenarios
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
 from scenarios.config.load import load
 from scenarios.workloads.dlrm.dense import build_layers
-from scenarios.workloads.powersgd.resnet import resnet50_shapes
+from scenarios.workloads.powersgd.config import resnet50_shapes
 
 LIBRARY = Path(scenarios.__file__).parent / "library"
 CRITEO = load(LIBRARY / "criteo_dlrm_8x8.toml").model

@@ -98,7 +98,7 @@ def check_files(files: Sequence[str]) -> int:
 def print_plan(file: str) -> int:
     """Print where a scenario's tables go; 2 if they fit nowhere, or there are none."""
     from scenarios.config.load import load, report_mistakes
-    from scenarios.planner.plan import format_plan
+    from scenarios.planner.plan_text import format_plan
     from scenarios.seam.errors import ScenarioError
     from scenarios.workloads.registry import built_in
 

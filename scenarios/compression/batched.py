@@ -1,4 +1,4 @@
-"""PowerSGD on a whole bucket as one square matrix; the factors are left to `power_iteration`."""
+"""PowerSGD on a whole bucket as one square matrix."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from scenarios.compression.bucket import Bucket
-from scenarios.compression.costs import cost
-from scenarios.compression.local import compute
-from scenarios.compression.power_iteration import Alike, Factors, corrected, power_iteration, prepare_factors
+from scenarios.compression.bucket import Bucket, vanilla
+from scenarios.compression.local import compute, cost
+from scenarios.compression.power_iteration import Factors, ShapeGroup, corrected, power_iteration, prepare_factors
 from scenarios.compression.state import PowerSGDState
-from scenarios.compression.vanilla import vanilla
 from scenarios.seam.rank import Rank
 
 
@@ -24,14 +22,14 @@ async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> 
     `batch_tensors_with_same_shape` mean nothing here. Before `start_powerSGD_iter` it is the exact mean.
 
     Raises:
-        ValueError: the rank is more than the square's side, on every rank alike, before anything is sent.
+        ValueError: the rank is more than the square's side, on every rank, before anything is sent.
     """
     if state.warming_up:
         await vanilla(rank, bucket, state.group)
         state.advance(bucket)
         return bucket.buffer()
     buffer, side = bucket.buffer(), square_side(bucket.buffer().numel())
-    square = Alike(count=1, rows=side, columns=side, rank=state.matrix_approximation_rank)
+    square = ShapeGroup(count=1, rows=side, columns=side, rank=state.matrix_approximation_rank)
     state.count(bucket, buffer.numel(), square.p_numel + square.q_numel)
     if square.rank > side:
         raise ValueError(
@@ -40,8 +38,8 @@ async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> 
         )
     matrix = (await corrected(rank, state, bucket, side * side)).view(side, side)
     factors = await prepare_factors(rank, state, bucket, (square,))
-    await power_iteration(rank, state, bucket, [matrix], factors=factors, epsilon=0.0)
-    await _decompress(rank, state, buffer, matrix, factors=factors)
+    await power_iteration(rank, state, bucket, matrices=[matrix], factors=factors, epsilon=0.0)
+    await _decompress(rank, bucket, matrix, factors, keep_error=state.use_error_feedback)
     state.advance(bucket)
     return buffer
 
@@ -52,15 +50,15 @@ def square_side(numel: int) -> int:
     return side if side * side == numel else side + 1
 
 
-async def _decompress(rank: Rank, state: PowerSGDState, buffer: Tensor, matrix: Tensor, *, factors: Factors) -> None:
-    p, q = factors.p[0][0], factors.q[0][0]
+async def _decompress(rank: Rank, bucket: Bucket, matrix: Tensor, factors: Factors, *, keep_error: bool) -> None:
+    buffer, p, q = bucket.buffer(), factors.p[0][0], factors.q[0][0]
     # Whole rows of the result go straight into the buffer, which has no room for the rest of the square.
     rows = buffer.numel() // max(len(q), 1)
     tail = buffer.new_empty((len(q) - rows, len(q)))
     flops, read = 2 * p.numel() * len(q), p.numel() + q.numel()
     kernel = cost("gemm", buffer, flops=flops, read=read, written=matrix.numel(), launches=3)
     await compute(rank, kernel, _reconstruct, buffer, tail, p, q, label="powersgd.decompress")
-    if state.use_error_feedback:
+    if keep_error:
         numel = matrix.numel()
         kernel = cost("elementwise", buffer, flops=numel, read=2 * numel, written=numel, launches=2)
         await compute(rank, kernel, _keep_error, matrix.view(-1), buffer, tail, label="powersgd.keep_error")

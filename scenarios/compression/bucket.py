@@ -1,10 +1,14 @@
-"""What compression asks of a bucket of gradients; making buckets is left to `programs.buckets` or to DDP itself."""
+"""A bucket of gradients, and its mean without compression: divide, then all-reduce."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from torch import Tensor
+
+from scenarios.compression.local import compute, cost
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 
 
 class Bucket(Protocol):
@@ -26,3 +30,18 @@ class Bucket(Protocol):
     def is_last(self) -> bool:
         """Whether this is the last bucket of its step."""
         ...
+
+
+async def vanilla(rank: Rank, bucket: Bucket, group: Group | None = None, *, label: str = "powersgd.vanilla") -> Tensor:
+    """The bucket's buffer with the mean over the group (None: the stream's world), in place."""
+    buffer = bucket.buffer()
+    numel, size = buffer.numel(), group_size(rank, group)
+    kernel = cost("elementwise", buffer, flops=numel, read=numel, written=numel)
+    await compute(rank, kernel, buffer.div_, size, label=f"{label}.divide")
+    await rank.all_reduce(buffer, group=group, label=label)
+    return buffer
+
+
+def group_size(rank: Rank, group: Group | None) -> int:
+    """Members of a group; None is the world."""
+    return rank.world_size if group is None else group.size

@@ -1,4 +1,4 @@
-"""PowerSGD on each gradient of a bucket as a matrix of its own; the factors are left to `power_iteration`."""
+"""PowerSGD on each gradient of a bucket as a matrix of its own."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenarios.compression.bucket import Bucket
-from scenarios.compression.costs import copy_cost, cost
-from scenarios.compression.local import compute
+from scenarios.compression.bucket import Bucket, group_size, vanilla
+from scenarios.compression.local import compute, copy_cost, cost
 from scenarios.compression.power_iteration import (
-    Alike,
     Factors,
+    ShapeGroup,
     corrected,
     multiply_all,
-    multiply_all_launches,
     power_iteration,
     prepare_factors,
 )
 from scenarios.compression.state import PowerSGDState
-from scenarios.compression.vanilla import group_size, vanilla
+from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 
 
@@ -35,34 +33,32 @@ class Layout:
     """
 
     sizes: tuple[int, ...]
-    shapes: tuple[Alike, ...]
+    shapes: tuple[ShapeGroup, ...]
     members: tuple[tuple[int, ...], ...]
     plain: tuple[int, ...]
     transposed: frozenset[int] = frozenset()
 
     @property
     def plain_numel(self) -> int:
-        """Elements sent as they are."""
         return sum(self.sizes[place] for place in self.plain)
 
     @property
     def sent_numel(self) -> int:
-        """Elements sent in all."""
-        return self.plain_numel + sum(alike.p_numel + alike.q_numel for alike in self.shapes)
+        return self.plain_numel + sum(shape.p_numel + shape.q_numel for shape in self.shapes)
 
     def matrices(self, flat: Tensor) -> list[list[Tensor]]:
         """Views (rows, columns) of a bucket's flat values, by entry of `shapes`."""
         pieces = flat.split_with_sizes(self.sizes)
         return [
-            [self._matrix(pieces[place], alike, place in self.transposed) for place in places]
-            for alike, places in zip(self.shapes, self.members, strict=True)
+            [self._matrix(pieces[place], shape, place in self.transposed) for place in places]
+            for shape, places in zip(self.shapes, self.members, strict=True)
         ]
 
     @staticmethod
-    def _matrix(piece: Tensor, alike: Alike, transposed: bool) -> Tensor:
+    def _matrix(piece: Tensor, shape: ShapeGroup, transposed: bool) -> Tensor:
         if transposed:
-            return piece.view(alike.columns, alike.rows).mT
-        return piece.view(alike.rows, alike.columns)
+            return piece.view(shape.columns, shape.rows).mT
+        return piece.view(shape.rows, shape.columns)
 
 
 async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> Tensor:
@@ -82,11 +78,12 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
     layout = lay_out(extents, state.matrix_approximation_rank, state.min_compression_rate, transposed)
     state.count(bucket, sum(layout.sizes), layout.sent_numel)
     source = await corrected(rank, state, bucket, buffer.numel())
-    await _reduce_plain(rank, state, layout, source, into=buffer)
+    await _reduce_plain(rank, state.group, layout, source=source, buffer=buffer)
     factors = await prepare_factors(rank, state, bucket, layout.shapes)
     matrices = await _operands(rank, state, layout, source)
-    await power_iteration(rank, state, bucket, matrices, factors=factors, epsilon=state.orthogonalization_epsilon)
-    await _decompress(rank, state, layout, factors, matrices=matrices, buffer=buffer)
+    epsilon = state.orthogonalization_epsilon
+    await power_iteration(rank, state, bucket, matrices=matrices, factors=factors, epsilon=epsilon)
+    await _decompress(rank, layout, factors, matrices, buffer=buffer, stacked=state.batch_tensors_with_same_shape)
     if state.use_error_feedback:
         numel = buffer.numel()
         kernel = cost("elementwise", buffer, flops=numel, read=2 * numel, written=numel)
@@ -109,7 +106,7 @@ def lay_out(
     return Layout(
         sizes=tuple(rows * columns for rows, columns in map(_rows_and_columns, extents)),
         shapes=tuple(
-            Alike(count=len(places), rows=rows, columns=columns, rank=min(rows, columns, rank))
+            ShapeGroup(count=len(places), rows=rows, columns=columns, rank=min(rows, columns, rank))
             for (rows, columns), places in by_shape.items()
         ),
         members=tuple(map(tuple, by_shape.values())),
@@ -131,18 +128,18 @@ def _rows_and_columns(extent: tuple[int, ...]) -> tuple[int, int]:
     return rows, columns
 
 
-async def _reduce_plain(rank: Rank, state: PowerSGDState, layout: Layout, source: Tensor, *, into: Tensor) -> None:
+async def _reduce_plain(rank: Rank, group: Group | None, layout: Layout, *, source: Tensor, buffer: Tensor) -> None:
     numel, count = layout.plain_numel, len(layout.plain)
-    packed, pieces = into.new_empty(numel), source.split_with_sizes(layout.sizes)
+    packed, pieces = buffer.new_empty(numel), source.split_with_sizes(layout.sizes)
     if count:
         plain = [pieces[place] for place in layout.plain]
-        await compute(rank, copy_cost(into, numel), _pack, packed, plain, label="powersgd.pack")
-    await rank.all_reduce(packed, group=state.group, label="powersgd.uncompressed")
+        await compute(rank, copy_cost(buffer, numel), _pack, packed, plain, label="powersgd.pack")
+    await rank.all_reduce(packed, group=group, label="powersgd.uncompressed")
     if count:
-        results = into.split_with_sizes(layout.sizes)
+        results = buffer.split_with_sizes(layout.sizes)
         targets = [results[place] for place in layout.plain]
-        kernel = cost("permute", into, flops=numel, read=2 * numel, written=2 * numel, launches=1 + count)
-        size = group_size(rank, state.group)
+        kernel = cost("permute", buffer, flops=numel, read=2 * numel, written=2 * numel, launches=1 + count)
+        size = group_size(rank, group)
         await compute(rank, kernel, _unpack_mean, packed, size, targets, label="powersgd.unpack")
 
 
@@ -150,52 +147,38 @@ async def _operands(rank: Rank, state: PowerSGDState, layout: Layout, source: Te
     """The matrices as they go into products: views, or where batching is on one stack for each shape."""
     matrices = layout.matrices(source)
     if not state.batch_tensors_with_same_shape:
-        return [matrix for alike in matrices for matrix in alike]
-    stacks = [_stack_of(alike) for alike in matrices]
-    copied = [(stack, alike) for stack, alike in zip(stacks, matrices, strict=True) if len(alike) > 1]
+        return [matrix for parts in matrices for matrix in parts]
+    stacks = [_stack_of(parts) for parts in matrices]
+    copied = [(stack, parts) for stack, parts in zip(stacks, matrices, strict=True) if len(parts) > 1]
     if copied:
         kernel = copy_cost(source, sum(stack.numel() for stack, _ in copied), len(copied))
         await compute(rank, kernel, _stack, copied, label="powersgd.stack")
     return stacks
 
 
-def _stack_of(alike: Sequence[Tensor]) -> Tensor:
+def _stack_of(parts: Sequence[Tensor]) -> Tensor:
     """Room for a stack of these matrices; of a single one, a view."""
-    return alike[0].unsqueeze(0) if len(alike) == 1 else alike[0].new_empty((len(alike), *alike[0].shape))
+    return parts[0].unsqueeze(0) if len(parts) == 1 else parts[0].new_empty((len(parts), *parts[0].shape))
 
 
 async def _decompress(
-    rank: Rank,
-    state: PowerSGDState,
-    layout: Layout,
-    factors: Factors,
-    *,
-    matrices: Sequence[Tensor],
-    buffer: Tensor,
+    rank: Rank, layout: Layout, factors: Factors, matrices: Sequence[Tensor], *, buffer: Tensor, stacked: bool
 ) -> None:
-    stacked, results = state.batch_tensors_with_same_shape, layout.matrices(buffer)
-    outputs = [matrix for alike in results for matrix in alike]
+    results = layout.matrices(buffer)
+    outputs = [matrix for parts in results for matrix in parts]
     copied: list[tuple[Tensor, list[Tensor]]] = []
     if stacked:
         # Stacks of several are copies that nobody needs any more: they hold the products on the way to their places.
         pairs = list(zip(matrices, results, strict=True))
-        outputs = [stack if len(alike) > 1 else _stack_of(alike) for stack, alike in pairs]
-        copied = [(stack, alike) for stack, alike in pairs if len(alike) > 1]
-    await _multiply_factors(rank, factors, outputs, stacked)
+        outputs = [stack if len(parts) > 1 else _stack_of(parts) for stack, parts in pairs]
+        copied = [(stack, parts) for stack, parts in pairs if len(parts) > 1]
+    products = [(p, q.mT, out) for out, (p, q) in zip(outputs, factors.of_matrices(stacked), strict=True)]
+    read = factors.p_memory.numel() + factors.q_memory.numel()
+    await multiply_all(rank, factors, products, read=read, written=factors.numel, label="powersgd.decompress")
     if copied:
-        launches = sum(len(alike) for _, alike in copied)
+        launches = sum(len(parts) for _, parts in copied)
         kernel = copy_cost(buffer, sum(stack.numel() for stack, _ in copied), launches)
         await compute(rank, kernel, _unstack, copied, label="powersgd.unstack")
-
-
-async def _multiply_factors(rank: Rank, factors: Factors, outputs: Sequence[Tensor], stacked: bool) -> None:
-    products = [(p, q.mT, out) for out, (p, q) in zip(outputs, factors.of_matrices(stacked), strict=True)]
-    flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
-    numel = sum(alike.numel for alike in factors.shapes)
-    read = factors.p_memory.numel() + factors.q_memory.numel()
-    launches = multiply_all_launches(products)
-    kernel = cost("gemm", factors.p_memory, flops=flops, read=read, written=numel, launches=launches)
-    await compute(rank, kernel, multiply_all, products, label="powersgd.decompress")
 
 
 def _pack(packed: Tensor, pieces: list[Tensor]) -> None:
@@ -209,11 +192,11 @@ def _unpack_mean(packed: Tensor, size: int, targets: Sequence[Tensor]) -> None:
 
 
 def _stack(copied: Sequence[tuple[Tensor, list[Tensor]]]) -> None:
-    for stack, alike in copied:
-        torch.stack(alike, out=stack)
+    for stack, parts in copied:
+        torch.stack(parts, out=stack)
 
 
 def _unstack(copied: Sequence[tuple[Tensor, list[Tensor]]]) -> None:
-    for stack, alike in copied:
-        for piece, matrix in zip(stack, alike, strict=True):
+    for stack, parts in copied:
+        for piece, matrix in zip(stack, parts, strict=True):
             matrix.copy_(piece)

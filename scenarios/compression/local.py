@@ -1,11 +1,32 @@
-"""Runs the in-place work of compression on a rank's device, or only names its cost where there are no values."""
+"""Runs the local, in-place work of compression, and says what it costs as kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch import Tensor
+
+from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
+
+
+def cost(kind: str, like: Tensor, *, flops: float, read: float, written: float, launches: int = 1) -> Kernel:
+    """A kernel that reads and writes so many elements of the dtype of `like`."""
+    size = like.element_size()
+    return Kernel(
+        kind=kind,
+        flops=flops,
+        bytes_read=read * size,
+        bytes_written=written * size,
+        dtype=dtype_name(like),
+        launches=launches,
+    )
+
+
+def copy_cost(like: Tensor, numel: float, launches: int = 1) -> Kernel:
+    """Elements moved from one place to another."""
+    return cost("permute", like, flops=0, read=numel, written=numel, launches=launches)
 
 
 async def compute(rank: Rank, kernel: Kernel, function: Callable[..., object], *arguments: object, label: str) -> None:

@@ -1,11 +1,15 @@
-"""Makes the columns of matrices orthonormal, in place; when that happens in PowerSGD is left to `power_iteration`."""
+"""Makes the columns of matrices orthonormal, in place."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from scenarios.compression.local import cost
+from scenarios.seam.kernel import Kernel
 
 _GRAM_SCHMIDT_COLUMNS = 2  # up to here Gram-Schmidt, as torch 2.13 chooses; QR beyond
 _HALF = (torch.float16, torch.bfloat16)  # which have no QR
@@ -33,7 +37,7 @@ def orthogonalise(matrices: Tensor, epsilon: float = 0.0, zero_vanished: bool = 
 
 
 def orthogonalise_launches(matrices: Tensor, epsilon: float, zero_vanished: bool) -> int:
-    """Of `orthogonalise` with these arguments."""
+    """Count the launches of `orthogonalise` with these arguments."""
     columns = matrices.shape[-1]
     if not matrices.numel():
         return 0
@@ -42,6 +46,27 @@ def orthogonalise_launches(matrices: Tensor, epsilon: float, zero_vanished: bool
     # Norm and division of every column, with an epsilon an addition; the floors, their comparison and its effect.
     by_column = 2 + bool(epsilon) + (2 if zero_vanished else 0)
     return by_column * columns + 4 * (columns - 1) + (2 if zero_vanished else 0)
+
+
+def orthogonalise_cost(like: Tensor, stacks: Sequence[Tensor], epsilon: float, zero_vanished: bool) -> Kernel:
+    """Cost of orthogonalising stacks of matrices (..., rows, columns).
+
+    Gram-Schmidt reads a column for its norm and to divide it, twice more to project later ones on it, and each of
+    these, (columns - 1) / 2 in the mean, four times, writing it three times. Householder's QR has the flops of making R
+    and then Q.
+    """
+    flops = reads = writes = 0.0
+    for stack in stacks:
+        numel, columns = stack.numel(), stack.shape[-1]
+        if not uses_gram_schmidt(columns, stack.dtype):
+            flops, reads, writes = flops + 4 * numel * columns, reads + 2 * numel, writes + 2 * numel
+        elif columns:
+            flops += 2 * numel * columns
+            reads += 2 * numel * (columns + (columns - 1) / columns)
+            writes += numel * (1 + 1.5 * (columns - 1))
+    launches = sum(orthogonalise_launches(stack, epsilon, zero_vanished) for stack in stacks)
+    is_qr = any(not uses_gram_schmidt(stack.shape[-1], stack.dtype) for stack in stacks)
+    return cost("qr" if is_qr else "elementwise", like, flops=flops, read=reads, written=writes, launches=launches)
 
 
 REFILL_LAUNCHES = 4  # of `refill_zero_columns`

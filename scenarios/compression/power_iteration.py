@@ -1,7 +1,4 @@
-"""One step of power iteration, the part that both PowerSGD algorithms share: P = M Q, Q = M^T P, and their reduction.
-
-Which matrices there are, and what becomes of P and Q, is left to `batched` and `layerwise`.
-"""
+"""One step of power iteration, which both PowerSGD algorithms share: P = M Q, Q = M^T P, and their reduction."""
 
 from __future__ import annotations
 
@@ -11,13 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scenarios.compression.bucket import Bucket
-from scenarios.compression.costs import copy_cost, cost, orthogonalise_cost
-from scenarios.compression.local import compute
-from scenarios.compression.orthogonalise import REFILL_LAUNCHES, orthogonalise, refill_zero_columns
+from scenarios.compression.bucket import Bucket, group_size
+from scenarios.compression.local import compute, copy_cost, cost
+from scenarios.compression.orthogonalise import (
+    REFILL_LAUNCHES,
+    orthogonalise,
+    orthogonalise_cost,
+    refill_zero_columns,
+)
 from scenarios.compression.state import PowerSGDState, draw_normal
-from scenarios.compression.vanilla import group_size
-from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
 _FEW_COLUMNS = 4
@@ -26,7 +25,7 @@ Product = tuple[Tensor, Tensor, Tensor]  # left, right, and where their product 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alike:
+class ShapeGroup:
     """`count` matrices of one shape (rows, columns), approximated with `rank` columns, rank <= rows and columns."""
 
     count: int
@@ -36,17 +35,14 @@ class Alike:
 
     @property
     def numel(self) -> int:
-        """Elements of all matrices."""
         return self.count * self.rows * self.columns
 
     @property
     def p_numel(self) -> int:
-        """Elements of all P."""
         return self.count * self.rows * self.rank
 
     @property
     def q_numel(self) -> int:
-        """Elements of all Q."""
         return self.count * self.columns * self.rank
 
 
@@ -57,24 +53,28 @@ class Factors:
     `p` and `q` are the views by entry of `shapes`: (count, rows, rank) and (count, columns, rank).
     """
 
-    shapes: tuple[Alike, ...]
+    shapes: tuple[ShapeGroup, ...]
     p_memory: Tensor
     q_memory: Tensor
     p: list[Tensor]
     q: list[Tensor]
 
     @classmethod
-    def over(cls, shapes: tuple[Alike, ...], p_memory: Tensor, q_memory: Tensor) -> Factors:
+    def over(cls, shapes: tuple[ShapeGroup, ...], p_memory: Tensor, q_memory: Tensor) -> Factors:
         """The views over two memories of the right size."""
-        p = p_memory.split_with_sizes([alike.p_numel for alike in shapes])
-        q = q_memory.split_with_sizes([alike.q_numel for alike in shapes])
+        p = p_memory.split_with_sizes([shape.p_numel for shape in shapes])
+        q = q_memory.split_with_sizes([shape.q_numel for shape in shapes])
         return cls(
             shapes,
             p_memory,
             q_memory,
-            [view.view(alike.count, alike.rows, alike.rank) for view, alike in zip(p, shapes, strict=True)],
-            [view.view(alike.count, alike.columns, alike.rank) for view, alike in zip(q, shapes, strict=True)],
+            [view.view(shape.count, shape.rows, shape.rank) for view, shape in zip(p, shapes, strict=True)],
+            [view.view(shape.count, shape.columns, shape.rank) for view, shape in zip(q, shapes, strict=True)],
         )
+
+    @property
+    def numel(self) -> int:
+        return sum(shape.numel for shape in self.shapes)
 
     def of_matrices(self, stacked: bool) -> list[tuple[Tensor, Tensor]]:
         """P and Q of each matrix (2-D), or of each stack of matrices (3-D)."""
@@ -83,13 +83,13 @@ class Factors:
         return [pair for p, q in zip(self.p, self.q, strict=True) for pair in zip(p.unbind(), q.unbind(), strict=True)]
 
 
-async def prepare_factors(rank: Rank, state: PowerSGDState, bucket: Bucket, shapes: tuple[Alike, ...]) -> Factors:
+async def prepare_factors(rank: Rank, state: PowerSGDState, bucket: Bucket, shapes: tuple[ShapeGroup, ...]) -> Factors:
     """This step's P, undefined yet, and Q: what warm start kept, or else a fresh draw."""
     index, like = bucket.index(), bucket.buffer()
     if index in state.p_memory_dict:
         return Factors.over(shapes, state.p_memory_dict[index], state.q_memory_dict[index])
-    p_memory = like.new_empty(sum(alike.p_numel for alike in shapes))
-    q_memory = like.new_empty(sum(alike.q_numel for alike in shapes))
+    p_memory = like.new_empty(sum(shape.p_numel for shape in shapes))
+    q_memory = like.new_empty(sum(shape.q_numel for shape in shapes))
     factors = Factors.over(shapes, p_memory, q_memory)
     await _draw(rank, state, factors)
     if state.warm_start:
@@ -113,8 +113,8 @@ async def power_iteration(
     rank: Rank,
     state: PowerSGDState,
     bucket: Bucket,
-    matrices: Sequence[Tensor],
     *,
+    matrices: Sequence[Tensor],
     factors: Factors,
     epsilon: float,
 ) -> None:
@@ -126,19 +126,17 @@ async def power_iteration(
     stacked = bool(matrices) and matrices[0].dim() > 2
     pairs = factors.of_matrices(stacked)
     reserve = state.reserve_dict.get(bucket.index()) if safe else None
-    await _orthonormal_q(rank, factors, epsilon, safe, reserve=reserve)
+    await _orthonormal_q(rank, factors, epsilon, safe=safe, reserve=reserve)
     products = [(matrix, q, p) for matrix, (p, q) in zip(matrices, pairs, strict=True)]
-    kernel = _product_cost(factors, factors.p_memory, factors.q_memory, products)
-    await compute(rank, kernel, multiply_all, products, label="powersgd.compress")
+    numel, p_numel, q_numel = factors.numel, factors.p_memory.numel(), factors.q_memory.numel()
+    await multiply_all(rank, factors, products, read=numel + q_numel, written=p_numel, label="powersgd.compress")
     await rank.all_reduce(factors.p_memory, group=group, label="powersgd.P")
     kernel = orthogonalise_cost(factors.p_memory, factors.p, epsilon, safe)
     await compute(rank, kernel, _orthogonalise_all, factors.p, epsilon, safe, label="powersgd.orthogonalise")
     products = [(matrix.mT, p, q) for matrix, (p, q) in zip(matrices, pairs, strict=True)]
-    kernel = _product_cost(factors, factors.q_memory, factors.p_memory, products)
-    await compute(rank, kernel, multiply_all, products, label="powersgd.project")
+    await multiply_all(rank, factors, products, read=numel + p_numel, written=q_numel, label="powersgd.project")
     await rank.all_reduce(factors.q_memory, group=group, label="powersgd.Q")
-    numel = factors.q_memory.numel()
-    kernel = cost("elementwise", factors.q_memory, flops=numel, read=numel, written=numel)
+    kernel = cost("elementwise", factors.q_memory, flops=q_numel, read=q_numel, written=q_numel)
     await compute(rank, kernel, factors.q_memory.div_, group_size(rank, group), label="powersgd.divide")
 
 
@@ -164,7 +162,7 @@ async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int
     return padded
 
 
-async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, safe: bool, *, reserve: Tensor | None) -> None:
+async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, *, safe: bool, reserve: Tensor | None) -> None:
     if reserve is not None:
         numel = reserve.numel()
         spare = Factors.over(factors.shapes, factors.p_memory, reserve)
@@ -173,14 +171,6 @@ async def _orthonormal_q(rank: Rank, factors: Factors, epsilon: float, safe: boo
         await compute(rank, kernel, _refill_all, factors.q, spare.q, label="powersgd.refill")
     kernel = orthogonalise_cost(factors.q_memory, factors.q, epsilon, safe)
     await compute(rank, kernel, _orthogonalise_all, factors.q, epsilon, safe, label="powersgd.orthogonalise")
-
-
-def _product_cost(factors: Factors, result: Tensor, factor: Tensor, products: Sequence[Product]) -> Kernel:
-    flops = 2 * sum(alike.numel * alike.rank for alike in factors.shapes)
-    read = sum(alike.numel for alike in factors.shapes) + factor.numel()
-    return cost(
-        "gemm", factor, flops=flops, read=read, written=result.numel(), launches=multiply_all_launches(products)
-    )
 
 
 def _orthogonalise_all(factors: Sequence[Tensor], epsilon: float, safe: bool) -> None:
@@ -193,15 +183,19 @@ def _refill_all(factors: Sequence[Tensor], reserves: Sequence[Tensor]) -> None:
         refill_zero_columns(factor, reserve)
 
 
-def multiply_all(products: Sequence[Product]) -> None:
-    """Each `multiply` in turn."""
+async def multiply_all(
+    rank: Rank, factors: Factors, products: Sequence[Product], *, read: float, written: float, label: str
+) -> None:
+    """Multiply each matrix with a factor, or its factors with each other."""
+    flops = 2 * sum(shape.numel * shape.rank for shape in factors.shapes)
+    launches = sum(_multiply_launches(left, right) for left, right, _ in products)
+    kernel = cost("gemm", factors.p_memory, flops=flops, read=read, written=written, launches=launches)
+    await compute(rank, kernel, _multiply_each, products, label=label)
+
+
+def _multiply_each(products: Sequence[Product]) -> None:
     for left, right, out in products:
         multiply(left, right, out)
-
-
-def multiply_all_launches(products: Sequence[Product]) -> int:
-    """Of `multiply_all`."""
-    return sum(_multiply_launches(left, right) for left, right, _ in products)
 
 
 def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:

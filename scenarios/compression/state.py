@@ -1,4 +1,4 @@
-"""What PowerSGD remembers between steps, with torch's option names; compressing is left to its two algorithms."""
+"""What PowerSGD remembers between steps, with torch's option names."""
 
 from __future__ import annotations
 

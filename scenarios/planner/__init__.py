@@ -1,15 +1,20 @@
 """Where the shards of embedding tables go: TorchRec's planner, under its names."""
 
-from scenarios.planner.estimators.bandwidths import BasicCommsBandwidths, CollectiveType, GeneralizedCommsBandwidth
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator, PipelineType
-from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
-from scenarios.planner.partition.memory_balanced import MemoryBalancedPartitioner
+from scenarios.planner.partition.partitioners import GreedyPerfPartitioner, MemoryBalancedPartitioner
 from scenarios.planner.plan_text import format_plan, format_proposal
 from scenarios.planner.planner import EmbeddingShardingPlanner, Search
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
 from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, UniformProposer
-from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
+from scenarios.planner.topology import (
+    BasicCommsBandwidths,
+    CollectiveType,
+    CustomTopologyData,
+    DeviceHardware,
+    GeneralizedCommsBandwidth,
+    Topology,
+)
 from scenarios.planner.types import (
     CacheParams,
     CacheStatistics,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
+from operator import attrgetter
 
 from scenarios.config.units import format_bytes
-from scenarios.planner.planned import Plan, PlannedShard, PlannedTable, planned_table
+from scenarios.planner.plan import Plan, PlannedTable, planned_table
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import ShardingOption, ShardingType
 from scenarios.seam.run_length import Run, runs_of
+from scenarios.seam.trace import PlanRow
 
 _MOST_LINES = 16
 _NAMED_TABLES = 3
@@ -52,8 +54,9 @@ def format_proposal(proposal: Sequence[ShardingOption], topology: Topology) -> s
         ValueError: a shard has no rank.
     """
     tier = "hbm" if topology.compute_device in DEVICES_WITH_HBM else "ddr"
-    tables = [planned_table(index, option, lambda need: getattr(need, tier)) for index, option in enumerate(proposal)]
-    storage, perf = [0] * topology.world_size, [0.0] * topology.world_size
+    world = topology.world_size
+    tables = [planned_table(option, attrgetter(tier), world) for option in proposal]
+    storage, perf = [0] * world, [0.0] * world
     for shard in (shard for table in tables for shard in table.shards):
         storage[shard.rank] += shard.storage_bytes
         perf[shard.rank] += shard.perf_ms
@@ -84,15 +87,15 @@ def _ranks(figures: _Figures) -> list[str]:
     """Ranks that look the same are one line; with too many lines, the busiest."""
     starts = _starts(figures)
     loads = rank_loads(figures.tables, starts)
-    alike: dict[str, list[int]] = {}
+    by_line: dict[str, list[int]] = {}
     for start, end in pairwise([*starts, len(figures.ranks)]):
-        alike.setdefault(_load(figures, start, loads[start]), []).extend(range(start, end))
-    shown = list(alike)
+        by_line.setdefault(_load(figures, start, loads[start]), []).extend(range(start, end))
+    shown = list(by_line)
     if len(shown) > _MOST_LINES:
-        shown = sorted(shown, key=lambda line: -figures.perf_ms[alike[line][0]])[:_MOST_LINES]
+        shown = sorted(shown, key=lambda line: -figures.perf_ms[by_line[line][0]])[:_MOST_LINES]
     lines = [f"{'ranks':<14} {'storage':>11} {'of limit':>8} {'perf ms':>9}  most of it"]
-    lines += [f"{_clip(rank_ranges(alike[line]), 14):<14} {line}".rstrip() for line in shown]
-    hidden = len(figures.ranks) - sum(len(alike[line]) for line in shown)
+    lines += [f"{_clip(rank_ranges(by_line[line]), 14):<14} {line}".rstrip() for line in shown]
+    hidden = len(figures.ranks) - sum(len(by_line[line]) for line in shown)
     return [*lines, f"{'...':<14} {hidden} more ranks, less busy"] if hidden else lines
 
 
@@ -107,8 +110,7 @@ def _starts(figures: _Figures) -> list[int]:
     return sorted(starts & {*figures.ranks})
 
 
-def _on(run: Run[PlannedShard]) -> range:
-    """The ranks of its shards."""
+def _on(run: Run[PlanRow]) -> range:
     count, first = run
     return range(first.rank, first.rank + count)
 
@@ -151,7 +153,7 @@ def _reason(figures: _Figures, busiest: int, table: PlannedTable) -> str:
     return _reason_to_stay(figures, busiest, shard)
 
 
-def _reason_to_stay(figures: _Figures, busiest: int, shard: PlannedShard) -> str:
+def _reason_to_stay(figures: _Figures, busiest: int, shard: PlanRow) -> str:
     free = [capacity - used for capacity, used in zip(figures.capacity_bytes, figures.storage_bytes, strict=True)]
     roomy = [rank for rank in figures.ranks if rank != busiest and free[rank] >= shard.storage_bytes]
     if not roomy:
@@ -165,13 +167,9 @@ def _reason_to_stay(figures: _Figures, busiest: int, shard: PlannedShard) -> str
 def _above_mean(tables: Sequence[PlannedTable], rank: int, world_size: int) -> dict[str, float]:
     """What each table costs this rank more than it costs a rank on average, in ms; only what is more."""
     own = rank_loads(tables, [rank])[rank]
-    mean = {table.name: sum(_each_perf_ms(table)) / world_size for table in tables}
+    each = {table.name: (repeat(shard.perf_ms, count) for count, shard in runs_of(table.shards)) for table in tables}
+    mean = {name: sum(chain.from_iterable(ms)) / world_size for name, ms in each.items()}
     return {name: ms - mean[name] for name, ms in own.items() if ms > mean[name] * (1 + 1e-9)}
-
-
-def _each_perf_ms(table: PlannedTable) -> Iterator[float]:
-    for count, shard in runs_of(table.shards):
-        yield from repeat(shard.perf_ms, count)
 
 
 def rank_loads(tables: Sequence[PlannedTable], ranks: Sequence[int]) -> dict[int, dict[str, float]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
+from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.search.enumerator import BATCH_SIZE, EmbeddingEnumerator, Module, Sharder
 from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, Proposer, UniformProposer
 from scenarios.planner.topology import DeviceHardware, Topology
@@ -45,7 +45,7 @@ class Found:
 
 class Search:
     """Tries proposals on one topology; `shard_budget` bounds how many shards are placed in all, whatever comes first:
-    shards that are alike and stand on ranks that are alike count once.
+    identical shards on identical ranks count once.
     `rate` rates a placed proposal, by default by the perf of its busiest rank.
 
     The first proposal is always tried. No clock is looked at: the same input gives the same plan.
@@ -136,7 +136,6 @@ def _ranks(shards: Sequence[Shard]) -> list[int | None] | None:
 
 
 def _restore(shards: Sequence[Shard], ranks: list[int | None] | None) -> None:
-    """What `_ranks` gave."""
     if ranks is None:
         write_ranks_in_order(shards)
     else:
@@ -145,7 +144,7 @@ def _restore(shards: Sequence[Shard], ranks: list[int | None] | None) -> None:
 
 
 class StorageReservation(Protocol):
-    """What a model needs beside its embeddings; gives the topology that is left for them."""
+    """Reserves what a model needs besides its embeddings; returns the topology that is left for them."""
 
     def reserve(
         self,
@@ -223,15 +222,14 @@ class EmbeddingShardingPlanner:
             topology = self._storage_reservation.reserve(
                 topology, self._batch_size, module, sharders, self._constraints
             )
-        return self._choose(self._enumerator.enumerate(module, sharders), topology)
+        return self.choose(self._enumerator.enumerate(module, sharders), topology)
 
-    def choose(self, search_space: list[ShardingOption]) -> list[ShardingOption]:
-        """The same for options that were enumerated already; nothing is reserved."""
-        return self._choose(search_space, self._topology)
-
-    def _choose(self, search_space: list[ShardingOption], topology: Topology) -> list[ShardingOption]:
+    def choose(self, search_space: list[ShardingOption], topology: Topology | None = None) -> list[ShardingOption]:
+        """The same for options that were enumerated already, on the planner's topology or what is left of it."""
         rate = self._performance_model.rate if self._performance_model else None
-        plan = Search(topology, self._partitioner, rate=rate).run(search_space, self._proposers).proposal
+        plan = (
+            Search(topology or self._topology, self._partitioner, rate=rate).run(search_space, self._proposers).proposal
+        )
         for callback in self._callbacks:
             plan = callback(plan)
         return plan

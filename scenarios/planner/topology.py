@@ -1,20 +1,17 @@
-"""What the planner knows of a cluster: memory of each rank and bandwidths; deriving it from a scenario is plan's."""
+"""What the planner knows of a cluster: memory of each rank, and the bandwidths that its formulas take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import groupby
+from typing import Protocol
 
-from scenarios.planner.estimators.bandwidths import (
-    CROSS_NODE_BANDWIDTH,
-    GIB,
-    INTRA_NODE_BANDWIDTH,
-    BasicCommsBandwidths,
-    GeneralizedCommsBandwidth,
-)
 from scenarios.planner.types import Perf, Storage
 from scenarios.seam.run_length import KeptRuns, Run
+
+GIB = 1024**3
 
 # TorchRec 1.8's default constants. Bandwidths are bytes/ms here, as in its Topology; the figures are GiB/s.
 HBM_CAP = 32 * GIB
@@ -24,11 +21,47 @@ HBM_MEM_BW = 897 * GIB / 1000
 DDR_MEM_BW = 51 * GIB / 1000
 HBM_TO_DDR_MEM_BW = 32 * GIB / 1000
 SSD_MEM_BW = 100 * 1024**2 / 1000
+INTRA_NODE_BANDWIDTH = 600 * GIB / 1000
+CROSS_NODE_BANDWIDTH = 12.5 * GIB / 1000
 BWD_COMPUTE_MULTIPLIER = 2
 WEIGHTED_FEATURE_BWD_COMPUTE_MULTIPLIER = 1
 
 DEVICES_WITH_HBM = ("cuda", "mtia", "tpu")
 _CUSTOM_FIELDS = ("hbm_cap", "ddr_cap", "ssd_cap")
+
+
+class CollectiveType(StrEnum):
+    """What the ranks do together."""
+
+    ALL_TO_ALL = "all_to_all"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+    ALL_REDUCE = "all_reduce"
+
+
+class GeneralizedCommsBandwidth(Protocol):
+    """Bytes/ms of one rank, by collective: a user's measurements may replace the two figures of the basic one."""
+
+    @property
+    def inter_host_bw(self) -> float: ...
+    @property
+    def intra_host_bw(self) -> float: ...
+    def get_bw(self, local_world_size: int, world_size: int, collective_type: CollectiveType) -> float:
+        """Bandwidth of a collective of `world_size` ranks, `local_world_size` to a host."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BasicCommsBandwidths:
+    """One figure inside a host and one between hosts; an all-reduce uses all of a host's ways out."""
+
+    inter_host_bw: float = CROSS_NODE_BANDWIDTH
+    intra_host_bw: float = INTRA_NODE_BANDWIDTH
+
+    def get_bw(self, local_world_size: int, world_size: int, collective_type: CollectiveType) -> float:
+        if collective_type == CollectiveType.ALL_REDUCE:
+            return self.inter_host_bw * local_world_size
+        return self.inter_host_bw if world_size > local_world_size else self.intra_host_bw
 
 
 @dataclass(slots=True)
@@ -62,7 +95,6 @@ class CustomTopologyData:
                 )
 
     def has_data(self, key: str) -> bool:
-        """Whether this capacity differs by rank."""
         return key in self.data
 
     def get_data(self, key: str) -> Sequence[int]:
@@ -75,7 +107,7 @@ class Topology:
     """Ranks, their capacities in bytes (ddr and ssd too are a rank's) and bandwidths in bytes/ms.
 
     Without `local_world_size` all ranks are on one host. `hbm_cap` counts on devices that have it (cuda, mtia, tpu).
-    `pod_size` hosts together count as one host. `generalized_comms_bandwidths` stands for the two host bandwidths.
+    `pod_size` hosts together count as one host. `generalized_comms_bandwidths` replaces the two host bandwidths.
     Arguments are in TorchRec 1.8's order; 0.2.0, which has no ssd_cap and no pod_size, is served by keywords.
     `created_by_factory` is taken and not looked at: there it silences a warning. `devices[i].rank` is i.
     """
@@ -135,7 +167,7 @@ class Topology:
 def _runs(caps: Iterable[tuple[int, int, int]]) -> Iterator[Run[DeviceHardware]]:
     """Ranks with these bytes of hbm, ddr and ssd, nothing to do on any."""
     rank = 0
-    for storage, alike in groupby(caps):
-        count = len(list(alike))
+    for storage, ranks in groupby(caps):
+        count = len(list(ranks))
         yield count, DeviceHardware(rank, Storage(*storage))
         rank += count

@@ -1,51 +1,89 @@
-"""The planner's words (storage, perf, shards, options, errors), as in TorchRec 1.8; what they cost is not here."""
+"""The planner's types, as in TorchRec 1.8: sharding types and kernels, storage, perf, shards, options, errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from itertools import repeat
+from enum import StrEnum
+from itertools import chain, repeat
 from typing import Any, Protocol
 
-from scenarios.planner.kinds import (
-    PARTITION_BY,
-    RELEASE,
-    RELEASES,
-    ComputeKernel,
-    EmbeddingComputeKernel,
-    PartitionByType,
-    PlannerErrorType,
-    ShardingType,
-    SortBy,
-)
 from scenarios.seam.run_length import runs_of
 
-__all__ = [
-    "PARTITION_BY",
-    "RELEASE",
-    "RELEASES",
-    "CacheParams",
-    "CacheStatistics",
-    "ComputeKernel",
-    "EmbeddingComputeKernel",
-    "MultiPassPrefetchConfig",
-    "ParameterConstraints",
-    "PartitionByType",
-    "Perf",
-    "PlannerError",
-    "PlannerErrorType",
-    "Shard",
-    "ShardingOption",
-    "ShardingType",
-    "SortBy",
-    "Storage",
-    "TableTensor",
-    "TensorShape",
-    "known_perf",
-    "known_storage",
-    "perf_ms",
-]
+RELEASE = "1.8.0"
+"""The TorchRec release whose behaviour is matched by default (1.9.2 gives the same results)."""
+
+RELEASES = ("1.8.0", "0.2.0")
+
+
+class ShardingType(StrEnum):
+    """How a table is cut."""
+
+    DATA_PARALLEL = "data_parallel"
+    TABLE_WISE = "table_wise"
+    COLUMN_WISE = "column_wise"
+    ROW_WISE = "row_wise"
+    TABLE_ROW_WISE = "table_row_wise"
+    TABLE_COLUMN_WISE = "table_column_wise"
+    GRID_SHARD = "grid_shard"
+
+
+class PartitionByType(StrEnum):
+    """What a group of shards is placed on."""
+
+    DEVICE = "device"
+    HOST = "host"
+    UNIFORM = "uniform"
+    MULTI_HOST = "multi_host"
+
+
+class ComputeKernel(StrEnum):
+    """Which lookup kernel serves a shard, and so in which memory its rows live."""
+
+    DENSE = "dense"
+    FUSED = "fused"
+    FUSED_UVM = "fused_uvm"
+    FUSED_UVM_CACHING = "fused_uvm_caching"
+    QUANT = "quant"
+    QUANT_UVM = "quant_uvm"
+    QUANT_UVM_CACHING = "quant_uvm_caching"
+    KEY_VALUE = "key_value"
+    CUSTOMIZED_KERNEL = "customized_kernel"
+    SSD_VIRTUAL_TABLE = "ssd_virtual_table"
+    DRAM_VIRTUAL_TABLE = "dram_virtual_table"
+    DRAM_SSD_VIRTUAL_TABLE = "dram_ssd_virtual_table"
+    FUSED_TRITON = "fused_triton"
+
+
+EmbeddingComputeKernel = ComputeKernel
+"""TorchRec's name for it."""
+
+
+class SortBy(StrEnum):
+    """Which groups the partitioner places first: the largest ones, or the slowest ones."""
+
+    STORAGE = "storage"
+    PERF = "perf"
+
+
+PARTITION_BY = {
+    ShardingType.DATA_PARALLEL: PartitionByType.UNIFORM,
+    ShardingType.ROW_WISE: PartitionByType.UNIFORM,
+    ShardingType.TABLE_WISE: PartitionByType.DEVICE,
+    ShardingType.COLUMN_WISE: PartitionByType.DEVICE,
+    ShardingType.TABLE_ROW_WISE: PartitionByType.HOST,
+    ShardingType.TABLE_COLUMN_WISE: PartitionByType.HOST,
+    ShardingType.GRID_SHARD: PartitionByType.MULTI_HOST,
+}
+
+
+class PlannerErrorType(StrEnum):
+    """Which part of planning failed."""
+
+    INSUFFICIENT_STORAGE = "insufficient_storage"
+    STRICT_CONSTRAINTS = "strict_constraints"
+    PARTITION = "partition"
+    OTHER = "other"
 
 
 class PlannerError(Exception):
@@ -83,7 +121,6 @@ class Storage:
 
     @staticmethod
     def sum(parts: Iterable[Storage]) -> Storage:
-        """All the parts, tier by tier."""
         hbm = ddr = ssd = 0
         for part in parts:
             hbm, ddr, ssd = hbm + part.hbm, ddr + part.ddr, ssd + part.ssd
@@ -103,7 +140,7 @@ class Perf:
 
     @property
     def total(self) -> float:
-        """Milliseconds in all; the input exchange is carried beside it, not counted."""
+        """Total milliseconds, without the input exchange."""
         return self.fwd_compute + self.bwd_compute + self.fwd_comms + self.bwd_comms + self.prefetch_compute
 
     def __add__(self, other: Perf) -> Perf:
@@ -118,11 +155,6 @@ class Perf:
 
     def __lt__(self, other: Perf) -> bool:
         return self.total < other.total
-
-    @staticmethod
-    def sum(parts: Iterable[Perf]) -> Perf:
-        """All the parts, field by field, in their order (floating-point addition is not associative)."""
-        return reduce(Perf.__add__, parts, Perf(0.0, 0.0, 0.0, 0.0))
 
 
 @dataclass(slots=True)
@@ -182,7 +214,7 @@ class CacheParams:
 
 
 class TableTensor(Protocol):
-    """What is asked of a table's weight: a torch.Tensor has it, and `TensorShape` needs no torch."""
+    """What the planner needs of a table's weight: a torch.Tensor has it, and `TensorShape` needs no torch."""
 
     @property
     def shape(self) -> Sequence[int]: ...
@@ -199,7 +231,6 @@ class TensorShape:
     optimizer_row_bytes: int = 0
 
     def element_size(self) -> int:
-        """Bytes of one weight."""
         return self.element_bytes
 
 
@@ -268,7 +299,6 @@ class ShardingOption:
 
     @property
     def num_shards(self) -> int:
-        """How many shards."""
         return len(self.shards)
 
     @property
@@ -282,7 +312,6 @@ class ShardingOption:
         return self.cache_params.load_factor if self.cache_params else None
 
     def get_shards_assignment(self) -> list[int | None]:
-        """The rank of each shard."""
         return [shard.rank for shard in self.shards]
 
     @property
@@ -297,7 +326,8 @@ class ShardingOption:
     @property
     def total_perf(self) -> float:
         """Milliseconds of all shards added up; every shard must have been estimated."""
-        return sum(totals_ms(self.shards))
+        parts = (repeat(perf_ms(shard), count) for count, shard in runs_of(self.shards))
+        return sum(chain.from_iterable(parts))  # one by one: the last bit counts
 
 
 def known_storage(shard: Shard) -> Storage:
@@ -319,12 +349,6 @@ def known_perf(shard: Shard) -> Perf:
 def perf_ms(shard: Shard) -> float:
     """The shard's perf in one number; ValueError if nobody has estimated it."""
     return float(shard.perf) if isinstance(shard.perf, int | float) else known_perf(shard).total
-
-
-def totals_ms(shards: Sequence[Shard]) -> Iterator[float]:
-    """The perf of each shard in one number; ValueError if nobody has estimated it."""
-    for count, shard in runs_of(shards):
-        yield from repeat(perf_ms(shard), count)
 
 
 def write_ranks_in_order(shards: Sequence[Shard]) -> None:

@@ -1,34 +1,47 @@
-"""What an exchange of features sends, by formula, as means and deviations a rank; how ids are drawn is left to `Draws`.
+"""What an exchange of features is expected to send, by formula, and the exchange of features known by expected counts.
 
-Of a group's traffic only vectors over ranks are kept: between two ranks it is an outer product, what the source sends
-times the destination's share.
+Traffic is kept as vectors over ranks: between two ranks it is an outer product, what the source sends times the
+destination's share. `ExpectedJagged` travels as `KeyedJagged` does: the same verbs in the same order with the same
+labels, of expected sizes. So a rank of a world of any size holds one number per key, where drawn lengths would be one
+per key and sample of all ranks.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from scenarios.sparse.tables import Layout
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
+from scenarios.sparse.bucketize import bucketize_kernel
+from scenarios.sparse.feature_exchange import chunks_kernel
+from scenarios.sparse.input_dist import LABEL, staggered_shuffle
+from scenarios.sparse.tables import Layout, Piece
 
 Floats = npt.NDArray[np.float64]
+
+# Lengths, ids and the batch: what every rank is told before data moves.
+_SIZES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Of random counts: `mean` and `variance`, of the same shape; float64."""
+    """Mean and variance of random counts, of the same shape; float64."""
 
     mean: Floats
     variance: Floats
 
 
 class Draws(Protocol):
-    """What ranks draw of one table in a step. All ranks draw alike."""
+    """What ranks draw of one table in a step, from the same distribution on all ranks."""
 
     @property
     def samples(self) -> int:
@@ -111,7 +124,7 @@ def _staying(held: _Held, draws: Mapping[str, Draws], world_size: int) -> dict[s
 
 
 def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> dict[str, Moments]:
-    """By the names of `Flows`."""
+    """Moments by the names of `Flows`' fields."""
     owners, span, blocks = len(layout.pieces), layout.span, layout.buckets
     world_size = owners * span
     in_all, in_host = _joined(held, owners), _joined(held, max(1, local // span))
@@ -126,7 +139,7 @@ def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: 
 
 
 def _joined(held: _Held, owners: int) -> _Held:
-    """As if so many consecutive owners were one."""
+    """Merge each `owners` consecutive owners into one."""
     joined: _Held = Counter()
     for (owner, table), count in held.items():
         joined[owner // owners, table] += count
@@ -147,7 +160,7 @@ def _sums(
 
 
 def _over_ranks(moments: Moments, world_size: int) -> Moments:
-    """For every rank, from one for each of some that consecutive ranks share."""
+    """Repeat moments shared by consecutive ranks for each rank."""
     count = world_size // moments.mean.size
     return Moments(np.repeat(moments.mean, count), np.repeat(moments.variance, count))
 
@@ -167,3 +180,131 @@ def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int
         received=one * one.size,
         received_in_host=one * local,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedJagged:
+    """`ids` [keys] are expected, of `stride` samples each; `batch_per_rank` is by member of the world's group."""
+
+    keys: tuple[str, ...]
+    ids: tuple[float, ...]
+    stride: int
+    batch_per_rank: tuple[int, ...] = ()
+
+    @property
+    def values(self) -> Tensor:
+        """The shape of the ids: on meta."""
+        return _shape(sum(self.ids))
+
+    @property
+    def lengths(self) -> Tensor:
+        """The shape of a number for each key and sample: on meta."""
+        return _shape(len(self.keys) * self.stride)
+
+    def length_per_key(self) -> list[float]:
+        return list(self.ids)
+
+
+class ExpectedInput:
+    """The input exchange of all tables with one layout, as the SparseFeaturesDist classes do it.
+
+    One object serves every rank: all draw from the same distribution.
+    """
+
+    def __init__(self, layout: Layout, draws: Mapping[str, Draws], label: str = "") -> None:
+        """`draws` by table."""
+        self._layout, self._label = layout, label + LABEL
+        self._sent = tuple(piece.table for owned in layout.pieces for piece in owned)
+        blocks = 1 if layout.kind == "replicated" else layout.buckets
+        self._means = {table: draws[table].moments(blocks).mean for table in dict.fromkeys(self._sent)}
+        counts = [len(owned) for owned in layout.pieces]
+        shuffle = staggered_shuffle(counts, layout.span) if layout.kind == "by_host" else ()
+        self._is_shuffled = shuffle != tuple(range(len(shuffle)))
+        self._loads: dict[tuple[int, ...], _Loads] = {}
+
+    async def __call__(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
+        """This rank's keys; `features` holds what each rank has of every key."""
+        taken, world = await self._select(rank, features), rank.world
+        if self._layout.kind == "replicated":
+            return replace(taken, batch_per_rank=(taken.stride,))
+        if self._layout.kind != "by_rank":
+            await self._bucketize(rank, taken)
+        batches = (taken.stride,) * len(world.ranks)
+        arrived = ExpectedJagged(
+            keys=tuple(piece.table for piece in self._pieces(rank.rank)),
+            ids=tuple(world.size * ids for ids in self.ids_for(rank.rank)),
+            stride=world.total(batches),
+            batch_per_rank=batches,
+        )
+        if world.size > 1:
+            await self._exchange(rank, taken.stride)
+            kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values)
+            await rank.compute(kernel, _nothing, label=f"{self._label}.recat")
+        return arrived
+
+    def ids_for(self, rank: int) -> list[float]:
+        """Expected ids of one source for a rank, by its keys."""
+        place = rank % self._layout.span if self._layout.buckets > 1 else 0
+        return [float(self._means[piece.table][place]) for piece in self._pieces(rank)]
+
+    def _pieces(self, rank: int) -> tuple[Piece, ...]:
+        return self._layout.pieces[rank // self._layout.span]
+
+    async def _select(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
+        if features.keys == self._sent:
+            return features
+        share = len(self._sent) / len(features.keys)
+        kernel = chunks_kernel(share, features.lengths, features.values)
+        await rank.compute(kernel, _nothing, label=f"{self._label}.select")
+        ids = dict(zip(features.keys, features.ids, strict=True))
+        return ExpectedJagged(keys=self._sent, ids=tuple(ids[key] for key in self._sent), stride=features.stride)
+
+    async def _bucketize(self, rank: Rank, taken: ExpectedJagged) -> None:
+        buckets = self._layout.buckets
+        kernel = bucketize_kernel(taken.lengths, taken.values, buckets, None, positions=False)
+        await rank.compute(kernel, _nothing, label=f"{self._label}.bucketize")
+        if self._is_shuffled:
+            cut_lengths = _shape(buckets * taken.lengths.numel())
+            await rank.compute(chunks_kernel(1.0, cut_lengths, taken.values), _nothing, label=f"{self._label}.shuffle")
+
+    async def _exchange(self, rank: Rank, batch: int) -> None:
+        """Exchange sizes first, then lengths and values concurrently."""
+        world, mine = rank.world, self.ids_for(rank.rank)
+        told = torch.empty(world.size, _SIZES, dtype=torch.int64, device="meta")
+        await rank.all_to_all_single(torch.empty_like(told), told, group=world, label=f"{self._label}.splits")
+
+        def issue(name: str, of_each: Sequence[float], own: float) -> Work[Tensor]:
+            each = [own] * len(world.ranks)
+            given, taken = _shape(world.total(of_each)), _shape(world.total(each))
+            return rank.all_to_all_single(taken, given, each, of_each, world, label=f"{self._label}.{name}")
+
+        loads = self._loads_of(world)
+        works = [
+            issue("lengths", [batch * keys for keys in loads.keys], batch * len(mine)),
+            issue("values", loads.ids, sum(mine)),
+        ]
+        for work in works:
+            await work
+
+    def _loads_of(self, world: Group) -> _Loads:
+        """Found once for all ranks."""
+        found = self._loads.get(world.ranks)
+        if found is None:
+            ids = [sum(self.ids_for(member)) for member in world.ranks]
+            found = self._loads[world.ranks] = _Loads([len(self._pieces(member)) for member in world.ranks], ids)
+        return found
+
+
+class _Loads(NamedTuple):
+    """What one source sends to each member of a group."""
+
+    keys: list[int]
+    ids: list[float]
+
+
+def _shape(numel: float) -> Tensor:
+    return torch.empty(round(numel), dtype=torch.int64, device="meta")
+
+
+def _nothing() -> None:
+    """What is computed on sizes alone."""

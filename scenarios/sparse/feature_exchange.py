@@ -1,4 +1,4 @@
-"""Keyed jagged features from every rank to every rank of a group; which keys go where is left to the input exchanges.
+"""Exchanges keyed jagged features between all ranks of a group, given which keys go where.
 
 One small all-to-all of sizes, then one all-to-all a tensor, then a local reordering from source-major to key-major.
 """
@@ -24,14 +24,15 @@ from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chun
 class Route:
     """Who gets what: `keys_per_rank[r]` consecutive keys go to group rank r; `keys` are the names of those that come.
 
-    `source_order`: the sources (group ranks) in the order in which their samples shall lie for every key.
+    `source_order`: the sources (group ranks) in the order in which their samples shall lie for every key; default: as
+    they are numbered.
     """
 
     group: Group
     keys_per_rank: tuple[int, ...]
     keys: tuple[str, ...]
-    source_order: tuple[int, ...]
     label: str
+    source_order: tuple[int, ...] = ()
 
 
 async def exchange_features(rank: Rank, features: KeyedJagged, route: Route) -> KeyedJagged:
@@ -42,17 +43,11 @@ async def exchange_features(rank: Rank, features: KeyedJagged, route: Route) -> 
     if route.group.size == 1:
         batches = () if features.stride is None else (features.stride,)
         return replace(features, keys=route.keys, batch_per_rank=batches)
-    parcel = _Parcel.of(features, route)
-    received = await _exchange_sizes(rank, parcel, route)
-    lengths, values, strides, weights = await _exchange_tensors(rank, features, parcel, received, route=route)
-    arrived = Arrived(
-        values=values,
-        lengths=lengths,
-        weights=weights,
-        batches=received.batches,
-        strides=_read(strides, len(route.keys)),
-    )
-    return await reorder(rank, arrived, route)
+    strides = features.stride_per_key
+    ids = chunk_sums(features.lengths, strides)
+    sent = _Sizes(lengths=per_rank(strides, route.keys_per_rank), values=per_rank(ids, route.keys_per_rank))
+    received = await _exchange_sizes(rank, features, sent, route)
+    return await reorder(rank, await _exchange_tensors(rank, features, route, sent=sent, received=received), route)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +105,9 @@ def _key_major(arrived: Arrived, route: Route) -> KeyedJagged:
     strides = arrived.strides or [[batch] * keys for batch in arrived.batches]
     samples = [stride for row in strides for stride in row]
     ids = chunk_sums(arrived.lengths, samples)
-    order = [source * keys + key for key in range(keys) for source in route.source_order]
-    by_key = tuple(tuple(strides[source][key] for source in route.source_order) for key in range(keys))
+    sources = route.source_order or range(route.group.size)
+    order = [source * keys + key for key in range(keys) for source in sources]
+    by_key = tuple(tuple(strides[source][key] for source in sources) for key in range(keys))
     return KeyedJagged(
         keys=route.keys,
         values=take_chunks(arrived.values, ids, order),
@@ -129,46 +125,28 @@ class _Sizes:
 
     lengths: list[int]
     values: list[int]
-    batches: tuple[int, ...]
+    batches: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parcel:
-    """What goes to each member: elements of lengths and of values, and the batch or the strides that describe them."""
-
-    sizes: _Sizes
-    batch: int | None
-    strides: tuple[int, ...]
-    weighted: bool
-
-    @staticmethod
-    def of(features: KeyedJagged, route: Route) -> _Parcel:
-        strides = features.stride_per_key
-        ids = chunk_sums(features.lengths, strides)
-        sizes = _Sizes(
-            lengths=per_rank(strides, route.keys_per_rank), values=per_rank(ids, route.keys_per_rank), batches=()
-        )
-        return _Parcel(sizes=sizes, batch=features.stride, strides=strides, weighted=features.weights is not None)
-
-
-async def _exchange_sizes(rank: Rank, parcel: _Parcel, route: Route) -> _Sizes:
+async def _exchange_sizes(rank: Rank, features: KeyedJagged, sizes: _Sizes, route: Route) -> _Sizes:
     """Tell every member how much it will get: one column a tensor, and the batch where all keys have the same one.
 
     Ranks that send different tensors (weights on some only, say) differ here in size, before any data moves.
     """
-    rows = [parcel.sizes.lengths, parcel.sizes.values]
-    rows += [parcel.sizes.values] if parcel.weighted else []
-    rows.append(list(route.keys_per_rank) if parcel.batch is None else [parcel.batch] * route.group.size)
+    batch = features.stride
+    rows = [sizes.lengths, sizes.values]
+    rows += [] if features.weights is None else [sizes.values]
+    rows.append(list(route.keys_per_rank) if batch is None else [batch] * route.group.size)
     sent = torch.tensor(rows, dtype=torch.int64).t().contiguous().to(rank.control_device)
     came = torch.empty_like(sent)
     await rank.all_to_all_single(came, sent, group=route.group, label=f"{route.label}.splits")
     lengths, values, *_, last = came.t().tolist()
-    return _Sizes(lengths=lengths, values=values, batches=() if parcel.batch is None else tuple(last))
+    return _Sizes(lengths=lengths, values=values, batches=() if batch is None else tuple(last))
 
 
 async def _exchange_tensors(
-    rank: Rank, features: KeyedJagged, parcel: _Parcel, received: _Sizes, *, route: Route
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    rank: Rank, features: KeyedJagged, route: Route, *, sent: _Sizes, received: _Sizes
+) -> Arrived:
     """All tensors are issued before the first is awaited."""
 
     def issue(name: str, tensor: Tensor, sends: Sequence[int], receives: Sequence[int]) -> Work[Tensor]:
@@ -176,21 +154,23 @@ async def _exchange_tensors(
         label = f"{route.label}.{name}"
         return rank.all_to_all_single(output, tensor, receives, sends, route.group, label=label)
 
-    sent, works = parcel.sizes, {}
+    works = {}
     works["lengths"] = issue("lengths", features.lengths, sent.lengths, received.lengths)
     works["values"] = issue("values", features.values, sent.values, received.values)
-    if parcel.batch is None:
-        strides = torch.tensor(parcel.strides, dtype=torch.int64, device=features.lengths.device)
+    if features.stride is None:
+        strides = torch.tensor(features.stride_per_key, dtype=torch.int64, device=features.lengths.device)
         each = [len(route.keys)] * route.group.size
         works["strides"] = issue("strides", strides, route.keys_per_rank, each)
     if features.weights is not None:
         works["weights"] = issue("weights", features.weights, sent.values, received.values)
     done = {name: await work for name, work in works.items()}
-    return done["lengths"], done["values"], done.get("strides"), done.get("weights")
-
-
-def _read(strides: Tensor | None, keys: int) -> list[list[int]] | None:
-    if strides is None:
-        return None
-    rows: list[list[int]] = strides.view(-1, keys).tolist() if keys else []
-    return rows
+    by_source: list[list[int]] | None = None
+    if "strides" in done:
+        by_source = done["strides"].view(-1, len(route.keys)).tolist() if route.keys else []
+    return Arrived(
+        values=done["values"],
+        lengths=done["lengths"],
+        weights=done.get("weights"),
+        batches=received.batches,
+        strides=by_source,
+    )

@@ -1,4 +1,4 @@
-"""Tables and where their shards lie, made into exchanges that a program treats alike; lookups are left to the program.
+"""Groups sharded tables by sharding type and gives each group its input and output exchange.
 
 Each sharding type present is one `ShardedGroup`, as in TorchRec 1.8.0. Groups of ranks come from the rank that calls,
 so one group serves every rank and every stream.
@@ -6,7 +6,7 @@ so one group serves every rank and every stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,15 +38,6 @@ from scenarios.sparse.tables import Layout, Piece, ShardedTable, layouts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """A run of columns in a group's forward: `columns` of `table`, from its `column_offset` on."""
-
-    table: str
-    column_offset: int
-    columns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
     """The part of a table that one rank holds and looks up; ids that come for it count from `row_offset`."""
 
@@ -71,13 +62,16 @@ class ShardedGroup:
     what stands where in `forward`'s output and in `backward`'s input.
     """
 
-    sharding_type: ShardingType
     layout: Layout
     features: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[Piece, ...]
     input_dist: InputDist
     output_dist: PooledEmbeddingDist
     label: str = ""
+
+    @property
+    def sharding_type(self) -> ShardingType:
+        return self.layout.sharding_type
 
     @property
     def width(self) -> int:
@@ -176,60 +170,33 @@ def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:
 
 
 def _build(layout: Layout, world: Group, need_pos: bool, label: str) -> ShardedGroup:
-    pieces = [piece for owned in layout.pieces for piece in owned]
-    input_dist, output_dist = _DISTS[layout.kind](layout, world, need_pos, label)
+    pieces = tuple(piece for owned in layout.pieces for piece in owned)
+    input_dist, output_dist = _dists(layout, world, need_pos, label)
     return ShardedGroup(
-        sharding_type=layout.sharding_type,
         layout=layout,
         features=tuple(piece.table for piece in pieces),
-        columns=tuple(
-            Column(table=piece.table, column_offset=piece.column_offset, columns=piece.columns) for piece in pieces
-        ),
+        columns=pieces,
         input_dist=input_dist,
         output_dist=output_dist,
         label=label,
     )
 
 
-_Dists = tuple[InputDist, PooledEmbeddingDist]
-
-
-def _data_parallel(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
-    return DpSparseFeaturesDist(), DpPooledEmbeddingDist()
-
-
-def _table_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
-    counts = [len(owned) for owned in layout.pieces]
-    return TwSparseFeaturesDist(world, counts, label=label + LABEL), TwPooledEmbeddingDist(
-        dim_sum_per_rank=layout.widths, label=label
-    )
-
-
-def _row_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
-    rows = [piece.rows for piece in layout.pieces[0]]
-    input_dist = RwSparseFeaturesDist(
-        world,
-        len(rows),
-        rows,
-        has_feature_processor=layout.has_feature_processor,
-        need_pos=need_pos,
-        label=label + LABEL,
-    )
-    return input_dist, RwPooledEmbeddingDist(label=label)
-
-
-def _table_row_wise(layout: Layout, world: Group, need_pos: bool, label: str) -> _Dists:
-    counts = [len(owned) for owned in layout.pieces for _ in range(layout.span)]
+def _dists(layout: Layout, world: Group, need_pos: bool, label: str) -> tuple[InputDist, PooledEmbeddingDist]:
+    """The input and the output exchange of a layout, by how its tables are cut."""
+    input_label, processor = label + LABEL, layout.has_feature_processor
+    if layout.kind == "replicated":
+        return DpSparseFeaturesDist(), DpPooledEmbeddingDist()
+    if layout.kind == "by_rank":
+        counts = [len(owned) for owned in layout.pieces]
+        output_dist = TwPooledEmbeddingDist(dim_sum_per_rank=layout.widths, label=label)
+        return TwSparseFeaturesDist(world, counts, label=input_label), output_dist
     rows = [piece.rows for owned in layout.pieces for piece in owned]
-    processor = layout.has_feature_processor
+    if layout.kind == "by_row":
+        return RwSparseFeaturesDist(
+            world, len(rows), rows, has_feature_processor=processor, need_pos=need_pos, label=input_label
+        ), RwPooledEmbeddingDist(label=label)
+    counts = [len(owned) for owned in layout.pieces for _ in range(layout.span)]
     return TwRwSparseFeaturesDist(
-        world, layout.span, counts, rows, None, processor, need_pos, label=label + LABEL
+        world, layout.span, counts, rows, None, processor, need_pos, label=input_label
     ), TwRwPooledEmbeddingDist(dim_sum_per_node=layout.widths, label=label)
-
-
-_DISTS: dict[str, Callable[[Layout, Group, bool, str], _Dists]] = {
-    "replicated": _data_parallel,
-    "by_rank": _table_wise,
-    "by_host": _table_row_wise,
-    "by_row": _row_wise,
-}

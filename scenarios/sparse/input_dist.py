@@ -1,4 +1,4 @@
-"""The input exchanges, one a way of cutting tables: ids to the ranks that look them up; lookups are left to programs.
+"""The input exchanges, one per way of cutting tables: ids to the ranks that look them up.
 
 Behave as TorchRec 1.8.0's SparseFeaturesDist classes of the same names. All take features whose keys stand in sending
 order, and give this rank's keys with the samples of all ranks. Groups come from the rank that calls; what is handed to
@@ -10,12 +10,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
+from scenarios.sparse.bucketize import block_bucketize, bucketize_kernel
 from scenarios.sparse.feature_exchange import Route, chunks_kernel, exchange_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 
@@ -47,7 +48,9 @@ class TwRwSparseFeaturesDist:
         *,
         label: str = LABEL,
     ) -> None:
-        hosts = _hosts(pg, local_size)
+        if local_size < 1 or pg.size % local_size:
+            raise ValueError(f"local_size = {local_size}: expected a divisor of the group's size {pg.size}")
+        hosts = pg.size // local_size
         _check("features_per_rank", len(features_per_rank), pg.size)
         self.features_per_node = tuple(features_per_rank[host * local_size] for host in range(hosts))
         _check("feature_hash_sizes", len(feature_hash_sizes), sum(self.features_per_node))
@@ -67,7 +70,13 @@ class TwRwSparseFeaturesDist:
         """What this rank sends: bucketized by local rank, in the order of the receivers."""
         position = wants_positions(features, self.has_feature_processor, self.need_pos)
         cut = await bucketize_features(
-            rank, features, self.block_sizes, self.local_size, positions=position, device=self.device, label=self.label
+            rank,
+            features,
+            self.block_sizes,
+            self.local_size,
+            positions=position,
+            device=self.device,
+            label=self.label,
         )
         if self.staggered_shuffle == tuple(range(len(self.staggered_shuffle))):
             return cut
@@ -95,12 +104,7 @@ class TwSparseFeaturesDist:
     """
 
     def __init__(
-        self,
-        pg: Group,
-        features_per_rank: Sequence[int],
-        *,
-        device: torch.device | None = None,
-        label: str = LABEL,
+        self, pg: Group, features_per_rank: Sequence[int], *, device: torch.device | None = None, label: str = LABEL
     ) -> None:
         _check("features_per_rank", len(features_per_rank), pg.size)
         self.pg, self.features_per_rank, self.device, self.label = pg, tuple(features_per_rank), device, label
@@ -114,7 +118,6 @@ class TwSparseFeaturesDist:
             group=group,
             keys_per_rank=self.features_per_rank,
             keys=features.keys[start : start + self.features_per_rank[index]],
-            source_order=tuple(range(group.size)),
             label=self.label,
         )
         return await exchange_features(rank, features.to_payload(self.device or rank.device), route)
@@ -156,7 +159,6 @@ class RwSparseFeaturesDist:
             group=group,
             keys_per_rank=(len(features.keys),) * group.size,
             keys=features.keys,
-            source_order=tuple(range(group.size)),
             label=self.label,
         )
         return await exchange_features(rank, cut, route)
@@ -185,22 +187,17 @@ async def bucketize_features(
     label: str,
 ) -> KeyedJagged:
     """All keys once for every bucket, bucket by bucket; with `positions` they stand in for the weights."""
-
-    def cut() -> Bucketized:
-        return block_bucketize(
-            features.lengths,
-            features.values,
-            block_sizes,
-            buckets,
-            weights=None if positions else features.weights,
-            bucketize_pos=positions,
-            batch_size_per_feature=features.stride_per_key,
-            device=device or rank.device,
-        )
-
     weights = None if positions else features.weights
+    cut = partial(
+        block_bucketize,
+        weights=weights,
+        bucketize_pos=positions,
+        batch_size_per_feature=features.stride_per_key,
+        device=device or rank.device,
+    )
     kernel = bucketize_kernel(features.lengths, features.values, buckets, weights, positions=positions)
-    done = await rank.compute(kernel, cut, label=f"{label}.bucketize")
+    given = (features.lengths, features.values, block_sizes, buckets)
+    done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize")
     by_rank = features.stride_per_key_per_rank
     return KeyedJagged(
         keys=features.keys * buckets,
@@ -244,12 +241,6 @@ def block_size(rows: int, buckets: int) -> int:
 def group_of(pg: Group, rank: Rank) -> Group:
     """The ranks of `pg` on the stream of `rank`: its own world where that is meant."""
     return rank.world if pg.ranks == rank.world.ranks else pg
-
-
-def _hosts(pg: Group, local_size: int) -> int:
-    if local_size < 1 or pg.size % local_size:
-        raise ValueError(f"local_size = {local_size}: expected a divisor of the group's size {pg.size}")
-    return pg.size // local_size
 
 
 def _check(name: str, given: int, expected: int) -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of bucketizing as torch operations, on any device; the faster way on CPU is `kernels_host`."""
+"""Bucketizes with torch operations, on any device (`kernels_host` is faster on CPUs)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.sparse.blocks import Blocks, Bucketized, Column
+from scenarios.sparse.bucketize import Blocks, Bucketized, Column
 from scenarios.sparse.keyed_jagged import offsets_of
 
 
@@ -62,7 +62,7 @@ def _assign(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks
 
 
 class _Spread:
-    """Columns of one item a feature as one item an id; a scalar where all are alike."""
+    """Columns of one item a feature as one item an id; a scalar where all are equal."""
 
     def __init__(self, ids: Tensor, lengths: Tensor, batches: Sequence[int]) -> None:
         ends = torch.tensor([0, *np.cumsum(batches)], device=lengths.device)

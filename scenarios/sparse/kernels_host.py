@@ -1,4 +1,4 @@
-"""The arithmetic of bucketizing on CPU tensors, compiled by numba; on accelerators it is left to `kernels_device`.
+"""Bucketizes CPU tensors, compiled by numba (`kernels_device` does it on accelerators).
 
 Compiled, since one loop does with an id at once what takes numpy ten passes over all (docs/sparse.md has the times).
 The first pass finds buckets and counts; as bags come in order, the others write each bucket's ids one behind the other.
@@ -17,7 +17,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from scenarios.sparse.blocks import Blocks, Bucketized
+from scenarios.sparse.bucketize import Blocks, Bucketized
 
 Array = npt.NDArray[Any]
 _BITS = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32, 8: torch.uint64}
@@ -33,7 +33,7 @@ def bucketize(
     positions: bool,
     sequence: bool,
 ) -> Bucketized:
-    """Everything that was asked for; feature f has `batches[f]` bags."""
+    """Bucketize; feature f has `batches[f]` bags, and `positions` and `sequence` say which further results to make."""
     assigned = _Assigned.of(ids, lengths, batches, blocks)
     return Bucketized(
         lengths=assigned.lengths,
@@ -51,7 +51,7 @@ def count(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) 
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """Each id's bucket and its id there; `lengths` [my_size * bags] and `sizes` [my_size]: ids a bag, and a bucket."""
+    """Each id's bucket and its id there; `lengths` [my_size * bags] and `sizes` [my_size]: ids per bag and bucket."""
 
     local: Tensor
     buckets: Array
@@ -65,7 +65,7 @@ class _Assigned:
         old = lengths.contiguous().numpy()
         local, buckets = np.empty_like(wide), np.empty(wide.size, np.uint8 if blocks.my_size <= 1 << 8 else np.int32)
         new, sizes = np.zeros((blocks.my_size, old.size), old.dtype), np.zeros(blocks.my_size, np.int64)
-        _assign(wide, old, _Features.of(batches, blocks, wide.dtype), _Out(local, buckets, new, sizes))
+        _assign(wide, old, _Features.of(batches, blocks, wide.dtype), _Output(local, buckets, new, sizes))
         narrow = torch.from_numpy(local.astype(given.dtype, copy=False)).view(ids.dtype)
         return _Assigned(narrow, buckets, torch.from_numpy(new.reshape(-1)), sizes)
 
@@ -77,7 +77,7 @@ class _Assigned:
         return torch.from_numpy(out).view(given.dtype)
 
     def positions(self, lengths: Tensor) -> Tensor:
-        """Of each id in its old bag, by bucket."""
+        """Position of each id in its old bag, by bucket."""
         out = np.empty(self.buckets.size, np.dtype(f"i{self.local.element_size()}"))
         _scatter_positions(lengths.contiguous().numpy(), self.buckets, self._starts(), out)
         return torch.from_numpy(out)
@@ -91,6 +91,15 @@ class _Assigned:
     def _starts(self) -> Array:
         starts: Array = self.sizes.cumsum() - self.sizes
         return starts
+
+
+class _Output(NamedTuple):
+    """What `_assign` fills: `lengths` [my_size, bags], the others as in `_Assigned`."""
+
+    local: Array
+    buckets: Array
+    lengths: Array
+    sizes: Array
 
 
 class _Features(NamedTuple):
@@ -121,15 +130,6 @@ class _Features(NamedTuple):
         )
 
 
-class _Out(NamedTuple):
-    """What `_assign` fills, as `_Assigned` has it; `lengths` is [my_size, bags]."""
-
-    local: Array
-    buckets: Array
-    lengths: Array
-    sizes: Array
-
-
 def _bits(tensor: Tensor) -> Array:
     """The same elements as unsigned integers of their width, which numba compiles for once."""
     flat = tensor.detach().contiguous()
@@ -154,8 +154,8 @@ def _search(row: Any, bounds: Array) -> tuple[Any, Any]:
 
 
 @_compiled
-def _assign(ids: Array, lengths: Array, of: _Features, out: _Out) -> None:
-    local, buckets, new_lengths, sizes = out
+def _assign(ids: Array, lengths: Array, of: _Features, into: _Output) -> None:
+    local, buckets, new_lengths, sizes = into.local, into.buckets, into.lengths, into.sizes
     bag = i = 0
     for f in range(of.batches.size):
         rows, end, total, share, keep = of.rows[f], of.ends[f], of.total[f], of.share[f], of.keep[f]

@@ -1,4 +1,4 @@
-"""Ragged lists of ids by feature and sample, and how they are cut and joined; sending them is left to the exchanges.
+"""Ragged lists of ids by feature and sample, and how they are cut and joined.
 
 Sizes are always real: `lengths` lives where values can be read. `values` and `weights` may live on the meta device, and
 nothing here then reads them: every result has the shape that it would have with values.
@@ -17,7 +17,7 @@ from scenarios.seam.meta_tensors import cat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedJagged:
-    """For every key (feature) and sample a bag of ids.
+    """A bag of ids for every key (feature) and sample.
 
     `values` [ids] and `weights` [ids] (or none) hold the bags one after the other, key-major: all samples of the first
     key, then of the second. `lengths` [sum of `stride_per_key`] holds the bags' sizes in the same order. Every key has

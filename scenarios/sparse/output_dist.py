@@ -1,4 +1,4 @@
-"""The pooled output exchanges, there and back: rows of embeddings to their samples; lookups are left to programs.
+"""The pooled output exchanges, forward and backward: rows of embeddings to the ranks of their samples.
 
 A forward gives [batch, dims of all features of the group]; which columns are whose is said by each class. Every
 backward is the exact transpose of its forward: gradients are moved and copied, never divided by the number of ranks.
@@ -49,16 +49,12 @@ class TwRwPooledEmbeddingDist:
     label: str = ""
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         chunks, mine = self._staggered(rank, batch_per_rank)
-        label = self.label + LABEL
+        dims, width, label = self._dims(rank), sum(self.dim_sum_per_node), self.label + LABEL
         summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label=label)
-        return await rows_home(
-            rank, rank.cross, summed, mine, dims=self._dims(rank), width=sum(self.dim_sum_per_node), label=label
-        )
+        return await rows_home(rank, rank.cross, summed, mine, dims=dims, width=width, label=label)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
         rows = await rows_back(rank, rank.cross, grad, mine, dims=self._dims(rank), label=label)
@@ -78,7 +74,6 @@ class TwRwPooledEmbeddingDist:
         return [rank.cross.total(part) for part in by_local], by_local[rank.local_rank]
 
     def _dims(self, rank: Rank) -> list[int]:
-        """Of the members of `rank.cross`."""
         return [self.dim_sum_per_node[member // rank.local_world_size] for member in rank.cross.ranks]
 
 
@@ -93,21 +88,16 @@ class TwPooledEmbeddingDist:
     label: str = ""
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         _check_batches(rank, batch_per_rank)
-        width, label = sum(self.dim_sum_per_rank), self.label + LABEL
-        return await rows_home(
-            rank, rank.world, pooled, batch_per_rank, dims=self._dims(rank), width=width, label=label
-        )
+        dims, width, label = self._dims(rank), sum(self.dim_sum_per_rank), self.label + LABEL
+        return await rows_home(rank, rank.world, pooled, batch_per_rank, dims=dims, width=width, label=label)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         _check_batches(rank, batch_per_rank)
-        label = self.label + LABEL_BACKWARD
-        return await rows_back(rank, rank.world, grad, batch_per_rank, dims=self._dims(rank), label=label)
+        dims, label = self._dims(rank), self.label + LABEL_BACKWARD
+        return await rows_back(rank, rank.world, grad, batch_per_rank, dims=dims, label=label)
 
     def _dims(self, rank: Rank) -> list[int]:
-        """Of the members of the world's group."""
         return [self.dim_sum_per_rank[member] for member in rank.world.ranks]
 
 
@@ -118,12 +108,10 @@ class RwPooledEmbeddingDist:
     label: str = ""
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         _check_batches(rank, batch_per_rank)
         return await sum_to_owner(rank, rank.world, pooled, batch_per_rank, label=self.label + LABEL)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         _check_batches(rank, batch_per_rank)
         return await copy_to_all(rank, rank.world, grad, batch_per_rank, label=self.label + LABEL_BACKWARD)
 
@@ -133,11 +121,9 @@ class DpPooledEmbeddingDist:
     """Each rank pooled its own samples: nothing moves. The tables' gradients are for the program to all-reduce."""
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """`pooled` itself."""
         return pooled
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """`grad` itself."""
         return grad
 
 
@@ -160,7 +146,15 @@ async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[
     each = [mine] * len(group.ranks)
     await rank.all_to_all_single(parts, rows, each, counts, group, label=f"{label}.reduce_scatter")
     by_member = parts.view(group.size, mine, rows.shape[1])
-    return await rank.compute(_sum_kernel(parts, group.size), _sum_parts, by_member, label=f"{label}.sum")
+    size = float(size_bytes(parts))
+    kernel = Kernel(
+        kind="elementwise",
+        flops=parts.numel() * (group.size - 1) / group.size,
+        bytes_read=size,
+        bytes_written=size / group.size,
+        dtype=dtype_name(parts),
+    )
+    return await rank.compute(kernel, by_member.sum, 0, label=f"{label}.sum")
 
 
 async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
@@ -185,7 +179,7 @@ async def rows_home(
 ) -> Tensor:
     """Rows [sum of counts, dims[me]] go to the members whose samples they are: [counts[me], width].
 
-    `width` is that of all ranks, the sum of `dims` but where one member stands for some that are only like it.
+    `width` is that of all ranks: the sum of `dims`, unless members represent several identical ranks.
     """
     if group.size == 1:
         return rows
@@ -241,17 +235,3 @@ def _one_after_the_other(grad: Tensor, numel: int, dims: Sequence[int]) -> Tenso
             if columns.shape[1]:
                 part.view(columns.shape).copy_(columns)
     return flat
-
-
-def _sum_parts(parts: Tensor) -> Tensor:
-    return parts.sum(0)
-
-
-def _sum_kernel(parts: Tensor, count: int) -> Kernel:
-    return Kernel(
-        kind="elementwise",
-        flops=float(parts.numel() * (count - 1) / count),
-        bytes_read=float(size_bytes(parts)),
-        bytes_written=size_bytes(parts) / count,
-        dtype=dtype_name(parts),
-    )

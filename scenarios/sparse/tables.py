@@ -1,4 +1,4 @@
-"""Tables and the places of their shards, checked against their sharding types; the exchanges are left to `groups`.
+"""Tables and the places of their shards, checked against their sharding types.
 
 Behaves as TorchRec 1.8.0's shard shapes: rows are cut into blocks of rows / ranks, rounded up; the last may be empty.
 """
@@ -133,12 +133,12 @@ def _shards(runs: Sequence[Run[PlanRow]]) -> Sequence[TableShard]:
 
 
 def _next_copy(first: TableShard, index: int) -> TableShard:
-    """The same on the `index`-th rank after the first one's."""
+    """Copy the shard to the `index`-th rank after the first one's."""
     return replace(first, rank=first.rank + index)
 
 
 def _next_block(first: TableShard, index: int) -> TableShard:
-    """The block of rows `index` blocks after the first."""
+    """Make the block of rows `index` blocks after the first."""
     return replace(first, rank=first.rank + index, row_offset=first.row_offset + index * first.rows)
 
 

@@ -1,4 +1,4 @@
-"""The pooled output exchanges where batches differ by key: flat, as there is no rectangle; the others: `output_dist`.
+"""The pooled output exchanges where batch sizes differ by key: embeddings travel flat.
 
 `pooled` is flat: source by source in the order in which the input exchange gives them, for each its samples of every
 key of this rank, for each the key's dims (TorchRec 1.8.0's order). A forward gives this rank's own samples, flat, key
@@ -48,12 +48,10 @@ class VariableBatchTwEmbeddingDist:
     label: str = ""
 
     async def forward(self, rank: Rank, pooled: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         there, here = self._sizes(rank, strides, own)
         return await _exchange(rank, rank.world, pooled, sends=there, receives=here, label=self.label + LABEL)
 
     async def backward(self, rank: Rank, grad: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         there, here = self._sizes(rank, strides, own)
         return await _exchange(rank, rank.world, grad, sends=here, receives=there, label=self.label + LABEL_BACKWARD)
 
@@ -72,14 +70,12 @@ class VariableBatchRwEmbeddingDist:
     label: str = ""
 
     async def forward(self, rank: Rank, pooled: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         counts = self._counts(rank, strides, own)
         _check("pooled", pooled.numel(), sum(counts))
         summed = await sum_to_owner(rank, rank.world, pooled.view(-1, 1), counts, label=self.label + LABEL)
         return summed.view(-1)
 
     async def backward(self, rank: Rank, grad: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         counts = self._counts(rank, strides, own)
         _check("grad", grad.numel(), counts[rank.world.index(rank.rank)])
         copies = await copy_to_all(rank, rank.world, grad.view(-1, 1), counts, label=self.label + LABEL_BACKWARD)
@@ -103,20 +99,18 @@ class VariableBatchTwRwEmbeddingDist:
     label: str = ""
 
     async def forward(self, rank: Rank, pooled: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         by_local, here = self._sizes(rank, strides, own)
         label, chunks = self.label + LABEL, [sum(hosts) for hosts in by_local]
         _check("pooled", pooled.numel(), sum(chunks))
         summed = await sum_to_owner(rank, rank.intra, pooled.view(-1, 1), chunks, label=label)
-        return await _exchange(
-            rank, rank.cross, summed.view(-1), sends=by_local[rank.local_rank], receives=here, label=label
-        )
+        sends = by_local[rank.local_rank]
+        return await _exchange(rank, rank.cross, summed.view(-1), sends=sends, receives=here, label=label)
 
     async def backward(self, rank: Rank, grad: Tensor, strides: Strides, own: Sequence[int]) -> Tensor:
-        """As the protocol says."""
         by_local, here = self._sizes(rank, strides, own)
         label, chunks = self.label + LABEL_BACKWARD, [sum(hosts) for hosts in by_local]
-        rows = await _exchange(rank, rank.cross, grad, sends=here, receives=by_local[rank.local_rank], label=label)
+        receives = by_local[rank.local_rank]
+        rows = await _exchange(rank, rank.cross, grad, sends=here, receives=receives, label=label)
         return (await copy_to_all(rank, rank.intra, rows.view(-1, 1), chunks, label=label)).view(-1)
 
     def _sizes(self, rank: Rank, strides: Strides, own: Sequence[int]) -> tuple[list[list[int]], list[int]]:

@@ -1,8 +1,8 @@
-"""Gradient buckets as DDP makes them, and their reduction beside the backward pass; how is left to `compression`.
+"""Gradient buckets as DDP makes them, and their reduction, overlapping the backward pass.
 
 Modelled on torch 2.13's DDP with `gradient_as_bucket_view`, from its second step on: buckets follow the order in which
 gradients arrive from the start. DDP's first step, one bucket with everything, and the pass that makes the buckets anew
-after it, are not played.
+after it, are not simulated.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd, vanilla
 from scenarios.compression.batched import square_side
-from scenarios.compression.costs import copy_cost
 from scenarios.compression.layerwise import lay_out
-from scenarios.compression.local import compute
+from scenarios.compression.local import compute, copy_cost
 from scenarios.config.scenario import Buckets, Compression, Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError, ScenarioError
@@ -37,19 +36,15 @@ class GradientBucket:
         self._gradients = unflatten(buffer, shapes)
 
     def index(self) -> int:
-        """Which bucket of the step this is, from 0."""
         return self._index
 
     def buffer(self) -> Tensor:
-        """All elements: contiguous, 1-D."""
         return self._buffer
 
     def gradients(self) -> list[Tensor]:
-        """Views of the buffer in the gradients' shapes."""
         return self._gradients
 
     def is_last(self) -> bool:
-        """Whether this is the last bucket of its step."""
         return self._is_last
 
 
@@ -214,4 +209,4 @@ def _compression_numels(shapes: Sequence[Shape], compression: Compression) -> tu
         side = square_side(numel)
         return 2 * side * rank, side * side
     layout = lay_out(tuple(shapes), rank, compression.min_compression_rate)
-    return sum(alike.p_numel + alike.q_numel for alike in layout.shapes), numel
+    return sum(shape.p_numel + shape.q_numel for shape in layout.shapes), numel

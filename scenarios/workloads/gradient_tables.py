@@ -42,7 +42,7 @@ class CompressionSection(Section):
 
 
 def _check_compression(section: CompressionSection, document: Document, look: Look) -> None:
-    """As PowerSGDState does: what is carried from step to step needs steps that went before."""
+    """Check as PowerSGDState does that what is carried between steps has earlier steps."""
     keys = ("start_powerSGD_iter", "use_error_feedback", "warm_start", "kind")
     path: KeyPath = ("compression", "start_powerSGD_iter")
     start = section.start_powerSGD_iter

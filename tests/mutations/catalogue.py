@@ -43,7 +43,7 @@ LAYERWISE, STATE = "scenarios/compression/layerwise.py", "scenarios/compression/
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "partitioner: the smallest group first",
-        "scenarios/planner/partition/greedy_perf.py",
+        "scenarios/planner/partition/partitioners.py",
         "else _size, reverse=True)",
         "else _size)",
         PARTITIONER,
@@ -71,7 +71,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "partitioner: hosts by number, not by load",
-        "scenarios/planner/partition/hosts.py",
+        WALK,
         "map(itemgetter(2), self._order)",
         "iter(sorted(map(itemgetter(2), self._order), key=lambda hosts: hosts.start))",
         PARTITIONER,
@@ -92,7 +92,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "partitioner: the module with the most tables first",
-        "scenarios/planner/partition/greedy_perf.py",
+        "scenarios/planner/partition/partitioners.py",
         "key=lambda group: tables[group[0].path]",
         "key=lambda group: -tables[group[0].path]",
         PARTITIONER,
@@ -158,15 +158,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "recat: sample-major instead of key-major",
         FEATURES,
-        "for key in range(keys) for source in route.source_order]",
-        "for source in route.source_order for key in range(keys)]",
+        "for key in range(keys) for source in sources]",
+        "for source in sources for key in range(keys)]",
         INPUT_DIST,
     ),
     Mutation(
         "recat: batches by key in the order of ranks",
         FEATURES,
-        "strides[source][key] for source in route.source_order)",
-        "strides[source][key] for source in sorted(route.source_order))",
+        "strides[source][key] for source in sources)",
+        "strides[source][key] for source in sorted(sources))",
         INPUT_DIST,
     ),
     Mutation(

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
-from scenarios.compression.costs import copy_cost, cost
-from scenarios.compression.local import compute
+from scenarios.compression.local import compute, copy_cost, cost
 from scenarios.config.scenario import Optimizer
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
@@ -142,14 +141,14 @@ def _block(block: Block, batch: int, inputs: int, device: torch.device, generato
         return _drawn(*shape, device=device, generator=generator).mul_(0.05).to(dtype)
 
     block.parameters = [draw(*shape).requires_grad_() for shape in block.shapes]
-    given = [draw(batch, block.width_in() // inputs) for _ in range(inputs)]
-    gradient = draw(batch, block.width_out())
+    given = [draw(batch, block.width_in // inputs) for _ in range(inputs)]
+    gradient = draw(batch, block.width_out)
 
     async def play(rank: Rank) -> None:
         _, tape = await rank.compute(block.forward_kernel(batch), block.forward, *given, label="forward")
         await rank.compute(block.backward_kernel(batch), block.backward, tape, gradient, label="backward")
 
-    shape = f"{batch} x {block.width_in()} x {block.width_out()}"
+    shape = f"{batch} x {block.width_in} x {block.width_out}"
     return Workload(f"{block.name} {shape}", play)
 
 

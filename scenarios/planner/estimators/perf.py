@@ -1,4 +1,4 @@
-"""What a shard costs in ms by TorchRec 1.8's closed formulas; latency, overlap and contention are left to sim.
+"""What a shard costs in ms by TorchRec 1.8's closed formulas; no latency, overlap or contention.
 
 Only ratios between options matter to the planner. Times measured or simulated are never put in here.
 """
@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from scenarios.planner.estimators.bandwidths import CollectiveType
-from scenarios.planner.topology import Topology
+from scenarios.planner.topology import CollectiveType, Topology
 from scenarios.planner.types import CacheParams, ComputeKernel, ParameterConstraints, Perf, ShardingOption, ShardingType
 from scenarios.seam.run_length import runs_of
 
@@ -100,7 +99,7 @@ class EmbeddingPerfEstimator:
         """
         for option in sharding_options:
             load = load_of(option, self._constraints.get(option.name))
-            priced: dict[int, Perf] = {}  # by width: rows matter to a replicated table only, where all are alike
+            priced: dict[int, Perf] = {}  # by width: rows matter to a replicated table only, whose shards are identical
             for _, shard in runs_of(option.shards):
                 rows, dim = shard.size
                 if dim not in priced:
@@ -111,7 +110,7 @@ class EmbeddingPerfEstimator:
         topology, kind = self._topology, option.sharding_type
         bandwidth = kernel_bandwidth(option.compute_kernel, load.cache, topology)
         ids, rows_out = volumes(kind, load, topology)
-        forward = _forward(kind, load, ids, rows_out, dim=dim) / bandwidth
+        forward = _forward(kind, load, dim, ids=ids, rows_out=rows_out) / bandwidth
         forward_comms, input_dist = self._forward_comms(kind, load, dim)
         prefetch = self._prefetch(kind, load, dim) if option.compute_kernel == ComputeKernel.FUSED_UVM_CACHING else 0.0
         if self._is_inference:
@@ -173,10 +172,8 @@ class EmbeddingPerfEstimator:
         cache = load.cache
         if cache is None or cache.stats is None or cache.load_factor is None:
             return 0.0
-        topology, misses = (
-            self._topology,
-            cache.stats.expected_miss_rate(cache.load_factor) * cache.stats.expected_lookups,
-        )
+        topology = self._topology
+        misses = cache.stats.expected_miss_rate(cache.load_factor) * cache.stats.expected_lookups
         if kind == ShardingType.ROW_WISE:
             misses /= topology.world_size
         elif kind in _ROW_BLOCKS:
@@ -225,7 +222,7 @@ def kernel_bandwidth(compute_kernel: str, cache: CacheParams | None, topology: T
     return rates[key]
 
 
-def _forward(kind: str, load: Load, ids: float, rows_out: float, *, dim: int) -> float:
+def _forward(kind: str, load: Load, dim: int, *, ids: float, rows_out: float) -> float:
     """Bytes that a forward lookup moves; whole narrow rows cost more than their bytes."""
     read = ceil(ids * BIGINT_BYTES) * (2 if load.is_weighted else 1)
     sliced = kind in (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE, *_ROW_BLOCKS)

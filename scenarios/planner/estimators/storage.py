@@ -90,7 +90,7 @@ class EmbeddingStorageEstimator:
         return Storage(whole + io, 0)
 
     def _held(self, option: ShardingOption, shard: Shard, table_bytes: int) -> int:
-        """The shard's part of so many bytes of its table, with what the optimizer keeps beside them."""
+        """The shard's part of so many bytes of its table, with the optimizer state for them."""
         share = _share(table_bytes, option, shard)
         return share if self._is_inference else share + _optimizer_bytes(option, shard, share)
 
@@ -130,7 +130,7 @@ def _share(size_bytes: int, option: ShardingOption, shard: Shard) -> int:
 
 
 def _optimizer_bytes(option: ShardingOption, shard: Shard, weight_bytes: int) -> int:
-    """What the optimizer keeps beside so many bytes of weights."""
+    """Bytes of optimizer state for so many bytes of weights."""
     row_bytes: int | None = getattr(option.tensor, "optimizer_row_bytes", None)
     if row_bytes is not None:  # in proportion, so that a cache's state is its share
         element_bytes: int = option.tensor.element_size()

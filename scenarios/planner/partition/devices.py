@@ -52,11 +52,10 @@ class Rank:
         return self.fwd_compute + self.bwd_compute + self.fwd_comms + self.bwd_comms + self.prefetch_compute
 
     def free(self) -> Storage:
-        """What is free."""
         return Storage(self.hbm, self.ddr, self.ssd)
 
     def twin(self, number: int) -> Rank:
-        """Another rank with as much free and as much to do."""
+        """Copy to another rank."""
         twin = Rank.__new__(Rank)
         twin.number, twin.stamp = number, 0
         twin.hbm, twin.ddr, twin.ssd = self.hbm, self.ddr, self.ssd
@@ -66,7 +65,6 @@ class Rank:
         return twin
 
     def hardware(self) -> DeviceHardware:
-        """The same in the planner's words."""
         perf = Perf(
             self.fwd_compute,
             self.fwd_comms,
@@ -122,7 +120,7 @@ def first_overdrawn(ranks: Iterable[Rank]) -> int | None:
 
 
 class Stretch:
-    """Ranks `first` to `end` - 1 that are alike; `like` has the number of the first."""
+    """Identical ranks `first` to `end` - 1; `like` has the number of the first."""
 
     __slots__ = ("end", "first", "like")
 
@@ -131,9 +129,9 @@ class Stretch:
 
 
 class Ranks:
-    """All ranks, in stretches of what is alike; one of them stands for itself from the first time it is asked for.
+    """All ranks, in stretches of identical ones; a rank has state of its own from its first `ranks[number]` on.
 
-    Only while nobody has asked for one may stretches be cut, and charged by charging their `like`.
+    Only before that may stretches be cut, and charged by charging their `like`.
     """
 
     def __init__(self, likes: Iterable[Run[Rank]]) -> None:
@@ -166,7 +164,7 @@ class Ranks:
         return self._known[number]
 
     def runs(self) -> list[Run[Rank]]:
-        """All ranks as they are now: how many that are alike, and the first of them."""
+        """All ranks as they are now: runs of identical ones, as count and first."""
         known, at = sorted(self._known), 0
         runs: list[Run[Rank]] = []
         for stretch in self.stretches:
@@ -192,7 +190,7 @@ def fits_together(need: Storage, ranks: Sequence[Rank]) -> bool:
 Entry = tuple[float, int, int, Rank]  # perf total in ms, a tie-break that no two ranks share, the rank's stamp, it
 
 
-_STRETCH = -1  # stands for the stamp in the entry of a whole stretch: no rank has it, so that it is looked at anew
+_STRETCH = -1  # the stamp in the entry of a whole stretch: no rank has it, so that it is looked at anew
 _NUMBER = (1 << 32) - 1  # the part of a tie-break that is the rank's number
 
 
@@ -232,7 +230,7 @@ class RankQueue:
         return taken
 
     def _least_loaded(self, shards: Iterable[Estimated], taken: list[Rank]) -> Iterator[Rank]:
-        """A rank for each shard, which must have been charged when the next one is asked for."""
+        """Yield a rank for each shard, which must be charged before the next one is taken."""
         active, (by_hbm, by_ddr, by_ssd) = self._active, self._parked
         for shard in shards:
             need, (_, tie, stamp, rank) = shard.storage, active[0]

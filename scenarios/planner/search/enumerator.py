@@ -1,4 +1,4 @@
-"""Every way to shard every table, with its cost: the planner's search space; choosing among them is the proposers'."""
+"""The planner's search space: every way to shard every table, its shards' sizes and offsets, and its cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
-from scenarios.planner.search.shapes import cut
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import (
     PARTITION_BY,
@@ -15,14 +14,20 @@ from scenarios.planner.types import (
     ParameterConstraints,
     PlannerError,
     PlannerErrorType,
+    Shard,
     ShardingOption,
     ShardingType,
     TableTensor,
 )
+from scenarios.seam.run_length import KeptRuns
 
 BATCH_SIZE = 512
 """Samples a rank, unless given: TorchRec 1.8's default."""
 
+MIN_CW_DIM = 128
+"""Columns of a shard below which TorchRec 1.8 does not cut by default."""
+
+_COLUMN_ALIGNMENT = 4
 
 # The others are looked at for a table whose constraints name them.
 USUAL_TYPES = tuple(kind for kind in ShardingType if kind is not ShardingType.GRID_SHARD)
@@ -54,7 +59,7 @@ class Sharder(Protocol):
 
 
 class Module(Protocol):
-    """What is asked of a model: torch.nn.Module has it."""
+    """What the enumerator needs of a model: torch.nn.Module has it."""
 
     def named_children(self) -> Iterable[tuple[str, Any]]: ...
 
@@ -112,10 +117,30 @@ class EmbeddingEnumerator:
             PlannerError: the constraints leave nothing (kind "no_options").
         """
         wished, device = self._constraints.get(name, ParameterConstraints()), self._topology.compute_device
+        rows, dim = tensor.shape
         types = wished.sharding_types or USUAL_TYPES
         kernels = wished.compute_kernels or USUAL_KERNELS
         options = [
-            self._option(name, tensor, module, kind, kernel=kernel)
+            ShardingOption(
+                name=name,
+                tensor=tensor,
+                module=module,
+                input_lengths=wished.pooling_factors,
+                batch_size=self._batch_size,
+                sharding_type=kind,
+                partition_by=PARTITION_BY[ShardingType(kind)],
+                compute_kernel=kernel,
+                shards=cut(kind, rows, dim, self._topology, min_partition=wished.min_partition),
+                cache_params=wished.cache_params,
+                enforce_hbm=wished.enforce_hbm,
+                stochastic_rounding=wished.stochastic_rounding,
+                bounds_check_mode=wished.bounds_check_mode,
+                feature_names=wished.feature_names,
+                output_dtype=wished.output_dtype,
+                key_value_params=wished.key_value_params,
+                is_pooled=_is_pooled(module[1]),
+                num_poolings=wished.num_poolings,
+            )
             for kind in sharder.sharding_types(device)
             if kind in types
             for kernel in sharder.compute_kernels(kind, device)
@@ -128,33 +153,69 @@ class EmbeddingEnumerator:
             estimator.estimate(options)
         return options
 
-    def _option(
-        self, name: str, tensor: TableTensor, module: tuple[str, object], kind: str, *, kernel: str
-    ) -> ShardingOption:
-        wished = self._constraints.get(name, ParameterConstraints())
-        rows, dim = tensor.shape
-        return ShardingOption(
-            name=name,
-            tensor=tensor,
-            module=module,
-            input_lengths=wished.pooling_factors,
-            batch_size=self._batch_size,
-            sharding_type=kind,
-            partition_by=PARTITION_BY[ShardingType(kind)],
-            compute_kernel=kernel,
-            shards=cut(kind, rows, dim, self._topology, min_partition=wished.min_partition),
-            cache_params=wished.cache_params,
-            enforce_hbm=wished.enforce_hbm,
-            stochastic_rounding=wished.stochastic_rounding,
-            bounds_check_mode=wished.bounds_check_mode,
-            feature_names=wished.feature_names,
-            output_dtype=wished.output_dtype,
-            key_value_params=wished.key_value_params,
-            is_pooled=_is_pooled(module[1]),
-            num_poolings=wished.num_poolings,
-        )
-
 
 def _is_pooled(module: object) -> bool:
     """Whether its bags become one row each: so in all modules but TorchRec's EmbeddingCollection, known by its name."""
     return not any(base.__name__ == "EmbeddingCollectionInterface" for base in type(module).__mro__)
+
+
+def cut(
+    sharding_type: str, rows: int, dim: int, topology: Topology, *, min_partition: int | None = None
+) -> Sequence[Shard]:
+    """Shards of a table [rows, dim] without costs or ranks; in data_parallel each is a full copy.
+
+    A shard on every rank comes as `KeptRuns`, everything else as a list.
+
+    Raises:
+        ValueError: an unknown sharding type.
+    """
+    world, group = topology.world_size, topology.intra_group_size
+    if sharding_type == ShardingType.DATA_PARALLEL:
+        return KeptRuns([(world, Shard([rows, dim], [0, 0]))], _copy)
+    if sharding_type == ShardingType.TABLE_WISE:
+        return [Shard([rows, dim], [0, 0])]
+    if sharding_type == ShardingType.ROW_WISE:
+        return _blocks(rows, world, dim, 0)
+    if sharding_type == ShardingType.TABLE_ROW_WISE:
+        return list(_blocks(rows, group, dim, 0))
+    width = column_width(dim, min_partition or MIN_CW_DIM)
+    columns = range(0, dim, width)
+    if sharding_type in (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE):
+        return [Shard([rows, width], [0, column]) for column in columns]
+    if sharding_type == ShardingType.GRID_SHARD:
+        return [shard for column in columns for shard in _blocks(rows, group, width, column)]
+    raise ValueError(f"sharding type {sharding_type!r}: expected one of {', '.join(ShardingType)}")
+
+
+def column_width(dim: int, min_partition: int) -> int:
+    """The narrowest even cut of at least `min_partition` columns, a multiple of four; else the whole table."""
+    for width in range(min_partition, dim):
+        if dim % width == 0 and width % _COLUMN_ALIGNMENT == 0:
+            return width
+    return dim
+
+
+def _blocks(rows: int, count: int, width: int, column: int) -> KeptRuns[Shard]:
+    """`count` equal blocks of rows; the last ones may be shorter or empty."""
+    block = -(-rows // count)
+    whole, rest = divmod(rows, block) if block else (0, 0)
+    shorter = 1 if rest else 0
+    runs = [
+        (whole, Shard([block, width], [0, column])),
+        (shorter, Shard([rest, width], [rows - rest, column])),
+        (count - whole - shorter, Shard([0, width], [rows, column])),
+    ]
+    return KeptRuns(runs, _next_block)
+
+
+def _copy(first: Shard, index: int) -> Shard:
+    """The replica on the `index`-th rank after the first one's."""
+    rank = None if first.rank is None else first.rank + index
+    return Shard([*first.size], [*first.offset], first.storage, first.perf, rank)
+
+
+def _next_block(first: Shard, index: int) -> Shard:
+    """The block of rows that comes `index` blocks after the first."""
+    block = _copy(first, index)
+    block.offset = [first.offset[0] + index * first.size[0], first.offset[1]]
+    return block

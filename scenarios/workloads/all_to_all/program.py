@@ -81,7 +81,7 @@ def splits_of(splits: Splits, step: int, rank: Rank) -> tuple[Sequence[float], S
 
 
 class Splits:
-    """Who sends how many elements to whom, known to all ranks alike: seeded by the scenario's seed and the step.
+    """Who sends how many elements to whom, the same on all ranks: seeded by the scenario's seed and the step.
 
     "even": as equal as can be, the first peers get one element more; the skew means nothing. "random": the shares
     of a rank's peers are drawn from a Dirichlet distribution whose mean is their weights, (k + 1) ** -skew for peer k,

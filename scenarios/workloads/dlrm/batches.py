@@ -1,4 +1,4 @@
-"""Batches for a DLRM, the same for the same seed in both worlds; how features travel is left to `sparse`."""
+"""Batches for a DLRM, the same for the same seed, simulated or real."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _inverse(height: npt.NDArray[np.float64] | float, exponent: float) -> npt.ND
 
 
 def coprime_step(rows: int) -> int:
-    """By how many rows the next most frequent id of a shuffled table lies further on, around its end."""
+    """Distance in rows from an id of a shuffled table to the next most frequent one, modulo the rows."""
     step = max(1, round(rows * _GOLDEN))
     while math.gcd(step, rows) != 1:
         step += 1

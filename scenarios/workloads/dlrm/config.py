@@ -14,8 +14,10 @@ from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
 from scenarios.config.toml.section import given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
 from scenarios.workloads.dlrm.sections import (
+    DEFAULT_TYPES,
+    MODEL,
+    SHARDING,
     FileIds,
     MeanIds,
     ModelSection,
@@ -23,6 +25,7 @@ from scenarios.workloads.dlrm.sections import (
     ShardingSection,
     TableSection,
     ZipfIds,
+    table_dim,
 )
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 

@@ -1,4 +1,4 @@
-"""The dense part of a DLRM as blocks with a forward, a backward and their costs; when they run is left to `dlrm`.
+"""The dense part of a DLRM as blocks with a forward, a backward and their costs.
 
 A block is differentiated by itself, so that its gradients are there as soon as its backward has run, and can be
 reduced while the backward of the blocks before it goes on.
@@ -39,12 +39,18 @@ class Touched:
 
 
 class Block(ABC):
-    """Some parameters and a function of them and of inputs [batch, ...]; `name` labels its kernels."""
+    """Some parameters and a function of them and of inputs [batch, ...]; `name` labels its kernels.
 
-    def __init__(self, name: str, shapes: Sequence[tuple[int, ...]], dtype: str) -> None:
+    `width_in` and `width_out` are the elements of all inputs and of the output for one sample.
+    """
+
+    def __init__(
+        self, name: str, shapes: Sequence[tuple[int, ...]], dtype: str, *, width_in: int, width_out: int
+    ) -> None:
         self.name = name
         self.shapes = tuple(shapes)
         self.dtype = dtype
+        self.width_in, self.width_out = width_in, width_out
         self.parameters: list[Tensor] = []
 
     @abstractmethod
@@ -53,33 +59,24 @@ class Block(ABC):
 
     @abstractmethod
     def flops(self, batch: int) -> float:
-        """Of the forward; the backward takes twice as many, once for the inputs and once for the parameters."""
+        """Count the forward's flops; the backward takes twice as many, for the inputs and for the parameters."""
 
     @abstractmethod
     def touched(self, batch: int) -> Touched:
-        """By the forward."""
+        """Count what the forward reads and writes."""
 
     @abstractmethod
     def touched_back(self, batch: int) -> Touched:
-        """By the backward, all inputs' and parameters' gradients being wanted."""
-
-    @abstractmethod
-    def width_in(self) -> int:
-        """Elements of all inputs for one sample."""
-
-    @abstractmethod
-    def width_out(self) -> int:
-        """Elements of the output for one sample."""
+        """Count what the backward of all inputs and parameters reads and writes."""
 
     @property
     def parameter_count(self) -> int:
-        """Elements of all parameters."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tape]:
         """The output, cut from the graph, and the tape. On meta only shapes: nothing is traced."""
         if inputs[0].is_meta:
-            output = inputs[0].new_empty(inputs[0].shape[0], self.width_out())
+            output = inputs[0].new_empty(inputs[0].shape[0], self.width_out)
             return output, Tape(inputs, output)
         leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
         with torch.enable_grad():
@@ -96,11 +93,9 @@ class Block(ABC):
         return list(gradients[: len(tape.inputs)]), list(gradients[len(tape.inputs) :])
 
     def forward_kernel(self, batch: int) -> Kernel:
-        """What the forward costs for a batch."""
         return self._kernel(self.flops(batch), self.touched(batch))
 
     def backward_kernel(self, batch: int) -> Kernel:
-        """What the backward costs for a batch."""
         return self._kernel(2 * self.flops(batch), self.touched_back(batch))
 
     def _kernel(self, flops: float, touched: Touched) -> Kernel:
@@ -119,35 +114,29 @@ class Linear(Block):
     """[batch, inputs] -> [batch, outputs], with ReLU unless it is the last."""
 
     def __init__(self, name: str, inputs: int, outputs: int, dtype: str, *, relu: bool) -> None:
-        super().__init__(name, [(outputs, inputs), (outputs,)], dtype)
-        self._inputs, self._outputs, self._relu = inputs, outputs, relu
+        super().__init__(name, [(outputs, inputs), (outputs,)], dtype, width_in=inputs, width_out=outputs)
+        self._relu = relu
 
     def function(self, *inputs: Tensor) -> Tensor:
         output = functional.linear(inputs[0], *self.parameters)
         return functional.relu(output) if self._relu else output
 
     def flops(self, batch: int) -> float:
-        return 2.0 * batch * self._inputs * self._outputs
+        return 2.0 * batch * self.width_in * self.width_out
 
     def touched(self, batch: int) -> Touched:
         """addmm; relu."""
-        given, made, relu = batch * self._inputs, batch * self._outputs, int(self._relu)
+        given, made, relu = batch * self.width_in, batch * self.width_out, int(self._relu)
         return Touched(launches=1 + relu, read=given + self.parameter_count + relu * made, written=made + relu * made)
 
     def touched_back(self, batch: int) -> Touched:
-        """Of relu: threshold_backward; a product each for the input and the weight, a sum for the bias."""
-        given, made, relu = batch * self._inputs, batch * self._outputs, int(self._relu)
+        """threshold_backward for relu; a product each for the input and the weight, a sum for the bias."""
+        given, made, relu = batch * self.width_in, batch * self.width_out, int(self._relu)
         return Touched(
             launches=3 + relu,
-            read=given + self._inputs * self._outputs + (3 + 2 * relu) * made,
+            read=given + self.width_in * self.width_out + (3 + 2 * relu) * made,
             written=given + self.parameter_count + relu * made,
         )
-
-    def width_in(self) -> int:
-        return self._inputs
-
-    def width_out(self) -> int:
-        return self._outputs
 
 
 class Cross(Block):
@@ -157,7 +146,8 @@ class Cross(Block):
     """
 
     def __init__(self, name: str, width: int, low_rank: int, dtype: str) -> None:
-        super().__init__(name, [(low_rank, width), (width, low_rank), (width,)], dtype)
+        shapes = [(low_rank, width), (width, low_rank), (width,)]
+        super().__init__(name, shapes, dtype, width_in=2 * width, width_out=width)
         self._width, self._low_rank = width, low_rank
 
     def function(self, *inputs: Tensor) -> Tensor:
@@ -179,18 +169,13 @@ class Cross(Block):
         factors = 2 * self._width * self._low_rank
         return Touched(launches=8, read=10 * wide + 3 * low + factors, written=4 * wide + low + self.parameter_count)
 
-    def width_in(self) -> int:
-        return 2 * self._width
-
-    def width_out(self) -> int:
-        return self._width
-
 
 class Dot(Block):
-    """[batch, features * dim] -> [batch, dim + pairs]: dot products of all pairs of features, beside the first."""
+    """[batch, features * dim] -> [batch, dim + pairs]: the first feature, then dot products of all pairs."""
 
     def __init__(self, name: str, features: int, dim: int, dtype: str) -> None:
-        super().__init__(name, [], dtype)
+        pairs = features * (features - 1) // 2
+        super().__init__(name, [], dtype, width_in=features * dim, width_out=dim + pairs)
         self._features, self._dim = features, dim
 
     def function(self, *inputs: Tensor) -> Tensor:
@@ -209,7 +194,7 @@ class Dot(Block):
         return Touched(launches=4, read=2 * given + pairs + made, written=products + pairs + made)
 
     def touched_back(self, batch: int) -> Touched:
-        """Of the pairs: zeros, index_put; of the first feature: select_backward; of bmm: two; and two sums."""
+        """zeros, index_put for the pairs; select_backward for the first feature; two bmm; two sums."""
         given, products, made = self._elements(batch)
         pairs, first = made - batch * self._dim, batch * self._dim
         return Touched(
@@ -217,13 +202,7 @@ class Dot(Block):
         )
 
     def _elements(self, batch: int) -> tuple[int, int, int]:
-        return batch * self.width_in(), batch * self._features**2, batch * self.width_out()
-
-    def width_in(self) -> int:
-        return self._features * self._dim
-
-    def width_out(self) -> int:
-        return self._dim + self._features * (self._features - 1) // 2
+        return batch * self.width_in, batch * self._features**2, batch * self.width_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +221,11 @@ class Layers:
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of all parameters, in the order of the forward pass."""
+        """Shapes of all parameters, in the order of the forward pass."""
         return tuple(shape for block in self.blocks for shape in block.shapes)
 
     def set_parameters(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
-        """The same first values on every rank: uniform within 1/sqrt(fan in), zero biases."""
+        """Set the same first values on every rank: uniform within 1/sqrt(fan in), zero biases."""
         generator = np.random.default_rng([seed, 1])
         for block in self.blocks:
             block.parameters = [_first_values(generator, shape, device, dtype) for shape in block.shapes]
@@ -262,7 +241,7 @@ def build_layers(model: Model) -> Layers:
     cross: tuple[Block, ...] = ()
     if model.interaction.kind == "dot":
         dot = (Dot("interaction", len(dims) + 1, model.bottom[-1], dtype),)
-        width = dot[0].width_out()
+        width = dot[0].width_out
     elif model.interaction.kind == "dcn":
         layers = range(model.interaction.layers)
         cross = tuple(Cross(f"cross.{index}", width, model.interaction.low_rank, dtype) for index in layers)

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from scenarios.config.scenario import Optimizer
 from scenarios.seam.kernel import Kernel
-from scenarios.sparse.expected_jagged import ExpectedJagged
+from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm import embedding_torch
 from scenarios.workloads.dlrm.batches import initial_rows
-from scenarios.workloads.dlrm.embedding_layout import Named, Places, Storage
+from scenarios.workloads.dlrm.embedding_torch import Named, Places, Storage
 
 # Expected ones have the shapes of real ones: what is computed on them is on meta.
 Features = KeyedJagged | ExpectedJagged
@@ -53,7 +53,7 @@ class _Touched:
 
     @property
     def naming_bytes(self) -> float:
-        """Of ids and lengths."""
+        """Bytes of ids and lengths."""
         return ID_BYTES * self.ids + LENGTH_BYTES * self.lengths
 
 

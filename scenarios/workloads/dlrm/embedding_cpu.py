@@ -15,7 +15,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON, Array, Named, Places, Storage
+from scenarios.workloads.dlrm.embedding_torch import ADAGRAD_EPSILON, Array, Named, Places, Storage
 
 # A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
 _ID_BITS = 32
@@ -54,7 +54,7 @@ class _Bags(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """Of each id its key, and the sample that it belongs to; the keys are sorted."""
+    """Each id's key and sample; the keys are sorted."""
 
     keys: Array
     samples: Array
@@ -223,7 +223,7 @@ def _add(into: _Rows, bags: _Bags, given: _Elements, scale: float) -> int:
 
 @_compiled
 def _number(places: Places, bags: _Bags, order: _Order) -> int:
-    """Of each id the key, and the sample that it belongs to."""
+    """Write each id's key and sample; returns the place of the first id outside its piece, or -1."""
     ids, lengths, samples = bags.ids, bags.lengths, bags.samples
     i = 0
     for piece in range(places.dims.size):

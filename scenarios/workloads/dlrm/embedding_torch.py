@@ -1,14 +1,60 @@
-"""Embedding look-up and update as torch operations, on any device; `embedding_cpu` is the compiled pass for CPUs."""
+"""Layout of a rank's embedding rows in one flat tensor; look-up and update as torch operations, on any device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON, Named, Places, Storage
+Array = npt.NDArray[Any]
+
+# Added to the root of Adagrad's state, as torch.optim.Adagrad does by default.
+ADAGRAD_EPSILON = 1e-10
+
+
+class Places(NamedTuple):
+    """Each piece's rows and columns, its first row among all rows, its first element in storage, and its first
+    column in the pooled outputs; int64 arrays, [pieces].
+    """
+
+    rows: Array
+    dims: Array
+    first_rows: Array
+    offsets: Array
+    columns: Array
+
+    @staticmethod
+    def of(rows: list[int], dims: list[int]) -> Places:
+        """Pieces one behind the other, each by rows."""
+        counts, widths = np.array(rows, np.int64), np.array(dims, np.int64)
+        sizes = counts * widths
+        return Places(
+            rows=counts,
+            dims=widths,
+            first_rows=counts.cumsum() - counts,
+            offsets=sizes.cumsum() - sizes,
+            columns=widths.cumsum() - widths,
+        )
+
+
+class Storage(NamedTuple):
+    """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other."""
+
+    weights: Tensor
+    places: Places
+    squares: Tensor
+
+
+class Named(NamedTuple):
+    """The ids of all bags, piece by piece (rows of the piece), and [pieces * samples] lengths of the bags."""
+
+    ids: Tensor
+    lengths: Tensor
 
 
 def load(dtype: torch.dtype) -> None:
@@ -58,7 +104,7 @@ def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
 
 
 def _tables(flat: Tensor, places: Places) -> list[Tensor]:
-    """Of each piece, [rows, columns]."""
+    """Each piece's part, [rows, columns]."""
     parts = flat.split_with_sizes((places.rows * places.dims).tolist())
     return [part.view(rows, -1) for part, rows in zip(parts, places.rows.tolist(), strict=True)]
 
@@ -70,6 +116,6 @@ def _by_piece(places: Places, ids: Tensor, lengths: Tensor) -> tuple[Sequence[Te
 
 
 def _repeated(gradient: Tensor, places: Places, bags: Sequence[Tensor]) -> list[Tensor]:
-    """Of each piece, each bag's gradient once for each of its ids."""
+    """Repeat each bag's gradient for each of its ids, by piece."""
     parts = gradient.split_with_sizes(places.dims.tolist(), dim=1)
     return [part.repeat_interleave(bag, dim=0) for part, bag in zip(parts, bags, strict=True)]

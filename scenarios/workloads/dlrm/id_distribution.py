@@ -1,4 +1,4 @@
-"""How a batch's ids fall over blocks of a table's rows, by formula; drawing them is left to `data`."""
+"""How a batch's ids fall over blocks of a table's rows, by formula."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from scenarios.config.scenario import Table
+from scenarios.config.scenario import Ids, Table
 from scenarios.sparse.expected import Draws, Floats, Moments
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import coprime_step, file_bags
@@ -31,16 +31,12 @@ def block_shares(table: Table, blocks: int) -> Floats:
     Exact but for rounding (1e-12); of shuffled Zipf ids of large tables within `block_share_error`. Time and memory
     grow with the blocks, not with the rows.
     """
-    if table.ids.kind == "file":
-        assert table.ids.path is not None
-        return _counted_shares(table.ids.path, table.rows, blocks)
-    zipf = _zipf(table, blocks)
-    return _uniform_shares(table.rows, blocks) if zipf is None else _zipf_shares(zipf, blocks)
+    return _shares(table.ids, table.rows, blocks)
 
 
 def block_share_error(table: Table, blocks: int) -> float:
     """What no block's share is off by more than, but for rounding; 0 where shares are exact."""
-    zipf = None if table.ids.kind == "file" else _zipf(table, blocks)
+    zipf = _zipf(table.ids, table.rows, blocks)
     return 0.0 if zipf is None else zipf.share_error(blocks)
 
 
@@ -60,10 +56,7 @@ class RandomDraws:
     samples: int
 
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
-        """As the protocol says.
-
-        Of N ids a part with share p gets E[N] p on average, with a variance of E[N] p (1 - p) + Var[N] p**2.
-        """
+        """Of N ids a part with share p gets E[N] p on average, with a variance of E[N] p (1 - p) + Var[N] p**2."""
         shares = np.ones(1) if joined == blocks else block_shares(self.table, blocks).reshape(-1, joined).sum(1)
         is_poisson = self.table.ids_per_sample_kind == "poisson"
         count = ranks * self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample))
@@ -84,7 +77,6 @@ class FileDraws:
     samples: int
 
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
-        """As the protocol says."""
         return _window_moments(
             self.path, ranks * self.samples, block_size(self.rows, blocks) * joined, blocks // joined
         )
@@ -153,34 +145,28 @@ class Zipf:
         return np.asarray(area + self.exponent / 24 * (high ** (power - 2) - low ** (power - 2)))
 
 
-def _zipf(table: Table, blocks: int) -> Zipf | None:
-    """None where all rows are alike."""
-    if table.ids.kind == "uniform" or table.ids.exponent == 0:
+def _zipf(ids: Ids, rows: int, blocks: int) -> Zipf | None:
+    """How Zipf ids fall; None for others, and where all rows are equally frequent."""
+    if ids.kind != "zipf" or ids.exponent == 0:
         return None
-    head = min(table.rows, max(_HEAD, _HEAD_PER_BLOCK * blocks))
-    return Zipf(table.rows, table.ids.exponent, table.ids.order == "shuffled", head)
+    head = min(rows, max(_HEAD, _HEAD_PER_BLOCK * blocks))
+    return Zipf(rows, ids.exponent, ids.order == "shuffled", head)
 
 
 @lru_cache(maxsize=_CACHED)
 def _powers(count: int, exponent: float) -> Floats:
-    """Of 1 to `count`, to the minus `exponent`."""
+    """k ** -exponent for k from 1 to `count`."""
     return _kept(np.arange(1.0, count + 1) ** -exponent)
 
 
 @lru_cache(maxsize=_CACHED)
-def _zipf_shares(zipf: Zipf, blocks: int) -> Floats:
-    return _kept(zipf.shares(blocks))
-
-
-@lru_cache(maxsize=_CACHED)
-def _uniform_shares(rows: int, blocks: int) -> Floats:
-    return _kept(np.diff(_bounds(rows, blocks)) / rows)
-
-
-@lru_cache(maxsize=_CACHED)
-def _counted_shares(path: Path, rows: int, blocks: int) -> Floats:
-    _, ids = file_bags(path)
-    return _kept(np.bincount(ids // block_size(rows, blocks), minlength=blocks) / ids.size)
+def _shares(ids: Ids, rows: int, blocks: int) -> Floats:
+    if ids.kind == "file":
+        assert ids.path is not None
+        counts = np.bincount(file_bags(ids.path)[1] // block_size(rows, blocks), minlength=blocks)
+        return _kept(counts / counts.sum())
+    zipf = _zipf(ids, rows, blocks)
+    return _kept(np.diff(_bounds(rows, blocks)) / rows if zipf is None else zipf.shares(blocks))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -196,7 +182,7 @@ def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> Moment
 
 
 def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts: int) -> Floats:
-    """Of the ids in each part over `windows` windows, of which the w-th holds groups w to w + width, around the end.
+    """Variance of the ids in each part over `windows` windows; the w-th holds groups w to w + width, around the end.
 
     `group` and `part` are those of each id. Between two windows where an id enters or leaves its part's number stays.
     """

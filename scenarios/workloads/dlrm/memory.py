@@ -1,16 +1,22 @@
-"""What a DLRM's step takes of each GPU's memory, part by part, before anything runs."""
+"""What a DLRM's step takes of each GPU's memory, and what it is expected to ask of each rank, before anything runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.host_classes import Floats
+from scenarios.config.scenario import Model, Scenario
+from scenarios.planner.plan import Plan
 from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
+from scenarios.sparse.groups import ShardedGroup
 from scenarios.workloads.ddp_buckets import reduction_memory_bytes
 from scenarios.workloads.dlrm.dense import Layers
 from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES
+from scenarios.workloads.dlrm.id_distribution import draws_of
 
 _ADAGRAD_BYTES = 4  # a float32 for each element of a dense parameter, or for each row of a table
 
@@ -26,14 +32,14 @@ def memory_rows(
     """Every part on every rank, or on these, each for so many; their shards must all be in `plan`."""
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     dense = _dense_parts(scenario, layers)
-    asked = range(scenario.cluster.world_size) if ranks is None else ranks
-    shards: dict[int, list[PlanRow]] = {rank: [] for rank in asked}
+    chosen = range(scenario.cluster.world_size) if ranks is None else ranks
+    shards: dict[int, list[PlanRow]] = {rank: [] for rank in chosen}
     for row in plan:
         if row.rank in shards:
             shards[row.rank].append(row)
     return tuple(
         MemoryRow(rank=rank, part=part, size_bytes=round(size_bytes), capacity_bytes=capacity_bytes, rank_count=count)
-        for rank, count in zip(asked, counts or (1,) * len(asked), strict=True)
+        for rank, count in zip(chosen, counts or (1,) * len(chosen), strict=True)
         for part, size_bytes in {**_embedding_parts(scenario, shards[rank]), **dense}.items()
     )
 
@@ -60,7 +66,7 @@ def _dense_parts(scenario: Scenario, layers: Layers) -> dict[str, float]:
     dtype = _dtype(scenario)
     elements = sum(block.parameter_count for block in layers.blocks)
     parameters = elements * dtype.itemsize
-    kept = sum(block.width_out() for block in layers.blocks) + scenario.model.dense_features
+    kept = sum(block.width_out for block in layers.blocks) + scenario.model.dense_features
     kept += scenario.model.bottom[-1] + sum(table.dim for table in scenario.model.tables)
     return {
         "dense parameters": parameters,
@@ -75,3 +81,48 @@ def _dtype(scenario: Scenario) -> torch.dtype:
     assert scenario.model is not None
     dtype: torch.dtype = getattr(torch, scenario.model.dtype)
     return dtype
+
+
+def expected_features(model: Model, batch_size: int) -> ExpectedJagged:
+    """What each rank has of every table before any exchange."""
+    draws = [draws_of(table, batch_size) for table in model.tables]
+    return ExpectedJagged(
+        keys=tuple(table.name for table in model.tables),
+        ids=tuple(float(one.moments().mean[0]) for one in draws),
+        stride=batch_size,
+    )
+
+
+def expected_inputs(groups: Sequence[ShardedGroup], model: Model, batch_size: int) -> tuple[ExpectedInput, ...]:
+    """The groups' input exchanges."""
+    draws = {table.name: draws_of(table, batch_size) for table in model.tables}
+    return tuple(ExpectedInput(group.layout, draws, group.label) for group in groups)
+
+
+def rank_loads(groups: Sequence[ShardedGroup], inputs: Sequence[ExpectedInput], world_size: int) -> Floats:
+    """What each rank does of each group: ids for it from one rank, elements of their rows, keys and columns;
+    [groups, ranks, 4]. Tables that every rank has a copy of are left out.
+    """
+    loads = np.zeros((len(groups), world_size, 4))
+    for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
+        layout = group.layout
+        for owner, pieces in enumerate(layout.pieces) if layout.kind != "replicated" else ():
+            for rank in range(owner * layout.span, (owner + 1) * layout.span) if pieces else ():
+                ids, columns = exchange.ids_for(rank), [piece.columns for piece in pieces]
+                elements = sum(count * width for count, width in zip(ids, columns, strict=True))
+                of_rank[rank] = sum(ids), elements, len(ids), sum(columns)
+    return loads
+
+
+def host_loads(loads: Floats, gpus: int) -> Floats:
+    """Regroup `rank_loads` by host, [hosts, numbers]."""
+    groups, ranks, kinds = loads.shape
+    return loads.transpose(1, 0, 2).reshape(ranks // gpus, gpus * groups * kinds)
+
+
+def held_bytes(loads: Floats, plan: Plan, batch_size: int, element_bytes: int) -> Floats:
+    """Bytes of embedding rows, their optimizer and sparse buffers, [ranks]; without what is equal on all ranks."""
+    ids, _, keys, columns = np.moveaxis(loads.sum(axis=0), -1, 0)
+    samples = batch_size * plan.world_size
+    buffers = 2 * (ID_BYTES * plan.world_size * ids + LENGTH_BYTES * samples * keys + samples * columns * element_bytes)
+    return np.asarray(np.array(plan.weight_bytes) + np.array(plan.optimizer_bytes) + buffers)

@@ -21,30 +21,29 @@ from torch.nn import functional
 
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import ELEMENT_BYTES, Optimizer, Scenario
-from scenarios.planner.plan import plan_tables
-from scenarios.planner.planned import Plan
+from scenarios.planner.plan import Plan, plan_tables
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.meta_tensors import cat
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.ddp_buckets import GradientReducer, check_compression, unflatten
-from scenarios.workloads.dlrm.batches import Bags, Dense, draw_bags, draw_dense
+from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense
 from scenarios.workloads.dlrm.dense import Block, Layers, Tape, build_layers, load_autograd
 from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
-from scenarios.workloads.dlrm.embedding_layout import ADAGRAD_EPSILON
-from scenarios.workloads.dlrm.expected_load import (
+from scenarios.workloads.dlrm.embedding_torch import ADAGRAD_EPSILON
+from scenarios.workloads.dlrm.memory import (
     expected_features,
     expected_inputs,
     held_bytes,
     host_loads,
+    memory_rows,
     rank_loads,
 )
-from scenarios.workloads.dlrm.memory import memory_rows
 
 _WIDE_BYTES = torch.float32.itemsize
 
@@ -75,7 +74,7 @@ class DlrmProgram(Program):
         check_compression(scenario, layers.shapes, getattr(torch, self.model.dtype))
 
     def _expect(self, plan: Plan, layers: Layers) -> None:
-        """Of hosts that are alike one is played. Memory is that of the fullest rank of those that one stands for."""
+        """Simulate one host per class; its memory is that of the class's fullest rank."""
         scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
         self.features = expected_features(self.model, batch_size)
         self.expected = expected_inputs(self.groups, self.model, batch_size)
@@ -153,13 +152,12 @@ class _Replica:
         device = rank.control_device if rank.device.type == "meta" else rank.device
         return KeyedJagged(
             keys=tuple(table.name for table in tables),
-            values=_join_ids(bags).to(device),
+            values=torch.from_numpy(np.concatenate([bag.ids for bag in bags])).to(device),
             lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in bags])).to(rank.control_device),
             stride=self._scenario.batch_size,
         )
 
     async def train(self, features: Features, dense: Dense) -> None:
-        """One step."""
         looked = [await self._look_up_input(index, features) for index in range(len(self._groups))]
         outputs = [await self._send_pooled(one) for one in looked]
         tapes: list[Tape] = []
@@ -379,7 +377,3 @@ def _moved(kind: str, elements: int, read_bytes: int, written_bytes: int, *, lau
         bytes_written=float(elements * written_bytes),
         launches=launches,
     )
-
-
-def _join_ids(bags: Sequence[Bags]) -> Tensor:
-    return torch.from_numpy(np.concatenate([bag.ids for bag in bags]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from scenarios.config.scenario import ELEMENT_BYTES, Gradients
@@ -13,7 +14,12 @@ from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import BYTES_BELOW, Count, Flops
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
-from scenarios.workloads.powersgd.resnet import resnet50_shapes
+
+Shape = tuple[int, ...]
+
+STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # width of the 3x3 convolutions, number of blocks
+EXPANSION = 4  # a block's outputs over its width
+CLASSES = 1000
 
 
 class GradientsSection(Section):
@@ -51,6 +57,41 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     shapes = resnet50_shapes() if section.model else tuple(map(tuple, have(section.shapes)))
     options = given(section, "forward_flops", "backward_flops", "dtype")
     return {"gradients": Gradients(shapes=shapes, **options), **build_reduction(document)}
+
+
+def resnet50_shapes() -> tuple[Shape, ...]:
+    """Every trainable parameter's shape, in the order of the forward pass: 161 tensors of 25,557,032 elements in all.
+
+    Kaiming He et al., Deep Residual Learning for Image Recognition, CVPR 2016, table 1, the 50-layer column; parameters
+    in the order in which torchvision registers them.
+    """
+    return tuple(_parameters())
+
+
+def _parameters() -> Iterator[Shape]:
+    yield from _normalized_convolution(3, 64, 7)
+    inputs = 64
+    for width, blocks in STAGES:
+        for block in range(blocks):
+            yield from _bottleneck(inputs, width, shortcut=block == 0)
+            inputs = width * EXPANSION
+    yield (CLASSES, inputs)
+    yield (CLASSES,)
+
+
+def _bottleneck(inputs: int, width: int, *, shortcut: bool) -> Iterator[Shape]:
+    yield from _normalized_convolution(inputs, width, 1)
+    yield from _normalized_convolution(width, width, 3)
+    yield from _normalized_convolution(width, width * EXPANSION, 1)
+    if shortcut:
+        yield from _normalized_convolution(inputs, width * EXPANSION, 1)
+
+
+def _normalized_convolution(inputs: int, outputs: int, kernel: int) -> Iterator[Shape]:
+    """A convolution without bias, then the weight and bias of its batch normalization."""
+    yield (outputs, inputs, kernel, kernel)
+    yield (outputs,)
+    yield (outputs,)
 
 
 TABLE = Table(

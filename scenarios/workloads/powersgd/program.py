@@ -1,7 +1,7 @@
 """Forward and backward passes and the reduction of gradients, compressed or not, and nothing else of a training step.
 
 The backward pass of a parameter is the product that makes its gradient, its forward pass, if any, such a product for
-nothing; how buckets are reduced is left to `buckets`.
+nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenarios.compression.costs import cost
+from scenarios.compression.local import cost
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Optimizer, Scenario
 from scenarios.seam.kernel import Kernel
@@ -102,7 +102,7 @@ class PowerSGDProgram(Program):
 
 
 class Products:
-    """Which products stand for a pass: (samples x rows)^T (samples x columns) makes a gradient.
+    """The matrix products that represent a pass: (samples x rows)^T (samples x columns) makes a gradient.
 
     `samples` is such that the products of all parameters take about `flops`; with 0 a gradient is copied.
     Its operands are windows into one pool of random numbers, at places that depend on step and parameter: drawing

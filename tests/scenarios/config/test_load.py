@@ -31,7 +31,7 @@ from scenarios.config.toml.schema import json_schema, reference
 from scenarios.config.toml.tree import Tree
 from scenarios.config.warnings import notes, notes_of_measuring
 from scenarios.seam.errors import ScenarioError
-from scenarios.workloads.powersgd.resnet import resnet50_shapes
+from scenarios.workloads.powersgd.config import resnet50_shapes
 
 ROOT = Path(__file__).parents[3]
 PROFILES = (

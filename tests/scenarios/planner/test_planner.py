@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator, PipelineType
-from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
+from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.planner import EmbeddingShardingPlanner, Search
-from scenarios.planner.search.enumerator import EmbeddingEnumerator
+from scenarios.planner.search.enumerator import EmbeddingEnumerator, column_width, cut
 from scenarios.planner.search.proposers import GreedyProposer, GridSearchProposer, SmallestProposer, UniformProposer
-from scenarios.planner.search.shapes import column_width, cut
 from scenarios.planner.topology import HBM_TO_DDR_MEM_BW, CustomTopologyData, Topology
 from scenarios.planner.types import (
     CacheParams,

@@ -12,7 +12,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.sparse import KeyedJagged, build_groups
-from scenarios.sparse.expected_jagged import ExpectedInput, ExpectedJagged
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.id_distribution import draws_of
 from tests.lockstep import Lockstep

@@ -8,7 +8,7 @@ from typing import Any
 
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
-from scenarios.planner.search.shapes import cut
+from scenarios.planner.search.enumerator import cut
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import (
     PARTITION_BY,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
+from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
 from scenarios.planner.types import (
     ComputeKernel,

@@ -19,7 +19,7 @@ from scenarios.planner import (
     TensorShape,
     Topology,
 )
-from scenarios.planner.search.shapes import cut
+from scenarios.planner.search.enumerator import cut
 from scenarios.planner.types import PARTITION_BY, ShardingType, known_perf, known_storage
 
 POD = {"world_size": 8, "pod_size": 2}

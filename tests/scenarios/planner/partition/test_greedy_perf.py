@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
+from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.topology import CustomTopologyData, DeviceHardware, Topology
 from scenarios.planner.types import (
     PARTITION_BY,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.planner.partition.greedy_perf import GreedyPerfPartitioner
+from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.plan_text import format_proposal
 from scenarios.planner.planner import Search
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
