@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from real.calibration.cli import calibrate
-from real.calibration.recordings import keep, kept
+from real.calibration.play import keep, kept
 from real.emulate.cli import read_rate
 from real.emulate.cluster import emulated
 from real.emulate.fabric import Fabric

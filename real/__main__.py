@@ -138,7 +138,7 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 def _run(job: Job, options: argparse.Namespace) -> int:
     if options.program == PROGRAM:
         job.build()  # a plan that fits nowhere is said here, once
-    from real.launch.hosts import hosts_for
+    from real.emulate.cli import hosts_for
 
     with hosts_for(job.scenario, options.emulate) as hosts:
         launch(job, hosts=hosts)

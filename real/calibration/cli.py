@@ -23,15 +23,13 @@ from real.calibration.kernels import probes as kernels
 from real.calibration.kernels.cli import calibrate_kernels, check_kernels
 from real.calibration.kernels.fit import fit as fit_kernels
 from real.calibration.kernels.fit import observe as observe_kernels
-from real.calibration.machine import cpu_name, measured_here
 from real.calibration.network import crowded_cores as crowd
 from real.calibration.network import probes as network
-from real.calibration.network.fit import Residual, Sight
+from real.calibration.network.fit import Residual, Sight, observe
 from real.calibration.network.fit import fit as fit_network
-from real.calibration.network.samples import observe
 from real.calibration.play import play as play_on
 from real.calibration.play import scenario_on
-from real.calibration.profile import profile_text
+from real.calibration.profile import cpu_name, measured_here, profile_text
 from real.emulate.cli import read_rate, say, warnings
 from real.emulate.cluster import emulated, sweep
 from real.emulate.fabric import MOST_HOSTS, Fabric

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from real.calibration.recordings import kept
 from real.launch.job import Job
 from real.launch.launcher import Hosts, launch, spool_folder
 from real.progress import Bar
@@ -47,7 +47,7 @@ def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, steps: int | 
         job = Job(
             scenario=dataclasses.replace(scenario, payload="values"),
             program=program,
-            writer="real.calibration.recordings:keep",
+            writer="real.calibration.play:keep",
             out=out,
             spool=spool_folder(out),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -55,3 +55,19 @@ def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, steps: int | 
         )
         launch(job, hosts=hosts, heard=lambda step: bar.show(scenario.name, step, steps))
         return kept(out)
+
+
+_NAME = "recording"
+
+
+def keep(recording: Recording, out: Path) -> None:
+    """For `Job.writer`."""
+    out.mkdir()
+    (out / _NAME).write_bytes(pickle.dumps(recording))
+
+
+def kept(out: Path) -> Recording:
+    """What `keep` wrote; unpickling runs code."""
+    recording = pickle.loads((out / _NAME).read_bytes())
+    assert isinstance(recording, Recording), "rank 0 keeps recordings"
+    return recording

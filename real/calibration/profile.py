@@ -6,17 +6,22 @@ Every quantity has a unit and reads back to the same number: decimal points are 
 from __future__ import annotations
 
 import json
+import platform
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, get_args
 
 from scenarios.config import units
 from scenarios.config.hardware import Cluster
 from scenarios.config.keys import declared
-from scenarios.config.provenance import Measured
+from scenarios.config.provenance import Group, Measured
 from scenarios.config.toml.values import Accept
 from scenarios.config.units import Quantity
+from scenarios.seam.versions import versions
 
 _Lines = dict[str, str]  # a table's keys, and their values as TOML
 
@@ -127,3 +132,32 @@ _WRITTEN: Mapping[Quantity, Callable[[Any], str]] = {
     units.RATE: lambda rate: _scaled(rate, "B/s"),
     units.FLOP_RATE: lambda rate: _scaled(rate, "FLOP/s"),
 }
+
+
+_CPUS = Path("/proc/cpuinfo")  # proc_cpuinfo(5)
+
+
+def measured_here(command: str, ranks: int, began_s: float, groups: Iterable[Group]) -> Measured:
+    """What was measured on this machine, from `began_s` of the monotonic clock until now."""
+    return Measured(
+        machine=platform.node() or "unknown",
+        cpu=cpu_name(),
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        torch=versions()["torch"],
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+        ranks=ranks,
+        duration_ns=max(1, round((time.monotonic() - began_s) * 1e9)),
+        groups=tuple(groups),
+    )
+
+
+def cpu_name(cpus: Path = _CPUS) -> str:
+    """The processor's name as the kernel tells it, or else its architecture."""
+    try:
+        lines = cpus.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next((name for name in named if name), platform.machine() or "unknown")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from real.check.cases.case import Case, ShortRepr
+from real.check.cases.case import Case
 from real.check.falsify import DEFAULT_LIBRARY
 from real.check.program import Options, Outcome, Simulate, outcomes, scenario_of
 from real.check.strategies import CASES, PROPERTIES
@@ -114,10 +114,9 @@ def _case(text: str) -> Case:
         made = eval(text, {"__builtins__": {}, **CASES})
     except Exception as error:
         raise ScenarioError(f"--case {text!r}: {error}; expected such as 'Gather(hosts=1, gpus=2, numel=3)'") from error
-    if not isinstance(made, ShortRepr) or not hasattr(made, "oracle"):
+    if not isinstance(made, Case):
         raise ScenarioError(f"--case {text!r}: expected such as 'Gather(hosts=1, gpus=2, numel=3)'")
-    case: Case = made  # type: ignore[assignment]
-    return case
+    return made
 
 
 def _start(scenario: Scenario, here: Place | None) -> str:

@@ -14,10 +14,8 @@ import hypothesis
 import torch.distributed as dist
 
 from real.check.cases.bits import Bits
-from real.check.cases.case import Case, play
-from real.check.cases.groups import WORLD, GroupSpec, RankGroups
-from real.check.compare import World, compare
-from real.check.falsify import DEFAULT_LIBRARY, SETTINGS, Property, command
+from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups, play
+from real.check.falsify import DEFAULT_LIBRARY, SETTINGS, Property, World, command, compare
 from real.check.strategies import PER_PLAY, PROPERTIES, Ranks, several
 from real.progress import Bar
 from real.rank.drive import play as drive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,10 +10,9 @@ from hypothesis import strategies as st
 
 from real.check.cases.bits import DTYPES
 from real.check.cases.bucketize import Bucketize
-from real.check.cases.case import Case
+from real.check.cases.case import Case, GroupSpec
 from real.check.cases.exchanges import AllToAll, Exchange
 from real.check.cases.gradients import Gradients
-from real.check.cases.groups import GroupSpec
 from real.check.cases.moves import OPS, Broadcast, Gather, Messages, Reduction
 from real.check.cases.plans import KINDS, Plan, Table
 from real.check.cases.twrw import Twrw
@@ -78,83 +78,62 @@ def counts(draw: st.DrawFn, size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(draw(row) if kind == "any" or rank == giver else (0,) * size for rank in range(size))
 
 
+def _drawn(kind: type[T], ranks: Ranks, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
+    """Values of a kind of dataclass: fields that are not given are drawn by their name, flags freely."""
+    named: dict[str, st.SearchStrategy[Any]] = {
+        "hosts": st.just(ranks.hosts),
+        "gpus": st.just(ranks.gpus),
+        "place": st.sampled_from(ranks.places),
+        "dtype": st.sampled_from(DTYPES),
+        "dtypes": ID_DTYPES,
+        "numel": st.integers(0, 5),
+        "longest": st.integers(0, 3),
+        "seed": SEEDS,
+    }
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    drawn = {one.name: named.get(one.name, st.booleans()) for one in fields if one.name in named or one.type == "bool"}
+    return st.builds(kind, **{**drawn, **given})
+
+
 @st.composite
 def exchanges(draw: st.DrawFn, ranks: Ranks) -> Exchange:
     """One all-to-all call."""
     dtype = draw(st.sampled_from(DTYPES))
     is_list = draw(st.booleans())
     scalar = is_list and draw(st.integers(0, 4)) == 4
-    return Exchange(
-        place=draw(st.sampled_from(ranks.places)),
-        is_list=is_list,
-        dtype=dtype,
-        counts=((1,) * ranks.size,) * ranks.size if scalar else draw(counts(ranks.size)),
-        trailing=() if scalar else draw(st.sampled_from([(), (1,), (3,), (2, 2), (0,), (2, 0)])),
-        scalar=scalar,
-        omits_splits=draw(st.booleans()),
-        shift=draw(st.sampled_from([None, None, 0, 1, 3])),
-        conjugates=dtype in ("complex64", "complex128") and draw(st.booleans()),
-        seed=draw(SEEDS),
+    strategy = _drawn(
+        Exchange,
+        ranks,
+        is_list=st.just(is_list),
+        dtype=st.just(dtype),
+        counts=st.just(((1,) * ranks.size,) * ranks.size) if scalar else counts(ranks.size),
+        trailing=st.just(()) if scalar else st.sampled_from([(), (1,), (3,), (2, 2), (0,), (2, 0)]),
+        scalar=st.just(scalar),
+        shift=st.sampled_from([None, None, 0, 1, 3]),
+        conjugates=st.booleans() if dtype in ("complex64", "complex128") else st.just(False),
     )
+    return draw(strategy)
 
 
-@st.composite
-def all_to_alls(draw: st.DrawFn, ranks: Ranks) -> AllToAll:
+def all_to_alls(ranks: Ranks) -> st.SearchStrategy[AllToAll]:
     """Up to three all-to-all calls in flight."""
-    return AllToAll(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        exchanges=draw(several(exchanges(ranks), 1, 3)),
-        turns=tuple(draw(st.lists(st.integers(0, 2), min_size=ranks.size, max_size=ranks.size))),
-        is_backwards=draw(st.booleans()),
+    return _drawn(
+        AllToAll, ranks, exchanges=several(exchanges(ranks), 1, 3), turns=_tuples(st.integers(0, 2), ranks.size)
     )
 
 
-@st.composite
-def gathers(draw: st.DrawFn, ranks: Ranks) -> Gather:
-    """all_gather_into_tensor."""
-    return Gather(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        place=draw(st.sampled_from(ranks.places)),
-        dtype=draw(st.sampled_from(DTYPES)),
-        numel=draw(st.integers(0, 5)),
-        in_place=draw(st.booleans()),
-        seed=draw(SEEDS),
-    )
-
-
-@st.composite
-def broadcasts(draw: st.DrawFn, ranks: Ranks) -> Broadcast:
-    """broadcast."""
-    return Broadcast(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        place=draw(st.sampled_from(ranks.places)),
-        dtype=draw(st.sampled_from(DTYPES)),
-        shape=tuple(draw(st.lists(st.integers(0, 3), max_size=3))),
-        source=draw(st.integers(0, 5)),
-        seed=draw(SEEDS),
-    )
-
-
-@st.composite
-def messages(draw: st.DrawFn, ranks: Ranks) -> Messages:
+def _messages(ranks: Ranks) -> st.SearchStrategy[Messages]:
     """send and recv between any ranks."""
     pairs = [(source, target) for source in range(ranks.size) for target in range(ranks.size) if source != target]
-    drawn = draw(st.lists(st.tuples(st.sampled_from(pairs), st.integers(0, 5)), max_size=6)) if pairs else []
-    return Messages(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        dtype=draw(st.sampled_from(DTYPES)),
-        messages=tuple((*pair, numel) for pair, numel in drawn),
-        seed=draw(SEEDS),
-    )
+    message = st.tuples(st.sampled_from(pairs), st.integers(0, 5)).map(lambda drawn: (*drawn[0], drawn[1]))
+    return _drawn(Messages, ranks, messages=st.lists(message, max_size=6).map(tuple) if pairs else st.just(()))
 
 
 def moves(ranks: Ranks) -> st.SearchStrategy[Gather | Broadcast | Messages]:
     """Gathers, broadcasts and messages."""
-    return st.one_of(gathers(ranks), broadcasts(ranks), messages(ranks))
+    shape = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+    broadcasts = _drawn(Broadcast, ranks, shape=shape, source=st.integers(0, 5))
+    return st.one_of(_drawn(Gather, ranks), broadcasts, _messages(ranks))
 
 
 @st.composite
@@ -162,17 +141,7 @@ def reductions(draw: st.DrawFn, ranks: Ranks) -> Reduction:
     """all_reduce and reduce_scatter_tensor."""
     dtype = draw(st.sampled_from(SUMMED))
     ops = [op for op in OPS if not (dtype.startswith("complex") and op in ("min", "max"))]
-    return Reduction(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        place=draw(st.sampled_from(ranks.places)),
-        dtype=dtype,
-        numel=draw(st.integers(0, 5)),
-        op=draw(st.sampled_from(ops)),
-        scatters=draw(st.booleans()),
-        big=draw(st.booleans()),
-        seed=draw(SEEDS),
-    )
+    return draw(_drawn(Reduction, ranks, dtype=st.just(dtype), op=st.sampled_from(ops)))
 
 
 @st.composite
@@ -180,55 +149,37 @@ def bucketizes(draw: st.DrawFn, ranks: Ranks) -> Bucketize:
     """block_bucketize with any options."""
     my_size = draw(st.sampled_from([1, 2, 3, 7, 300]))
     blocks = draw(several(st.integers(0, 9), 1, 4))
-    uniform = draw(st.integers(0, 4))
-    batches = draw(st.one_of(st.just((uniform,) * len(blocks)), st.tuples(*[st.integers(0, 4)] * len(blocks))))
-    by_feature = st.tuples(*[st.booleans()] * len(blocks))
-    totals = st.tuples(*[st.integers(1, 3).map(lambda times: times * my_size)] * len(blocks))
-    bounds = st.tuples(*[_bounds(my_size)] * len(blocks))
-    return Bucketize(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        blocks=blocks,
-        batches=batches,
-        my_size=my_size,
-        longest=draw(st.integers(0, 6)),
-        dtypes=draw(ID_DTYPES),
-        weighted=draw(st.booleans()),
-        positions=draw(st.booleans()),
-        sequence=draw(st.booleans()),
-        bounds=draw(st.none() | bounds) if my_size < 10 else None,
-        keep=draw(st.booleans() | by_feature),
-        totals=draw(st.none() | totals),
-        seed=draw(SEEDS),
+    size = len(blocks)
+    bounds = st.lists(st.integers(0, 20), min_size=my_size, max_size=my_size).map(lambda rows: (0, *sorted(rows)))
+    strategy = _drawn(
+        Bucketize,
+        ranks,
+        blocks=st.just(blocks),
+        batches=st.integers(0, 4).map(lambda batch: (batch,) * size) | _tuples(st.integers(0, 4), size),
+        my_size=st.just(my_size),
+        longest=st.integers(0, 6),
+        bounds=st.none() | _tuples(bounds, size) if my_size < 10 else st.none(),
+        keep=st.booleans() | _tuples(st.booleans(), size),
+        totals=st.none() | _tuples(st.integers(1, 3).map(lambda times: times * my_size), size),
     )
-
-
-def _bounds(my_size: int) -> st.SearchStrategy[tuple[int, ...]]:
-    return st.lists(st.integers(0, 20), min_size=my_size, max_size=my_size).map(lambda rows: (0, *sorted(rows)))
+    return draw(strategy)
 
 
 @st.composite
 def twrws(draw: st.DrawFn, ranks: Ranks) -> Twrw:
     """The input exchange of table-row-wise sharding."""
-    features = tuple(draw(st.integers(0, 2)) for _ in range(ranks.hosts))
+    features = draw(_tuples(st.integers(0, 2), ranks.hosts))
     count = sum(features)
     is_per_key = count > 0 and draw(st.booleans())
-    return Twrw(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        features=features,
-        rows=tuple(draw(st.integers(1, 12)) for _ in range(count)),
-        batches=tuple(
-            tuple(draw(st.integers(0, 3)) for _ in range(count if is_per_key else 1)) for _ in range(ranks.size)
-        ),
-        is_per_key=is_per_key,
-        longest=draw(st.integers(0, 3)),
-        dtypes=draw(ID_DTYPES),
-        weighted=draw(st.booleans()),
-        has_feature_processor=draw(st.booleans()),
-        need_pos=draw(st.booleans()),
-        seed=draw(SEEDS),
+    strategy = _drawn(
+        Twrw,
+        ranks,
+        features=st.just(features),
+        rows=_tuples(st.integers(1, 12), count),
+        batches=_tuples(_tuples(st.integers(0, 3), count if is_per_key else 1), ranks.size),
+        is_per_key=st.just(is_per_key),
     )
+    return draw(strategy)
 
 
 @st.composite
@@ -240,62 +191,39 @@ def tables(draw: st.DrawFn, kinds: tuple[str, ...]) -> Table:
         kind=kind,
         rows=draw(st.integers(1, 12)),
         widths=(draw(st.integers(1, 3)),) * cuts,
-        owners=tuple(draw(st.integers(0, 5)) for _ in range(cuts)),
+        owners=draw(_tuples(st.integers(0, 5), cuts)),
         processor=draw(st.booleans()),
     )
 
 
-@st.composite
-def plans(draw: st.DrawFn, ranks: Ranks, kinds: tuple[str, ...]) -> Plan:
+def plans(ranks: Ranks, kinds: tuple[str, ...]) -> st.SearchStrategy[Plan]:
     """Up to three tables, from features to pooled rows and back."""
-    return Plan(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        tables=draw(several(tables(kinds), 1, 3)),
-        batches=tuple(draw(st.integers(0, 3)) for _ in range(ranks.size)),
-        longest=draw(st.integers(0, 3)),
-        dtype=draw(st.sampled_from(["int64", "int32"])),
-        weighted=draw(st.booleans()),
-        need_pos=draw(st.booleans()),
-        seed=draw(SEEDS),
-    )
+    batches = _tuples(st.integers(0, 3), ranks.size)
+    dtype = st.sampled_from(["int64", "int32"])
+    return _drawn(Plan, ranks, tables=several(tables(kinds), 1, 3), batches=batches, dtype=dtype)
 
 
-@st.composite
-def gradients(draw: st.DrawFn, ranks: Ranks) -> Gradients:
+def gradients(ranks: Ranks) -> st.SearchStrategy[Gradients]:
     """Gradient buckets and their averages."""
-    shape = st.lists(st.integers(0, 4), max_size=3).map(tuple)
-    return Gradients(
-        hosts=ranks.hosts,
-        gpus=ranks.gpus,
-        shapes=draw(several(shape, 0, 5)),
-        first_bytes=draw(st.integers(1, 100)),
-        cap_bytes=draw(st.integers(1, 200)),
-        dtype=draw(st.sampled_from(["float32", "float64", "float16", "bfloat16"])),
-        steps=draw(st.integers(1, 2)),
-        fractions=draw(st.booleans()),
-        seed=draw(SEEDS),
-    )
-
-
-# What the repr of a case may name.
-CASES = {
-    kind.__name__: kind
-    for kind in (
-        AllToAll,
-        Exchange,
-        GroupSpec,
-        Gather,
-        Broadcast,
-        Messages,
-        Reduction,
-        Bucketize,
-        Twrw,
-        Plan,
-        Table,
+    return _drawn(
         Gradients,
+        ranks,
+        shapes=several(st.lists(st.integers(0, 4), max_size=3).map(tuple), 0, 5),
+        first_bytes=st.integers(1, 100),
+        cap_bytes=st.integers(1, 200),
+        dtype=st.sampled_from(["float32", "float64", "float16", "bfloat16"]),
+        steps=st.integers(1, 2),
     )
-}
+
+
+def _tuples(items: st.SearchStrategy[T], size: int) -> st.SearchStrategy[tuple[T, ...]]:
+    """Tuples of `size` items."""
+    return st.tuples(*[items] * size)
+
+
+_KINDS_OF_CASES = (AllToAll, Bucketize, Gather, Broadcast, Messages, Reduction, Twrw, Plan, Gradients)
+# What the repr of a case may name.
+CASES = {kind.__name__: kind for kind in (*_KINDS_OF_CASES, Exchange, GroupSpec, Table)}
 PROPERTIES: Mapping[str, Draws[Any]] = {
     "all_to_all": all_to_alls,
     "moves": moves,

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,36 +19,23 @@ from torch import Tensor
 Job = Callable[[], object]
 
 
-class Track(Protocol):
-    """Runs the thread's work on one device."""
+class Track:
+    """Runs the thread's work on one device; this one on a CPU, where work is over when it returns."""
 
     def follow(self) -> Job:
         """A job that makes the track wait for what the caller has launched so far; called on the caller's thread."""
-        ...
-
-    def entered(self) -> AbstractContextManager[object]:
-        """A context in which work is launched on the track."""
-        ...
-
-    def new_future(self) -> torch.futures.Future[Tensor]:
-        """A future whose waiter goes on after what the track had been given when the result was set."""
-        ...
-
-
-class CpuTrack:
-    """A track on a CPU, where work is over when it returns."""
-
-    def follow(self) -> Job:
         return _nothing
 
     def entered(self) -> AbstractContextManager[object]:
+        """A context in which work is launched on the track."""
         return nullcontext()
 
     def new_future(self) -> torch.futures.Future[Tensor]:
+        """A future whose waiter goes on after what the track had been given when the result was set."""
         return torch.futures.Future()
 
 
-class CudaTrack:
+class CudaTrack(Track):
     """A track on a GPU: a stream of its own. Nothing here blocks the host."""
 
     def __init__(self, device: torch.device) -> None:
@@ -139,7 +125,7 @@ class Worker:
 
     def _track(self, device: torch.device) -> Track:
         if device not in self._tracks:
-            self._tracks[device] = CudaTrack(device) if device.type == "cuda" else CpuTrack()
+            self._tracks[device] = CudaTrack(device) if device.type == "cuda" else Track()
         return self._tracks[device]
 
 

@@ -8,16 +8,19 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from real.emulate import netns
-from real.emulate.cluster import EmulatedHosts, Traffic, clusters, down, find, sweep, traffic, up
+from real.emulate.cluster import EmulatedHosts, Traffic, clusters, down, emulated, find, sweep, traffic, up
 from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, Fabric, control_address, data_address, fabric_of
 from real.emulate.netns import EmulationError
+from real.launch.launcher import Hosts, ThisMachine
 from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes, format_rate, parse_rate, parse_size
 from scenarios.seam.errors import ScenarioError
 
@@ -236,3 +239,23 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     inside.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command")
     inside.set_defaults(run=_exec)
     return parser
+
+
+@contextmanager
+def hosts_for(scenario: Scenario, name: str | None, tell: Callable[[Iterable[str]], None] = say) -> Iterator[Hosts]:
+    """Hosts for a run. `name` is --emulate's: None if not given, "" if given without one; `tell` gets warnings.
+
+    Raises:
+        ScenarioError: the scenario's hosts cannot be emulated, or there are none of that name.
+    """
+    if name is None:
+        yield ThisMachine()
+        return
+    fabric = fabric_of(scenario)
+    tell(sweep())
+    if name:
+        yield those_of(name, fabric)
+        return
+    tell(warnings(fabric))
+    with emulated(fabric) as hosts:
+        yield hosts

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -97,7 +98,7 @@ def emulated(fabric: Fabric) -> Iterator[EmulatedHosts]:
     _write(hosts)
     try:
         cleanup = subprocess.Popen(
-            [sys.executable, "-m", "real.emulate.cleanup", hosts.name],
+            [sys.executable, "-m", "real.emulate.cluster", hosts.name],
             stdin=end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -237,3 +238,11 @@ def _started(pid: int) -> int | None:
     except OSError:
         return None
     return int(fields[18]) if state not in "ZX" else None
+
+
+if __name__ == "__main__":
+    # The cleanup process: its owner closes stdin when it is done, and the kernel does when the owner was killed.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.read()
+    release(sys.argv[1])

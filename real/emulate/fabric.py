@@ -8,6 +8,7 @@ from ipaddress import IPv4Address
 
 from scenarios.config.hardware import Network, Nics
 from scenarios.config.libraries import LIBRARIES, serving
+from scenarios.config.networks import NETWORKS
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 
@@ -119,6 +120,12 @@ def _check(scenario: Scenario, nics: Nics) -> None:
         raise ScenarioError(
             f"{scenario.path}: run.library = '{scenario.library}': expected {serving('cpu')}, as emulated hosts have no"
             " GPUs"
+        )
+    if NETWORKS[scenario.cluster.network.kind].by_rail:
+        others = " or ".join(f"'{kind}'" for kind, facts in NETWORKS.items() if not facts.by_rail)
+        raise ScenarioError(
+            f"{scenario.path}: cluster.network.kind = '{scenario.cluster.network.kind}': expected {others}, as emulated"
+            " hosts share one network and have no NVLink between rails"
         )
     if count != 1:
         raise ScenarioError(

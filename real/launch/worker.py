@@ -19,14 +19,13 @@ from pathlib import Path
 
 from real.launch.job import Job
 from real.launch.placement import PARENT, Place
-from real.launch.rank0_supervisor import Rank0Supervisor
-from real.launch.rendezvous import Rendezvous, boot_id, join_launcher, join_rank0
+from real.launch.rendezvous import Rank0Supervisor, Rendezvous, boot_id, join_launcher, join_rank0
 from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
 from real.supervise.early_end import keep_what_there_is, log_of, put_away
 from real.supervise.rank_status import SECOND_HAND_S
-from real.supervise.shared_steps import Steps, found
+from real.supervise.spool import Steps, found
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A rank that has told of its end is told to go by then; if not, it goes.

@@ -19,7 +19,7 @@ from real.libraries.moves import (
     scattered,
     starts_of,
 )
-from real.rank.lanes import CpuLane, Lane
+from real.rank.lanes import Lane
 from scenarios.seam.payload import as_bytes, resolved
 
 _ON_CPU = dist.BarrierOptions()
@@ -44,7 +44,7 @@ class Gloo:
 
     def new_lane(self, *, is_main: bool) -> Lane:
         """A thread of the program."""
-        return CpuLane()
+        return Lane()
 
     def between_steps(self) -> None:
         """Nothing is put off."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 from real.libraries.library import Joined
-from real.rank.agreement import Agreement
+from real.rank.agreement import GroupAgreement
 from real.rank.drive import StreamThread
 from real.rank.lanes import Pending
 from scenarios.seam.calls import Call
@@ -30,7 +30,7 @@ class Held:
         self._pending: Pending | None = None
         self._error: Exception | None = None
 
-    def serve(self, agreement: Agreement) -> None:
+    def serve(self, agreement: GroupAgreement) -> None:
         """On the checker's thread: wait for what the other members call, then begin."""
         try:
             sentence = agreement.disagreement(self._call, is_checked=self._is_checked) or self._call.mistake
@@ -65,7 +65,7 @@ class Held:
 class CallChecker:
     """Checks the calls of one group or pair on one rank. Its thread starts with the first call that it is handed."""
 
-    def __init__(self, name: str, joined: Joined, agreement: Agreement) -> None:
+    def __init__(self, name: str, joined: Joined, agreement: GroupAgreement) -> None:
         """`joined` is the group that the members' calls travel on."""
         self.joined = joined
         self._agreement = agreement

@@ -10,9 +10,8 @@ import torch.distributed as dist
 from real.launch.job import Check
 from real.libraries.errors import transport
 from real.libraries.library import Joined, Library
-from real.rank.agreement import GroupAgreement, PairAgreement
+from real.rank.agreement import GroupAgreement, GroupAgreements, PairAgreement
 from real.rank.call_checker import CHECKING, CallChecker, Held
-from real.rank.group_agreement import GroupAgreements
 from real.rank.journal import Journal
 from real.rank.lanes import Lane
 from scenarios.config.hardware import Cluster

@@ -1,4 +1,4 @@
-"""One stream of a rank on a CUDA device: marks are events, put onto the host's clock; a CPU's lane is in `clock`.
+"""One stream of a rank on a CUDA device: marks are events, put onto the host's clock.
 
 The host runs ahead of the device and waits for it only before the first step and in `settle`. So what a kernel or a
 collective still uses must not be freed when the host has no more use for it: torch's allocator may hand memory to
@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.rank.lanes import ROUND_TRIPS, Mark, Pending, Reading, Timed, now_ns
+from real.rank.lanes import ROUND_TRIPS, Lane, Mark, Pending, Reading, Timed, now_ns
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Anchors:
         return _Anchor(event, (asked_ns + answered_ns) // 2, (answered_ns - asked_ns + 1) // 2)
 
 
-class Shelf:
+class InUse:
     """What one stream still uses: each thing is held until the event after its last use has passed."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Shelf:
                 self._held.popleft()
 
 
-class CudaLane:
+class CudaLane(Lane):
     """A CUDA stream, one more from which call checkers start collectives, and those that see when collectives ended."""
 
     def __init__(self, device: torch.device, anchors: Anchors, *, is_main: bool) -> None:
@@ -119,7 +119,7 @@ class CudaLane:
         self._stream = torch.cuda.current_stream(device) if is_main else _stream(device)
         self._aside = _stream(device)
         self._followers: dict[str, _Follower] = {}
-        self._shelf = Shelf()
+        self._in_use = InUse()
         self._threads = threading.local()
 
     def entered(self, after: Mark) -> AbstractContextManager[object]:
@@ -140,7 +140,7 @@ class CudaLane:
             try:
                 yield
             finally:
-                self._shelf.hold(_event(self._device), given)
+                self._in_use.hold(_event(self._device), given)
 
     def mark(self) -> Mark:
         """An event on the caller's current stream."""
@@ -156,7 +156,7 @@ class CudaLane:
             finally:
                 timed.end = end = _event(self._device)
                 if is_held:
-                    self._shelf.hold(end, (function, arguments))
+                    self._in_use.hold(end, (function, arguments))
 
     def overtakes(self) -> None:
         """Every collective is followed anyway."""
@@ -197,8 +197,8 @@ class CudaLane:
 
     def let_go(self) -> None:
         """What was held for the device, and has been used."""
-        for shelf in (self._shelf, *(follower.shelf for follower in tuple(self._followers.values()))):
-            shelf.let_go()
+        for in_use in (self._in_use, *(follower.in_use for follower in tuple(self._followers.values()))):
+            in_use.let_go()
 
     def settle(self) -> None:
         """Wait for the device."""
@@ -224,7 +224,7 @@ class _Follower:
     """The stream that sees when the collectives of one group ended: a library plays them in order, one at a time."""
 
     def __init__(self, device: torch.device) -> None:
-        self.shelf = Shelf()
+        self.in_use = InUse()
         self._device, self._stream = device, _stream(device, _URGENT)
 
     def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object) -> Pending:
@@ -234,7 +234,7 @@ class _Follower:
             if finish is not None:
                 finish()
             timed.end = end = _event(self._device)
-        self.shelf.hold(end, (work, finish, held))
+        self.in_use.hold(end, (work, finish, held))
         return _Queued(end, self._device)
 
 

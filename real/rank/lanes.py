@@ -48,7 +48,7 @@ class Reading(Protocol):
         ...
 
     def value(self) -> float:
-        """It; only when it is here."""
+        """The value; valid only after `is_past()` returns True."""
         ...
 
 
@@ -64,87 +64,37 @@ class Pending(Protocol):
         ...
 
 
-class Lane(Protocol):
-    """What one stream of a rank is on its device: it runs kernels, follows collectives, and says when they were.
-
-    `CpuLane` here and `cuda.CudaLane` are siblings, chosen where a rank takes its place.
-    """
-
-    def entered(self, after: Mark) -> AbstractContextManager[object]:
-        """What runs inside runs on this lane, after that mark."""
-        ...
-
-    def beside(self, after: Mark) -> AbstractContextManager[object]:
-        """What runs inside comes after that mark of this lane, but not after what the lane was given since."""
-        ...
-
-    def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> AbstractContextManager[object]:
-        """As `entered`, for a coroutine that is about to begin: what it was given lives until this lane is through."""
-        ...
-
-    def mark(self) -> Mark:
-        """Now, in the order of the caller's lane."""
-        ...
-
-    def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        """Run a kernel on this lane; fills `timed`, also when the kernel raises."""
-        ...
-
-    def overtakes(self) -> None:
-        """The caller issues something further."""
-        ...
-
-    def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None) -> Pending:
-        """Fills `timed.end` when the collective has ended and `finish` has run, holds `held` until then; no wait."""
-        ...
-
-    def wait_for(self, mark: Mark, value: object = None) -> None:
-        """What the caller runs next comes after this mark of the lane, and may use this value that the lane made."""
-        ...
-
-    def read(self, value: Tensor | float) -> float | Reading:
-        """A number that the program records, as it is now in the order of the caller's lane; does not wait."""
-        ...
-
-    def is_past(self, mark: Mark) -> bool:
-        """Whether `ns` can say when that was."""
-        ...
-
-    def ns(self, mark: Mark) -> int:
-        """When it was, on this host's clock."""
-        ...
-
-    def settle(self) -> None:
-        """Wait until every mark is past."""
-        ...
-
-
 _HERE: AbstractContextManager[None] = nullcontext()
 
 
-class CpuLane:
-    """A CPU thread: a kernel runs where it is issued."""
+class Lane:
+    """What one stream of a rank is on its device: it runs kernels, follows collectives, and says when they were.
 
-    __slots__ = ()
+    This one is a CPU thread, where a kernel runs when it is issued and is its own order; `cuda.CudaLane` is a GPU's.
+    """
+
     _issued = threading.local()  # `last`: what this thread has issued last, while nothing else was
-    mark = staticmethod(time.monotonic_ns)
-    ns: Callable[[Mark], int] = staticmethod(operator.index)  # type: ignore[assignment]  # the mark itself: an int
-    read: Callable[[Tensor | float], float] = staticmethod(float)
+    # Now, in the order of the caller's lane.
+    mark: Callable[[], Mark] = staticmethod(time.monotonic_ns)
+    # When a mark was, on this host's clock; here the mark itself, an int.
+    ns: Callable[[Mark], int] = staticmethod(operator.index)  # type: ignore[assignment]
+    # A number that the program records, as it is now in the order of the caller's lane; does not wait.
+    read: Callable[[Tensor | float], float | Reading] = staticmethod(float)
 
     def entered(self, after: Mark) -> AbstractContextManager[object]:
-        """A thread is its own order."""
+        """What runs inside runs on this lane, after that mark."""
         return _HERE
 
     def beside(self, after: Mark) -> AbstractContextManager[object]:
-        """A thread is its own order."""
+        """What runs inside comes after that mark of this lane, but not after what the lane was given since."""
         return _HERE
 
     def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> AbstractContextManager[object]:
-        """A thread is its own order, and is through with what it was given when the coroutine is."""
+        """As `entered`, for a coroutine that is about to begin: what it was given lives until this lane is through."""
         return _HERE
 
     def run(self, timed: Timed, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        """Run it here and now."""
+        """Run a kernel on this lane; fills `timed`, also when the kernel raises."""
         timed.start = time.monotonic_ns()
         try:
             return function(*arguments)
@@ -152,26 +102,29 @@ class CpuLane:
             timed.end = time.monotonic_ns()
 
     def overtakes(self) -> None:
-        """What was issued last shall be followed, as the program is not about to await it."""
+        """The caller issues something further: what it issued last is followed, as it is not about to be awaited."""
         last: _Underway | None = getattr(self._issued, "last", None)
         if last is not None:
             self._issued.last = None
             last.follow()
 
     def follow(self, timed: Timed, work: dist.Work, finish: Callable[[], None] | None, held: object = None) -> Pending:
-        """Its end is seen by gloo's own thread if something overtakes it, else when it is awaited."""
+        """Fill `timed.end` when the collective has ended and `finish` has run, hold `held` until then; no wait.
+
+        Here gloo's own thread sees the end if something overtakes it, else whoever awaits it.
+        """
         self._issued.last = underway = _Underway(timed, work, finish)
         return underway
 
     def wait_for(self, mark: Mark, value: object = None) -> None:
-        """A mark of a CPU is always past."""
+        """What the caller runs next comes after this mark of the lane, and may use this value that the lane made."""
 
     def is_past(self, mark: Mark) -> bool:
-        """A mark of a CPU is always past."""
+        """Whether `ns` can say when that was."""
         return True
 
     def settle(self) -> None:
-        """Nothing is under way that a mark waits for."""
+        """Wait until every mark is past."""
 
 
 class _Underway:

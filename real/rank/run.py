@@ -22,10 +22,10 @@ from real.launch.placement import Place
 from real.libraries import library_of
 from real.libraries.errors import transport
 from real.libraries.library import Library
+from real.rank.agreement import GroupAgreements
 from real.rank.backend import TorchBackend
 from real.rank.context import RankContext
 from real.rank.drive import play
-from real.rank.group_agreement import GroupAgreements
 from real.rank.journal import Journal
 from real.rank.lanes import SAME_CLOCK, Sight
 from real.supervise import spool

@@ -7,24 +7,26 @@ import dataclasses
 import os
 import platform
 import shlex
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from real.calibration.machine import cpu_name
+from real.calibration.profile import cpu_name
 from real.emulate import netns
-from real.emulate.cli import say, those_of
+from real.emulate.cli import hosts_for, say, those_of
 from real.emulate.fabric import fabric_of
-from real.launch.hosts import hosts_for
-from real.launch.launcher import Hosts, RunEnded
-from real.launch.placement import Place, place
+from real.launch.job import PROGRAM
+from real.launch.launcher import Hosts, RunEnded, job_of, launch
+from real.launch.placement import Place, check_world_size, place
 from real.progress import Bar
 from real.validation import options as asked
-from real.validation.rounds import launched_rounds, one_round
 from reports.analysis.repeats import Play, Plays
 from reports.errors import ReportError
 from reports.run import Run
@@ -238,3 +240,36 @@ def _machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "kernel": f"{platform.system()} {platform.release()}",
     }
+
+
+_LAST = "measured"
+
+
+def launched_rounds(
+    scenario: Scenario, folder: Path, hosts: Hosts, heard: Callable[[int, int], None], *, program: str = PROGRAM
+) -> Iterator[Path]:
+    """Launch the scenario once for each item; yields the run's folder, `folder`/measured, which each round replaces.
+
+    `heard` gets the round, counted from 1, and the step of the foremost rank.
+
+    Raises:
+        RunEnded: as `launch` does; what was measured of that round lies in `folder`/round-N.
+    """
+    for number in count(1):
+        out, last = folder / f"round-{number}", folder / _LAST
+        launch(job_of(scenario, out, program=program, check="never"), hosts=hosts, heard=partial(heard, number))
+        shutil.rmtree(last, ignore_errors=True)
+        yield out.rename(last)
+
+
+def one_round(scenario: Scenario, folder: Path, here: Place) -> Path | None:
+    """Run this process as one rank of the only round; the run's folder on rank 0, which writes it, else None.
+
+    Raises:
+        ScenarioError: other ranks were started than the scenario has.
+        SystemExit: with 1, when the run ended early; the sentence has been printed.
+    """
+    from real.launch.worker import RankWorker  # noqa: PLC0415  (loads torch, after all mistakes are said)
+
+    check_world_size(scenario, here)
+    return RankWorker(job_of(scenario, folder / _LAST, check="never"), here).serve()

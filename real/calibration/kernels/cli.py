@@ -21,9 +21,8 @@ from rich.table import Table
 from real.calibration.kernels.device import Reached, between_events_ns, cpu_here, gpu_here, reached, with_launches
 from real.calibration.kernels.fit import KernelFit, fit, fit_to_peaks, observe
 from real.calibration.kernels.probes import ROUNDS, WARM_UP
-from real.calibration.machine import measured_here
 from real.calibration.play import play, scenario_on
-from real.calibration.profile import FREE_PEAKS, profile_text
+from real.calibration.profile import FREE_PEAKS, measured_here, profile_text
 from real.emulate.cli import say
 from real.launch.launcher import ThisMachine
 from real.progress import Bar

@@ -13,13 +13,13 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
+from statistics import mean, quantiles
 
 import numpy as np
 import numpy.typing as npt
 
 from real.calibration.kernels.probes import WARM_UP, launches_in
-from real.calibration.variation import spread
 from scenarios.config.hardware import Gpu
 from scenarios.config.provenance import Group
 from scenarios.seam.trace import Span
@@ -271,3 +271,13 @@ def _with_default(shares: dict[str, float]) -> dict[str, float]:
 def _rounded(value: float) -> float:
     """To as many digits as a measurement can mean."""
     return float(f"{value:.{_DIGITS}g}")
+
+
+_QUANTILES = 20
+
+
+def spread(times: Sequence[float]) -> tuple[float, tuple[float, ...]]:
+    """Their mean, and their quantiles over it; the least and the most are left out, which others have made."""
+    found = quantiles(times, n=_QUANTILES, method="inclusive")
+    middle = mean((low + high) / 2 for low, high in pairwise(found))
+    return middle, tuple(round(one / middle, 3) for one in found)

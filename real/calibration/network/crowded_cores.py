@@ -15,8 +15,8 @@ from statistics import mean, median, quantiles
 
 import torch
 
+from real.calibration.network.fit import whole_s
 from real.calibration.network.probes import others_s_so_far
-from real.calibration.network.samples import whole_s
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
 from scenarios.seam.group import Group

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from real.check.cases.bags import bags_of, bucket_of, flat, ids_tensor, positions_of, unsigned, weights_of
 from real.check.cases.bits import torch_dtype
-from real.check.cases.case import ShortRepr
-from real.check.cases.groups import RankGroups
+from real.check.cases.case import Case, RankGroups
 from scenarios.sparse.bucketize import Bucketized, block_bucketize, bucketize_kernel
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Bucketize(ShortRepr):
+class Bucketize(Case):
     """A feature for each of `blocks` with `batches[feature]` bags of up to `longest` ids; options as the function's."""
 
     hosts: int = 1

@@ -9,8 +9,7 @@ from math import prod
 from torch import Tensor
 
 from real.check.cases.bits import arbitrary
-from real.check.cases.case import ShortRepr
-from real.check.cases.groups import WORLD, GroupSpec, RankGroups
+from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups, ShortRepr
 from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
@@ -88,15 +87,13 @@ class Exchange(ShortRepr):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AllToAll(ShortRepr):
+class AllToAll(Case):
     """Exchanges that are all issued before the first is awaited.
 
     Rank r begins with the calls of group `turns[r]`, then those of the next group: in a group all keep one order. With
     `is_backwards` the last is awaited first.
     """
 
-    hosts: int
-    gpus: int
     exchanges: tuple[Exchange, ...]
     turns: tuple[int, ...]
     is_backwards: bool = False

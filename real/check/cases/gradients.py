@@ -10,22 +10,19 @@ import torch
 from torch import Tensor
 
 from real.check.cases.bits import torch_dtype, whole
-from real.check.cases.case import ShortRepr
-from real.check.cases.groups import RankGroups
+from real.check.cases.case import Case, RankGroups
 from scenarios.config.scenario import Buckets
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.ddp_buckets import GradientReducer
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gradients(ShortRepr):
+class Gradients(Case):
     """Parameters of `shapes`, in buckets of `first_bytes` and then `cap_bytes`; in each step each rank's order differs.
 
     Gradients are whole multiples of the number of ranks, so that means are exact; `fractions` are not.
     """
 
-    hosts: int
-    gpus: int
     shapes: tuple[tuple[int, ...], ...] = ()
     first_bytes: int = 1
     cap_bytes: int = 1
@@ -35,7 +32,7 @@ class Gradients(ShortRepr):
     seed: int = 0
 
     @property
-    def rounding(self) -> float:  # type: ignore[override]
+    def rounding(self) -> float:
         """Of divisions, and of sums in any order, of numbers up to 2."""
         return 2 * torch.finfo(torch_dtype(self.dtype)).eps * self.hosts * self.gpus if self.fractions else 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -12,84 +13,84 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from real.check.cases.bits import arbitrary, torch_dtype, whole
-from real.check.cases.case import ShortRepr
-from real.check.cases.groups import WORLD, GroupSpec, RankGroups
+from real.check.cases.case import WORLD, Case, GroupSpec, RankGroups
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Gather(ShortRepr):
-    """all_gather_into_tensor of `numel` elements a rank; `in_place`: the input is this rank's part of the output."""
+class _GroupCall(Case):
+    """One collective of each group at `place`."""
 
-    hosts: int
-    gpus: int
     place: GroupSpec = WORLD
     dtype: str = "float32"
+
+    async def play(self, here: RankGroups) -> list[Tensor]:
+        """What a member ends with."""
+        ((rank, group),) = here.join([self.place])
+        return [await self._call(rank, group)] if rank.rank in group else []
+
+    def oracle(self) -> list[list[Tensor]]:
+        """What each member of each group must end with."""
+        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        for members in self.place.members(self.hosts, self.gpus):
+            for rank, tensor in zip(members, self._results(members), strict=True):
+                found[rank] = [tensor]
+        return found
+
+    async def _call(self, rank: Rank, group: Group) -> Tensor:
+        raise NotImplementedError
+
+    def _results(self, members: tuple[int, ...]) -> Sequence[Tensor]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Gather(_GroupCall):
+    """all_gather_into_tensor of `numel` elements a rank; `in_place`: the input is this rank's part of the output."""
+
     numel: int = 1
     in_place: bool = False
     seed: int = 0
 
-    async def play(self, here: RankGroups) -> list[Tensor]:
-        """What a member gathered."""
-        ((rank, group),) = here.join([self.place])
-        if rank.rank not in group:
-            return []
+    async def _call(self, rank: Rank, group: Group) -> Tensor:
         mine = arbitrary(self.dtype, self.numel, self.seed, rank.rank).to(rank.device)
         gathered = arbitrary(self.dtype, self.numel * group.size, self.seed).to(rank.device)
         if self.in_place:
             part = gathered.view(group.size, -1)[group.index(rank.rank)]
             mine = part.copy_(mine)
-        return [await rank.all_gather_into_tensor(gathered, mine, group)]
+        return await rank.all_gather_into_tensor(gathered, mine, group)
 
-    def oracle(self) -> list[list[Tensor]]:
-        """Everyone's, one after the other."""
-        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
-        for members in self.place.members(self.hosts, self.gpus):
-            parts = [arbitrary(self.dtype, self.numel, self.seed, rank) for rank in members]
-            for rank in members:
-                found[rank] = [torch.cat(parts)]
-        return found
+    def _results(self, members: tuple[int, ...]) -> Sequence[Tensor]:
+        parts = [arbitrary(self.dtype, self.numel, self.seed, rank) for rank in members]
+        return [torch.cat(parts)] * len(members)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Broadcast(ShortRepr):
+class Broadcast(_GroupCall):
     """From the member of each group that stands at `source`, modulo the group's size."""
 
-    hosts: int
-    gpus: int
-    place: GroupSpec = WORLD
-    dtype: str = "float32"
     shape: tuple[int, ...] = (1,)
     source: int = 0
     seed: int = 0
 
-    async def play(self, here: RankGroups) -> list[Tensor]:
-        """What a member holds then."""
-        ((rank, group),) = here.join([self.place])
-        if rank.rank not in group:
-            return []
-        tensor = self._of(rank.rank).to(rank.device)
-        return [await rank.broadcast(tensor, group.ranks[self.source % group.size], group)]
+    async def _call(self, rank: Rank, group: Group) -> Tensor:
+        return await rank.broadcast(self._of(rank.rank).to(rank.device), self._source(group.ranks), group)
 
-    def oracle(self) -> list[list[Tensor]]:
-        """The source's."""
-        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
-        for members in self.place.members(self.hosts, self.gpus):
-            for rank in members:
-                found[rank] = [self._of(members[self.source % len(members)])]
-        return found
+    def _results(self, members: tuple[int, ...]) -> Sequence[Tensor]:
+        return [self._of(self._source(members))] * len(members)
+
+    def _source(self, members: tuple[int, ...]) -> int:
+        return members[self.source % len(members)]
 
     def _of(self, rank: int) -> Tensor:
         return arbitrary(self.dtype, torch.Size(self.shape).numel(), self.seed, rank).view(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Messages(ShortRepr):
+class Messages(Case):
     """Sends and receives, (source, target, elements) each, all issued in this order before the first is awaited."""
 
-    hosts: int
-    gpus: int
     dtype: str = "float32"
     messages: tuple[tuple[int, int, int], ...] = ()
     seed: int = 0
@@ -109,50 +110,37 @@ class Messages(ShortRepr):
 
     def oracle(self) -> list[list[Tensor]]:
         """What was sent, in order."""
-        return [
-            [
-                arbitrary(self.dtype, numel, self.seed, at)
-                for at, (_, target, numel) in enumerate(self.messages)
-                if target == rank
-            ]
-            for rank in range(self.hosts * self.gpus)
-        ]
+        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
+        for at, (_, target, numel) in enumerate(self.messages):
+            found[target].append(arbitrary(self.dtype, numel, self.seed, at))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Reduction(ShortRepr):
+class Reduction(_GroupCall):
     """all_reduce of `numel` whole numbers, or with `scatters` reduce_scatter_tensor of so many a member.
 
     They are so small that they, their sums and products are exact in every dtype; `big` ones are so in integers only.
     """
 
-    hosts: int
-    gpus: int
-    place: GroupSpec = WORLD
-    dtype: str = "float32"
     numel: int = 1
     op: str = "sum"
     scatters: bool = False
     big: bool = False
     seed: int = 0
 
-    async def play(self, here: RankGroups) -> list[Tensor]:
-        """What a member ends with."""
-        ((rank, group),) = here.join([self.place])
-        if rank.rank not in group:
-            return []
-        return [await (self._scatter(rank, group) if self.scatters else self._reduce(rank, group))]
+    async def _call(self, rank: Rank, group: Group) -> Tensor:
+        input = self._of(rank.rank, group.size).to(rank.device)
+        if not self.scatters:
+            return await rank.all_reduce(input, OPS[self.op], group)
+        output = whole(self.dtype, (3,), numel=self.numel).to(rank.device)
+        return await rank.reduce_scatter_tensor(output, input, OPS[self.op], group)
 
-    def oracle(self) -> list[list[Tensor]]:
+    def _results(self, members: tuple[int, ...]) -> Sequence[Tensor]:
         """Python's arithmetic, cut to the dtype's width."""
-        found: list[list[Tensor]] = [[] for _ in range(self.hosts * self.gpus)]
-        for members in self.place.members(self.hosts, self.gpus):
-            columns = zip(*(self._of(rank, len(members)).tolist() for rank in members), strict=True)
-            results = [self._combined(column) for column in columns]
-            for index, rank in enumerate(members):
-                part = results[index * self.numel : (index + 1) * self.numel] if self.scatters else results
-                found[rank] = [_tensor(part, self.dtype)]
-        return found
+        columns = zip(*(self._of(rank, len(members)).tolist() for rank in members), strict=True)
+        results = _tensor([self._combined(column) for column in columns], self.dtype)
+        return results.view(len(members), -1).unbind() if self.scatters else [results] * len(members)
 
     def _combined(self, column: tuple[complex, ...]) -> complex:
         if self.op in ("min", "max"):
@@ -169,14 +157,6 @@ class Reduction(ShortRepr):
             return whole(self.dtype, (1, 2) if is_unsigned else (-2, -1, 1, 2), self.seed, rank, numel=numel)
         limits = torch.iinfo(torch_dtype(self.dtype))
         return whole(self.dtype, (limits.min // 8, limits.max // 8 - 1, 7), self.seed, rank, numel=numel)
-
-    async def _reduce(self, rank: Rank, group: Group) -> Tensor:
-        return await rank.all_reduce(self._of(rank.rank, group.size).to(rank.device), OPS[self.op], group)
-
-    async def _scatter(self, rank: Rank, group: Group) -> Tensor:
-        output = whole(self.dtype, (3,), numel=self.numel).to(rank.device)
-        input = self._of(rank.rank, group.size).to(rank.device)
-        return await rank.reduce_scatter_tensor(output, input, OPS[self.op], group)
 
 
 OPS = {

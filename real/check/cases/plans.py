@@ -23,8 +23,7 @@ from real.check.cases.bags import (
     weights_of,
 )
 from real.check.cases.bits import whole
-from real.check.cases.case import ShortRepr
-from real.check.cases.groups import RankGroups
+from real.check.cases.case import Case, RankGroups, ShortRepr
 from scenarios.config.scenario import ShardingType
 from scenarios.seam.rank import Rank
 from scenarios.sparse.groups import Lookup, build_groups, outputs_to_tables, tables_to_outputs
@@ -79,11 +78,9 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Plan(ShortRepr):
+class Plan(Case):
     """`batches[rank]` samples of every table's feature on each rank; rows are small whole numbers: sums are exact."""
 
-    hosts: int
-    gpus: int
     tables: tuple[Table, ...]
     batches: tuple[int, ...]
     longest: int = 1

@@ -18,21 +18,18 @@ from real.check.cases.bags import (
     weights_of,
 )
 from real.check.cases.bits import torch_dtype
-from real.check.cases.case import ShortRepr
-from real.check.cases.groups import RankGroups
+from real.check.cases.case import Case, RankGroups
 from scenarios.seam.group import Group
 from scenarios.sparse.input_dist import TwRwSparseFeaturesDist
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Twrw(ShortRepr):
+class Twrw(Case):
     """Tables of `rows`, the first `features[0]` of them on host 0; `batches[rank][feature]` samples, if `is_per_key`.
 
     Else a rank has `batches[rank][0]` samples of every feature.
     """
 
-    hosts: int
-    gpus: int
     features: tuple[int, ...]
     rows: tuple[int, ...] = ()
     batches: tuple[tuple[int, ...], ...] = ()

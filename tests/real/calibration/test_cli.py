@@ -11,9 +11,9 @@ from statistics import median
 import pytest
 
 from real.calibration.cli import PROGRAMS, calibrate, nominal
+from real.calibration.network.fit import observe
 from real.calibration.network.probes import schedule
-from real.calibration.network.samples import observe
-from real.calibration.recordings import kept
+from real.calibration.play import kept
 from real.launch.job import PROGRAM, WRITER, Job, function
 from real.launch.launcher import launch, spool_folder
 from sim.run import simulate
@@ -78,7 +78,7 @@ def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Pa
         Job(
             scenario=played,
             program="real.calibration.network.probes:build",
-            writer="real.calibration.recordings:keep",
+            writer="real.calibration.play:keep",
             out=out,
             spool=spool_folder(out),
             started=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -314,6 +314,12 @@ def test_hosts_that_cannot_be_emulated_are_refused() -> None:
     assert str(caught.value) == (
         "contract.toml: cluster.nic.burst = 1000 bytes: expected at least 2 KiB for emulated hosts"
     )
+    with pytest.raises(ScenarioError) as caught:
+        fabric_of(_scenario(Network(kind="rail_only")))
+    assert str(caught.value) == (
+        "contract.toml: cluster.network.kind = 'rail_only': expected 'non_blocking' or 'leaf_spine', as emulated hosts"
+        " share one network and have no NVLink between rails"
+    )
     many = _scenario()
     nics = replace(many.cluster.host.nics, count=2)
     with pytest.raises(ScenarioError) as caught:

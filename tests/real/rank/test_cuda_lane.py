@@ -21,13 +21,13 @@ from real.libraries import library_of, moves, nccl
 from real.libraries.gloo import Gloo
 from real.libraries.library import Joined, Library
 from real.libraries.nccl import Nccl
+from real.rank.agreement import GroupAgreements
 from real.rank.backend import TorchBackend
 from real.rank.context import RankContext
 from real.rank.cuda import Anchors, CudaLane, tensors_in
 from real.rank.drive import Spawned, StreamThread, play
-from real.rank.group_agreement import GroupAgreements
 from real.rank.journal import Entry, Journal, metric, span
-from real.rank.lanes import CpuLane, Lane
+from real.rank.lanes import Lane
 from real.supervise.control_channel import position
 from real.supervise.rank_status import RankStatusTable
 from scenarios.seam.calls import Call
@@ -410,7 +410,7 @@ class Noted(Nccl):
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
         self.opened: list[str] = []
-        self.lane_of: Callable[[bool], Lane] = lambda is_main: CpuLane()
+        self.lane_of: Callable[[bool], Lane] = lambda is_main: Lane()
         self.between: list[bool] = []
 
     def new_lane(self, *, is_main: bool) -> Lane:

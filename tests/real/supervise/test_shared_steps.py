@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from real.supervise import shared_steps as steps
+from real.supervise import spool as steps
 
 
 def _hurries(folder: Path, rank: int, last: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import real.validation.rounds
+import real.validation.cli
 from real.launch.job import Job
 from real.launch.launcher import RunEnded
 from real.validation.cli import validate
@@ -113,7 +113,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
     def launch(job: Job, **_: Any) -> None:
         (plays.pop(0) if len(plays) > 1 else plays[0])(job)
 
-    monkeypatch.setattr(real.validation.rounds, "launch", launch)
+    monkeypatch.setattr(real.validation.cli, "launch", launch)
     yield plays
     assert plays
 

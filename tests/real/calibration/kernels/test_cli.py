@@ -17,7 +17,7 @@ from real.calibration.kernels import cli as calibrate_kernels
 from real.calibration.kernels.device import DeviceProbes
 from real.calibration.kernels.probes import WARM_UP
 from real.calibration.kernels.workloads import DEVICE, HOST
-from real.calibration.machine import cpu_name
+from real.calibration.profile import cpu_name
 from scenarios.config.kernel_kinds import KERNEL_KINDS
 from scenarios.config.load import load_measured, load_profile
 from scenarios.config.scenario import Scenario

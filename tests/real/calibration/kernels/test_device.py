@@ -13,21 +13,24 @@ import torch
 
 from real.calibration.kernels import device as probed
 from real.calibration.kernels.device import (
+    CudaHost,
     DeviceProbes,
     Held,
+    Hold,
+    Host,
     Reached,
     between_events_ns,
     cpu_here,
     gpu_here,
+    host_of,
     reached,
     sizes_for,
     with_launches,
 )
 from real.calibration.kernels.fit import Timed, fit_to_peaks, observe, predicted_s
-from real.calibration.kernels.launch_ahead import CudaHost, Hold, SameTime, host_of
 from real.calibration.kernels.probes import WARM_UP, probe_label
 from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Workload, workloads
-from real.calibration.machine import cpu_name
+from real.calibration.profile import cpu_name
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.journal import Entry
 from scenarios.config.kernel_kinds import KERNEL_KINDS
@@ -223,7 +226,7 @@ def test_a_hold_lasts_as_long_as_the_data_sheet_says_or_longer() -> None:
 
 def test_a_cpus_host_is_never_ahead() -> None:
     host = host_of(torch.device("cpu"))
-    assert isinstance(host, SameTime)
+    assert type(host) is Host
     host.wait()
     host.mark()
     assert host.is_ahead() is None

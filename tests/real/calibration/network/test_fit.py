@@ -8,9 +8,8 @@ from statistics import median
 
 import pytest
 
-from real.calibration.network.fit import fit
+from real.calibration.network.fit import Seen, fit, observe
 from real.calibration.network.probes import NetworkProbes, Probe, bulk_bytes, calls_timed, schedule
-from real.calibration.network.samples import Seen, observe
 from scenarios.config.hardware import Cluster, Inside, Link, Nics
 from sim.hosts.tcp import SEGMENT_BYTES
 from sim.run import simulate

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from real.emulate.cli import warnings
+from real.emulate import cli as hosting
+from real.emulate.cli import hosts_for, warnings
 from real.emulate.fabric import Fabric, fabric_of
-from real.launch import hosts as hosting
-from real.launch.hosts import hosts_for
 from real.launch.launcher import ThisMachine
 from scenarios.config.hardware import Link, Nics
 from scenarios.config.scenario import Scenario
