@@ -34,7 +34,7 @@ from real.emulate.cli import read_rate
 from real.emulate.cluster import emulated
 from real.emulate.fabric import Fabric
 from real.launch.job import Job
-from real.launch.launcher import Hosts, ThisMachine, launch
+from real.launch.launcher import Hosts, launch
 from real.rank.backend import TorchBackend
 from reports.store import run_folder as store
 from scenarios.config.load import load
@@ -185,7 +185,7 @@ def main() -> None:
 @contextmanager
 def _hosts(nic: str | None) -> Iterator[Hosts]:
     if nic is None:
-        yield ThisMachine()
+        yield Hosts()
         return
     with emulated(Fabric(hosts=RANKS, nic_bytes_per_s=read_rate("nic", nic))) as hosts:
         yield hosts

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn, get_args
 
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int
     given = sys.argv[1:] if arguments is None else arguments
     try:
         if given and given[0] in _COMMANDS:
-            return _COMMANDS[given[0]](given[1:], prog or f"python -m real {given[0]}")
+            return _run_command(given[0], given[1:], prog or f"python -m real {given[0]}")
         options = _parser(prog or "python -m real").parse_args(given)
         here = place()
         job = _job(options, is_first=here is None or here.rank == 0)
@@ -45,33 +46,24 @@ def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int
         return ended.code
 
 
-def _emulate(given: Sequence[str], prog: str) -> int:
-    from real.emulate.cli import emulate
+# The functions behind the first word, and whether they simulate, too.
+_COMMANDS = {
+    "calibrate": ("real.calibration.cli", True),
+    "check": ("real.check.cli", True),
+    "emulate": ("real.emulate.cli", False),
+    "validate": ("real.validation.cli", False),
+}
 
-    return emulate(given, prog)
 
-
-def _calibrate(given: Sequence[str], prog: str) -> int:
-    from real.calibration.cli import calibrate
+def _run_command(name: str, given: Sequence[str], prog: str) -> int:
+    """Run the function of the command's name in its module, which is imported only now."""
+    module, simulates = _COMMANDS[name]
+    function = getattr(import_module(module), name)
+    if not simulates:
+        return int(function(given, prog))
     from sim.run import simulate
 
-    return calibrate(given, simulate, prog)
-
-
-def _validate(given: Sequence[str], prog: str) -> int:
-    from real.validation.cli import validate
-
-    return validate(given, prog)
-
-
-def _check(given: Sequence[str], prog: str) -> int:
-    from real.check.cli import check
-    from sim.run import simulate
-
-    return check(given, simulate, prog)
-
-
-_COMMANDS = {"calibrate": _calibrate, "check": _check, "emulate": _emulate, "validate": _validate}
+    return int(function(given, simulate, prog))
 
 
 def here_is_first() -> bool:

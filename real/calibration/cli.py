@@ -10,8 +10,7 @@ import shlex
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -22,6 +21,7 @@ from real.calibration import program_cost as program
 from real.calibration.kernels import probes as kernels
 from real.calibration.kernels.cli import calibrate_kernels, check_kernels
 from real.calibration.kernels.fit import fit as fit_kernels
+from real.calibration.kernels.fit import group_of
 from real.calibration.kernels.fit import observe as observe_kernels
 from real.calibration.network import crowded_cores as crowd
 from real.calibration.network import probes as network
@@ -30,11 +30,10 @@ from real.calibration.network.fit import fit as fit_network
 from real.calibration.play import play as play_on
 from real.calibration.play import scenario_on
 from real.calibration.profile import cpu_name, measured_here, profile_text
-from real.emulate.cli import read_rate, say, warnings
-from real.emulate.cluster import emulated, sweep
+from real.emulate.cli import hosts_of, read_rate, say, warnings
+from real.emulate.cluster import sweep
 from real.emulate.fabric import MOST_HOSTS, Fabric
 from real.emulate.ip_tc import burst_of
-from real.launch.launcher import Hosts, ThisMachine
 from real.progress import Bar
 from scenarios.config.hardware import Cluster, Link, Nics
 from scenarios.config.load import load_profile
@@ -56,10 +55,10 @@ _BUSY_CORES = 0.1
 # One after the other: the kernels are measured in several launches, apart in time.
 _PLAYED = ("kernels", "network", "kernels", "program", "kernels")
 PROGRAMS = {
-    "kernels": "real.calibration.kernels.probes:build",
-    "network": "real.calibration.network.probes:build",
+    "kernels": "real.calibration.kernels.probes:KernelProbes",
+    "network": "real.calibration.network.probes:NetworkProbes",
     "program": "real.calibration.program_cost:build",
-    "crowd": "real.calibration.network.crowded_cores:build",
+    "crowd": "real.calibration.network.crowded_cores:Crowd",
 }
 
 
@@ -139,11 +138,11 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         probes = network.schedule(candidate, 2)
         return observe(probes, simulate(scenario, network.NetworkProbes(scenario, 2), 0).spans)
 
-    with _hosts(fabric) as hosts, Bar(quiet=options.quiet) as bar:
+    with hosts_of(fabric) as hosts, Bar(quiet=options.quiet) as bar:
         played: dict[str, list[Recording]] = defaultdict(list)
         for what in _PLAYED:
-            steps = _steps(what, cluster)
-            played[what].append(play_on(bar, scenario_on(cluster, what), PROGRAMS[what], hosts, steps))
+            run = play_on(bar, scenario_on(cluster, what), PROGRAMS[what], hosts, steps=_steps(cluster)[what])
+            played[what].append(run)
     kernel_fit = fit_kernels(observe_kernels(one.spans for one in played["kernels"]), cluster.host.gpu)
     cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))
     (networked,), (worked,) = played["network"], played["program"]
@@ -190,8 +189,8 @@ def _crowd_of(cluster: Cluster) -> Cluster:
 def _play_crowd(cluster: Cluster, fabric: Fabric | None, quiet: bool) -> Recording:
     crowded = _crowd_of(cluster)
     wider = None if fabric is None else dataclasses.replace(fabric, hosts=crowded.hosts)
-    with _hosts(wider) as on, Bar(quiet=quiet) as bar:
-        return play_on(bar, scenario_on(crowded, "crowd"), PROGRAMS["crowd"], on, None)
+    with hosts_of(wider) as on, Bar(quiet=quiet) as bar:
+        return play_on(bar, scenario_on(crowded, "crowd"), PROGRAMS["crowd"], on, steps=None)
 
 
 def _fit_crowd(cluster: Cluster, recording: Recording, simulate: Simulate) -> Cluster:
@@ -229,26 +228,13 @@ def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burs
     return dataclasses.replace(like, hosts=hosts, host=host, payload_share=share, tcp=None, hosts_share_cores=True)
 
 
-@contextmanager
-def _hosts(fabric: Fabric | None) -> Iterator[Hosts]:
-    if fabric is None:
-        yield ThisMachine()
-        return
-    with emulated(fabric) as hosts:
-        yield hosts
-
-
-def _steps(what: str, cluster: Cluster) -> int | None:
-    """Of a program of probes, where they are known."""
-    match what:
-        case "kernels":
-            return kernels.WARM_UP + kernels.ROUNDS
-        case "network":
-            return sum(probe.repeats for probe in network.schedule(cluster))
-        case "program":
-            return program.STEPS
-        case _:
-            return None
+def _steps(cluster: Cluster) -> dict[str, int]:
+    """How many steps each program of probes has."""
+    return {
+        "kernels": kernels.WARM_UP + kernels.ROUNDS,
+        "network": sum(probe.repeats for probe in network.schedule(cluster)),
+        "program": program.STEPS,
+    }
 
 
 def _warn_if_busy(sight: Sight) -> None:
@@ -258,25 +244,13 @@ def _warn_if_busy(sight: Sight) -> None:
 
 
 def _network_group(residuals: Sequence[Residual]) -> Group:
-    errors = [row.error for row in residuals]
-    worst: float = max(errors, key=abs)
     sizes = [row.size_bytes for row in residuals if row.size_bytes]
     spreads = [(row.high_s - row.low_s) / row.measured_s for row in residuals]
-    return Group(
-        name="gloo over TCP",
-        median_error=round(median(errors), 4),
-        typical_error=round(median(map(abs, errors)), 4),
-        worst_error=round(worst, 4),
-        spread=round(median(spreads), 4),
-        least_bytes=min(sizes),
-        most_bytes=max(sizes),
-    )
+    return group_of("gloo over TCP", [row.error for row in residuals], spreads, sizes)
 
 
 def _show(residuals: Sequence[Residual]) -> None:
-    table = Table(
-        "probe", "size", "measured", "80 % of them", "model", "error", title="What the model leaves of the probes"
-    )
+    table = Table("probe", "size", "measured", "p10 to p90", "model", "error", title="Calibration residuals")
     for row in residuals:
         table.add_row(
             row.probe,

@@ -36,7 +36,7 @@ def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
     )
 
 
-def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, steps: int | None) -> Recording:
+def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, *, steps: int | None) -> Recording:
     """What ranks that play a "module:function" on the scenario recorded; `steps`, where known, are for the bar.
 
     Raises:

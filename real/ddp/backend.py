@@ -12,7 +12,7 @@ from torch import Tensor
 
 from real.libraries import library_of
 from real.libraries.errors import transport
-from real.libraries.library import Joined
+from real.libraries.moves import Joined
 from real.rank.drive import play
 from scenarios.config.libraries import default_library
 from scenarios.seam.arguments import Issue

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from scenarios.compression import Bucket
+from scenarios.workloads.ddp_buckets import GradientBucket
 
 Form = tuple[tuple[int, ...], torch.dtype]
 Members = tuple[int, ...]
@@ -56,20 +57,9 @@ class Piece:
     gradient: Tensor
 
 
-class Reduction(Protocol):
-    """A bucket that is to be reduced."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def play(self, reduce: Callable[[Bucket], object]) -> None:
-        """Reduce it in place, where DDP has the gradients; called once, on the thread and the stream that reduce."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """One of DDP's own buckets; a `Reduction`."""
+    """One of DDP's own buckets, to be reduced where it is."""
 
     bucket: Bucket
 
@@ -78,12 +68,13 @@ class Direct:
         return self.bucket.buffer().device
 
     def play(self, reduce: Callable[[Bucket], object]) -> None:
+        """Reduce it in place; called once, on the thread and the stream that reduce."""
         reduce(self.bucket)
 
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
-    """A bucket of the layout whose gradients lie in other buckets of DDP; a `Reduction`."""
+    """A bucket of the layout whose gradients lie in other buckets of DDP, reduced as a copy."""
 
     index: int
     pieces: Sequence[Piece]
@@ -106,23 +97,15 @@ class Regrouped:
             piece.flat.copy_(part)
 
 
-class _Copy:
-    """A `compression.Bucket`."""
+class _Copy(GradientBucket):
+    """A copy whose gradients have the strides of DDP's."""
 
     def __init__(self, index: int, buffer: Tensor, gradients: list[Tensor], is_last: bool) -> None:
-        self._index, self._buffer, self._gradients, self._is_last = index, buffer, gradients, is_last
+        super().__init__(index, buffer, [tuple(gradient.shape) for gradient in gradients], is_last=is_last)
+        self._gradients = gradients
 
-    def index(self) -> int:
-        return self._index
 
-    def buffer(self) -> Tensor:
-        return self._buffer
-
-    def gradients(self) -> list[Tensor]:
-        return self._gradients
-
-    def is_last(self) -> bool:
-        return self._is_last
+Reduction: TypeAlias = Direct | Regrouped
 
 
 class Regrouping:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from real.emulate import netns
 from real.emulate.cluster import EmulatedHosts, Traffic, clusters, down, emulated, find, sweep, traffic, up
 from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, Fabric, control_address, data_address, fabric_of
 from real.emulate.netns import EmulationError
-from real.launch.launcher import Hosts, ThisMachine
+from real.launch.launcher import Hosts
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes, format_rate, parse_rate, parse_size
@@ -241,6 +241,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
+def hosts_of(fabric: Fabric | None) -> AbstractContextManager[Hosts]:
+    """Hosts that are emulated for as long as the context lasts; without a fabric, this machine."""
+    return nullcontext(Hosts()) if fabric is None else emulated(fabric)
+
+
 @contextmanager
 def hosts_for(scenario: Scenario, name: str | None, tell: Callable[[Iterable[str]], None] = say) -> Iterator[Hosts]:
     """Hosts for a run. `name` is --emulate's: None if not given, "" if given without one; `tell` gets warnings.
@@ -249,7 +254,7 @@ def hosts_for(scenario: Scenario, name: str | None, tell: Callable[[Iterable[str
         ScenarioError: the scenario's hosts cannot be emulated, or there are none of that name.
     """
     if name is None:
-        yield ThisMachine()
+        yield Hosts()
         return
     fabric = fabric_of(scenario)
     tell(sweep())

@@ -18,11 +18,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from real.emulate import ip_tc as wiring
 from real.emulate import netns
 from real.emulate.fabric import CONTROL, CONTROL_ADDRESS, Fabric
 from real.emulate.netns import EmulationError
+from real.launch.launcher import Hosts
 from scenarios.seam.trace import EMULATED_HOSTS
 
 RECORDS = Path("/run/twinstep")
@@ -42,23 +44,15 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmulatedHosts:
+class EmulatedHosts(Hosts):
     """A cluster of emulated hosts that is up. Without an owner it stays until it is taken down."""
 
     name: str
     fabric: Fabric
     owner: Owner | None = None
     kind = EMULATED_HOSTS
-
-    @property
-    def control_address(self) -> str:
-        """The address at which the launcher listens."""
-        return str(CONTROL_ADDRESS)
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Environment variables for ranks: data goes over the shaped interface."""
-        return {"GLOO_SOCKET_IFNAME": "eth0"}
+    control_address = str(CONTROL_ADDRESS)
+    environment: ClassVar[Mapping[str, str]] = {"GLOO_SOCKET_IFNAME": "eth0"}  # data goes over the shaped interface
 
     def control(self) -> AbstractContextManager[None]:
         """Enter the control namespace, whose traffic data does not slow down."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 from real.launch.job import PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
@@ -38,46 +38,19 @@ class RunEnded(Exception):  # noqa: N818  (an outcome, not a bug)
         self.code = code
 
 
-class Hosts(Protocol):
-    """The hosts of a run, all on this machine. What is opened or started inside a context belongs to that host."""
+class Hosts:
+    """The hosts of a run, all on this machine; here nothing but processes, which talk over the loopback device."""
 
-    @property
-    def kind(self) -> str:
-        """The value of `RunInfo.played_on`."""
-        ...
-
-    @property
-    def control_address(self) -> str:
-        """The address at which all ranks reach the launcher."""
-        ...
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Environment variables that every rank gets."""
-        ...
+    kind = "this machine"  # the value of `RunInfo.played_on`
+    control_address = LOOPBACK  # at which all ranks reach the launcher
+    environment: ClassVar[Mapping[str, str]] = {}  # environment variables that every rank gets
 
     def control(self) -> AbstractContextManager[None]:
-        """Enter the host of `control_address`."""
-        ...
-
-    def host(self, index: int) -> AbstractContextManager[None]:
-        """Enter one host."""
-        ...
-
-
-class ThisMachine:
-    """All hosts are this machine: ranks talk over the loopback device."""
-
-    kind = "this machine"
-    control_address = LOOPBACK
-    environment: Mapping[str, str] = {}
-
-    def control(self) -> AbstractContextManager[None]:
-        """Do nothing: everything is here."""
+        """Enter the host of `control_address`: what is opened or started inside the context belongs to it."""
         return nullcontext()
 
     def host(self, index: int) -> AbstractContextManager[None]:
-        """Do nothing: everything is here."""
+        """Enter one host, likewise."""
         return nullcontext()
 
 
@@ -99,7 +72,7 @@ def launch(
             what was measured lies in `job.out`, marked incomplete.
     """
     began_s = time.monotonic()
-    hosts = hosts or ThisMachine()
+    hosts = hosts or Hosts()
     job = dataclasses.replace(job, played_on=hosts.kind)
     job.spool.mkdir(parents=True)
     job.save(job.spool / "job")
@@ -107,8 +80,7 @@ def launch(
     if sentence is None:
         put_away(job)
         return
-    further = keep_what_there_is(job, sentence, began_s)
-    raise RunEnded(sentence if further is None else f"{sentence}; {further}", code)
+    raise RunEnded(keep_what_there_is(job, sentence, began_s), code)
 
 
 class _Launch:

@@ -65,8 +65,7 @@ class Rank0Supervisor:
     def _end(self, sentence: str) -> None:
         self._supervisor.stop(sentence)
         time.sleep(_SPOOLING_S)
-        further = keep_what_there_is(self._job, sentence, self._began_s)
-        print(sentence if further is None else f"{sentence}; {further}", file=sys.stderr, flush=True)
+        print(keep_what_there_is(self._job, sentence, self._began_s), file=sys.stderr, flush=True)
         os._exit(1)
 
 
@@ -107,7 +106,7 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
         RankLostError: rank 0 did not come in time.
         ScenarioError: rank 0 cannot listen where it should.
     """
-    address = _numeric(place.address)
+    address = socket.gethostbyname(place.address)
     if address.startswith("127."):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: nobody else need reach us
     serves = place.rank == 0 and not place.has_agent_store
@@ -116,20 +115,16 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
     try:
         store = _store(place, timeout_s, listener.detach() if listener else None)
         if place.rank == 0:
-            _announce(store, bring_up(address), job)
+            supervisor = bring_up(address)
+            host, port = supervisor.address
+            told = {"host": host, "port": port, "token": supervisor.token, "boot_id": boot_id(), "started": job.started}
+            folders = {"out": str(job.out.absolute()), "spool": str(job.spool.absolute())}
+            store.set("run", json.dumps({**told, **folders}))
         told = json.loads(store.get("run"))
     except (RuntimeError, TimeoutError) as error:
         raise RankLostError(f"rank 0 did not come within {timeout_s:g} s") from error
-    return Rendezvous(
-        store=store,
-        host=told["host"],
-        port=told["port"],
-        token=told["token"],
-        boot_id=told["boot_id"],
-        out=Path(told["out"]),
-        spool=Path(told["spool"]),
-        started=told["started"],
-    )
+    out, spool = Path(told.pop("out")), Path(told.pop("spool"))
+    return Rendezvous(store=store, out=out, spool=spool, **told)
 
 
 def _listener(address: str, port: int) -> socket.socket:
@@ -150,20 +145,6 @@ def boot_id() -> str:
         return secrets.token_hex(16)
 
 
-def _announce(store: Store, host: Rank0Supervisor, job: Job) -> None:
-    address, port = host.address
-    told = {
-        "host": address,
-        "port": port,
-        "token": host.token,
-        "boot_id": boot_id(),
-        "out": str(job.out.absolute()),
-        "spool": str(job.spool.absolute()),
-        "started": job.started,
-    }
-    store.set("run", json.dumps(told))
-
-
 def _store(place: Place, timeout_s: float, descriptor: int | None) -> Store:
     store = dist.TCPStore(  # type: ignore[attr-defined]
         place.address,
@@ -174,7 +155,3 @@ def _store(place: Place, timeout_s: float, descriptor: int | None) -> Store:
         master_listen_fd=descriptor,
     )
     return dist.PrefixStore(f"twinstep/{place.attempt}", store)  # type: ignore[attr-defined]
-
-
-def _numeric(address: str) -> str:
-    return socket.gethostbyname(address)

@@ -24,7 +24,7 @@ from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
 from real.supervise.early_end import keep_what_there_is, log_of, put_away
-from real.supervise.rank_status import SECOND_HAND_S
+from real.supervise.rank_status import SECOND_HAND_S, where
 from real.supervise.spool import Steps, found
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -149,21 +149,17 @@ class RankWorker:
         except OSError:
             return  # another rank does it
         time.sleep(_SPOOLING_S)
-        step = self._step if self._steps is None else self._steps.of_all()[0]
-        where = "before its first step" if step is None else f"in step {step}"
-        sentence = f"rank 0 was lost {where}"
-        further = keep_what_there_is(self._job, sentence, self._began_s)
-        print(sentence if further is None else f"{sentence}; {further}", file=sys.stderr, flush=True)
+        sentence = f"rank 0 was lost {where(self._step if self._steps is None else self._steps.of_all()[0])}"
+        print(keep_what_there_is(self._job, sentence, self._began_s), file=sys.stderr, flush=True)
 
     def _was_told(self, number: int) -> None:
         """Report a signal, on the signals' thread; as second-hand news, since another rank may know the cause."""
-        where = "before its first step" if self._step is None else f"in step {self._step}"
         if self._channel is None:
             _leave_now()
         else:
             name = signal.Signals(number).name
             self._channel.say(
-                {"lost": f"rank {self._place.rank} was told to stop by {name} {where}", "step": self._step}
+                {"lost": f"rank {self._place.rank} was told to stop by {name} {where(self._step)}", "step": self._step}
             )
 
 

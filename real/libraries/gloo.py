@@ -8,49 +8,29 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.libraries.library import Joined, Sent, split
-from real.libraries.moves import (
-    EXCHANGE,
-    REDUCTIONS,
-    arithmetic_of,
-    as_real,
-    divide,
-    product,
-    scattered,
-    starts_of,
-)
-from real.rank.lanes import Lane
-from scenarios.seam.payload import as_bytes, resolved
+from real.libraries.library import Library
+from real.libraries.moves import EXCHANGE, Joined, Sent, split
+from scenarios.seam.payload import as_bytes
 
 _ON_CPU = dist.BarrierOptions()
 _ON_CPU.device = torch.device("cpu")
 
 
-class Gloo:
-    """gloo, on CPU tensors: futures say when a call ended; two threads serve a group."""
+class Gloo(Library):
+    """gloo, on CPU tensors: futures say when a call ended; two threads serve a group.
+
+    Its own reduce-scatter hides when it ended; it has no averages, and connects its ranks when it makes a group.
+    """
 
     backend = "gloo"
     lanes = 2
+    has_averages = False
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.starts = starts_of(self)
-
-    @staticmethod
-    def at(local_rank: int) -> Gloo:
+    @classmethod
+    def at(cls, local_rank: int) -> Gloo:
         """The library of one rank of this machine, whose kernels take one core."""
         torch.set_num_threads(1)
-        return Gloo(torch.device("cpu"))
-
-    def new_lane(self, *, is_main: bool) -> Lane:
-        """A thread of the program."""
-        return Lane()
-
-    def between_steps(self) -> None:
-        """Nothing is put off."""
-
-    def open(self, joined: Joined) -> None:
-        """gloo connects its ranks when it makes a group."""
+        return cls(torch.device("cpu"))
 
     def barrier(self, joined: Joined) -> Sent:
         """gloo's own."""
@@ -73,28 +53,6 @@ class Gloo:
                 target.copy_(chunk)
 
         return Sent(work, finish)
-
-    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
-        """gloo has no average: a sum, divided."""
-        if tensor.is_complex() and reduce == "product":
-            return product(joined, tensor)
-        arithmetic = arithmetic_of(tensor)
-        work = joined.handle.allreduce([arithmetic], REDUCTIONS["sum" if reduce == "avg" else reduce])
-        if reduce != "avg" and arithmetic.data_ptr() == tensor.data_ptr():
-            return Sent(work)
-
-        def finish() -> None:
-            if reduce == "avg":
-                divide(arithmetic, joined.group.size)
-            if arithmetic.data_ptr() != tensor.data_ptr():
-                as_real(tensor).copy_(arithmetic)
-
-        return Sent(work, finish)
-
-    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
-        """As gloo does it: an all-reduce of the whole input. By hand, because gloo's own hides when it ended."""
-        whole = resolved(input).clone()
-        return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)
 
 
 LIBRARY = Gloo

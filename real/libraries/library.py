@@ -5,91 +5,80 @@ Arguments are checked by `scenarios.seam.collectives` before; lanes wait and tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from real.libraries.moves import (
+    REDUCTIONS,
+    Joined,
+    Sent,
+    arithmetic_of,
+    as_real,
+    divide,
+    product,
+    scattered,
+    starts_of,
+)
 from real.rank.lanes import Lane
-from scenarios.seam.arguments import Issue
-from scenarios.seam.calls import Call
-from scenarios.seam.group import Group
-from scenarios.seam.payload import as_bytes
+from scenarios.seam.payload import resolved
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """A group that this rank is in. `order` gives, for each rank of the handle, its place in the group.
+class Library:
+    """A library on one device, by itself as one that serves CPUs: gloo, NCCL, ..."""
 
-    torch.distributed sorts the ranks of a group; a program may have named them in another order.
-    """
+    backend: str  # torch's name for it
+    lanes: int  # how many calls on one group it serves at a time
+    has_averages = True
 
-    group: Group
-    handle: dist.ProcessGroup
-    order: tuple[int, ...]
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.starts = starts_of(self)
 
-    @property
-    def is_sorted(self) -> bool:
-        """Whether both orders are the same."""
-        return self.order == tuple(range(len(self.order)))
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A collective on its way, what is left to do with the buffers once it has ended, and further ones that it uses."""
-
-    work: dist.Work
-    finish: Callable[[], None] | None = None
-    held: object = None
-
-
-# How a collective begins, from the checked call and what its verb was given.
-Start = Callable[[Joined, Call, Issue], Sent]
-
-
-class Library(Protocol):
-    """gloo, NCCL, ...: `lanes` is how many calls on one group it serves at a time, `backend` torch's name for it."""
-
-    backend: str
-    lanes: int
-    device: torch.device
-    starts: dict[str, Start]  # by the collective's name
-
-    def __init__(self, device: torch.device) -> None: ...
-
-    @staticmethod
-    def at(local_rank: int) -> Library:
+    @classmethod
+    def at(cls, local_rank: int) -> Library:
         """Make the library of one rank of this machine; ScenarioError if the machine has no device for it."""
-        ...
+        raise NotImplementedError
 
     def open(self, joined: Joined) -> None:
         """Make now, with all members, what a first call on the group would have to make."""
-        ...
 
     def new_lane(self, *, is_main: bool) -> Lane:
         """Give what a stream of the program is on the device."""
-        ...
+        return Lane()
 
     def between_steps(self) -> None:
         """Do what takes the host some time, and is not to be part of a step."""
-        ...
 
+    def barrier(self, joined: Joined) -> Sent:
+        """Wait until all members are here."""
+        raise NotImplementedError
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A contiguous tensor and its bytes for each member, in group order."""
+    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """Exchange one tensor of any size with each member, in group order."""
+        raise NotImplementedError
 
-    tensor: Tensor
-    sizes_bytes: Sequence[int]
+    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
+        """Reduce in place, or by way of a wider type; an average that the library lacks is a sum, divided."""
+        if tensor.is_complex() and reduce == "product":
+            return product(joined, tensor)
+        arithmetic = arithmetic_of(tensor)
+        is_copy = arithmetic.data_ptr() != tensor.data_ptr()
+        divides = reduce == "avg" and not self.has_averages
+        work = joined.handle.allreduce([arithmetic], REDUCTIONS["sum" if divides else reduce])
+        if not (divides or is_copy):
+            return Sent(work)
 
-    def chunks(self) -> Sequence[Tensor]:
-        """Views of its bytes."""
-        return split(as_bytes(self.tensor), self.sizes_bytes)
+        def finish() -> None:
+            if divides:
+                divide(arithmetic, joined.group.size)
+            if is_copy:
+                as_real(tensor).copy_(arithmetic)
 
+        return Sent(work, finish)
 
-def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
-    """Views of consecutive parts."""
-    return torch.split(flat, list(sizes))
+    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
+        """Give this member's share of the reduced input: by hand, an all-reduce of the whole."""
+        whole = resolved(input).clone()
+        return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)

@@ -9,17 +9,57 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.libraries.library import Joined, Rows, Sent, Start
 from scenarios.seam.arguments import REDUCE_OPS, Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import exchange, reduction, rooted
+from scenarios.seam.group import Group
 from scenarios.seam.payload import as_bytes, without_grad
+
+if TYPE_CHECKING:
+    from real.libraries.library import Library
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A group that this rank is in. `order` gives, for each rank of the handle, its place in the group.
+
+    torch.distributed sorts the ranks of a group; a program may have named them in another order.
+    """
+
+    group: Group
+    handle: dist.ProcessGroup
+    order: tuple[int, ...]
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether both orders are the same."""
+        return self.order == tuple(range(len(self.order)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A collective on its way, what is left to do with the buffers once it has ended, and further ones that it uses."""
+
+    work: dist.Work
+    finish: Callable[[], None] | None = None
+    held: object = None
+
+
+# How a collective begins, from the checked call and what its verb was given.
+Start = Callable[[Joined, Call, Issue], Sent]
+
+
+def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    """Views of consecutive parts."""
+    return torch.split(flat, list(sizes))
+
 
 OPS: dict[str, Any] = {name: op for op, name in REDUCE_OPS.items()}
 # Neither library reduces these; sums and products of a wider integer, cut to the width, are the same.
@@ -38,40 +78,13 @@ def _options(reduce: str) -> dist.AllreduceOptions:
 
 REDUCTIONS = {name: _options(name) for name in OPS}
 
-# A library's exchange of one tensor with each member: outputs, inputs.
-Exchange = Callable[[Joined, Sequence[Tensor], Sequence[Tensor]], Sent]
 
-
-class Reducing(Protocol):
-    """What a library does by itself."""
-
-    def barrier(self, joined: Joined) -> Sent:
-        """Wait until all members are here."""
-        ...
-
-    def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
-        """Exchange one tensor of any size with each member, in group order."""
-        ...
-
-    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
-        """Reduce in place."""
-        ...
-
-    def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
-        """Give this member's share of the reduced input."""
-        ...
-
-
-def starts_of(library: Reducing) -> dict[str, Start]:
+def starts_of(library: Library) -> dict[str, Start]:
     """How each collective begins, by name, over what the library does by itself."""
-
-    def all_to_all_single(joined: Joined, call: Call, issue: Issue) -> Sent:
-        rows = Rows(issue.output, call.recv_bytes), Rows(issue.input, call.send_bytes)
-        return exchange_rows(library.exchange, joined, *rows)
 
     return {
         exchange.ALL_TO_ALL.name: lambda joined, _, issue: library.exchange(joined, issue.output, issue.input),
-        exchange.ALL_TO_ALL_SINGLE.name: all_to_all_single,
+        exchange.ALL_TO_ALL_SINGLE.name: lambda joined, call, issue: exchange_rows(library, joined, call, issue),
         reduction.ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
         rooted.BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
         reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
@@ -118,15 +131,15 @@ def recv(joined: Joined, tensor: Tensor, src: int) -> Sent:
     return Sent(started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
 
 
-def exchange_rows(exchange: Exchange, joined: Joined, output: Rows, input: Rows) -> Sent:
-    """All to all of two tensors, of which each member gets so many bytes; `exchange` is the library's list form.
+def exchange_rows(library: Library, joined: Joined, call: Call, issue: Issue) -> Sent:
+    """All to all of two tensors, of which each member gets so many bytes.
 
     Straight from and to the program's memory, unless the two overlap or the orders differ.
     """
-    if not joined.is_sorted or overlap(output.tensor, input.tensor):
-        return exchange(joined, output.chunks(), input.chunks())
-    target, source = as_bytes(output.tensor), as_bytes(input.tensor)
-    return Sent(EXCHANGE(joined.handle, target, source, output.sizes_bytes, input.sizes_bytes), held=source)
+    target, source = as_bytes(issue.output), as_bytes(issue.input)
+    if not joined.is_sorted or overlap(issue.output, issue.input):
+        return library.exchange(joined, split(target, call.recv_bytes), split(source, call.send_bytes))
+    return Sent(EXCHANGE(joined.handle, target, source, call.recv_bytes, call.send_bytes), held=source)
 
 
 def scattered(reduced: Sent, whole: Tensor, joined: Joined, output: Tensor) -> Sent:
@@ -171,11 +184,6 @@ def divide(tensor: Tensor, by: int) -> None:
         tensor.div_(by)
     else:
         tensor.div_(by, rounding_mode="trunc")
-
-
-def copy(target: Tensor, source: Tensor) -> None:
-    """Copy as a function without a result."""
-    target.copy_(source)
 
 
 def overlap(first: Tensor, second: Tensor) -> bool:

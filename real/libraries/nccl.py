@@ -9,21 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from real.libraries.library import Joined, Sent
-from real.libraries.moves import (
-    OPS,
-    REDUCE_SCATTER,
-    REDUCTIONS,
-    WIDER,
-    arithmetic_of,
-    as_real,
-    copy,
-    overlap,
-    product,
-    scattered,
-    started,
-    starts_of,
-)
+from real.libraries.library import Library
+from real.libraries.moves import OPS, REDUCE_SCATTER, REDUCTIONS, WIDER, Joined, Sent, as_real, overlap, started
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.lanes import Lane
 from scenarios.seam.errors import ScenarioError
@@ -34,27 +21,26 @@ from scenarios.seam.payload import as_bytes, resolved
 CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 
 
-class Nccl:
+class Nccl(Library):
     """NCCL, on CUDA tensors: one stream serves a group; averages, uneven lists and reduce-scatter are its own."""
 
     backend = "cpu:gloo,cuda:nccl"
     lanes = 1
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.starts = starts_of(self)
+        super().__init__(device)
         self._flags: dict[str, Tensor] = {}
         self._anchors: Anchors | None = None
         self._streams: list[CudaLane] = []
 
-    @staticmethod
-    def at(local_rank: int) -> Nccl:
+    @classmethod
+    def at(cls, local_rank: int) -> Nccl:
         """The library of one rank of this machine, on its own CUDA device, which becomes the current one.
 
         Raises:
             ScenarioError: this machine has no such device.
         """
-        return Nccl(_cuda_device(local_rank))
+        return cls(_cuda_device(local_rank))
 
     def new_lane(self, *, is_main: bool) -> Lane:
         """A stream of the device."""
@@ -90,16 +76,6 @@ class Nccl:
         work = started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True))
         return Sent(work, held=(targets, sources))
 
-    def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> Sent:
-        """In place, or by way of a wider type."""
-        if tensor.is_complex() and reduce == "product":
-            return product(joined, tensor)
-        arithmetic = arithmetic_of(tensor)
-        work = joined.handle.allreduce([arithmetic], REDUCTIONS[reduce])
-        if arithmetic.data_ptr() == tensor.data_ptr():
-            return Sent(work)
-        return Sent(work, lambda: copy(as_real(tensor), arithmetic))
-
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
         """NCCL's own where the type and the order allow it."""
         is_plain = input.dtype not in WIDER and not (input.is_complex() and reduce == "product")
@@ -107,8 +83,7 @@ class Nccl:
             own, source = as_real(output), as_real(resolved(input))
             work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)
             return Sent(started(work), held=source)
-        whole = resolved(input).clone()
-        return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)
+        return super().reduce_scatter(joined, output, input, reduce)
 
 
 def _cuda_device(index: int) -> torch.device:

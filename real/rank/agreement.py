@@ -22,8 +22,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 
 from real.libraries.errors import transport
-from real.libraries.library import Joined
-from real.libraries.moves import all_gather
+from real.libraries.moves import Joined, all_gather
 from real.rank.journal import Entry, Journal
 from real.rank.lanes import Lane
 from real.supervise.rank_status import ranks
@@ -205,7 +204,7 @@ class GroupAgreements:
     def _heard(self, index: int, own: SetUp, lane: Lane, stream: str) -> dict[int, SetUp]:
         """Every rank's, once it has come; until then this rank is seen to wait."""
         keys = [_key(index, rank) for rank in self._everyone.ranks]
-        entry = Entry(lane, stream, own.name, "", -1)
+        entry = Entry(lane, stream, own.name, "")
         entry.call, entry.index = Call(op=own.verb, group=self._everyone, rank=self._journal.rank), index
         self._journal.issued(entry, is_awaited=False)
         self._journal.wait_begins(entry)

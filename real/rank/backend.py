@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from real.libraries.errors import failed
-from real.libraries.library import Joined
+from real.libraries.moves import Joined
 from real.rank.call_checker import CHECKING, Held
 from real.rank.context import RankContext
 from real.rank.drive import Spawned, StreamThread, name_of
@@ -64,7 +64,7 @@ class TorchBackend:
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """See `Backend.spawn`: one thread a stream plays the coroutines, in order."""
         journal = self._context.journal
-        entry = Entry(self._lane, self.stream, "spawn", name_of(coroutine), -1)
+        entry = Entry(self._lane, self.stream, "spawn", name_of(coroutine))
         journal.issued(entry)
         spawned = Spawned(coroutine, journal, self._thread, entry)
         spawned.start()
@@ -149,7 +149,7 @@ class TorchBackend:
         return self._lane.follow(entry, sent.work, sent.finish, (issue, sent.held))
 
     def _entry(self, kind: str, label: str) -> Entry:
-        return Entry(self._lane, self.stream, kind, label, next(self._sequence))
+        return Entry(self._lane, self.stream, kind, label, sequence=next(self._sequence))
 
 
 class Issued(Generic[T]):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from real.libraries.library import Joined
+from real.libraries.moves import Joined
 from real.rank.agreement import GroupAgreement
 from real.rank.drive import StreamThread
 from real.rank.lanes import Pending

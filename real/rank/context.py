@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 from real.launch.job import Check
 from real.libraries.errors import transport
-from real.libraries.library import Joined, Library
+from real.libraries.library import Library
+from real.libraries.moves import Joined
 from real.rank.agreement import GroupAgreement, GroupAgreements, PairAgreement
 from real.rank.call_checker import CHECKING, CallChecker, Held
 from real.rank.journal import Journal
@@ -34,9 +35,9 @@ class RankContext:
         journal: Journal,
         cluster: Cluster,
         library: Library,
+        *,
         observer: Observer,
         agreements: GroupAgreements,
-        *,
         check: Check = "never",
     ) -> None:
         """`check` counts for what the calling thread issues from now on; see `Job`."""

@@ -48,7 +48,7 @@ class Entry:
         "wait_until",
     )
 
-    def __init__(self, lane: Lane, stream: str, kind: str, label: str, sequence: int) -> None:
+    def __init__(self, lane: Lane, stream: str, kind: str, label: str, *, sequence: int = -1) -> None:
         lane.overtakes()
         self.lane, self.stream, self.kind, self.label, self.sequence = lane, stream, kind, label, sequence
         self.step = STEP.get()
@@ -113,8 +113,7 @@ class Journal:
         self.waiting: dict[Entry, None] = {}  # several at a time: a stream, and who waits for what it spawned
         self.unawaited: dict[Entry, None] = {}
         self._entries: deque[Entry] = deque()
-        self._metrics: deque[tuple[int, str, float]] = deque()
-        self._readings: deque[tuple[int, str, Reading]] = deque()
+        self._metrics: deque[tuple[int, str, float | Reading]] = deque()
         self._calls: defaultdict[str, count[int]] = defaultdict(count)
         self.reached: dict[str, int] = {}
         self.has_ended = False
@@ -151,10 +150,7 @@ class Journal:
 
     def record(self, name: str, value: float | Reading) -> None:
         """Keep a metric of the present step; what a device has not computed yet is read when it has."""
-        if isinstance(value, float):
-            self._metrics.append((STEP.get(), name, value))
-        else:
-            self._readings.append((STEP.get(), name, value))
+        self._metrics.append((STEP.get(), name, value))
 
     def queued(self) -> list[Entry]:
         """What a device was given and has not ended yet, in the order of issue; nothing on a CPU."""
@@ -173,20 +169,16 @@ class Journal:
             else:
                 unfinished.append(entry)
         self._entries.extendleft(reversed(unfinished))
-        metrics = [(self.rank, *self._metrics.popleft()) for _ in range(len(self._metrics))]
-        if self._readings:
-            metrics += self._read()
-        return rows, metrics
-
-    def _read(self) -> list[Row]:
-        rows: list[Row] = []
-        for _ in range(len(self._readings)):
-            step, name, reading = self._readings.popleft()
-            if reading.is_past():
-                rows.append((self.rank, step, name, reading.value()))
+        metrics: list[Row] = []
+        for _ in range(len(self._metrics)):
+            step, name, value = self._metrics.popleft()
+            if isinstance(value, float):
+                metrics.append((self.rank, step, name, value))
+            elif value.is_past():
+                metrics.append((self.rank, step, name, value.value()))
             else:
-                self._readings.append((step, name, reading))
-        return rows
+                self._metrics.append((step, name, value))
+        return rows, metrics
 
 
 def span(row: Row) -> Span:

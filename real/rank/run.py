@@ -5,6 +5,7 @@ Where the rank is, and what becomes of the run when a rank is lost, is left to `
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import re
 import socket
@@ -99,7 +100,7 @@ class RankRun:
         try:
             spool_head(self._own, socket.gethostname(), program, look())
             self._play(program, library)
-            self._own.append("sight", _fields(look()))
+            self._own.append("sight", dataclasses.astuple(look()))
             recording = self._gather(library.lanes)
         except BaseException:
             self.keeper.step_ends(is_last=True)
@@ -113,7 +114,12 @@ class RankRun:
         within_s = TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s
         agreements = GroupAgreements(self._store, self.journal, self._place.world_size, within_s)
         context = self._context = RankContext(
-            self.journal, self._job.scenario.cluster, library, self.keeper, agreements, check=self._job.check
+            self.journal,
+            self._job.scenario.cluster,
+            library,
+            observer=self.keeper,
+            agreements=agreements,
+            check=self._job.check,
         )
         rank = Rank(TorchBackend(context))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -171,7 +177,3 @@ def is_second_hand(error: BaseException | None, rank: int) -> bool:
 
 # How a sentence about one rank's own arguments begins.
 _RANKS_OWN = re.compile(r"rank (\d+): ")
-
-
-def _fields(look: Sight) -> tuple[int, int, int]:
-    return look.local_ns, look.offset_ns, look.error_ns

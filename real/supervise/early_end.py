@@ -13,8 +13,8 @@ from real.launch.job import Job
 LOG = "rank-{}.log"
 
 
-def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str | None:
-    """Write the incomplete run from the ranks' spools; a further sentence if that fails too, else None."""
+def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str:
+    """Write the incomplete run from the ranks' spools; the sentence, with a further one if that fails too."""
     from real.libraries import library_of  # noqa: PLC0415
     from real.supervise import spool  # noqa: PLC0415  (imports torch, which a launcher needs only now)
     from real.supervise.merge import merge  # noqa: PLC0415
@@ -25,9 +25,9 @@ def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str | None:
         lanes = library_of(job.scenario.library).lanes
         job.write(merge(job, spools, lanes=lanes, elapsed_s=elapsed_s, error=sentence))
     except Exception as error:
-        return f"{job.out}: what was measured could not be written: {error}; it lies in {job.spool}"
+        return f"{sentence}; {job.out}: what was measured could not be written: {error}; it lies in {job.spool}"
     put_away(job)
-    return None
+    return sentence
 
 
 def put_away(job: Job) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 # The first failure reported may be the consequence of another rank's: wait this long for that one's own report.
@@ -52,10 +53,6 @@ class RankStatus:
     is_cut: bool = False  # its control channel closed before it was done
     exit_code: int | None = None
     news_s: float | None = None
-
-    def where(self) -> str:
-        """The step that it was in, in words."""
-        return "before its first step" if self.step is None else f"in step {self.step}"
 
     def tell(self, now_s: float) -> None:
         """Note when the first bad news of this rank came."""
@@ -130,13 +127,13 @@ class RankStatusTable:
     def _of_news(self, told: list[RankStatus], since_s: float) -> str | None:
         if since_s < FIRST_NEWS_S:
             return None
-        causes = [cause for tells in (_killed, _failed, _exited) for cause in map(tells, told) if cause]
+        causes = [cause for tells in (_killed, attrgetter("failed"), _exited) for cause in map(tells, told) if cause]
         if not self.sees_exits:
-            causes += [f"rank {m.rank} was lost {m.where()}" for m in told if m.is_cut and m.lost is None]
+            causes += [f"rank {m.rank} was lost {where(m.step)}" for m in told if m.is_cut and m.lost is None]
         if causes or since_s < SECOND_HAND_S:
             return causes[0] if causes else None
         losers = [member.lost for member in told if member.lost is not None]
-        return losers[0] if losers else f"rank {told[0].rank} was lost {told[0].where()}"
+        return losers[0] if losers else f"rank {told[0].rank} was lost {where(told[0].step)}"
 
     def _never_came(self, now_s: float) -> str | None:
         missing = [member.rank for member in self.members if not member.is_here]
@@ -169,7 +166,7 @@ class RankStatusTable:
         if named.is_done:
             stands = "it has ended its program"
         elif named.position is None or not named.position.last:
-            stands = f"it was last heard of {named.where()}"
+            stands = f"it was last heard of {where(named.step)}"
         else:
             stands = f"it stands {'in' if named.position.is_inside else 'after'} {named.position.last}"
         call = f" (call {waits.call} of group {waits.group})" if waits.call >= 0 else ""
@@ -192,6 +189,11 @@ class RankStatusTable:
         member.position = Position(at["moves"], at["reached"], at["last"], at["inside"], waits)
 
 
+def where(step: int | None) -> str:
+    """The step that a rank was in, in words."""
+    return "before its first step" if step is None else f"in step {step}"
+
+
 def ranks(numbers: list[int]) -> str:
     """ "rank 3" or "ranks 1, 2 and 5"."""
     if len(numbers) == 1:
@@ -202,17 +204,13 @@ def ranks(numbers: list[int]) -> str:
 def _killed(member: RankStatus) -> str | None:
     if member.exit_code is None or member.exit_code >= 0 or member.failed is not None:
         return None
-    return f"rank {member.rank} was killed by {signal.Signals(-member.exit_code).name} {member.where()}"
-
-
-def _failed(member: RankStatus) -> str | None:
-    return member.failed
+    return f"rank {member.rank} was killed by {signal.Signals(-member.exit_code).name} {where(member.step)}"
 
 
 def _exited(member: RankStatus) -> str | None:
     if member.exit_code is None or member.lost is not None:
         return None
-    return f"rank {member.rank} exited with code {member.exit_code} {member.where()}"
+    return f"rank {member.rank} exited with code {member.exit_code} {where(member.step)}"
 
 
 def _reached(member: RankStatus, group: str) -> int:

@@ -236,7 +236,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "all_to_all: real writes over inputs that are still to be sent",
         "real/libraries/moves.py",
-        "if not joined.is_sorted or overlap(output.tensor, input.tensor):",
+        "if not joined.is_sorted or overlap(issue.output, issue.input):",
         "if not joined.is_sorted:",
         EXCHANGE,
     ),

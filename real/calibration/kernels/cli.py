@@ -24,7 +24,7 @@ from real.calibration.kernels.probes import ROUNDS, WARM_UP
 from real.calibration.play import play, scenario_on
 from real.calibration.profile import FREE_PEAKS, measured_here, profile_text
 from real.emulate.cli import say
-from real.launch.launcher import ThisMachine
+from real.launch.launcher import Hosts
 from real.progress import Bar
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
@@ -101,7 +101,7 @@ def _play(like: Cluster, ranks: int, *, quiet: bool) -> list[Recording]:
     scenario = scenario_on(cluster, "kernels", steps=ROUNDS)
     with Bar(quiet=quiet) as bar:
         return [
-            play(bar, scenario, "real.calibration.kernels.device:build", ThisMachine(), WARM_UP + ROUNDS)
+            play(bar, scenario, "real.calibration.kernels.device:DeviceProbes", Hosts(), steps=WARM_UP + ROUNDS)
             for _ in range(_LAUNCHES[kind])
         ]
 

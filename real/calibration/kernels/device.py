@@ -127,11 +127,6 @@ class DeviceProbes(Program):
         )
 
 
-def build(scenario: Scenario) -> DeviceProbes:
-    """For `Job.program`."""
-    return DeviceProbes(scenario)
-
-
 def sizes_for(gpu: Gpu) -> Sizes:
     """What a GPU is probed with, or a CPU, in the dtypes that it has a peak for."""
     if gpu.kind == "cpu":

@@ -218,14 +218,19 @@ def _peaks(products: Sequence[Timed], roof: _Roof, ridge: float, memory_rate: fl
 
 def _judge(name: str, members: Sequence[Timed], gpu: Gpu) -> Group:
     errors = [predicted_s(each, gpu) / each.median_s - 1 for each in members]
+    spreads = [_range(each.repeats) for each in members]
+    return group_of(f"{name} kernels", errors, spreads, [each.moved_bytes for each in members])
+
+
+def group_of(name: str, errors: Sequence[float], spreads: Sequence[float], sizes: Sequence[float]) -> Group:
+    """How far off the model is for some probes, from their relative errors, the spreads of repeats, and bytes."""
     worst: float = max(errors, key=abs)
-    sizes = [each.moved_bytes for each in members]
     return Group(
-        name=f"{name} kernels",
+        name=name,
         median_error=round(float(np.median(errors)), _DIGITS),
         typical_error=round(float(np.median(np.abs(errors))), _DIGITS),
         worst_error=round(worst, _DIGITS),
-        spread=round(float(np.median([_range(each.repeats) for each in members])), _DIGITS),
+        spread=round(float(np.median(spreads)), _DIGITS),
         least_bytes=max(1, int(min(sizes))),
         most_bytes=max(1, int(max(sizes))),
     )

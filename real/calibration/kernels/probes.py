@@ -8,8 +8,8 @@ machine's memory is in the figures.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch.distributed import ReduceOp
 from real.calibration.kernels.workloads import HOST, Sizes, Workload, workloads
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
-from scenarios.seam.backend import Work
+from scenarios.seam.backend import Done, Work
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -105,11 +105,6 @@ class KernelProbes(Program):
         await probe_kernels(rank, self._computing, rounds=self._rounds)
 
 
-def build(scenario: Scenario) -> KernelProbes:
-    """For `Job.program`."""
-    return KernelProbes(scenario)
-
-
 class Alone:
     """A rank in a world of its own: what the programs' functions compute is labelled, what they reduce is reduced.
 
@@ -130,16 +125,7 @@ class Alone:
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
         """Of one member."""
-        return _Done(tensor)
-
-
-class _Done(Generic[T]):
-    def __init__(self, result: T) -> None:
-        self._result = result
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._result
-        yield  # pragma: no cover - makes this a generator
+        return Done(tensor)
 
 
 def probe_label(workload: str, label: str, launches: int) -> str:

@@ -94,12 +94,15 @@ DEVICE = Sizes(
 )
 
 
+Play = Callable[[Rank], Awaitable[object]]
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Some kernels, computed one after the other by `play` on the rank that it is given."""
 
     name: str
-    play: Callable[[Rank], Awaitable[object]]
+    play: Play
 
 
 def workloads(device: torch.device, control_device: torch.device, sizes: Sizes = HOST) -> list[Workload]:
@@ -122,23 +125,24 @@ def _drawn(*shape: int, device: torch.device, generator: torch.Generator) -> Ten
 
 
 def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[Workload]:
+    draw = partial(_drawn, device=device, generator=generator)
     for batch, inputs, outputs in sizes.linear:
-        yield _block(Linear("linear", inputs, outputs, "float32", relu=True), batch, 1, device, generator)
+        yield _block(Linear("linear", inputs, outputs, "float32", relu=True), batch, draw)
     for batch, width, low_rank in sizes.cross:
-        yield _block(Cross("cross", width, low_rank, "float32"), batch, 2, device, generator)
+        yield _block(Cross("cross", width, low_rank, "float32"), batch, draw, inputs=2)
     for batch, features, dim in sizes.dot:
-        yield _block(Dot("dot", features, dim, "float32"), batch, 1, device, generator)
+        yield _block(Dot("dot", features, dim, "float32"), batch, draw)
     for dtype in sizes.other_dtypes:
         for batch, inputs, outputs in sizes.other_linear:
-            yield _block(Linear(f"linear {dtype}", inputs, outputs, dtype, relu=True), batch, 1, device, generator)
+            yield _block(Linear(f"linear {dtype}", inputs, outputs, dtype, relu=True), batch, draw)
 
 
-def _block(block: Block, batch: int, inputs: int, device: torch.device, generator: torch.Generator) -> Workload:
+def _block(block: Block, batch: int, drawn: Callable[..., Tensor], *, inputs: int = 1) -> Workload:
     """A block's forward and backward."""
     dtype: torch.dtype = getattr(torch, block.dtype)
 
     def draw(*shape: int) -> Tensor:
-        return _drawn(*shape, device=device, generator=generator).mul_(0.05).to(dtype)
+        return drawn(*shape).mul_(0.05).to(dtype)
 
     block.parameters = [draw(*shape).requires_grad_() for shape in block.shapes]
     given = [draw(batch, block.width_in // inputs) for _ in range(inputs)]
@@ -155,24 +159,26 @@ def _block(block: Block, batch: int, inputs: int, device: torch.device, generato
 def _gradients(sizes: Sizes, device: torch.device) -> Iterator[Workload]:
     """A backward pass and an update as the program `powersgd` has them, and a bucket filled."""
     for side, count, _ in sizes.squares:
-        shapes = ((side, side),) * count
-        work = Products(shapes, 2.0 * 32 * count * side * side)
-        pool = draw_pool(0, 0, work, dtype=torch.float32, device=device)
-        parameters, gradients = ([torch.zeros(shape, device=device) for shape in shapes] for _ in range(2))
-        buffer = torch.empty(count * side * side, device=device)
-        yield Workload(f"gradients {count} x {side}", partial(_train, work, pool, parameters, gradients, buffer))
+        yield Workload(f"gradients {count} x {side}", _training(side, count, device))
     for elements in sizes.checksums:
         values = torch.ones(elements, device=device)
         yield Workload(f"checksum {elements}", partial(_checksum, values))
 
 
-async def _train(
-    work: Products, pool: Tensor, parameters: list[Tensor], gradients: list[Tensor], buffer: Tensor, rank: Rank
-) -> None:
-    made = work.inputs(pool, 0, 0)
-    await rank.compute(work.cost(0, pool), weight_gradient, *made, gradients[0].shape, label="backward")
-    await compute(rank, copy_cost(buffer, buffer.numel()), flatten, gradients, buffer, label="bucket")
-    await rank.compute(update_cost(parameters), update_sgd, parameters, gradients, label="update")
+def _training(side: int, count: int, device: torch.device) -> Play:
+    shapes = ((side, side),) * count
+    work = Products(shapes, 2.0 * 32 * count * side * side)
+    pool = draw_pool(0, 0, work, dtype=torch.float32, device=device)
+    parameters, gradients = ([torch.zeros(shape, device=device) for shape in shapes] for _ in range(2))
+    buffer = torch.empty(count * side * side, device=device)
+
+    async def play(rank: Rank) -> None:
+        made = work.inputs(pool, 0, 0)
+        await rank.compute(work.cost(0, pool), weight_gradient, *made, gradients[0].shape, label="backward")
+        await compute(rank, copy_cost(buffer, buffer.numel()), flatten, gradients, buffer, label="bucket")
+        await rank.compute(update_cost(parameters), update_sgd, parameters, gradients, label="update")
+
+    return play
 
 
 async def _checksum(values: Tensor, rank: Rank) -> None:
@@ -221,18 +227,12 @@ def _compression(sizes: Sizes, device: torch.device, generator: torch.Generator)
         for name, reduce in (("batched", batched_powersgd), ("layerwise", layerwise_powersgd)):
             bucket = GradientBucket(0, torch.empty_like(values), ((side, side),) * count, is_last=True)
             state = PowerSGDState(None, approximation, 2)
-            yield Workload(f"{name} {count} x {side}", partial(_reduce, reduce, state, bucket, values))
+            yield Workload(f"{name} {count} x {side}", partial(_reduce, partial(reduce, state=state), bucket, values))
 
 
-async def _reduce(
-    reduce: Callable[[Rank, PowerSGDState, GradientBucket], Awaitable[Tensor]],
-    state: PowerSGDState,
-    bucket: GradientBucket,
-    values: Tensor,
-    rank: Rank,
-) -> None:
+async def _reduce(reduce: Callable[..., Awaitable[Tensor]], bucket: GradientBucket, values: Tensor, rank: Rank) -> None:
     bucket.buffer().copy_(values)
-    await reduce(rank, state, bucket)
+    await reduce(rank, bucket=bucket)
 
 
 def _operators(sizes: Sizes, device: torch.device) -> Iterator[Workload]:

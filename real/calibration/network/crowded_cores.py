@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean, median, quantiles
+from typing import Any
 
 import torch
 
@@ -19,6 +20,7 @@ from real.calibration.network.fit import whole_s
 from real.calibration.network.probes import others_s_so_far
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
+from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -61,18 +63,16 @@ class Crowd(Program):
         pairs = [rank.new_group([first, first + 1]) for first in range(0, rank.world_size - 1, 2)]
         share = torch.zeros(_BYTES // 4 // rank.world_size, device=rank.device)
         gathered = torch.zeros(share.numel() * rank.world_size, device=rank.device)
+        calls: dict[str, Callable[[], Work[Any]]] = {
+            "barrier": rank.barrier,
+            "all_reduce": lambda: rank.all_reduce(whole),
+            "all_gather": lambda: rank.all_gather_into_tensor(gathered, share),
+            "broadcast": lambda: rank.broadcast(whole, 0),
+        }
         for index in range(self._called):
             await rank.barrier(label="together")
             with rank.step(index):
-                match _CALLS[index % len(_CALLS)]:
-                    case "barrier":
-                        await rank.barrier()
-                    case "all_reduce":
-                        await rank.all_reduce(whole)
-                    case "all_gather":
-                        await rank.all_gather_into_tensor(gathered, share)
-                    case "broadcast":
-                        await rank.broadcast(whole, 0)
+                await calls[_CALLS[index % len(_CALLS)]]()
         for index in range(self._called, self._called + WARM_UP + WORKED):
             await rank.barrier(label="together")
             with rank.step(index):
@@ -145,8 +145,3 @@ def with_spins(cluster: Cluster, share: float) -> Cluster:
     assert cluster.tcp is not None
     tcp = dataclasses.replace(cluster.tcp, spin_ns=_SPIN_NS if share else 0, spin_share=share)
     return dataclasses.replace(cluster, tcp=tcp)
-
-
-def build(scenario: Scenario) -> Crowd:
-    """For `Job.program`."""
-    return Crowd(scenario)

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
+from typing import Any
 
 from real.calibration.kernels.fit import spread
 from real.calibration.network.probes import LONG, VERBS, WARM_UP, Probe, bulk_bytes, calls_timed
@@ -269,24 +270,14 @@ def _with(
     issue_spread: tuple[float, ...] = (),
     wake_spread: tuple[float, ...] = (),
 ) -> Cluster:
-    whole = {name: round(values[name]) for name in values if name.endswith(("_ns", "_bytes"))}
-    tcp = Tcp(
-        queue_bytes=max(1, whole["queue_bytes"]),
-        send_buffer_bytes=max(1, whole["send_buffer_bytes"]),
-        acknowledged_share=values["acknowledged_share"],
-        send_bytes_per_s=values["send_bytes_per_s"],
-        receive_bytes_per_s=values["receive_bytes_per_s"],
-        message_ns=whole["message_ns"],
-        post_ns=whole["post_ns"],
-        issue_ns=whole["issue_ns"],
-        verb_ns=whole["verb_ns"],
-        nap_ns=_NAP_NS,
-        wake_soon_ns=min(whole["wake_soon_ns"], whole["wake_ns"]),
-        wake_ns=whole["wake_ns"],
-        wake_spread=wake_spread,
-        issue_spread=issue_spread,
-    )
-    latency_ns = whole["latency_ns"]
+    fields: dict[str, Any] = {
+        name: round(value) if name.endswith(("_ns", "_bytes")) else value for name, value in values.items()
+    }
+    latency_ns, payload_share = fields.pop("latency_ns"), fields.pop("payload_share")
+    for name in ("queue_bytes", "send_buffer_bytes"):
+        fields[name] = max(1, fields[name])
+    fields["wake_soon_ns"] = min(fields["wake_soon_ns"], fields["wake_ns"])
+    tcp = Tcp(**fields, nap_ns=_NAP_NS, wake_spread=wake_spread, issue_spread=issue_spread)
     nics, inside = cluster.host.nics, cluster.host.inside
     link = dataclasses.replace(nics.link, latency_ns=latency_ns // 2)
     host = dataclasses.replace(
@@ -294,7 +285,7 @@ def _with(
         nics=dataclasses.replace(nics, link=link),
         inside=dataclasses.replace(inside, link=dataclasses.replace(inside.link, latency_ns=latency_ns)),
     )
-    return dataclasses.replace(cluster, host=host, tcp=tcp, payload_share=values["payload_share"])
+    return dataclasses.replace(cluster, host=host, tcp=tcp, payload_share=payload_share)
 
 
 def _whole(sight: Sight, name: str, size_bytes: int) -> float:

@@ -119,9 +119,8 @@ class _Pair:
         self.is_member = rank.rank in (first, second)
         self._leads = rank.rank == first
         self._peer = second if self._leads else first
-        self._pause = Kernel(kind="pause", flops=_PAUSE_S * _peak(cluster))
-        self._nap = Kernel(kind="pause", flops=_NAP_S * _peak(cluster))
-        self._late = Kernel(kind="pause", flops=_LATE_S * _peak(cluster))
+        gpu = cluster.host.gpu
+        self._peak_flops_per_s = gpu.flops_per_s["float32"] * gpu.efficiency.get("default", 1.0)
         self._nothing = Kernel(kind="pause", launches=0)
         self._buffers: dict[tuple[str, int], Tensor] = {}
         self._end: PathEnd | None = None
@@ -144,11 +143,11 @@ class _Pair:
         }
         await self._rank.barrier(self._group, label="ready")
         if probe.name == "wake":
-            await self._rank.compute(self._nap, self._sleep_shortly, label="pause")
+            await self._pause(_NAP_S)
         if probe.name == "late barrier" and self._leads:
-            await self._rank.compute(self._late, self._sleep_for_long, label="pause")
+            await self._pause(_LATE_S)
         if probe.size_bytes > _WORD:
-            await self._rank.compute(self._pause, self._sleep, label="pause")
+            await self._pause(_PAUSE_S)
             await self._rank.barrier(self._group, label="ready")
         with self._rank.step(step):
             await kinds[probe.name.removeprefix("inside ")](probe.size_bytes)
@@ -157,7 +156,7 @@ class _Pair:
         """What others do on this machine meanwhile."""
         busy_s, begin_s = machine_busy_s(), time.monotonic()
         for _ in range(_IDLE_PAUSES if self._partner is not None else 1):  # a simulation has no others
-            await self._rank.compute(self._pause, self._sleep, label="pause")
+            await self._pause(_PAUSE_S)
         self._rank.record("busy_cores", (machine_busy_s() - busy_s) / max(time.monotonic() - begin_s, _PAUSE_S))
 
     async def _wake(self, _: int) -> None:
@@ -226,7 +225,7 @@ class _Pair:
             bulk: Work[Any] = self._rank.send(outward, self._peer, self._aside, label="bulk")
         else:
             bulk = self._rank.recv(outward, self._peer, self._aside, label="bulk")
-        await self._rank.compute(self._pause, self._sleep, label="pause")
+        await self._pause(_PAUSE_S)
         await self._ping(_WORD, label="loaded ping")
         await bulk
 
@@ -242,18 +241,10 @@ class _Pair:
         self._rank.record("cpu_process_s", time.process_time() - process_s)
         self._rank.record("cpu_machine_s", machine_busy_s() - machine_s)
 
-    def _sleep(self) -> None:
-        """In the simulator the kernel's cost is the pause."""
-        if self._rank.device.type != "meta":
-            time.sleep(_PAUSE_S)
-
-    def _sleep_shortly(self) -> None:
-        if self._rank.device.type != "meta":
-            time.sleep(_NAP_S)
-
-    def _sleep_for_long(self) -> None:
-        if self._rank.device.type != "meta":
-            time.sleep(_LATE_S)
+    async def _pause(self, for_s: float) -> None:
+        """Sleep on a real rank; in the simulator the kernel's cost is the pause."""
+        kernel = Kernel(kind="pause", flops=for_s * self._peak_flops_per_s)
+        await self._rank.compute(kernel, time.sleep, 0.0 if self._rank.device.type == "meta" else for_s, label="pause")
 
     def _tensor(self, name: str, size_bytes: int) -> Tensor:
         key = (name, size_bytes)
@@ -296,13 +287,3 @@ def machine_busy_s() -> float:
     except (OSError, ValueError):
         return 0.0
     return (user + nice + system + irq + softirq) / 100  # in USER_HZ, which is 100 on all that Linux runs on
-
-
-def build(scenario: Scenario) -> NetworkProbes:
-    """For `Job.program`."""
-    return NetworkProbes(scenario)
-
-
-def _peak(cluster: Cluster) -> float:
-    gpu = cluster.host.gpu
-    return gpu.flops_per_s["float32"] * gpu.efficiency.get("default", 1.0)

@@ -77,7 +77,7 @@ def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Pa
     launch(
         Job(
             scenario=played,
-            program="real.calibration.network.probes:build",
+            program="real.calibration.network.probes:NetworkProbes",
             writer="real.calibration.play:keep",
             out=out,
             spool=spool_folder(out),

@@ -12,7 +12,7 @@ import pytest
 from real.emulate import cli as hosting
 from real.emulate.cli import hosts_for, warnings
 from real.emulate.fabric import Fabric, fabric_of
-from real.launch.launcher import ThisMachine
+from real.launch.launcher import Hosts
 from scenarios.config.hardware import Link, Nics
 from scenarios.config.scenario import Scenario
 from tests.contract.worlds import scenario
@@ -27,7 +27,7 @@ def with_nics(bytes_per_s: float) -> Scenario:
 
 def test_without_emulate_ranks_are_this_machines() -> None:
     with hosts_for(with_nics(1e12), None, pytest.fail) as hosts:
-        assert isinstance(hosts, ThisMachine)
+        assert type(hosts) is Hosts
 
 
 @pytest.mark.parametrize(("bytes_per_s", "count"), [(1e6, 0), (1e12, 1)])

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from real.libraries import library_of, moves, nccl
 from real.libraries.gloo import Gloo
-from real.libraries.library import Joined, Library
+from real.libraries.library import Library
+from real.libraries.moves import Joined
 from real.libraries.nccl import Nccl
 from real.rank.agreement import GroupAgreements
 from real.rank.backend import TorchBackend
@@ -54,7 +55,7 @@ def lanes() -> tuple[CudaLane, CudaLane]:
 
 
 def entry_of(lane: Lane, kind: str = "compute", group: str = "", index: int = -1) -> Entry:
-    entry = Entry(lane, "main", kind, "", 0)
+    entry = Entry(lane, "main", kind, "", sequence=0)
     if group:
         entry.call, entry.index = Call(op=kind, group=Group(group, (0, 1)), rank=0), index
     return entry
@@ -482,7 +483,9 @@ def play_all(library: Library) -> tuple[list[Any], Journal, Rank]:
     journal = Journal(0, 0, 1)
     observer = SimpleNamespace(step_begins=lambda index: None, step_ends=lambda: None)
     agreements = GroupAgreements(dist.HashStore(), journal, 1, 30.0)
-    context = RankContext(journal, scenario(1, 1).cluster, library, observer, agreements, check="first")
+    context = RankContext(
+        journal, scenario(1, 1).cluster, library, observer=observer, agreements=agreements, check="first"
+    )
     rank = Rank(TorchBackend(context))
     values: list[Any] = []
 

@@ -60,7 +60,9 @@ def test_a_start_is_never_before_the_issue_nor_after_the_end(times: list[tuple[i
 def test_a_stream_and_who_waits_for_its_coroutine_wait_both() -> None:
     """The caller stands in the spawn, the coroutine in its collective: either may end first, the other still waits."""
     lane, journal = Lane(), Journal(0, 0, 2)
-    spawned, inside = (Entry(lane, "side", kind, "x", number) for number, kind in enumerate(("spawn", "all_reduce")))
+    spawned, inside = (
+        Entry(lane, "side", kind, "x", sequence=number) for number, kind in enumerate(("spawn", "all_reduce"))
+    )
     journal.wait_begins(inside)
     journal.wait_begins(spawned)
     assert list(journal.waiting) == [inside, spawned]
@@ -70,7 +72,7 @@ def test_a_stream_and_who_waits_for_its_coroutine_wait_both() -> None:
 
 def test_what_is_unfinished_stays_in_its_order_until_it_is_finished() -> None:
     journal, lane = Journal(1, 0, 2), Lane()
-    entries = [Entry(lane, "main", "compute", name, at) for at, name in enumerate("abc")]
+    entries = [Entry(lane, "main", "compute", name, sequence=at) for at, name in enumerate("abc")]
     for entry in entries:
         journal.keep(entry)
     for entry in (entries[1], entries[0]):

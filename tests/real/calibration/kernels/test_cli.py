@@ -107,8 +107,8 @@ LAUNCHED = {"probe operators: operators x200": 200 * 5e-6}
 def play_in_simulation(shares: Mapping[str, float]) -> object:
     """In place of real ranks: a simulated GPU, and a host that takes 5 us to launch an operator."""
 
-    def play(bar: object, scenario: Scenario, program: str, hosts: object, steps: int) -> Recording:
-        assert program == "real.calibration.kernels.device:build"
+    def play(bar: object, scenario: Scenario, program: str, hosts: object, *, steps: int) -> Recording:
+        assert program == "real.calibration.kernels.device:DeviceProbes"
         assert (scenario.library, scenario.cluster.world_size) == ("nccl", 1)
         assert scenario.steps + WARM_UP == steps
         few = dataclasses.replace(scenario, steps=2)

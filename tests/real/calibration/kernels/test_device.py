@@ -96,7 +96,7 @@ class LaneRank:
         self.recorded: list[tuple[str, float]] = []
 
     def compute(self, kernel: Kernel, function: Callable[..., Any], *arguments: Any, label: str = "") -> Done:
-        entry = Entry(self.lane, "main", "compute", label, 0)
+        entry = Entry(self.lane, "main", "compute", label, sequence=0)
         self.entries.append(entry)
         return Done(self.lane.run(entry, function, arguments))
 
@@ -156,7 +156,7 @@ def workload_of(*kernels: tuple[str, Callable[[], None]]) -> Workload:
 
 def test_spans_are_the_devices_time_though_its_host_is_slower_and_launches_are_the_hosts(device: Device) -> None:
     rank = LaneRank()
-    bare = Entry(rank.lane, "main", "compute", "", 0)
+    bare = Entry(rank.lane, "main", "compute", "", sequence=0)
     rank.lane.run(bare, operators, (device, 10))
     device.synchronize()
     assert bare.end is not None
