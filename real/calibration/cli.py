@@ -55,7 +55,7 @@ _BUSY_CORES = 0.1
 # One after the other: the kernels are measured in several launches, apart in time.
 _PLAYED = ("kernels", "network", "kernels", "program", "kernels")
 PROGRAMS = {
-    "kernels": "real.calibration.kernels.probes:KernelProbes",
+    "kernels": "real.calibration.kernels.device:DeviceProbes",
     "network": "real.calibration.network.probes:NetworkProbes",
     "program": "real.calibration.program_cost:build",
     "crowd": "real.calibration.network.crowded_cores:Crowd",
@@ -105,7 +105,7 @@ def _check(options: argparse.Namespace) -> None:
     if options.out.suffix != ".toml":
         raise ScenarioError(f"--out = '{options.out}': expected a path that ends in .toml")
     if options.out.exists():
-        raise ScenarioError(f"--out = '{options.out}': expected a file that does not exist")
+        raise ScenarioError(f"{options.out} already exists: choose another --out")
     if not options.out.parent.is_dir():
         raise ScenarioError(f"--out = '{options.out}': expected a folder that exists")
     if options.kernels:
@@ -141,7 +141,8 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     with hosts_of(fabric) as hosts, Bar(quiet=options.quiet) as bar:
         played: dict[str, list[Recording]] = defaultdict(list)
         for what in _PLAYED:
-            run = play_on(bar, scenario_on(cluster, what), PROGRAMS[what], hosts, steps=_steps(cluster)[what])
+            scenario = scenario_on(cluster, what, steps=kernels.ROUNDS)
+            run = play_on(bar, scenario, PROGRAMS[what], hosts, steps=_steps(cluster)[what])
             played[what].append(run)
     kernel_fit = fit_kernels(observe_kernels(one.spans for one in played["kernels"]), cluster.host.gpu)
     cluster = dataclasses.replace(cluster, host=dataclasses.replace(cluster.host, gpu=kernel_fit.gpu))

@@ -18,9 +18,8 @@ from typing import ClassVar
 
 from real.launch.job import PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
-from real.supervise.early_end import keep_what_there_is, log_of, put_away
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.spool import lay_out
+from real.supervise.spool import keep_what_there_is, lay_out, log_of, put_away
 from real.supervise.supervisor import Supervisor
 from scenarios.config.scenario import Scenario
 

@@ -23,9 +23,8 @@ from real.launch.rendezvous import Rank0Supervisor, Rendezvous, boot_id, join_la
 from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
-from real.supervise.early_end import keep_what_there_is, log_of, put_away
 from real.supervise.rank_status import SECOND_HAND_S, where
-from real.supervise.spool import Steps, found
+from real.supervise.spool import Steps, found, keep_what_there_is, log_of, put_away
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A rank that has told of its end is told to go by then; if not, it goes.

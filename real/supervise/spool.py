@@ -1,18 +1,24 @@
-"""Spool: appends what a rank has measured to a file after every step, so that a killed rank loses one step.
+"""What the ranks of a run have measured and printed: spooled while they run, put away when they have ended.
 
-A file of frames: length and CRC-32 of a payload (little-endian uint32 each), then the payload, written by `marshal`:
-a fifth of JSON's time, and a spool is read by the interpreter that wrote it or by nobody. A torn tail is ignored.
+Spool appends what a rank has measured to a file after every step, so that a killed rank loses one step. A file of
+frames: length and CRC-32 of a payload (little-endian uint32 each), then the payload, written by `marshal`: a fifth of
+JSON's time, and a spool is read by the interpreter that wrote it or by nobody. A torn tail is ignored.
 """
 
 from __future__ import annotations
 
 import marshal
 import mmap
+import shutil
 import struct
+import time
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from real.launch.job import Job
 
 _HEADER = struct.Struct("<II")
 
@@ -91,3 +97,37 @@ def found(folder: Path) -> Steps | None:
 
 def _path_of(folder: Path) -> Path:
     return folder / "steps"
+
+
+# What ranks print, and their tracebacks.
+LOG = "rank-{}.log"
+
+
+def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str:
+    """Write the incomplete run from the ranks' spools; the sentence, with a further one if that fails too."""
+    from real.libraries import library_of  # noqa: PLC0415
+    from real.supervise.merge import merge  # noqa: PLC0415  (imports torch, which a launcher needs only now)
+
+    try:
+        spools = {rank: read(job.spool, rank) for rank in range(job.scenario.cluster.world_size)}
+        elapsed_s = time.monotonic() - began_s
+        lanes = library_of(job.scenario.library).lanes
+        job.write(merge(job, spools, lanes=lanes, elapsed_s=elapsed_s, error=sentence))
+    except Exception as error:
+        return f"{sentence}; {job.out}: what was measured could not be written: {error}; it lies in {job.spool}"
+    put_away(job)
+    return sentence
+
+
+def put_away(job: Job) -> None:
+    """Copy the ranks' logs that are not empty into the run's folder, and remove the spools."""
+    for log in sorted(job.spool.glob(LOG.format("*"))):
+        if log.stat().st_size and job.out.is_dir():
+            with suppress(OSError):  # a log that cannot be kept is no reason to fail
+                shutil.copyfile(log, job.out / log.name)
+    shutil.rmtree(job.spool, ignore_errors=True)
+
+
+def log_of(folder: Path, rank: int) -> Path:
+    """The path of a rank's log."""
+    return folder / LOG.format(rank)

@@ -22,7 +22,6 @@ from real.calibration.profile import cpu_name
 from real.emulate import netns
 from real.emulate.cli import hosts_for, say, those_of
 from real.emulate.fabric import fabric_of
-from real.launch.job import PROGRAM
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.launch.placement import Place, check_world_size, place
 from real.progress import Bar
@@ -44,6 +43,7 @@ from scenarios.seam.versions import versions
 
 # Steps of one process resemble each other: however narrow its interval, one round does not say how rounds differ.
 _LEAST_ROUNDS = 2
+_LAST = "measured"
 
 
 def validate(arguments: Sequence[str], prog: str = "python -m real validate") -> int:
@@ -73,7 +73,11 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
     session = _Session(options, command, folder)
     if here is not None:
         (scenario,) = scenarios
-        if (measured := one_round(scenario, session.folder_of(scenario), here)) is None:
+        from real.launch.worker import RankWorker  # noqa: PLC0415  (loads torch, after all mistakes are said)
+
+        check_world_size(scenario, here)
+        measured = RankWorker(job_of(scenario, session.folder_of(scenario) / _LAST, check="never"), here).serve()
+        if measured is None:
             return 0
         warnings.simplefilter("default")
         session.play(scenario, lambda heard: (path for path in [measured]), is_last=True)
@@ -82,7 +86,9 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
     for number, (scenario, hosts) in enumerate(zip(scenarios, places, strict=True), 1):
         print_notes(scenario)
         print_notes_of_measuring(scenario)
-        if not session.play(scenario, _launches(scenario, session, hosts), is_last=number == len(scenarios)):
+        if not session.play(
+            scenario, _launches(scenario, session.folder_of(scenario), hosts), is_last=number == len(scenarios)
+        ):
             break
     return session.end()
 
@@ -117,10 +123,19 @@ Heard = Callable[[int, int], None]
 Rounds = Callable[[Heard], Generator[Path]]
 
 
-def _launches(scenario: Scenario, session: _Session, place: AbstractContextManager[Hosts]) -> Rounds:
+def _launches(scenario: Scenario, folder: Path, place: AbstractContextManager[Hosts]) -> Rounds:
+    """Launch the scenario for one round after the other; each replaces the run folder `folder`/measured.
+
+    What was measured of a round that ended early lies in `folder`/round-N.
+    """
+
     def play(heard: Heard) -> Generator[Path]:
         with place as hosts:
-            yield from launched_rounds(scenario, session.folder_of(scenario), hosts, heard)
+            for number in count(1):
+                out, last = folder / f"round-{number}", folder / _LAST
+                launch(job_of(scenario, out, check="never"), hosts=hosts, heard=partial(heard, number))
+                shutil.rmtree(last, ignore_errors=True)
+                yield out.rename(last)
 
     return play
 
@@ -240,36 +255,3 @@ def _machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "kernel": f"{platform.system()} {platform.release()}",
     }
-
-
-_LAST = "measured"
-
-
-def launched_rounds(
-    scenario: Scenario, folder: Path, hosts: Hosts, heard: Callable[[int, int], None], *, program: str = PROGRAM
-) -> Iterator[Path]:
-    """Launch the scenario once for each item; yields the run's folder, `folder`/measured, which each round replaces.
-
-    `heard` gets the round, counted from 1, and the step of the foremost rank.
-
-    Raises:
-        RunEnded: as `launch` does; what was measured of that round lies in `folder`/round-N.
-    """
-    for number in count(1):
-        out, last = folder / f"round-{number}", folder / _LAST
-        launch(job_of(scenario, out, program=program, check="never"), hosts=hosts, heard=partial(heard, number))
-        shutil.rmtree(last, ignore_errors=True)
-        yield out.rename(last)
-
-
-def one_round(scenario: Scenario, folder: Path, here: Place) -> Path | None:
-    """Run this process as one rank of the only round; the run's folder on rank 0, which writes it, else None.
-
-    Raises:
-        ScenarioError: other ranks were started than the scenario has.
-        SystemExit: with 1, when the run ended early; the sentence has been printed.
-    """
-    from real.launch.worker import RankWorker  # noqa: PLC0415  (loads torch, after all mistakes are said)
-
-    check_world_size(scenario, here)
-    return RankWorker(job_of(scenario, folder / _LAST, check="never"), here).serve()

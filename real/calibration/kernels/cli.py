@@ -166,7 +166,7 @@ def _plain(found: _Found) -> dict[str, Any]:
 def _show(found: _Found) -> None:
     gpu = found.fit.gpu
     console = Console()
-    console.print(_errors(found.fit.groups, f"What the model leaves of the kernels of {gpu.name}"))
+    console.print(_errors(found.fit.groups, f"Calibration residuals: kernels of {gpu.name}"))
     rates = Table("of", "best kernel", "share of the peak", title="What is reached")
     for one in found.reached:
         rates.add_row(one.what, _rate(one), "" if one.share is None else f"{one.share:.1%}")

@@ -109,7 +109,7 @@ _HOST = "host "  # of metrics, before a probe's label
 
 
 class DeviceProbes(Program):
-    """The probes as a program of a scenario, of which the cluster and the steps are looked at: these are the rounds."""
+    """The probes of a CPU's or a GPU's kernels as a program; a scenario gives the cluster, and its steps the rounds."""
 
     def __init__(self, scenario: Scenario, sizes: Sizes | None = None) -> None:
         self._computing = computing_ranks(scenario.cluster)

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from real.calibration.kernels.workloads import HOST, Sizes, Workload, workloads
+from real.calibration.kernels.workloads import Sizes, Workload, workloads
 from scenarios.config.hardware import Cluster
-from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.dlrm.dense import load_autograd
 
@@ -45,19 +43,19 @@ async def play_alone(rank: Rank, workload: Workload) -> None:
 
 async def probe_kernels(
     rank: Rank,
-    computing: Collection[int] | None = None,
+    computing: Collection[int],
     *,
-    rounds: int = ROUNDS,
-    sizes: Sizes = HOST,
+    rounds: int,
+    sizes: Sizes,
     play: Play = play_alone,
     limit_s: float = _LIMIT_S,
 ) -> None:
-    """Up to `WARM_UP + rounds` rounds, each a step; all ranks call this, those of `computing` (None: all) compute.
+    """Up to `WARM_UP + rounds` rounds, each a step; all ranks call this, those of `computing` compute.
 
     After `limit_s`, drawing inputs included, no further round begins once there are enough of them for a median. More
     ranks at once than there are cores would wait for each other, and their kernels' times would contain it.
     """
-    active = sorted(range(rank.world_size) if computing is None else computing)
+    active = sorted(computing)
     group = rank.new_group(active)
     made: list[Workload] = []
     began_s = time.monotonic()
@@ -93,16 +91,6 @@ def computing_ranks(cluster: Cluster) -> list[int]:
     if cluster.hosts_share_cores:
         return list(range(min(cluster.world_size, cores)))
     return [rank for rank in range(cluster.world_size) if rank % gpus < cores]
-
-
-class KernelProbes(Program):
-    """The probes as a program of a scenario, of which only the cluster is looked at."""
-
-    def __init__(self, scenario: Scenario, rounds: int = ROUNDS) -> None:
-        self._computing, self._rounds = computing_ranks(scenario.cluster), rounds
-
-    async def __call__(self, rank: Rank) -> None:
-        await probe_kernels(rank, self._computing, rounds=self._rounds)
 
 
 class Alone:

@@ -29,7 +29,7 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "sentence"),
     [
         (["--out", "a.yaml"], "--out = 'a.yaml': expected a path that ends in .toml"),
-        (["--out", "there.toml"], "--out = 'there.toml': expected a file that does not exist"),
+        (["--out", "there.toml"], "there.toml already exists: choose another --out"),
         (["--out", "no/a.toml"], "--out = 'no/a.toml': expected a folder that exists"),
         (["--out", "a.toml", "--hosts", "1"], "--hosts = 1: expected 2 to 1000"),
         (["--out", "a.toml", "--nic", "fast"], "--nic = 'fast': expected a rate such as '200mbit' or '200 Mbit/s'"),

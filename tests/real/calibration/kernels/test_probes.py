@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
+from real.calibration.kernels.device import DeviceProbes
 from real.calibration.kernels.fit import fit, observe, predicted_s
-from real.calibration.kernels.probes import WARM_UP, KernelProbes, computing_ranks, launches_in, probe_label
+from real.calibration.kernels.probes import WARM_UP, computing_ranks, launches_in, probe_label
 from scenarios.config.kernel_kinds import KERNEL_KINDS
 from sim.run import simulate
 from tests.contract.worlds import scenario as contract_scenario
@@ -26,8 +27,8 @@ def test_probes_of_a_simulated_machine_give_back_its_parameters() -> None:
         launch_ns=20_000,
         launches_ns={"bucketize": 100_000, "gemm": 40_000},
     )
-    played = scenario(cluster(1, 2, gpu=gpu), payload="sizes")
-    timed = observe([simulate(played, KernelProbes(played, rounds=2)).spans])
+    played = dataclasses.replace(scenario(cluster(1, 2, gpu=gpu), payload="sizes"), steps=2)
+    timed = observe([simulate(played, DeviceProbes(played)).spans])
     fitted = fit(timed, CORE)
     assert {each.kind for each in timed} == KINDS
     assert [each.label for each in timed if max(each.repeats) - min(each.repeats) > 0.002] == []
@@ -40,8 +41,8 @@ def test_probes_of_a_simulated_machine_give_back_its_parameters() -> None:
 def test_real_ranks_probe_all_kinds_and_those_without_a_core_only_wait() -> None:
     made = contract_scenario(1, 2, timeout_s=60.0)
     one_core = dataclasses.replace(made.cluster, host=dataclasses.replace(made.cluster.host, cores=1))
-    played = dataclasses.replace(made, cluster=one_core)
-    spans = shared_pool().play(KernelProbes(played, rounds=1), played).spans
+    played = dataclasses.replace(made, cluster=one_core, steps=1)
+    spans = shared_pool().play(DeviceProbes(played), played).spans
     computed = [span for span in spans if span.kind == "compute"]
     assert {span.rank for span in computed} == {0}
     assert {span.kernel for span in computed} == KINDS
