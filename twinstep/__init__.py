@@ -44,12 +44,12 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
         ProgramError: ranks whose calls do not fit together.
     """
-    asked = _scenario(path_or_scenario, overrides)
+    made = _scenario(path_or_scenario, overrides)
     from reports.run import Run
     from scenarios.workloads.build import build
     from sim.run import simulate
 
-    return Run.of(simulate(asked, build(asked)))
+    return Run.of(simulate(made, build(made)))
 
 
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:
@@ -59,7 +59,7 @@ def measure(path_or_scenario: Given, **overrides: Any) -> Run:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
         ProgramError: the run ended early, such as by a rank that was lost; or this is a rank of torchrun or srun.
     """
-    asked = _scenario(path_or_scenario, overrides)
+    made = _scenario(path_or_scenario, overrides)
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -70,9 +70,9 @@ def measure(path_or_scenario: Given, **overrides: Any) -> Run:
 
     if place() is not None:
         raise ProgramError("twinstep.measure: expected without torchrun or srun, as it starts the ranks itself")
-    build(asked)  # what does not fit the cluster is said before anything starts
+    build(made)  # what does not fit the cluster is said before anything starts
     with TemporaryDirectory(prefix="twinstep-") as folder:
-        job = job_of(asked, Path(folder, "run"))
+        job = job_of(made, Path(folder, "run"))
         try:
             launch(job)
         except RunEnded as ended:
@@ -118,9 +118,9 @@ def _scenario(given: Given, overrides: dict[str, Any]) -> Scenario:
     if isinstance(given, str | os.PathLike):
         return scenario(given, **overrides)
     if overrides:
-        asked = ", ".join(f"{key}={value!r}" for key, value in overrides.items())
+        given_overrides = ", ".join(f"{key}={value!r}" for key, value in overrides.items())
         raise ScenarioError(
-            f"{asked}: expected with a scenario's path or name; change a Scenario by dataclasses.replace"
+            f"{given_overrides}: expected with a scenario's path or name; change a Scenario by dataclasses.replace"
         )
     return given
 

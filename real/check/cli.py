@@ -36,17 +36,17 @@ def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:
         ScenarioError: an option that is wrong, or not as many ranks as the cases need.
         RunEnded: the ranks that were started here came to no end.
     """
-    asked, here = _parser(prog).parse_args(given), place()
-    cases = tuple(map(_case, asked.case))
-    scenario = _scenario(asked, here, cases)
+    arguments, here = _parser(prog).parse_args(given), place()
+    cases = tuple(map(_case, arguments.case))
+    scenario = _scenario(arguments, here, cases)
     if here is not None:
         check_world_size(scenario, here)
     is_first = here is None or here.rank == 0
     out = Path(tempfile.mkdtemp(prefix="twinstep-check-") if is_first else tempfile.gettempdir())
     options = Options(
-        properties=tuple(asked.property or PROPERTIES),
-        plays=asked.plays,
-        seed=asked.seed,
+        properties=tuple(arguments.property or PROPERTIES),
+        plays=arguments.plays,
+        seed=arguments.seed,
         cases=cases,
         start=_start(scenario, here),
     )
@@ -66,8 +66,8 @@ def check(given: Sequence[str], simulate: Simulate, prog: str) -> int:
         return 0
     found = outcomes(out)
     shutil.rmtree(out)
-    told = _as_json if asked.json else _as_text
-    print(told(found, scenario, "" if cases else f", seed {asked.seed}", here))
+    told = _as_json if arguments.json else _as_text
+    print(told(found, scenario, "" if cases else f", seed {arguments.seed}", here))
     return 1 if any(one.failure for one in found) else 0
 
 
@@ -82,24 +82,24 @@ def _run(job: Job, here: Place | None, plays: int) -> None:
         raise RunEnded(f"{ended}; the ranks' logs lie in {job.out}", ended.code) from ended
 
 
-def _scenario(asked: argparse.Namespace, here: Place | None, cases: Sequence[Case]) -> Scenario:
+def _scenario(arguments: argparse.Namespace, here: Place | None, cases: Sequence[Case]) -> Scenario:
     """A scenario of as many ranks as are asked for, as the first case has, or as were started."""
-    gpus = asked.gpus_per_host or (cases[0].gpus if cases else None)
-    hosts = asked.hosts or (cases[0].hosts if cases else None)
+    gpus = arguments.gpus_per_host or (cases[0].gpus if cases else None)
+    hosts = arguments.hosts or (cases[0].hosts if cases else None)
     if here is not None:
         gpus = gpus or local_world_size(here)
         hosts = hosts or -(-here.world_size // gpus)
-    elif LIBRARIES[asked.library].device == "cuda":
+    elif LIBRARIES[arguments.library].device == "cuda":
         gpus, hosts = gpus or _devices(), hosts or 1
     other = next((case for case in cases if (case.hosts, case.gpus) != (hosts, gpus)), None)
     if other is not None:
         raise ScenarioError(f"--case {other!r}: expected {hosts} hosts of {gpus} GPUs, as of the others")
     try:
-        timeout_s = parse_time(asked.timeout) / 1e9
+        timeout_s = parse_time(arguments.timeout) / 1e9
     except ValueError as error:
-        raise ScenarioError(f"--timeout = '{asked.timeout}': expected a time such as '30 s'") from error
+        raise ScenarioError(f"--timeout = '{arguments.timeout}': expected a time such as '30 s'") from error
     made = scenario_of(hosts or 2, gpus or 2, timeout_s=timeout_s)
-    return dataclasses.replace(made, library=asked.library, path=Path("python -m real check"), seed=asked.seed)
+    return dataclasses.replace(made, library=arguments.library, path=Path("python -m real check"), seed=arguments.seed)
 
 
 def _devices() -> int:

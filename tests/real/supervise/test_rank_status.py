@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from real.supervise.rank_status import RankStatusTable
+from real.supervise.rank_status import RankStatusTable, where
 
 WORLD = "all_reduce 'x' on stream main in step 3"
 
@@ -54,7 +54,7 @@ def test_a_failure_carries_its_step() -> None:
     watched.hear(1, {"step": 3}, 2.0)
     watched.hear(1, {"lost": "rank 1: x failed: Connection closed", "step": 8}, 5.0)
     watched.hear(2, {"lost": "rank 2: x failed: Connection closed", "step": None}, 5.0)
-    assert [member.where() for member in watched.members[1:]] == ["in step 8", "before its first step"]
+    assert [where(member.step) for member in watched.members[1:]] == ["in step 8", "before its first step"]
 
 
 def test_a_rank_that_raised_is_named_before_one_that_lost_its_connection() -> None:
