@@ -16,7 +16,7 @@ from real.launch.job import PROGRAM, Check, Job
 from real.launch.launcher import RunEnded, job_of, launch
 from real.launch.placement import JOB, Place, check_world_size, place
 from reports.errors import ReportError
-from scenarios.config.libraries import LIBRARIES
+from scenarios.config.interconnect import LIBRARIES
 from scenarios.seam.errors import ProgramError, ScenarioError
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scenarios.config.hardware import Cluster
 from scenarios.config.host_classes import HostClasses
-from scenarios.config.libraries import LibraryName
+from scenarios.config.interconnect import LibraryName
 from scenarios.config.scenario import Scenario
 from scenarios.seam.payload import Reduce
 from sim.engine.machine import Machine

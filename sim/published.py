@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scenarios.config.catalogue import TEMPLATE, profile_names
 from scenarios.config.hardware import Cluster
-from scenarios.config.libraries import LIBRARIES
+from scenarios.config.interconnect import LIBRARIES
 from scenarios.config.load import load_profile
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work

@@ -12,7 +12,7 @@ from real.launch.job import Job
 from real.launch.launcher import Hosts, launch, spool_folder
 from real.progress import Bar
 from scenarios.config.hardware import Cluster
-from scenarios.config.libraries import default_library
+from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import Scenario
 from scenarios.seam.trace import Recording
 

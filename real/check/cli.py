@@ -22,7 +22,7 @@ from real.launch.launcher import RunEnded, launch, spool_folder
 from real.launch.placement import Place, check_world_size, local_world_size, place
 from real.launch.worker import RankWorker
 from real.progress import Bar
-from scenarios.config.libraries import LIBRARIES
+from scenarios.config.interconnect import LIBRARIES
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import parse_time
 from scenarios.seam.errors import ScenarioError

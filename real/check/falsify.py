@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from real.check.cases.bits import Bits, bits_of, values_of
 from real.check.cases.case import Case
-from scenarios.config.libraries import default_library
+from scenarios.config.interconnect import default_library
 
 # Plays cases on all ranks; gives the tensors that each rank ends with: [rank][case][tensor].
 World = Callable[[Sequence[Case]], list[list[list[Bits]]]]

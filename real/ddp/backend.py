@@ -14,7 +14,7 @@ from real.libraries import library_of
 from real.libraries.errors import transport
 from real.libraries.moves import Joined
 from real.rank.drive import play
-from scenarios.config.libraries import default_library
+from scenarios.config.interconnect import default_library
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.calls import Call

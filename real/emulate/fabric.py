@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from scenarios.config.hardware import Network, Nics
-from scenarios.config.libraries import LIBRARIES, serving
-from scenarios.config.networks import NETWORKS
+from scenarios.config.interconnect import LIBRARIES, NETWORKS, serving
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 

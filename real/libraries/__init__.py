@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from real.libraries.library import Library
-from scenarios.config.libraries import LibraryName
+from scenarios.config.interconnect import LibraryName
 
 
 def library_of(name: LibraryName) -> type[Library]:

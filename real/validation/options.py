@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real.launch.placement import Place
-from scenarios.config.libraries import LIBRARIES
+from scenarios.config.interconnect import LIBRARIES
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 
 from scenarios.config.faults import Fault, Part
 from scenarios.config.host_costs import Tcp
+from scenarios.config.interconnect import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
 from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
 from scenarios.config.keys import Inline, Key
-from scenarios.config.networks import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
 from scenarios.config.toml.values import (
     AtLeastOne,
     Count,

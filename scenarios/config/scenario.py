@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
-from scenarios.config.libraries import LibraryName
+from scenarios.config.interconnect import LibraryName
 from scenarios.seam.trace import PLAYING
 
 ShardingType = Literal[

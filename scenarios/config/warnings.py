@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from scenarios.config.compute_times import Calls
 from scenarios.config.host_classes import HostClasses
-from scenarios.config.libraries import LIBRARIES, folding
+from scenarios.config.interconnect import LIBRARIES, folding
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.seam.trace import Span

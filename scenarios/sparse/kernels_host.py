@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit
 from torch import Tensor
 
+from scenarios.seam.compiled import compiler
 from scenarios.sparse.bucketize import Blocks, Bucketized
 
 Array = npt.NDArray[Any]
@@ -137,7 +137,7 @@ def _bits(tensor: Tensor) -> Array:
     return array
 
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiler(__file__)
 
 
 @_compiled

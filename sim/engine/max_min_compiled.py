@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from scenarios.seam.compiled import compiler
 from sim.engine.max_min import FULL, ROUNDING_NS
 
 Array = npt.NDArray[Any]
 
 # The cache does not see a change of the imported constants: clear `__pycache__` after one.
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiler(__file__)
 
 
 # The first two capacities are no real ones: one is never full, the other always. Rows are filled up with the one; a row

@@ -1,4 +1,4 @@
-"""What lies between two ranks, without gloo and without threads that sleep: a word there and back, both spinning."""
+"""Times the path between two ranks without gloo and without sleeping threads: a round trip of a word, both spinning."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class PathEnd:
         self._socket.setblocking(False)
 
     def close(self) -> None:
-        """No more times are taken."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
 
     def one_way_s(self, *, leads: bool) -> float:
-        """Half of there and back, in the median; both ends call it at the same time."""
+        """Half of the median round trip, in seconds; both ends call it at the same time."""
         times_s = []
         for _ in range(_ROUND_TRIPS):
             begin_s = time.perf_counter()
@@ -77,11 +77,10 @@ class PathEnd:
 
 
 def own_address() -> str:
-    """Of the interface that GLOO_SOCKET_IFNAME names, else what this host's name stands for: as for gloo."""
+    """The address of the interface that GLOO_SOCKET_IFNAME names, else of this host's name, as gloo takes it."""
     name = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if not name:
         return socket.gethostbyname(socket.gethostname())
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        answer = fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
     return socket.inet_ntoa(answer[20:24])

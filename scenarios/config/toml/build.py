@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scenarios.config.compute_times import ComputeTimes, read_compute_times
-from scenarios.config.libraries import default_library
+from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.checks import why_each
 from scenarios.config.toml.hardware.build import build_cluster

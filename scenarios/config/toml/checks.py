@@ -6,7 +6,7 @@ Each check looks only at values that are sound, so that one mistake does not bri
 from __future__ import annotations
 
 from scenarios.config.compute_times import read_compute_times
-from scenarios.config.libraries import LIBRARIES, default_library, serving
+from scenarios.config.interconnect import LIBRARIES, default_library, serving
 from scenarios.config.toml.document import foreign_tables, tables_of
 from scenarios.config.toml.hardware.checks import check_cluster
 from scenarios.config.toml.look import Look, named_file

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from scenarios.config.libraries import LibraryName
+from scenarios.config.interconnect import LibraryName
 from scenarios.config.provenance import Measured
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from scenarios.config.ids_file import read_bags
 from scenarios.config.scenario import Model, Scenario, Table
+from scenarios.workloads.dlrm.ids_file import read_bags
 
 Ints = npt.NDArray[np.int64]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from scenarios.config.ids_file import read_bags
 from scenarios.config.scenario import Ids, Interaction, Model, Optimizer, Planner, ShardingType
 from scenarios.config.scenario import Table as EmbeddingTable
 from scenarios.config.toml.look import Look, named_file
@@ -14,6 +13,7 @@ from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
 from scenarios.config.toml.section import given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
+from scenarios.workloads.dlrm.ids_file import read_bags
 from scenarios.workloads.dlrm.sections import (
     DEFAULT_TYPES,
     MODEL,

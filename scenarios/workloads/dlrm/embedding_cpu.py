@@ -15,6 +15,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from scenarios.seam.compiled import compiler
 from scenarios.workloads.dlrm.embedding_torch import ADAGRAD_EPSILON, Array, Named, Places, Storage
 
 # A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
@@ -24,7 +25,7 @@ _ID_MASK = (1 << _ID_BITS) - 1
 # How elements are stored: as they are, or as 16 bits of a type that numba lacks.
 _PLAIN, _BFLOAT16, _FLOAT16 = 0, 1, 2
 _HALVES = {torch.bfloat16: _BFLOAT16, torch.float16: _FLOAT16}
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = compiler(__file__)
 _inlined = njit(inline="always", error_model="numpy")  # by itself LLVM leaves calls, a third as quick
 
 

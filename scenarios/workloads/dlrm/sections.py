@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Tag
 
-from scenarios.config.ids_file import read_bags
 from scenarios.config.scenario import Planner, ShardingType
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
@@ -31,6 +30,7 @@ from scenarios.config.toml.values import (
     Width,
 )
 from scenarios.config.units import format_bytes
+from scenarios.workloads.dlrm.ids_file import read_bags
 
 DEFAULT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise", "data_parallel")
 WIDEST_FIRST = ("cluster", "host", "GPU")

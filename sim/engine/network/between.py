@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from scenarios.config.faults import LeafPart
 from scenarios.config.hardware import Cluster
-from scenarios.config.networks import NetworkKind
+from scenarios.config.interconnect import NetworkKind
 from sim.engine.capacity import Capacity
 from sim.engine.network.links import Links
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scenarios.config.networks import DEFAULT_NETWORK, NETWORKS, WITH_LEAVES
+from scenarios.config.interconnect import DEFAULT_NETWORK, NETWORKS, WITH_LEAVES
 from scenarios.config.toml.hardware.sections import (
     ClusterSection,
     InsideSection,

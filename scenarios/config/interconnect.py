@@ -1,7 +1,7 @@
-"""Communication libraries: what a scenario must know of each without loading it.
+"""Communication libraries and kinds of networks: what a scenario must know of each without loading what models it.
 
-How one behaves is found by its name: in the simulator `sim.<name>.library`, on real ranks `real.libraries.<name>`; each
-of these modules has a `LIBRARY`.
+How a library behaves is found by its name: `sim.<name>.library` for the simulator and `real.libraries.<name>` for real
+ranks, each with a `LIBRARY`. The paths of a network are in `sim.engine.network`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 LibraryName = Literal["gloo", "nccl"]
+NetworkKind = Literal["non_blocking", "leaf_spine", "rail_only"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +58,30 @@ def serving(gpu_kind: str) -> str:
 def folding() -> str:
     """The libraries with which identical hosts can be simulated once, as a sentence has them."""
     return quoted([name for name, facts in LIBRARIES.items() if facts.can_fold])
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFacts:
+    """What the checks of a scenario go by.
+
+    Attributes:
+        summary: what it is, in the reference of keys.
+        has_leaves: whether groups of hosts share uplinks, so that it has `hosts_per_leaf` and `oversubscription`.
+        by_rail: whether a NIC reaches only those of its number: then there is a NIC per GPU, and NVLink to reach it.
+    """
+
+    summary: str
+    has_leaves: bool = False
+    by_rail: bool = False
+
+
+NETWORKS: dict[NetworkKind, NetworkFacts] = {
+    "non_blocking": NetworkFacts("one ideal switch"),
+    "leaf_spine": NetworkFacts("uplinks may be too narrow", has_leaves=True),
+    "rail_only": NetworkFacts(
+        "a switch for NIC j of all hosts and nothing between these, so that NVLink takes bytes to the NIC", by_rail=True
+    ),
+}
+DEFAULT_NETWORK: NetworkKind = "non_blocking"
+WITH_LEAVES = " or ".join(f"'{kind}'" for kind, facts in NETWORKS.items() if facts.has_leaves)
+SUMMARIES = "; ".join(f"'{kind}': {facts.summary}" for kind, facts in NETWORKS.items())
