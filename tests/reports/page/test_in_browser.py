@@ -160,7 +160,9 @@ def test_runs_beside_each_other_have_a_whole_page(browser: Browser, reported: Re
     browser.screenshot("beside")
 
 
-@pytest.mark.parametrize("name", [TYPICAL, "criteo_dlrm_8x8", "twrw_2048x8", "all_reduce_4x1_200mbit"])
+@pytest.mark.parametrize(
+    "name", [TYPICAL, pytest.param("criteo_dlrm_8x8", marks=pytest.mark.slow), "twrw_2048x8", "all_reduce_4x1_200mbit"]
+)
 def test_a_page_is_as_wide_as_a_phone_in_the_dark(browser: Browser, reported: Reported, name: str) -> None:
     browser.open(reported(name)[1], dark=True, phone=True)
     browser.wait_until(READY)

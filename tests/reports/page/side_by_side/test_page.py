@@ -133,7 +133,7 @@ def test_a_run_has_the_same_colour_in_every_chart():
     assert drawn.hover.renderers == [dot], "readers ask for dots, not for what ties them"
 
 
-@pytest.mark.parametrize("count", [1, 2, 12])
+@pytest.mark.parametrize("count", [1, 2, pytest.param(12, marks=pytest.mark.slow)])
 def test_chromium_draws_all_of_it(browser: Browser, tmp_path: Path, count: int):
     runs = of(*([by_hand(name="<b>&</b>"), placed_elsewhere(), Recording(info=info())] * 4)[:count])
     path = tmp_path / "side_by_side.html"
