@@ -155,7 +155,7 @@ def _apart(ticks: Sequence[float], gap: float) -> list[float]:
 def error_bars(names: Sequence[str], errors: Any, colors: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Any:
     """A bar for each name, the first on top, to the left of zero for what was predicted too fast.
 
-    SideBySide the bars stand names without their streams: their ends tell them apart where there is little room.
+    Beside the bars stand names without their streams: their ends tell them apart where there is little room.
     `columns` are further words for the tooltips, by title.
     """
     short, ratios = charts.distinct([name.split(" @")[0] for name in names]), log_ratio(errors)

@@ -87,7 +87,7 @@ class Mistakes:
 
 @contextmanager
 def report_mistakes() -> Iterator[None]:
-    """For hallways: print the sentences of a ScenarioError to stderr and exit with 2, without a traceback."""
+    """For commands: print the sentences of a ScenarioError to stderr and exit with 2, without a traceback."""
     try:
         yield
     except ScenarioError as error:
