@@ -65,7 +65,7 @@ class GroupAgreement:
 
 
 class PairAgreement(GroupAgreement):
-    """Of a send and its recv: a message may be sent in one step and received in the next.
+    """Agreement of a send and its recv: a message may be sent in one step and received in the next.
 
     So whether a message is compared must not rest on when either was issued. The first is; with each, the two say
     whether they would compare the next, and do if both would.

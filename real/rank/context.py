@@ -88,11 +88,11 @@ class RankContext:
         return known is group or known == group
 
     def checker(self, group: Group) -> CallChecker:
-        """Of a group that this rank is in."""
+        """Return the call checker of a group that this rank is in."""
         return self._checkers[group.name]
 
     def pair_checker(self, group: Group, pair: Group) -> CallChecker:
-        """Of the messages that the two of a pair in that group, source and target, exchange."""
+        """Return the call checker of the messages between a pair of that group, source and target."""
         checker = self._checkers.get(pair.name)
         if checker is None:
             joined = self._checkers[group.name].joined

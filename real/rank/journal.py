@@ -1,4 +1,4 @@
-"""What one rank has issued, awaited and recorded, as plain rows; what the operations do is left to `rank`.
+"""What one rank has issued, awaited and recorded, as plain rows.
 
 Verbs only append here: no I/O, no locks but those of a deque. `take` hands over what is finished.
 """
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def queue(self) -> str:
-        """Of a call: those of a group are played in order, and its messages to or from one rank."""
+        """The queue that serves a call: a group's calls run in order, and so do its messages to or from one rank."""
         assert self.call is not None, "kernels are in no library's queue"
         group = self.call.group.name
         return group if self.index >= 0 else f"{group}: {self.call.op} {self.call.root}"

@@ -1,4 +1,4 @@
-"""Time as one rank sees it, and how hosts' clocks become one axis; device events of CUDA are left to `cuda`."""
+"""Time as one rank sees it, and how hosts' clocks become one axis."""
 
 from __future__ import annotations
 

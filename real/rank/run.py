@@ -1,6 +1,6 @@
 """One rank of a run: join the group, play the program, hand what was measured to rank 0.
 
-Where the rank is, and what becomes of the run when a rank is lost, is left to `station`.
+`real.launch` knows where the rank is, `real.supervise` what becomes of the run when a rank is lost.
 """
 
 from __future__ import annotations

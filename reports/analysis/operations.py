@@ -108,9 +108,9 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
 def formulas(parts: Iterable[Part]) -> pd.DataFrame:
     """One row for each kind, label and stream of collectives inside steps for which NCCL has a formula.
 
-    A call that was played counts once, whatever its members. `median_ns` is from when the last of them entered to its
+    A simulated call counts once, whatever its members. `median_ns` is from when the last of them entered to its
     end, so that nobody's waiting is in it, `formula_ns` the median of NCCL's own figures; in both, one among ranks that
-    stand for others counts as often as they do. `difference` is median over formula - 1.
+    represent others counts as often as they do. `difference` is median over formula - 1.
     """
     calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
     groups, names = numbered(calls, KEYS)

@@ -176,7 +176,7 @@ def call_errors(both: BothCalls) -> pd.DataFrame:
 
 
 def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
-    """Of `call_errors`, one row for each kind and size with errors: their signed median, the median of their sizes and
+    """Group `call_errors` by kind and size: the signed median of their errors, the median of their absolute values and
     the worst with its sign. Each of the `rows` counts once, however many calls are in it.
 
     With `by` "part", of all communication and of all computation; `kind` is "" there.

@@ -37,7 +37,7 @@ _NS_PER_MS = 1e6
 POINTS = 2000
 # Whole where they are, and never as powers of ten.
 _NUMBERS = "0,0.[0000]"
-# SideBySide a bar so many times as high another one cannot be seen.
+# Beside a bar so many times as high another one cannot be seen.
 _SKEWED = 60
 # A phone is so many letters wide, of which a legend's mark with its gaps takes some.
 _LEGEND_LETTERS, _MARK_LETTERS = 54, 4

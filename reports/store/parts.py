@@ -52,7 +52,7 @@ class Held:
         return self._spans
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
-        """Of these steps; with `beside`, among all others."""
+        """Yield the spans of these steps; with `beside`, among all others."""
         if steps is None:
             yield Part(self._spans, np.ones(len(self._spans), bool))
             return
@@ -135,7 +135,7 @@ class Stored:
 
     @cached_property
     def _extents(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Of each step and of each row group: its rows, its first and last step, its first start and last end."""
+        """Rows, first and last step, first start and last end of each step and of each row group."""
         frames = []
         with self._open() as file:
             for group in range(file.num_row_groups):

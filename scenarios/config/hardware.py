@@ -63,7 +63,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One accelerator, or the CPU process that stands for it.
+    """One accelerator, or the CPU process in its place.
 
     `flops_per_s` is by dtype name, `efficiency`, `launches_ns` and `ramps_ns` by kind of kernel ("default" in
     `efficiency`: kinds not listed). A ramp makes the efficiency grow with the size of the work.

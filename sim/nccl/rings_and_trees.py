@@ -1,4 +1,4 @@
-"""Which GPUs exchange how much of a buffer in NCCL's rings, chains and trees; times and protocols are left to `nccl`.
+"""Which GPUs exchange how much of a buffer in NCCL's rings, chains and trees.
 
 Every load is a mapping from (source, destination) group ranks to the share of the buffer that crosses. Rings and trees
 go through each host in chains, of which there is one for each host and channel: `chains[channel][host]`.

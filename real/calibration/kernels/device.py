@@ -240,7 +240,7 @@ class Reached:
 
     @property
     def share(self) -> float | None:
-        """Of the peak."""
+        """The rate as a share of the peak; None where the peak is not known."""
         return None if self.peak_per_s is None else self.per_s / self.peak_per_s
 
 

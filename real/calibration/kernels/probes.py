@@ -112,7 +112,7 @@ class Alone:
     def all_reduce(
         self, tensor: Tensor, op: ReduceOp.RedOpType = ReduceOp.SUM, group: Group | None = None, *, label: str = ""
     ) -> Work[Tensor]:
-        """Of one member."""
+        """Reduce over a group of one: nothing moves."""
         return Done(tensor)
 
 

@@ -33,7 +33,7 @@ class Gradients(Case):
 
     @property
     def rounding(self) -> float:
-        """Of divisions, and of sums in any order, of numbers up to 2."""
+        """The largest rounding error of divisions, and of sums in any order, of numbers up to 2."""
         return 2 * torch.finfo(torch_dtype(self.dtype)).eps * self.hosts * self.gpus if self.fractions else 0.0
 
     async def play(self, here: RankGroups) -> list[Tensor]:

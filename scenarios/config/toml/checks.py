@@ -58,7 +58,7 @@ def _check_run(run: RunSection, document: Document, program: ProgramSpec | None,
 
 
 def why_each(document: Document, program: ProgramSpec | None) -> str:
-    """Why every rank must be played; empty if one host may stand for others."""
+    """Why every rank must be simulated; empty if representatives of host classes will do."""
     run = document.run or RunSection()
     if run.fidelity != "links":
         return f"run.fidelity = '{run.fidelity or 'flows'}'"

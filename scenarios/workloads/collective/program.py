@@ -56,7 +56,7 @@ class CollectiveProgram(Program):
         return _Buffers(values, torch.zeros(received, dtype=dtype, device=rank.device) if received else values)
 
     def _elements(self, rank: int) -> tuple[int, int]:
-        """Of what a rank gives and of what it receives in a buffer of its own."""
+        """Elements that a rank gives, and that it receives in a buffer of its own."""
         elements = self._collective.size_bytes // getattr(torch, self._collective.dtype).itemsize
         if self._splits is not None and self.host_classes is None:
             steps = range(self._scenario.steps)

@@ -56,7 +56,7 @@ class RandomDraws:
     samples: int
 
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
-        """Of N ids a part with share p gets E[N] p on average, with a variance of E[N] p (1 - p) + Var[N] p**2."""
+        """Mean and variance of the ids in each part: with share p of N ids, E[N] p and E[N] p (1 - p) + Var[N] p**2."""
         shares = np.ones(1) if joined == blocks else block_shares(self.table, blocks).reshape(-1, joined).sum(1)
         is_poisson = self.table.ids_per_sample_kind == "poisson"
         count = ranks * self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample))
