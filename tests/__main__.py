@@ -1,4 +1,4 @@
-"""`python -m tests`: the whole suite as two runs of pytest beside each other; arguments go to both.
+"""`python -m tests`: the whole suite as runs of pytest beside each other; arguments go to all of them.
 
 Tests of real ranks wait for other processes half of the time. Tests that only compute fill that time, at a lower
 priority, so that nobody's time-out is nearer than if it ran alone.
@@ -10,33 +10,50 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-COMPUTING = ("benchmarks", "mutations", "reports", "scenarios", "sim", "test_fingerprints.py")
-NO_TESTS = 5  # pytest's exit code where the arguments choose none
 NICENESS = 10
+# What runs beside all other tests, and at which niceness.
+BESIDE = (
+    (("real",), 0),
+    (("scenarios", "sim", "test_fingerprints.py"), NICENESS),
+    (("benchmarks", "mutations", "reports"), NICENESS),
+)
+NO_TESTS = 5  # pytest's exit code where the arguments choose none
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code of the first half that failed, else 0."""
-    computing = [str(TESTS / name) for name in COMPUTING]
-    others = sorted(str(path) for path in TESTS.iterdir() if path.name not in COMPUTING and _has_tests(path))
-    pytest = [sys.executable, "-m", "pytest", *arguments]
-    # Two runs would write one cache over the other.
-    quiet = [*pytest, "-p", "no:cacheprovider", *computing]
-    with tempfile.TemporaryFile() as output:
-        with subprocess.Popen(quiet, stdout=output, stderr=subprocess.STDOUT) as beside:
-            os.setpriority(os.PRIO_PROCESS, beside.pid, NICENESS)
-            try:
-                code = subprocess.run([*pytest, *others], check=False).returncode
-                beside.wait()
-            finally:
-                beside.kill()
-        output.seek(0)
-        print(output.read().decode(errors="replace"), end="")
-    found = [one for one in (code, beside.returncode) if one != NO_TESTS]
-    return next((one for one in found if one), 0 if found else NO_TESTS)
+    """The exit code of the first run that failed, else 0."""
+    beside = {name for names, _ in BESIDE for name in names}
+    others = sorted(path.name for path in TESTS.iterdir() if path.name not in beside and _has_tests(path))
+    # Runs would write one cache over another.
+    pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [Path(folder, names[0]) for names, _ in BESIDE]
+        started = [_start(pytest, *run, output) for run, output in zip(BESIDE, outputs, strict=True)]
+        try:
+            codes = [subprocess.run([*pytest, *_paths(others)], check=False).returncode]
+            codes += [process.wait() for process in started]
+        finally:
+            for process in started:
+                process.kill()
+        for output in outputs:
+            print(output.read_text(errors="replace"), end="")
+    found = [code for code in codes if code != NO_TESTS]
+    return next((code for code in found if code), 0 if found else NO_TESTS)
+
+
+def _start(pytest: list[str], names: Sequence[str], niceness: int, output: Path) -> subprocess.Popen[bytes]:
+    with output.open("wb") as stream:
+        process = subprocess.Popen([*pytest, *_paths(names)], stdout=stream, stderr=subprocess.STDOUT)
+    os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+    return process
+
+
+def _paths(names: Sequence[str]) -> list[str]:
+    return [str(TESTS / name) for name in names]
 
 
 def _has_tests(path: Path) -> bool:

@@ -9,11 +9,15 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from hypothesis import settings
 
 from tests.commands import command
 
 # Their assertions show values, as those of test modules do.
 pytest.register_assert_rewrite("tests.vectors.formats")
+# How long an example takes depends on what else the machine does.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 
 ROOT = Path(__file__).parent
