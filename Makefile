@@ -23,12 +23,14 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m tests -m "not slow"
 
-# What a change is tried on while it is made: no processes, namespaces or browsers, and nothing that computes for long.
+# What a change is tried on while it is made: no processes, namespaces or browsers, nothing that computes for long, and a
+# tenth of Hypothesis's examples.
 check-fast: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m tests -m "not real and not emulated and not browser and not slow"
+	$(BIN)/python -m tests --hypothesis-profile quick \
+		-m "not real and not emulated and not browser and not whole and not slow"
 
 benchmarks: $(BENCH_STAMP)
 	$(BENCH)/bin/python -m benchmarks.partition

@@ -12,20 +12,14 @@ import pytest
 from hypothesis import settings
 
 from tests.commands import command
+from tests.lanes import EMULATED, REAL, WHOLE
 
 # Their assertions show values, as those of test modules do.
 pytest.register_assert_rewrite("tests.vectors.formats")
-# How long an example takes depends on what else the machine does.
-settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
 
 ROOT = Path(__file__).parent
-# Everything in these folders needs what the marker says.
-REAL = ("properties", "real/check", "real/ddp", "real/emulate", "real/launch", "real/supervise", "real/validation")
-EMULATED = ("real/emulate",)
-
-
 LIBRARY = ROOT.parent / "scenarios" / "library"
 LibraryRun = Callable[[str], tuple[Path, CompletedProcess[str]]]
 
@@ -51,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("real")
         if place.startswith(EMULATED):
             item.add_marker("emulated")
+        if place.startswith(WHOLE):
+            item.add_marker("whole")
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
 

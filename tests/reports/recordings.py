@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from scenarios.seam.trace import (
@@ -20,9 +19,10 @@ from scenarios.seam.trace import (
     Thinned,
     TrafficRow,
 )
+from tests.lanes import examples
 
 # pandas takes its time on a machine that is busy
-PATIENT = settings(deadline=None, max_examples=25)
+PATIENT = examples(25)
 
 SCENARIO: dict[str, Any] = {
     "name": "by_hand",

@@ -151,6 +151,7 @@ ALONE = {
 }
 
 
+@pytest.mark.real
 def test_a_prediction_computes_what_a_real_run_of_the_scenario_took(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
@@ -23,6 +23,7 @@ from scenarios.workloads.build import build
 from sim.nccl import transport as phases
 from sim.nccl.transport import COARSE_SHARE, MOST_EXACT
 from sim.run import simulate
+from tests.lanes import examples
 from tests.sim.test_dlrm_steps import training
 from tests.small import Play, cluster, scenario
 
@@ -118,7 +119,7 @@ def spans(on: Cluster, library: str, fidelity: str, several: list[Traffic], late
     return simulate(scenario(on, library=library, fidelity=fidelity, payload="sizes"), Play(program)).spans
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(LIBRARIES, st.data())
 def test_links_are_flows(library: str, data: st.DataObject) -> None:
     """To the ns, also where two collectives share links and ranks come late: it is the same code."""
@@ -136,7 +137,7 @@ def test_of_64_ranks_over_gloo_too(op: str) -> None:
     assert links == flows
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.integers(1, 2), st.data())
 def test_larger_exchanges_over_nccl_take_what_flows_take_within_a_hundredth(count: int, data: st.DataObject) -> None:
     """Of one, or of the longer of two that share links; what it takes is counted from when all have come."""
@@ -200,7 +201,7 @@ def step_spans(made: Scenario, library: str, fidelity: str) -> list[Span]:
     return simulate(changed, build(changed)).spans
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(LIBRARIES, st.data())
 def test_so_are_their_training_steps(library: str, data: st.DataObject) -> None:
     on = data.draw(clusters(16 if library == "gloo" else 24))

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.seam.errors import ScenarioError
 from sim.published import predict
+from tests.lanes import examples
 
 FILE = Path(__file__).parents[1] / "data" / "published" / "collectives.csv"
 LARGE_BYTES = 16 << 20
@@ -69,7 +70,7 @@ def test_all_sizes_are_within_twelve_percent_in_the_mean(source: str) -> None:
     assert of(source)["error"].abs().mean() <= 0.12
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     op=st.sampled_from(OPS),
     library=st.sampled_from(("gloo", "nccl")),

@@ -16,11 +16,13 @@ OWN = Path(__file__).parent / "data"
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "replay" in metafunc.fixturenames:
-        given = metafunc.config.getoption("--vectors")
-        directory = OWN if given is None else Path(metafunc.config.invocation_params.dir, given)
+        chosen = metafunc.config.getoption("--vectors")
+        directory = OWN if chosen is None else Path(metafunc.config.invocation_params.dir, chosen)
         notes = metafunc.config.stash.setdefault(NOTES, [])
         replays = replays_of(directory, FORMATS, notes)
-        metafunc.parametrize("replay", [pytest.param(replay, id=replay.id) for replay in replays])
+        marks = [[pytest.mark.real] if replay.way == "real" else [] for replay in replays]
+        given = [pytest.param(replay, id=replay.id, marks=mark) for replay, mark in zip(replays, marks, strict=True)]
+        metafunc.parametrize("replay", given)
 
 
 # That weights are dropped is a warning, which has a test of its own in the sparse room.

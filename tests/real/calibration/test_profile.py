@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from real.calibration.profile import cpu_name, measured_here, profile_text
@@ -15,6 +15,7 @@ from scenarios.config.host_costs import Tcp
 from scenarios.config.load import load_measured, load_profile
 from scenarios.config.provenance import Group, Measured
 from scenarios.config.toml.tree import read_toml
+from tests.lanes import examples
 
 KINDS = ("gemm", "embedding_lookup", "bucketize", "reduction", "qr")
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -135,7 +136,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 REMARKS = st.dictionaries(st.sampled_from(["", "cluster", "cluster.gpu", "cluster.nic", "cluster.tcp"]), TEXT_LINES)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(clusters(), MEASURED, TEXT, REMARKS)
 def test_what_is_written_reads_back_the_same(
     cluster: Cluster, measured: Measured, description: str, remarks: dict[str, str]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as shipped
@@ -21,6 +21,7 @@ from scenarios.compression.batched import square_side
 from scenarios.seam.rank import Rank
 from scenarios.workloads.ddp_buckets import GradientBucket
 from tests.contract.worlds import results
+from tests.lanes import examples
 from tests.real.ddp.scripts import HOOKS
 
 Shape = tuple[int, ...]
@@ -124,7 +125,7 @@ def alike(ours: list[Tensor], theirs: list[Tensor], dtype: torch.dtype) -> None:
         )
 
 
-@settings(deadline=None, max_examples=8)
+@examples(8)
 @given(cases())
 def test_powersgd_is_the_same_in_the_simulation_and_on_real_ranks(case: Any) -> None:
     simulated = results("sim", 1, RANKS, as_coroutine, *case)
@@ -133,7 +134,7 @@ def test_powersgd_is_the_same_in_the_simulation_and_on_real_ranks(case: Any) -> 
         alike(one, other, case[2])
 
 
-@settings(deadline=None, max_examples=8)
+@examples(8)
 @given(cases())
 def test_the_hooks_do_what_torchs_do(case: Any) -> None:
     ours, theirs = results("real", 1, RANKS, as_hook, *case), results("real", 1, RANKS, as_torch, *case)

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from reports.errors import ReportError
 from reports.run import Run
@@ -12,7 +12,8 @@ from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.rows import records
 from scenarios.seam.trace import Metric, Recording
-from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
+from tests.lanes import examples
+from tests.reports.recordings import by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
 
 
 def printed(recording: Recording, step: int | None = None) -> str:
@@ -169,7 +170,7 @@ def test_what_was_not_recorded_is_said():
     ]
 
 
-@settings(PATIENT, max_examples=8)
+@examples(8)
 @given(recordings())
 def test_any_run_fits_80_columns_without_colour_codes(recording):
     summary = printed(recording)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_pow
 from scenarios.compression.batched import square_side
 from scenarios.compression.layerwise import lay_out
 from scenarios.workloads.ddp_buckets import unflatten
+from tests.lanes import examples
 from tests.lockstep import play
 from tests.scenarios.compression.helpers import Run, issued, random_gradients
 
@@ -30,7 +31,7 @@ extents = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(extents, st.integers(1, 4), st.booleans(), st.integers(0, 99))
 def test_layerwise_with_full_rank_is_the_mean(
     shapes: list[tuple[int, ...]], ranks: int, batch: bool, seed: int
@@ -57,7 +58,7 @@ def test_layerwise_with_full_rank_is_the_mean(
         torch.testing.assert_close(run.results[step], expected, atol=1e-7, rtol=1e-7)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(1, 60).filter(lambda numel: numel != 2), st.integers(1, 4), st.integers(0, 99))
 def test_batched_with_full_rank_is_the_mean(numel: int, ranks: int, seed: int) -> None:
     """Two elements are a square with a row of zeros, which Gram-Schmidt cannot take; QR can take such rows."""
@@ -75,7 +76,7 @@ def test_batched_with_full_rank_is_the_mean(numel: int, ranks: int, seed: int) -
     torch.testing.assert_close(run.results[1], sum(gradients[1]) / ranks)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(extents, st.integers(1, 4), st.integers(1, 3), st.booleans(), st.booleans(), st.integers(0, 99))
 def test_error_feedback_conserves_the_gradient(
     shapes: list[tuple[int, ...]], ranks: int, rank: int, layerwise: bool, warm_start: bool, seed: int

@@ -4,18 +4,19 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from scenarios.compression.orthogonalise import orthogonalise, refill_zero_columns
+from tests.lanes import examples
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 20), st.booleans(), st.integers(0, 1000))
 def test_columns_are_orthonormal_and_span_the_same(stack: int, columns: int, more: int, safe: bool, seed: int) -> None:
     matrices = random(stack, columns + more, columns, seed=seed)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.catalogue import library_files, profile_names
@@ -32,6 +32,7 @@ from scenarios.config.toml.tree import Tree
 from scenarios.config.warnings import notes, notes_of_measuring
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.powersgd.config import resnet50_shapes
+from tests.lanes import examples
 
 ROOT = Path(__file__).parents[3]
 PROFILES = (
@@ -361,7 +362,7 @@ def places(values: Any, above: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path for key, value in items for path in ((*above, key), *places(value, (*above, key)))]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(data=st.data())
 def test_whatever_stands_in_a_file_gives_a_scenario_or_sentences(data: st.DataObject) -> None:
     values = copy.deepcopy(data.draw(st.sampled_from([LIBRARY["criteo_small_2x2"], LIBRARY["powersgd_16x1_10g"]])))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -96,7 +96,6 @@ def slot_buckets(result: Bucketized, my_size: int) -> Tensor:
     return torch.repeat_interleave(torch.arange(my_size), per_bucket)
 
 
-@settings(deadline=None)
 @given(bags())
 def test_bucketize_then_unbucketize_is_the_identity(case: dict[str, Any]) -> None:
     result = run(case)
@@ -112,7 +111,6 @@ def test_bucketize_then_unbucketize_is_the_identity(case: dict[str, Any]) -> Non
     assert again.tolist() == ids.tolist()
 
 
-@settings(deadline=None)
 @given(bags())
 def test_the_order_inside_a_bag_and_bucket_is_kept(case: dict[str, Any]) -> None:
     result = run(case)
@@ -121,7 +119,6 @@ def test_the_order_inside_a_bag_and_bucket_is_kept(case: dict[str, Any]) -> None
         assert part.tolist() == sorted(set(part.tolist()))
 
 
-@settings(deadline=None)
 @given(bags(low=-(2**31), high=2**31 - 1))
 def test_both_kinds_of_arithmetic_agree_on_all_ids(case: dict[str, Any]) -> None:
     host = run(case)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
@@ -25,6 +25,7 @@ from scenarios.sparse.expected import Flows, Traffic, expected_traffic
 from scenarios.sparse.tables import Kind, Layout, Piece, layouts
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.id_distribution import draws_of
+from tests.lanes import examples
 from tests.scenarios.sparse.test_groups import World, table
 from tests.small import cluster, scenario
 
@@ -134,7 +135,7 @@ def plays(draw: st.DrawFn) -> Drawn:
     return Drawn(world, shards, training(world, draw(random_tables(shards)), draw(st.integers(1, 12))))
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(plays())
 def test_ids_are_counted_where_the_exchange_sends_them(drawn: Drawn) -> None:
     bags = [[draw_bags(drawn.training, number, rank, 0) for number in range(len(drawn.tables))] for rank in drawn.ranks]
@@ -167,7 +168,7 @@ def test_ids_are_counted_where_the_exchange_sends_them(drawn: Drawn) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25, derandomize=True)
+@examples(25, derandomize=True)
 @given(plays())
 def test_drawn_steps_have_the_expected_means_and_deviations(drawn: Drawn) -> None:
     found = drawn.matrices(STEPS)
@@ -191,7 +192,6 @@ def assert_drawn_from(found: Floats, mean: Floats, deviation: Floats) -> None:
     assert np.abs((squares - 1) / np.sqrt((2 + pieces**2 / variance) / STEPS)).max(initial=0) < SIGMAS
 
 
-@settings(deadline=None)
 @given(plays())
 def test_what_is_sent_is_received_and_is_an_outer_product(drawn: Drawn) -> None:
     for sharding_type, traffic in drawn.traffic().items():
@@ -206,7 +206,6 @@ def test_what_is_sent_is_received_and_is_an_outer_product(drawn: Drawn) -> None:
             assert getattr(ids, name) == pytest.approx(counted)
 
 
-@settings(deadline=None)
 @given(plays())
 def test_fixed_lengths_leave_nothing_to_chance_but_the_block(drawn: Drawn) -> None:
     fixed = {one.sharding_type for one in drawn.shards} - {
@@ -260,7 +259,7 @@ def test_two_hosts_of_two_by_hand() -> None:
 FILES = count()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_ids_of_a_file_are_met_exactly_over_all_its_steps(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
@@ -15,6 +15,7 @@ from scenarios.sparse import KeyedJagged, build_groups
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.id_distribution import draws_of
+from tests.lanes import examples
 from tests.lockstep import Lockstep
 from tests.scenarios.sparse.test_expected import SIGMAS, Drawn, plays
 
@@ -65,7 +66,7 @@ def bytes_of(kernel: Kernel) -> float:
     return kernel.bytes_read + kernel.bytes_written
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(plays())
 def test_verbs_are_those_of_drawn_ids_and_what_cannot_vary_has_their_sizes(drawn: Drawn) -> None:
     (real, _), (expected, _) = play_drawn(drawn, 0), play_expected(drawn)
@@ -84,7 +85,7 @@ def test_verbs_are_those_of_drawn_ids_and_what_cannot_vary_has_their_sizes(drawn
         assert labels == [(label, kernel.kind, kernel.launches) for label, kernel in real.kernels_by_rank.get(rank, [])]
 
 
-@settings(deadline=None, max_examples=12, derandomize=True)
+@examples(12, derandomize=True)
 @given(plays())
 def test_sizes_are_those_of_drawn_ids_on_average(drawn: Drawn) -> None:
     played = [play_drawn(drawn, step) for step in range(STEPS)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -151,7 +151,6 @@ async def step(
     return outputs_to_tables(groups, outputs), total
 
 
-@settings(deadline=None)
 @given(models(), st.integers(0, 1000))
 def test_all_sharding_types_together_equal_a_dense_model(
     drawn: tuple[World, list[ShardedTable], list[KeyedJagged]], seed: int
@@ -174,7 +173,6 @@ def test_all_sharding_types_together_equal_a_dense_model(
         assert sum(total[name] for _, total in results).tolist() == leaf.grad.tolist()
 
 
-@settings(deadline=None)
 @given(models())
 def test_every_rank_looks_up_exactly_its_shards(drawn: tuple[World, list[ShardedTable], list[KeyedJagged]]) -> None:
     world, tables, _ = drawn
@@ -211,7 +209,6 @@ async def sizes_of(rank: Rank, groups: tuple[ShardedGroup, ...], given: KeyedJag
     return found
 
 
-@settings(deadline=None)
 @given(models())
 def test_without_values_lengths_shapes_calls_and_costs_are_the_same(
     drawn: tuple[World, list[ShardedTable], list[KeyedJagged]],

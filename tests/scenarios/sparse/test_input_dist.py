@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -26,6 +26,7 @@ from scenarios.sparse import (
     TwSparseFeaturesDist,
     v0_2_0,
 )
+from tests.lanes import examples
 from tests.lockstep import Lockstep
 from tests.scenarios.sparse.vectors import case_id, cases
 from tests.vectors.formats.sparse_features import features_of
@@ -160,7 +161,7 @@ def test_nothing_is_sent_that_was_not_asked_for() -> None:
 Sample = tuple[str, int, int]  # its key, the rank that it is from, and its place in that rank's batch
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(1, 3), st.integers(1, 3), st.booleans(), st.data())
 def test_the_exchange_loses_and_invents_no_id_and_keeps_the_order_inside_a_bag(
     hosts: int, local: int, by_key: bool, data: st.DataObject

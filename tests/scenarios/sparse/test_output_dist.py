@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -84,7 +84,6 @@ def reference(case: dict[str, Any], pooled: list[Tensor]) -> list[Tensor]:
     return [parts[rank] for rank in range(hosts * local)]
 
 
-@settings(deadline=None)
 @given(exchanges(), st.integers(0, 1000))
 def test_every_sample_comes_home_with_all_its_columns(case: dict[str, Any], seed: int) -> None:
     pooled, _ = draw_inputs(case, seed)
@@ -92,7 +91,6 @@ def test_every_sample_comes_home_with_all_its_columns(case: dict[str, Any], seed
     assert [one.tolist() for one in outputs] == [one.tolist() for one in reference(case, pooled)]
 
 
-@settings(deadline=None)
 @given(exchanges(), st.integers(0, 1000))
 def test_backward_is_the_transpose_of_forward_without_any_division(case: dict[str, Any], seed: int) -> None:
     pooled, grads = draw_inputs(case, seed)
@@ -103,7 +101,6 @@ def test_backward_is_the_transpose_of_forward_without_any_division(case: dict[st
     assert [one.tolist() for one in got] == [one.tolist() for one in expected]
 
 
-@settings(deadline=None)
 @given(exchanges())
 def test_without_values_shapes_calls_and_costs_are_the_same(case: dict[str, Any]) -> None:
     pooled, grads = draw_inputs(case, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -107,14 +107,12 @@ def home_of(case: dict[str, Any], rank: int) -> list[float]:
     ]
 
 
-@settings(deadline=None)
 @given(exchanges())
 def test_every_sample_of_every_key_comes_home(case: dict[str, Any]) -> None:
     got = each_rank(case, lambda dist, rank, *sizes: dist.forward(rank, pooled_of(case, rank.rank), *sizes))
     assert [one.tolist() for one in got] == [home_of(case, rank) for rank in range(len(got))]
 
 
-@settings(deadline=None)
 @given(exchanges(), st.integers(0, 9))
 def test_backward_is_the_transpose_of_forward(case: dict[str, Any], seed: int) -> None:
     """<forward(x), g> = <x, backward(g)> over all ranks, for any x and g: exact in whole numbers."""

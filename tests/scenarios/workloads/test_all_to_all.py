@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.scenario import Exchange, Scenario
@@ -36,7 +36,6 @@ def test_it_is_a_program() -> None:
     assert program.plan == ()
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 3000), st.integers(1, 9), st.sampled_from(["even", "random"]), st.floats(0, 3), st.integers(0, 50)
 )

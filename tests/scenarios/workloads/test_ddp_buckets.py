@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -33,7 +33,6 @@ KINDS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 500)), st.integers(1, 400), st.integers(1, 1000))
 def test_buckets_take_all_in_reverse_and_close_at_their_cap(sizes: list[int], first: int, cap: int) -> None:
     assigned = assign_buckets(sizes, Buckets(first_bytes=first, cap_bytes=cap))

@@ -101,6 +101,7 @@ def test_options_change_the_digest(tmp_path: Path) -> None:
     assert load(written(tmp_path, options="{elements = 5}")).digest() != first
 
 
+@pytest.mark.real
 def test_a_program_in_the_scenarios_folder_runs_on_real_ranks(tmp_path: Path) -> None:
     path, out = written(tmp_path), tmp_path / "run"
     done = subprocess.run(

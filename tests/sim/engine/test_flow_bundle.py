@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine import flow_bundle as bundles
@@ -19,7 +19,6 @@ from sim.engine.flow_bundle import Array, Bundle
 from sim.engine.sharing import Sharing
 
 # The first bundle loads compiled code, or compiles it.
-PATIENT = settings(deadline=None)
 
 # What is begun: which capacities each flow crosses and its bytes.
 Flows = list[tuple[tuple[int, ...], float]]
@@ -119,7 +118,6 @@ def cases(draw: st.DrawFn, most_bundles: int = 3, others: bool = True) -> Case:
     return Case(rates, begun + (draw(st.lists(activity, max_size=4)) if others else []))
 
 
-@PATIENT
 @given(cases())
 def test_flows_that_are_not_merged_end_when_an_activity_each_would(case: Case) -> None:
     """But for one ns where rounding decides, and what that moves in its turn."""
@@ -129,7 +127,6 @@ def test_flows_that_are_not_merged_end_when_an_activity_each_would(case: Case) -
         assert together.ends[key] == pytest.approx(end_ns, abs=3)
 
 
-@PATIENT
 @given(cases())
 def test_links_carry_the_same_and_are_busy_as_long(case: Case) -> None:
     single, together = Played(case, None), Played(case, 0.0)
@@ -149,7 +146,6 @@ def gathering(most_single: int, merged_share: float) -> Iterator[None]:
         yield
 
 
-@PATIENT
 @given(cases(), st.integers(0, 20))
 def test_flows_put_into_arrays_on_their_way_end_when_they_would_have(case: Case, most_single: int) -> None:
     """Also where some are in arrays already, and links count them once."""
@@ -175,7 +171,6 @@ def test_few_flows_stay_as_they_are() -> None:
         assert len(set(Played(case, None, is_flow=True).ends.values())) == ends
 
 
-@PATIENT
 @given(cases())
 def test_the_same_flows_end_at_the_same_time_again(case: Case) -> None:
     first, second = Played(case, bundles.MERGED_SHARE), Played(case, bundles.MERGED_SHARE)
@@ -186,7 +181,6 @@ def test_the_same_flows_end_at_the_same_time_again(case: Case) -> None:
 MOVED_SHARE = 2 * bundles.MERGED_SHARE
 
 
-@PATIENT
 @given(cases(most_bundles=1), st.booleans())
 def test_a_merged_end_moves_by_less_than_a_thousandth_of_what_the_bundle_needs(case: Case, is_alone: bool) -> None:
     case = dataclasses.replace(case, begun=case.begun[:1]) if is_alone else case
@@ -196,7 +190,6 @@ def test_a_merged_end_moves_by_less_than_a_thousandth_of_what_the_bundle_needs(c
         assert merged.ends[key] == pytest.approx(end_ns, abs=MOVED_SHARE * needed_ns + 3)
 
 
-@PATIENT
 @given(st.integers(0, 1 << 30), st.integers(3, 14), st.floats(0.0, 4.0))
 def test_ends_of_an_uneven_all_to_all_move_by_less_than_a_thousandth(seed: int, ranks: int, skew: float) -> None:
     """Between ranks with a link out and one in, which may be of different rates; far fewer solutions than ends."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.hardware import Inside, Link
@@ -16,6 +16,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, TrafficRow
 from sim.engine.host_traffic import Traffic
 from sim.run import simulate
+from tests.lanes import examples
 from tests.sim.nccl.folded.test_folded import MIB, World, exchange, worlds
 from tests.sim.nccl.folded.test_folded import play as play_world
 from tests.small import CORE, TCP, Play, cluster, scenario
@@ -130,7 +131,7 @@ def by_kind(world: World, recording: Recording) -> dict[tuple[int, int], float]:
 
 
 @given(worlds(), st.sampled_from(["sent", "received"]), st.sampled_from([600, 40_000]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_hosts_that_stand_for_others_give_what_those_give(world: World, side: Any, elements: int) -> None:
     program = exchange(world, side, elements)
     every, folded = (play_world(world, program, folded=is_folded) for is_folded in (False, True))
@@ -140,7 +141,7 @@ def test_hosts_that_stand_for_others_give_what_those_give(world: World, side: An
 
 
 @given(worlds(), st.sampled_from(["all_reduce", "reduce_scatter", "all_gather", "broadcast"]), st.integers(1, MIB))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_those_of_rings_and_trees_give_what_their_nics_carry(world: World, op: str, share: int) -> None:
     async def program(rank: Rank) -> None:
         small, large = torch.empty(share, device="meta"), torch.empty(share * rank.world.size, device="meta")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.seam.rank import Rank
@@ -16,6 +16,7 @@ from sim.engine import capacity as loads
 from sim.engine.capacity import LEAST_PERIODS, Loads
 from sim.engine.machine import Machine
 from sim.run import simulate
+from tests.lanes import examples
 from tests.small import CORE, TCP, Play, cluster, scenario
 
 # When a message begins, how large it is, and whether it goes to the next host or to the next GPU.
@@ -39,7 +40,7 @@ def by_link(rows: list[LoadRow]) -> dict[str, list[LoadRow]]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(MESSAGES)
 def test_periods_are_all_of_the_busy_time_and_all_of_the_bytes(messages: list[tuple[int, int, bool]]) -> None:
     machine = carried(messages)

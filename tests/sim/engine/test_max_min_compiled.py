@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.engine import max_min_compiled as compiled
 from sim.engine.capacity import Activity, Capacity
 from sim.engine.flow_bundle import Array
 from sim.engine.max_min import max_min_rates
+from tests.lanes import examples
 
 # The solvers sum in different orders, so that capacities which fill at levels a rounding apart may do so together.
 NEARLY = 1e-9
-PATIENT = settings(deadline=None, max_examples=200)
+PATIENT = examples(200)
 Rows = tuple[Array, Array, Array, Array]
 
 

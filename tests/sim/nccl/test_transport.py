@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reports.run import Run
@@ -32,6 +32,7 @@ from sim.nccl.model.predictor import Operation
 from sim.nccl.rings_and_trees import members_by_host, shape_of
 from sim.nccl.tuning import choose, latency_ns, transfer_ns
 from sim.run import simulate
+from tests.lanes import examples
 from tests.small import Play, cluster, scenario
 
 Op = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast"]
@@ -86,7 +87,7 @@ def test_links_take_what_flows_take(op: Op, library: str, shape: tuple[int, int]
     assert times[1] == pytest.approx(times[0], rel=0.02)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from([(2, 2), (4, 1), (3, 2), (1, 4)]),
     st.lists(st.integers(0, 16), min_size=3, max_size=11).filter(any),
@@ -262,7 +263,7 @@ SHARED = dataclasses.replace(OWN, per="host", count=2)
 PCIE = Inside(kind="pcie", link=Link(bytes_per_s=16e9, latency_ns=500), bridge_bytes_per_s=24e9)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.sampled_from([(SWITCH, OWN), (CHAIN, OWN), (SWITCH, SHARED), (PCIE, OWN)]),
     st.integers(2, 3),

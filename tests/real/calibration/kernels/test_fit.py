@@ -6,13 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from real.calibration.kernels.fit import Timed, fit, fit_to_peaks, observe, predicted_s
 from real.calibration.kernels.probes import WARM_UP, probe_label
 from scenarios.config.hardware import Gpu
 from scenarios.seam.trace import Span
+from tests.lanes import examples
 from tests.small import CORE, GPU
 
 # flop and bytes: products by size and by shape, and what moves memory only.
@@ -63,7 +64,7 @@ MACHINES = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(MACHINES)
 def test_a_machine_that_is_as_the_model_is_found_again(gpu: Gpu) -> None:
     times = machine_times(gpu)
@@ -133,7 +134,7 @@ def gpu_with(shares: tuple[float, float, float], ramps: tuple[int, int, int]) ->
 _RAMP = st.integers(500, 50_000)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.builds(gpu_with, st.tuples(_SHARE, _SHARE, _SHARE), st.tuples(_RAMP, _RAMP, _RAMP)))
 def test_a_gpu_that_is_as_the_model_is_found_again_under_the_peaks_of_its_data_sheet(gpu: Gpu) -> None:
     times = device_times(gpu)

@@ -38,6 +38,7 @@ def test_probes_of_a_simulated_machine_give_back_its_parameters() -> None:
     assert fitted.gpu.launches_ns["qr"] == pytest.approx(20_000, rel=0.01)
 
 
+@pytest.mark.real
 def test_real_ranks_probe_all_kinds_and_those_without_a_core_only_wait() -> None:
     made = contract_scenario(1, 2, timeout_s=60.0)
     one_core = dataclasses.replace(made.cluster, host=dataclasses.replace(made.cluster.host, cores=1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -17,8 +17,6 @@ from scenarios.workloads.dlrm.embedding_torch import Named, Places, Storage
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Of one element: sums of some ten numbers of size 1, rounded once.
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-6, torch.bfloat16: 0.05, torch.float16: 0.01}
-
-UNHURRIED = settings(deadline=None)  # the first example compiles
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,6 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=CLOSE[found.dtype], atol=CLOSE[found.dtype])
 
 
-@UNHURRIED
 @given(cases())
 def test_a_look_up_sums_rows(case: Case) -> None:
     rows = case.storage()
@@ -80,7 +77,6 @@ def test_a_look_up_sums_rows(case: Case) -> None:
     close(found, embedding_torch.look_up(rows, case.named, case.samples))
 
 
-@UNHURRIED
 @given(cases(), st.sampled_from([1.0, -0.5]))
 def test_gradients_are_added_to_rows(case: Case, scale: float) -> None:
     ours, theirs = case.storage(), case.storage()
@@ -90,7 +86,6 @@ def test_gradients_are_added_to_rows(case: Case, scale: float) -> None:
     close(ours.weights, theirs.weights)
 
 
-@UNHURRIED
 @given(cases())
 def test_adagrad_changes_the_rows_that_were_named_and_their_state(case: Case) -> None:
     first, gradient = case.weights(), case.drawn(case.samples, sum(case.dims))
@@ -106,7 +101,6 @@ def test_adagrad_changes_the_rows_that_were_named_and_their_state(case: Case) ->
     assert torch.equal(ours.weights[unmoved], first[unmoved])
 
 
-@UNHURRIED
 @given(cases())
 def test_adagrad_of_every_row(case: Case) -> None:
     ours, theirs, gradients = case.storage(), case.storage(), case.weights() * 0.5
@@ -116,7 +110,6 @@ def test_adagrad_of_every_row(case: Case) -> None:
     close(ours.squares, theirs.squares)
 
 
-@UNHURRIED
 @given(st.lists(st.floats(width=32), min_size=1, max_size=50), st.sampled_from([torch.bfloat16, torch.float16]))
 def test_halves_are_rounded_as_torch_does(values: list[float], dtype: torch.dtype) -> None:
     """A row of zeros to which the numbers are added, and stored."""

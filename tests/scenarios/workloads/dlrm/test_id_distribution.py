@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.workloads.dlrm.batches import coprime_step, draw_bags, draw_ids
 from scenarios.workloads.dlrm.id_distribution import Zipf, block_share_error, block_shares, draws_of
+from tests.lanes import examples
 from tests.small import cluster, scenario
 
 Floats = npt.NDArray[np.float64]
@@ -63,7 +64,6 @@ def random_ids(draw: st.DrawFn) -> Ids:
     return Ids(kind="zipf", exponent=draw(EXPONENTS), order=draw(ORDERS))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3000), random_ids(), st.integers(1, 300))
 def test_shares_are_sums_over_the_rows(rows: int, ids: Ids, blocks: int) -> None:
     one = table(rows, ids)
@@ -74,7 +74,7 @@ def test_shares_are_sums_over_the_rows(rows: int, ids: Ids, blocks: int) -> None
     assert block_share_error(one, blocks) == 0
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(rows=st.integers(1 << 12, 1 << 17), exponent=EXPONENTS, blocks=st.integers(1, 300))
 @example(rows=1 << 17, exponent=100.0, blocks=7)
 def test_a_tail_by_frequency_is_summed_exactly(rows: int, exponent: float, blocks: int) -> None:
@@ -84,7 +84,7 @@ def test_a_tail_by_frequency_is_summed_exactly(rows: int, exponent: float, block
         assert shares == pytest.approx(wanted, abs=EXACT)
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.data())
 def test_a_shuffled_tail_is_within_its_bound(data: st.DataObject) -> None:
     rows, head = data.draw(st.integers(257, 20_000)), data.draw(st.integers(256, 600))
@@ -96,7 +96,7 @@ def test_a_shuffled_tail_is_within_its_bound(data: st.DataObject) -> None:
     assert off <= zipf.share_error(blocks) + EXACT
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(rows=st.integers(1 << 18, 1 << 20), exponent=EXPONENTS, blocks=st.integers(2, 600))
 @example(rows=1 << 18, exponent=100.0, blocks=7)
 def test_large_shuffled_tables_are_within_their_bound(rows: int, exponent: float, blocks: int) -> None:
@@ -153,7 +153,7 @@ def chi_square_sigmas(found: Floats, expected: Floats) -> float:
     return float(((statistic / freedom) ** (1 / 3) - 1 + 2 / (9 * freedom)) / math.sqrt(2 / (9 * freedom)))
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@examples(40, derandomize=True)
 @given(st.one_of(st.integers(1, 3000), st.integers(10**5, 10**9)), random_ids(), st.integers(1, 100))
 def test_drawn_ids_fall_into_blocks_as_shares_say(rows: int, ids: Ids, blocks: int) -> None:
     number, one = 100_000, table(rows, ids)
@@ -162,7 +162,7 @@ def test_drawn_ids_fall_into_blocks_as_shares_say(rows: int, ids: Ids, blocks: i
     assert chi_square_sigmas(found, number * block_shares(one, blocks)) < SIGMAS
 
 
-@settings(deadline=None, max_examples=20, derandomize=True)
+@examples(20, derandomize=True)
 @given(st.data())
 def test_moments_are_those_of_drawn_batches(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["fixed", "poisson"]))
@@ -204,7 +204,6 @@ def assert_drawn_from(found: Floats, mean: Floats, variance: Floats) -> None:
     assert np.abs((squares - 1) / np.sqrt((2 + 1 / variance) / steps)).max(initial=0) < SIGMAS
 
 
-@settings(deadline=None)
 @given(st.integers(1, 2000), random_ids(), st.integers(1, 30), st.integers(1, 10))
 def test_fixed_lengths_add_up_exactly(rows: int, ids: Ids, blocks: int, length: int) -> None:
     draws = draws_of(table(rows, ids, length), batch_size=7)
@@ -223,7 +222,6 @@ def test_poisson_lengths_make_every_part_poisson() -> None:
 FILES = count()
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_moments_of_a_file_are_those_of_reading_it_to_its_end(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

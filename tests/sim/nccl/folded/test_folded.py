@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.faults import GpuPart, NicPart, Slowdown
@@ -35,6 +35,7 @@ from scenarios.workloads.collective.program import CollectiveProgram
 from scenarios.workloads.dlrm.program import DlrmProgram
 from scenarios.workloads.powersgd.program import PowerSGDProgram
 from sim.run import simulate
+from tests.lanes import examples
 from tests.small import GPU, Play, cluster, scenario
 
 MIB = 1 << 20
@@ -111,7 +112,7 @@ def exchange(world: World, side: Side, elements: int) -> Callable[[Rank], Awaita
 
 
 @given(worlds(), st.sampled_from(["sent", "received"]), st.sampled_from([600, 40_000, 300_000]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_an_exchange_takes_what_the_flows_of_all_hosts_take(world: World, side: Side, elements: int) -> None:
     program = exchange(world, side, elements)
     every, folded = play(world, program, folded=False), play(world, program, folded=True)
@@ -125,7 +126,7 @@ def test_an_exchange_takes_what_the_flows_of_all_hosts_take(world: World, side: 
 
 
 @given(worlds(), st.sampled_from(["all_reduce", "reduce_scatter", "all_gather", "barrier"]), st.integers(1, 4 * MIB))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_reduction_takes_what_that_of_all_hosts_takes(world: World, op: str, share: int) -> None:
     whole = world.cluster.world_size * share
 
@@ -145,7 +146,7 @@ def test_a_reduction_takes_what_that_of_all_hosts_takes(world: World, op: str, s
 
 
 @given(worlds(), st.integers(1, 50_000))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_links_carry_what_those_of_each_host_carry(world: World, elements: int) -> None:
     program = exchange(world, "received", elements)
     every, folded = play(world, program, folded=False), play(world, program, folded=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.load import load_profile
@@ -132,7 +132,6 @@ def parts(draw: st.DrawFn) -> Part:
     )
 
 
-@settings(deadline=None)
 @given(parts())
 def test_every_ring_goes_once_through_every_gpu_and_no_link_or_nic_carries_more_than_nccl_counts_on(on: Part) -> None:
     found = search(on)
@@ -148,7 +147,6 @@ def test_every_ring_goes_once_through_every_gpu_and_no_link_or_nic_carries_more_
         assert all(on.path(*edge) <= found.path for edge in pairwise(ring))
 
 
-@settings(deadline=None)
 @given(parts(), st.floats(1.0, 10.0))
 def test_what_rings_carry_together_fills_one_link_and_overfills_none(on: Part, nic_gb_per_s: float) -> None:
     rings = search(on).rings

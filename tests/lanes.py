@@ -1,0 +1,46 @@
+"""The lanes of tests: what a test needs, and how many examples Hypothesis tries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+# Everything in these needs what the marker says.
+REAL = (
+    "contract/test_reductions.py",
+    "properties",
+    "real/check",
+    "real/ddp",
+    "real/emulate",
+    "real/launch",
+    "real/supervise",
+    "real/validation",
+)
+EMULATED = ("real/emulate",)
+WHOLE = (
+    "benchmarks",
+    "mutations",
+    "real/calibration/network/test_crowded_cores.py",
+    "reports/test_folded_runs.py",
+    "reports/test_main.py",
+    "reports/test_report.py",
+    "scenarios/test_main.py",
+    "sim/test_links_against_flows.py",
+    "sim/test_partial_runs.py",
+    "sim/test_published.py",
+    "test_docs_script.py",
+    "test_fingerprints.py",
+    "test_whole_way.py",
+    "twinstep",
+    "vectors/test_runner.py",
+)
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("suite", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=10)
+
+
+def examples(count: int, **more: Any) -> settings:
+    """Settings of `count` examples, where the profile's own number is 100; of as many fewer where that is."""
+    return settings(max_examples=max(1, count * settings.default.max_examples // 100), **more)
