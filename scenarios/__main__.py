@@ -78,12 +78,13 @@ def check_files(files: Sequence[str]) -> int:
     from scenarios.config.load import load
     from scenarios.config.warnings import print_notes
     from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.build import build_simulation, effort_of
 
     code = 0
     for file in files:
         try:
             scenario = load(file)
-            _planned(scenario)  # whether all tables fit together
+            program = build_simulation(scenario)
         except ScenarioError as error:
             code = 2
             with _output():
@@ -91,7 +92,7 @@ def check_files(files: Sequence[str]) -> int:
         else:
             with _output():  # each on its own, so that all files are checked even when nobody reads on
                 print(f"{file}: ok")
-                print_notes(scenario)
+                print_notes(scenario, program.host_classes, effort_of(scenario, program))
     return code
 
 

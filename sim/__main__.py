@@ -82,7 +82,7 @@ def _predict(options: argparse.Namespace) -> int:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load(options.scenario, given)
         # Only now, so that a bad file is reported at once: these load torch.
-        from scenarios.workloads.build import build
+        from scenarios.workloads.build import build_simulation, effort_of
         from sim.progress import Bar
         from sim.span_filter import Keeping
 
@@ -90,7 +90,7 @@ def _predict(options: argparse.Namespace) -> int:
             _chosen("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
             _chosen("--keep-steps", options.keep_steps, scenario.steps),
         )
-        program = build(scenario)
+        program = build_simulation(scenario)
         if (classes := program.host_classes) is not None:
             keeping = _keeping_simulated(keeping, options.keep_ranks, classes)
     from reports.store import run_folder as store
@@ -98,7 +98,7 @@ def _predict(options: argparse.Namespace) -> int:
 
     folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
     store.check_free(folder)  # now, not when all is done
-    print_notes(scenario, classes)
+    print_notes(scenario, classes, effort_of(scenario, program))
     with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
         job = _Job(scenario, program, keeping, options.draws, folder, bar)
         digest = _record(job)

@@ -124,7 +124,7 @@ def test_notes_say_what_a_scenario_does_not_do(runs: Path, tmp_path: Path) -> No
         0,
         [
             f"note: {file}: compression.start_powerSGD_iter = 9: nothing is compressed in 4 steps;"
-            " a smaller number lets a run show it",
+            " more than 9 steps or a number from 2 to 3 let a run show it",
             f"note: {file}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
             " the prediction is a lower bound",
         ],

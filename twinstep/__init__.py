@@ -46,10 +46,10 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     """
     made = _scenario(path_or_scenario, overrides)
     from reports.run import Run
-    from scenarios.workloads.build import build
+    from scenarios.workloads.build import build_simulation
     from sim.run import simulate
 
-    return Run.of(simulate(made, build(made)))
+    return Run.of(simulate(made, build_simulation(made)))
 
 
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:

@@ -116,6 +116,9 @@ class Buckets:
     cap_bytes: int = 25 << 20
 
 
+LEAST_POWERSGD_START = 2  # where something is carried from step to step
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
     """Gradient compression, with PowerSGDState's own option names and defaults."""
@@ -188,6 +191,7 @@ class Scenario:
     library: LibraryName
     timeout_s: float
     ranks: Literal["each", "alike"] = "each"
+    chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
     model: Model | None = None
     planner: Planner = Planner()
     buckets: Buckets = Buckets()
@@ -204,6 +208,7 @@ class Scenario:
         assert isinstance(plain, dict)
         if plain["options"] is None:
             del plain["options"]  # ours have none
+        del plain["chosen"]
         return plain
 
     def digest(self) -> str:

@@ -9,28 +9,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from scenarios.config.compute_times import Calls
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.interconnect import LIBRARIES, folding
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import LEAST_POWERSGD_START, Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.seam.trace import Span
+from scenarios.workloads.effort import Effort
 
 _MOST_NAMES = 8  # in a sentence
-_MANY_RANKS = 2048
 
 
-def notes(scenario: Scenario, classes: HostClasses | None = None) -> Iterator[str]:
+def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> Iterator[str]:
     """One sentence each, with file, key and value; `classes`: host classes, if only representatives run."""
     compression, gpu = scenario.compression, scenario.cluster.host.gpu
     if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
+        least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0
+        smaller = f" or a number from {least} to {scenario.steps - 1}" if least < scenario.steps else ""
         yield (
             f"{scenario.path}: compression.start_powerSGD_iter = {compression.start_powerSGD_iter}: nothing is"
-            f" compressed in {scenario.steps} steps; a smaller number lets a run show it"
+            f" compressed in {scenario.steps} steps; more than {compression.start_powerSGD_iter} steps{smaller} let a"
+            " run show it"
         )
     if (library := LIBRARIES[scenario.library]).device != gpu.kind:
         yield f"{scenario.path}: run.library = '{scenario.library}': {library.limits}"
-    if classes is None and scenario.cluster.world_size > _MANY_RANKS:
+    if scenario.chosen:
         yield (
-            f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks are simulated one by one, for"
-            " minutes or hours; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library"
+            f"{scenario.path}: run.ranks = '{scenario.ranks}', run.fidelity = '{scenario.fidelity}': chosen, as"
+            f" {scenario.chosen}; --ranks and --fidelity override"
+        )
+    if effort is not None and classes is None and effort.is_large(scenario.steps):
+        yield (
+            f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks one by one take"
+            f" {effort.text(scenario.steps)}; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library"
             f" {folding()}"
         )
     if classes is not None and not classes.is_exact:
@@ -86,9 +94,9 @@ class NotesAfter:
             yield f"{begin}: not in this program's steps: {_listed(map(str, self._unused))}"
 
 
-def print_notes(scenario: Scenario, classes: HostClasses | None = None) -> None:
+def print_notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> None:
     """To stderr, each behind "note: "."""
-    _print(notes(scenario, classes))
+    _print(notes(scenario, classes, effort))
 
 
 def print_notes_of_measuring(scenario: Scenario) -> None:

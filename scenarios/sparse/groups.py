@@ -91,6 +91,8 @@ class ShardedGroup:
         Raises:
             ValueError: a key is missing.
         """
+        if not self.layout.cuts_rows:
+            features = features.to_payload(rank.device)  # nobody reads the ids from here on
         if features.keys != self.features:
             order = features.positions(self.features)
             share = len(order) / len(features.keys)

@@ -80,6 +80,11 @@ class Layout:
     has_feature_processor: bool
 
     @property
+    def cuts_rows(self) -> bool:
+        """Whether ids decide where they go: their values are read."""
+        return self.kind in ("by_host", "by_row")
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Columns of each owner."""
         return tuple(sum(piece.columns for piece in owned) for owned in self.pieces)

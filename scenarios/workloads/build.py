@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
+from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import factory
 
 
@@ -23,6 +26,24 @@ def build(scenario: Scenario) -> Program:
         )
     _check_memory(scenario, program)
     return program
+
+
+def build_simulation(scenario: Scenario) -> Program:
+    """The same, for this machine to simulate.
+
+    Raises:
+        ScenarioError: as `build` does, or the simulation takes more memory than this machine has.
+    """
+    program = build(scenario)
+    check_memory(f"{scenario.path}: run.ranks = '{scenario.ranks}'", effort_of(scenario, program))
+    return program
+
+
+def effort_of(scenario: Scenario, program: Program) -> Effort:
+    """What simulating a step takes; with payload, all that the ranks hold is there."""
+    effort = program.effort or Effort()
+    held = sum(row.size_bytes for row in program.memory) if scenario.payload == "values" else 0
+    return replace(effort, held_bytes=effort.held_bytes + held)
 
 
 def _check_memory(scenario: Scenario, program: Program) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from scenarios.config.scenario import Buckets, Compression
+from scenarios.config.scenario import LEAST_POWERSGD_START, Buckets, Compression
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import Table
 from scenarios.config.toml.section import Section, about, given
@@ -48,8 +48,13 @@ def _check_compression(section: CompressionSection, document: Document, look: Lo
     start = section.start_powerSGD_iter
     carries = {"use_error_feedback": section.use_error_feedback, "warm_start": section.warm_start}
     on = [key for key, value in carries.items() if value is not False]
-    if start is not None and start <= 1 and on and look.mistakes.sound(*(("compression", key) for key in keys)):
-        look.mistakes.add(path, f"at least 2 with {' and '.join(on)}")
+    if (
+        start is not None
+        and start < LEAST_POWERSGD_START
+        and on
+        and look.mistakes.sound(*(("compression", key) for key in keys))
+    ):
+        look.mistakes.add(path, f"at least {LEAST_POWERSGD_START} with {' and '.join(on)}")
 
 
 BUCKETS = Table(key="buckets", section=BucketsSection, about="Sizes of gradient buckets. Default: those of DDP.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from scenarios.config.compute_times import ComputeTimes, read_compute_times
@@ -25,7 +26,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
     """The scenario of a document in which `mistakes` found none."""
     run = document.run or RunSection()
     cluster = build_cluster(have(document.cluster))
-    return Scenario(
+    made = Scenario(
         name=document.name or path.stem,
         path=path,
         program=program.name,
@@ -36,11 +37,24 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
         payload=run.payload or "sizes",
         fidelity=run.fidelity or "flows",
         library=run.library or default_library(cluster.host.gpu.kind),
-        ranks=run.ranks or ("alike" if cluster.world_size > MOST_EACH and not why_each(document, program) else "each"),
+        ranks=run.ranks or "each",
         timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
         **program.build(document, mistakes),
         compute_times=_compute_times(run.compute_times, mistakes) if run.compute_times else None,
     )
+    return _with_representatives(made, document, program)
+
+
+def _with_representatives(scenario: Scenario, document: Document, program: ProgramSpec) -> Scenario:
+    """One host for each class of hosts, where the file wants that, or allows it and each rank would take long."""
+    run, effort = document.run or RunSection(), program.effort(scenario)
+    if run.ranks == "alike":
+        return replace(scenario, fidelity="links")
+    is_large = scenario.cluster.world_size > MOST_EACH or effort.is_large(scenario.steps)
+    if run.ranks == "each" or not is_large or why_each(document, program):
+        return scenario
+    chosen = f"{scenario.cluster.world_size:,} ranks one by one take {effort.text(scenario.steps)}"
+    return replace(scenario, fidelity="links", ranks="alike", chosen=chosen)
 
 
 def _compute_times(name: str, mistakes: Mistakes) -> ComputeTimes:

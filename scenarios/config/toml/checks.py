@@ -60,8 +60,8 @@ def _check_run(run: RunSection, document: Document, program: ProgramSpec | None,
 def why_each(document: Document, program: ProgramSpec | None) -> str:
     """Why every rank must be simulated; empty if representatives of host classes will do."""
     run = document.run or RunSection()
-    if run.fidelity != "links":
-        return f"run.fidelity = '{run.fidelity or 'flows'}'"
+    if run.fidelity == "flows":
+        return "run.fidelity = 'flows'"
     if run.payload == "values":
         return "run.payload = 'values'"
     kind = _gpu_kind(document)

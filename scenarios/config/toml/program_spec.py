@@ -11,11 +11,13 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict
 
+from scenarios.config.scenario import Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import Section
 from scenarios.config.toml.sections import Document, RunSection
+from scenarios.workloads.effort import Effort
 
 S = TypeVar("S", bound=Section)
 
@@ -65,6 +67,7 @@ class ProgramSpec:
         why_each: why every rank must be simulated; "" if one host of each class will do.
         plan: "module:function" that says where a scenario's tables go, as a `scenarios.planner.plan.Plan`; "" without.
         build: values of `Scenario`'s fields from a document without mistakes.
+        effort: what simulating a step of every rank takes at most.
     """
 
     name: str
@@ -77,6 +80,7 @@ class ProgramSpec:
     plan: str = ""
     why_each: Callable[[Document], str] = lambda document: ""
     build: Callable[[Document, Mistakes], dict[str, Any]] = lambda document, mistakes: {}
+    effort: Callable[[Scenario], Effort] = lambda scenario: Effort()
 
     @property
     def tables(self) -> tuple[Table[Any], ...]:

@@ -29,12 +29,12 @@ class RunSection(Section):
     )
     fidelity: Literal["flows", "links"] | None = about(
         "'flows' simulates each transfer of a collective; 'links' does so in groups of up to 64 ranks, and of larger"
-        " ones more coarsely. Default 'flows'."
+        " ones more coarsely. Default 'links' where hosts are simulated once, else 'flows'."
     )
     ranks: Literal["each", "alike"] | None = about(
         "'each' simulates every rank; 'alike' simulates identical hosts once, using expected id counts instead of"
-        " sampled ones. Requires fidelity 'links', payload 'sizes', library 'nccl', and splits that are not random."
-        " Default 'alike' above 256 GPUs where these hold, else 'each'."
+        " sampled ones. Not with fidelity 'flows', payload 'values', library 'gloo' or random splits. Default 'alike'"
+        " where none of these is asked for and all ranks would take long (over 256 GPUs, a minute, 4 GiB), else 'each'."
     )
     library: LibraryName | None = about(
         "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."

@@ -12,6 +12,7 @@ from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.config.toml.values import Size, Skew
+from scenarios.workloads.effort import Effort
 
 ElementType = Literal[
     "float64",
@@ -86,4 +87,5 @@ SPEC = ProgramSpec(
     batch_size="refused",
     why_each=_why_each,
     build=_build,
+    effort=lambda scenario: Effort(pairs=scenario.cluster.world_size**2),
 )

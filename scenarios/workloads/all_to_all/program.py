@@ -16,8 +16,10 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
+from scenarios.workloads.effort import Effort
 
 _CYCLE = 127  # sent values are below it: exact in every dtype from int8 and bfloat16 on
+_STEPS_AHEAD = 100  # looked at before they are run
 _STEP_STRIDE, _SLACK = 37, 127  # where a step's values start among a rank's
 _LINE_CYCLE = 1021
 _LINE = 61  # elements in a line of the checksum; prime, so that equal chunks do not fall on lines
@@ -36,6 +38,7 @@ class AllToAllProgram(Program):
         self._splits = Splits(scenario.exchange, scenario.cluster.world_size, scenario.seed)
         self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
+        self.effort = Effort(pairs=scenario.cluster.world_size**2) if self.host_classes is None else None
 
     async def __call__(self, rank: Rank) -> None:
         elements, dtype = self._splits.elements, self._splits.dtype
@@ -44,6 +47,8 @@ class AllToAllProgram(Program):
         for step in range(self._scenario.steps):
             sends, receives, count = splits_of(self._splits, step, rank)
             start = step * _STEP_STRIDE % _SLACK
+            if count > received.numel():
+                received = received.new_empty(count)
             given, output = values[start : start + elements], received[:count]
             await rank.barrier(label="start")
             with rank.step(step):
@@ -52,10 +57,10 @@ class AllToAllProgram(Program):
                 rank.record("checksum", total)
 
     def _capacity(self, rank: int) -> int:
-        """The most elements that a rank receives in a step."""
+        """The most elements that a rank receives in one of the first steps."""
         if self.host_classes is not None:
             return self._splits.elements
-        return max((self._splits.received(step)[rank] for step in range(self._scenario.steps)), default=0)
+        return int(self._splits.most_received(self._scenario.steps)[rank])
 
     def _memory(self) -> tuple[MemoryRow, ...]:
         size, capacity_bytes = self._splits.dtype.itemsize, self._scenario.cluster.host.gpu.memory_bytes
@@ -111,6 +116,12 @@ class Splits:
         if step not in self._received:
             self._received[step] = self._even_row() * self._size if self._even else self._random(step).sum(axis=0)
         return self._received[step]
+
+    def most_received(self, steps: int) -> npt.NDArray[np.int64]:
+        """The most that each rank receives in one of so many steps; looks at the first `_STEPS_AHEAD`."""
+        ahead = min(steps, 1 if self._even else _STEPS_AHEAD)
+        most: npt.NDArray[np.int64] = np.maximum.reduce([self.received(step) for step in range(ahead)])
+        return most
 
     def _even_row(self) -> npt.NDArray[np.int64]:
         share, rest = divmod(self.elements, self._size)

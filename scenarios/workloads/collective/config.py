@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from scenarios.config.scenario import Collective
+from scenarios.config.scenario import Collective, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
@@ -13,6 +13,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import Size, Skew
 from scenarios.workloads.all_to_all.config import ElementType, check_splits
 from scenarios.workloads.collective.operations import OPERATIONS
+from scenarios.workloads.effort import Effort
 
 
 class CollectiveSection(Section):
@@ -48,6 +49,11 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     return {"collective": Collective(op=have(section.op), size_bytes=have(section.size), **options)}
 
 
+def _effort(scenario: Scenario) -> Effort:
+    has_pairs = OPERATIONS[have(scenario.collective).op].has_splits
+    return Effort(pairs=scenario.cluster.world_size ** (2 if has_pairs else 1))
+
+
 TABLE = Table(
     key="collective", section=CollectiveSection, about="The call. Required by program 'collective'.", check=_check
 )
@@ -58,4 +64,5 @@ SPEC = ProgramSpec(
     needs=TABLE,
     why_each=_why_each,
     build=_build,
+    effort=_effort,
 )

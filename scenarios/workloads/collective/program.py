@@ -17,6 +17,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.all_to_all.program import Splits, checksum, checksum_cost, draw_values, splits_of
 from scenarios.workloads.collective.operations import OPERATIONS
+from scenarios.workloads.effort import Effort
 
 _ROOT = 0
 
@@ -35,6 +36,8 @@ class CollectiveProgram(Program):
         self.host_classes = uniform_host_classes(scenario)
         self._splits = _splits(scenario)
         self.memory = self._memory()
+        pairs = scenario.cluster.world_size ** (2 if self._splits else 1)
+        self.effort = Effort(pairs=pairs) if self.host_classes is None else None
 
     async def __call__(self, rank: Rank) -> None:
         buffers = self._buffers(rank)
@@ -59,8 +62,7 @@ class CollectiveProgram(Program):
         """Elements that a rank gives, and that it receives in a buffer of its own."""
         elements = self._collective.size_bytes // getattr(torch, self._collective.dtype).itemsize
         if self._splits is not None and self.host_classes is None:
-            steps = range(self._scenario.steps)
-            return elements, max(int(self._splits.received(step)[rank]) for step in steps)
+            return elements, int(self._splits.most_received(self._scenario.steps)[rank])
         parts = {"all": elements, "share": elements // self._scenario.cluster.world_size, "": 0}
         operation = OPERATIONS[self._collective.op]
         return parts[operation.gives], parts[operation.receives]
@@ -90,6 +92,8 @@ class _Buffers:
     def lay_out(self, sends: Sequence[float], receives: Sequence[float], received: int) -> None:
         """For an all-to-all of these elements to and from each member; `received` from all ranks."""
         self.sends, self.receives = sends, receives
+        if received > self.output.numel():
+            self.output = self.output.new_empty(received)
         self.received = self.output[:received]
 
 

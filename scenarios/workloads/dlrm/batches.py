@@ -40,8 +40,8 @@ class Dense:
     labels: Tensor
 
 
-def draw_bags(scenario: Scenario, number: int, rank: int, step: int) -> Bags:
-    """The bags of table `number` in this rank's batch of this step."""
+def draw_bags(scenario: Scenario, number: int, rank: int, step: int, *, with_ids: bool = True) -> Bags:
+    """The bags of table `number` in this rank's batch of this step; their lengths only, where nobody reads ids."""
     assert scenario.model is not None
     table = scenario.model.tables[number]
     if table.ids.kind == "file":
@@ -52,7 +52,7 @@ def draw_bags(scenario: Scenario, number: int, rank: int, step: int) -> Bags:
         lengths = generator.poisson(table.ids_per_sample, scenario.batch_size).astype(np.int64)
     else:
         lengths = np.full(scenario.batch_size, int(table.ids_per_sample), dtype=np.int64)
-    return Bags(lengths, draw_ids(generator, table, int(lengths.sum())))
+    return Bags(lengths, draw_ids(generator, table, int(lengths.sum()) if with_ids else 0))
 
 
 def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:

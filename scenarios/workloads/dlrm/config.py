@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Any
 
-from scenarios.config.scenario import Ids, Interaction, Model, Optimizer, Planner, ShardingType
+from scenarios.config.scenario import Ids, Interaction, Model, Optimizer, Planner, Scenario, ShardingType
 from scenarios.config.scenario import Table as EmbeddingTable
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -27,7 +28,13 @@ from scenarios.workloads.dlrm.sections import (
     ZipfIds,
     table_dim,
 )
+from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
+
+CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
+# Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
+# share of the reduction.
+EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
 
 
 def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mistakes) -> Model:
@@ -94,6 +101,25 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     }
 
 
+def _effort(scenario: Scenario) -> Effort:
+    """As if each table took the type of those it may take that reads most."""
+    tables = have(scenario.model).tables
+    by_rows = {table.name for table in tables if not CUT_BY_ROWS.isdisjoint(table.sharding)}
+    return step_effort(scenario, by_rows, len({kind for table in tables for kind in table.sharding}))
+
+
+def step_effort(scenario: Scenario, by_rows: Collection[str], groups: int) -> Effort:
+    """What simulating every rank takes, with these tables cut by rows and so many groups of tables."""
+    model, ranks = have(scenario.model), scenario.cluster.world_size
+    ids = sum(table.ids_per_sample for table in model.tables if table.name in by_rows)
+    layers = len(model.bottom) + len(model.top) + model.interaction.layers
+    return Effort(
+        entries=ranks * scenario.batch_size * (len(model.tables) + ids),
+        pairs=ranks**2 * groups * EXCHANGES_OF_GROUP,
+        operations=ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
+    )
+
+
 SPEC = ProgramSpec(
     name="dlrm",
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
@@ -104,4 +130,5 @@ SPEC = ProgramSpec(
     plan="scenarios.planner.plan:plan_tables",
     check=_check,
     build=_build,
+    effort=_effort,
 )

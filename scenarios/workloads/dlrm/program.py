@@ -33,6 +33,7 @@ from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.ddp_buckets import GradientReducer, check_compression, unflatten
 from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense
+from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Block, Layers, Tape, build_layers, load_autograd
 from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
 from scenarios.workloads.dlrm.embedding_torch import ADAGRAD_EPSILON
@@ -69,6 +70,8 @@ class DlrmProgram(Program):
         if scenario.ranks == "alike":
             self._expect(plan, layers)
         else:
+            cut = {name for group in self.groups if group.layout.cuts_rows for name in group.features}
+            self.effort = step_effort(scenario, cut, len(self.groups))
             self.plan = plan.rows
             self.memory = memory_rows(scenario, self.plan, layers)
         check_compression(scenario, layers.shapes, getattr(torch, self.model.dtype))
@@ -91,10 +94,7 @@ class DlrmProgram(Program):
     async def __call__(self, rank: Rank) -> None:
         replica = _Replica(self, rank)
         for step in range(self.scenario.steps):
-            features, dense = replica.draw(step)
-            await rank.barrier(label="start")
-            with rank.step(step):
-                await replica.train(features, dense)
+            await replica.step(step)
 
 
 @dataclass(slots=True)
@@ -125,6 +125,7 @@ class _Replica:
     def __init__(self, program: DlrmProgram, rank: Rank) -> None:
         self._scenario, self._model, self._groups = program.scenario, program.model, program.groups
         self._features, self._expected = program.features, program.expected
+        self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
         self._rank = rank
         self._embeddings = rank.stream("embeddings")
         self._layers = build_layers(self._model)
@@ -141,19 +142,38 @@ class _Replica:
         )
         self._optimizer = DenseOptimizer(self._layers, self._model.optimizer)
 
+    async def step(self, step: int) -> None:
+        """One step on its own batch, which is gone before the next one is drawn."""
+        features, dense = self.draw(step)
+        await self._rank.barrier(label="start")
+        with self._rank.step(step):
+            await self.train(features, dense)
+
     def draw(self, step: int) -> tuple[Features, Dense]:
         """This rank's batch. Ids are real even where payload is not: they decide sizes."""
         dense = draw_dense(self._scenario, self._model, self._rank.rank, step, device=self._rank.device)
         return self._features or self._draw_ids(step), dense
 
     def _draw_ids(self, step: int) -> KeyedJagged:
+        """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
         rank, tables = self._rank, self._model.tables
-        bags = [draw_bags(self._scenario, number, rank.rank, step) for number in range(len(tables))]
+        is_read = [rank.device.type != "meta" or table.name in self._cut_by_rows for table in tables]
+        bags = [
+            draw_bags(self._scenario, number, rank.rank, step, with_ids=reads) for number, reads in enumerate(is_read)
+        ]
         device = rank.control_device if rank.device.type == "meta" else rank.device
+        lengths = np.concatenate([bag.lengths for bag in bags])
+        ids = np.zeros(int(lengths.sum()), np.int64)
+        begin = 0
+        for bag, reads in zip(bags, is_read, strict=True):
+            end = begin + int(bag.lengths.sum())
+            if reads:
+                ids[begin:end] = bag.ids
+            begin = end
         return KeyedJagged(
             keys=tuple(table.name for table in tables),
-            values=torch.from_numpy(np.concatenate([bag.ids for bag in bags])).to(device),
-            lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in bags])).to(rank.control_device),
+            values=torch.from_numpy(ids).to(device),
+            lengths=torch.from_numpy(lengths).to(rank.control_device),
             stride=self._scenario.batch_size,
         )
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from scenarios.config.scenario import ELEMENT_BYTES, Gradients
+from scenarios.config.scenario import ELEMENT_BYTES, Gradients, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
 from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import BYTES_BELOW, Count, Flops
+from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 
 Shape = tuple[int, ...]
@@ -50,6 +51,11 @@ def _check_gradients(section: GradientsSection, document: Document, look: Look) 
 def _check(document: Document, look: Look) -> None:
     section = TABLE.of(document)
     check_dtype(section.dtype if section else None, "gradients", document, look)
+
+
+def step_effort(scenario: Scenario) -> Effort:
+    """What simulating every rank takes: each parameter's passes, and its share of the reduction."""
+    return Effort(operations=4 * scenario.cluster.world_size * len(have(scenario.gradients).shapes))
 
 
 def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
@@ -109,4 +115,5 @@ SPEC = ProgramSpec(
     batch_size="refused",
     check=_check,
     build=_build,
+    effort=step_effort,
 )

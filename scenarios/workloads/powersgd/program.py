@@ -21,6 +21,7 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
+from scenarios.workloads.powersgd.config import step_effort
 
 # Windows into the pool of random numbers start at multiples of these, modulo the slack: all three are primes, so that
 # neighbouring steps and parameters see different numbers.
@@ -42,6 +43,7 @@ class PowerSGDProgram(Program):
         self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
         self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
+        self.effort = step_effort(scenario) if self.host_classes is None else None
         check_compression(scenario, scenario.gradients.shapes, self._dtype)
 
     async def __call__(self, rank: Rank) -> None:

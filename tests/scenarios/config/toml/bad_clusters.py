@@ -347,7 +347,7 @@ FILES: Cases = {
         ["bad.toml: run.library = 'nccl': expected 'gloo', because cluster.gpu.kind = 'cpu'"],
     ),
     "alike, each transfer for itself": (
-        EXCHANGE + "[run]\nranks = 'alike'\n",
+        EXCHANGE + "[run]\nranks = 'alike'\nfidelity = 'flows'\n",
         ["bad.toml: run.ranks = 'alike': expected 'each', because run.fidelity = 'flows'"],
     ),
     "alike over gloo": (

@@ -1,0 +1,126 @@
+"""What a simulation takes of this machine is known before it begins: what is chosen by it, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.__main__ import check_files
+from scenarios.config.load import load
+from scenarios.config.warnings import notes
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.build import build, build_simulation, effort_of
+from scenarios.workloads.dlrm import batches
+from scenarios.workloads.effort import Effort, check_memory
+from sim.run import simulate
+
+DLRM = """
+program = "dlrm"
+[run]
+batch_size = {batch_size}
+[cluster]
+profile = "dgx_h100"
+hosts = {hosts}
+[model]
+dense_features = 13
+bottom = [64]
+top = [64, 1]
+embedding_dim = 64
+interaction.kind = "dot"
+{tables}
+"""
+TABLE = '[[model.tables]]\nname = "t{}"\nrows = 100000\nids_per_sample = 3\nsharding = ["{}"]\n'
+
+
+def dlrm(folder: Path, *, tables: int, hosts: int, batch_size: int = 4096, sharding: str = "table_wise") -> Path:
+    file = folder / "dlrm.toml"
+    written = "\n".join(TABLE.format(number, sharding) for number in range(tables))
+    file.write_text(DLRM.format(batch_size=batch_size, hosts=hosts, tables=written))
+    return file
+
+
+def test_hundreds_of_tables_on_hundreds_of_gpus_are_simulated_by_host_classes(tmp_path: Path) -> None:
+    file = dlrm(tmp_path, tables=800, hosts=16)
+    made = load(file)
+    assert (made.ranks, made.fidelity) == ("alike", "links")
+    (note,) = notes(made, build(made).host_classes)
+    assert note.startswith(f"{file}: run.ranks = 'alike', run.fidelity = 'links': chosen, as 128 ranks one by one take")
+    assert made.digest() == load(file, {"ranks": "each"}).digest()
+
+
+@pytest.mark.parametrize("asked", [{"ranks": "each"}, {"fidelity": "flows"}, {"payload": "values"}])
+def test_what_is_asked_for_is_not_chosen_otherwise(asked: dict[str, Any], tmp_path: Path) -> None:
+    made = load(dlrm(tmp_path, tables=800, hosts=16), asked)
+    assert made.ranks == "each"
+    assert {key: getattr(made, key) for key in asked} == asked
+    assert not made.chosen
+
+
+def test_few_tables_on_few_gpus_are_simulated_rank_by_rank(tmp_path: Path) -> None:
+    made = load(dlrm(tmp_path, tables=8, hosts=2))
+    assert (made.ranks, made.fidelity, made.chosen) == ("each", "flows", "")
+
+
+def test_identical_hosts_imply_links(tmp_path: Path) -> None:
+    assert load(dlrm(tmp_path, tables=8, hosts=2), {"ranks": "alike"}).fidelity == "links"
+
+
+def test_more_work_takes_more(tmp_path: Path) -> None:
+    def effort(**given: Any) -> Effort:
+        made = load(dlrm(tmp_path, **given), {"ranks": "each"})
+        return effort_of(made, build(made))
+
+    least = effort(tables=8, hosts=2)
+    for more in (effort(tables=16, hosts=2), effort(tables=8, hosts=4), effort(tables=8, hosts=2, sharding="row_wise")):
+        assert more.seconds(3) > least.seconds(3)
+        assert more.size_bytes > least.size_bytes
+
+
+def test_tensors_with_values_are_held(tmp_path: Path) -> None:
+    made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16), {"payload": "values"})
+    held = effort_of(made, build(made)).size_bytes - effort_of(load(made.path), build(load(made.path))).size_bytes
+    assert held > 2 * 100_000 * 64 * 4
+
+
+def test_what_does_not_fit_into_free_memory_is_refused_before_it_begins() -> None:
+    check_memory("big.toml: run.ranks = 'each'", Effort(held_bytes=6e9), free_bytes=8e9)
+    with pytest.raises(ScenarioError) as refused:
+        check_memory("big.toml: run.ranks = 'each'", Effort(held_bytes=64 * 2**30), free_bytes=16 * 2**30)
+    assert refused.value.sentences == (
+        "big.toml: run.ranks = 'each': expected a simulation that fits into this machine's 16 GiB of free memory; this"
+        " one takes about 64 GiB",
+    )
+
+
+def test_the_check_and_the_simulator_refuse_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = load(dlrm(tmp_path, tables=800, hosts=512), {"payload": "values"})
+    with pytest.raises(ScenarioError, match="of free memory"):
+        build_simulation(made)
+    file = tmp_path / "gather.toml"
+    gather = '[collective]\nop = "all_gather"\nsize = "{}"\n[cluster]\nprofile = "dgx_h100"\nhosts = 3\n'
+    for size in ("1000 B", "1 PiB"):  # no share for each of 24 ranks; more than a GPU has
+        file.write_text('program = "collective"\n' + gather.format(size))
+        with pytest.raises(ScenarioError) as refused:
+            build_simulation(load(file))
+        assert check_files([str(file)]) == 2
+        assert tuple(capsys.readouterr().err.splitlines()) == refused.value.sentences
+
+
+@pytest.mark.parametrize(
+    ("sharding", "are_drawn"), [("table_wise", False), ("row_wise", True), ("data_parallel", False)]
+)
+def test_ids_that_nobody_reads_are_not_drawn(
+    sharding: str, are_drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, draw_ids = [], batches.draw_ids
+
+    def counted(*arguments: Any) -> Any:
+        drawn.append(arguments[-1])
+        return draw_ids(*arguments)
+
+    monkeypatch.setattr(batches, "draw_ids", counted)
+    made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16, sharding=sharding), {"steps": 1})
+    simulate(made, build(made))
+    assert (sum(drawn) > 0) == are_drawn
