@@ -17,6 +17,7 @@ from typing import Any
 from real.emulate import netns
 from real.emulate.cluster import EmulatedHosts, Traffic, clusters, down, emulated, find, sweep, traffic, up
 from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, Fabric, control_address, data_address, fabric_of
+from real.emulate.ip_tc import burst_of
 from real.emulate.netns import EmulationError
 from real.launch.launcher import Hosts
 from scenarios.config.load import load
@@ -63,9 +64,22 @@ def those_of(name: str, fabric: Fabric) -> EmulatedHosts:
     hosts = find(name)
     if hosts.fabric.hosts < fabric.hosts:
         raise EmulationError(f"--emulate = '{name}': has {hosts.fabric.hosts} hosts; expected at least {fabric.hosts}")
-    if dataclasses.replace(hosts.fabric, hosts=fabric.hosts, burst_bytes=None) != fabric:
-        say([f"emulated hosts '{name}' have {_described(hosts.fabric)}; the scenario has {_described(fabric)}"])
+    say(differences(name, hosts.fabric, fabric))
     return hosts
+
+
+def differences(name: str, up: Fabric, wanted: Fabric) -> list[str]:
+    """A sentence where hosts that are up have other links than a scenario's.
+
+    More hosts are no difference, nor is a burst that the scenario leaves open.
+    """
+    if wanted.burst_bytes is None:
+        up = dataclasses.replace(up, burst_bytes=None)
+    else:
+        up = dataclasses.replace(up, burst_bytes=up.burst_bytes or burst_of(up.nic_bytes_per_s))
+    if dataclasses.replace(up, hosts=wanted.hosts) == wanted:
+        return []
+    return [f"emulated hosts '{name}' have {_described(up)}; the scenario has {_described(wanted)}"]
 
 
 def warnings(fabric: Fabric) -> list[str]:
@@ -190,7 +204,8 @@ def _burst(text: str | None) -> int | None:
 
 
 def _described(fabric: Fabric) -> str:
-    text = f"{fabric.hosts} hosts at {format_rate(fabric.nic_bytes_per_s)} a direction"
+    burst = "" if fabric.burst_bytes is None else f" with a burst of {format_bytes(fabric.burst_bytes)}"
+    text = f"{fabric.hosts} hosts at {format_rate(fabric.nic_bytes_per_s)} a direction{burst}"
     if fabric.uplink_bytes_per_s is None:
         return text
     return f"{text}, {fabric.hosts_per_leaf} a leaf, uplinks at {format_rate(fabric.uplink_bytes_per_s)}"

@@ -31,6 +31,7 @@ from scenarios.planner.types import (
     ComputeKernel,
     ParameterConstraints,
     PlannerError,
+    Shard,
     ShardingOption,
     ShardingType,
     Storage,
@@ -290,12 +291,14 @@ def _misfits(
         return [_alone_sentence(index, scenario, model, options[index]) for index in alone]
     least = [min(mine, key=lambda option: option.total_storage) for mine in options]
     sizes = [one_tier(option.total_storage) for option in least]
+    stored_bytes = sum(_stored_bytes(option, model) for option in least)
     index = max(range(len(sizes)), key=sizes.__getitem__)
+    where, buffers = _blamed(index, scenario, model, sum(sizes), stored_bytes)
     return [
-        f"{_where(index, scenario, model)}: expected all {len(sizes)} tables together to fit into"
+        f"{where}: expected all {len(sizes)} tables together to fit into"
         f" {topology.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
-        f" they take at least {format_bytes(sum(sizes))}, {format_bytes(sizes[index])} of it for table"
-        f" {model.tables[index].name!r}, which is the largest"
+        f" they take at least {format_bytes(sum(sizes))}{buffers}, {format_bytes(sizes[index])} of it for table"
+        f" {model.tables[index].name!r} as {least[index].sharding_type}, which is the largest"
     ]
 
 
@@ -309,13 +312,31 @@ def _fits_alone(option: ShardingOption, topology: Topology) -> bool:
 
 def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Sequence[ShardingOption]) -> str:
     best = min(options, key=largest_shard)
+    taken_bytes = one_tier(largest_shard(best))
+    stored_bytes = max(_shard_bytes(shard, model) for _, shard in runs_of(best.shards))
+    where, buffers = _blamed(index, scenario, model, taken_bytes, stored_bytes)
     return (
-        f"{_where(index, scenario, model)}: expected table {model.tables[index].name!r} to fit into"
+        f"{where}: expected table {model.tables[index].name!r} to fit into"
         f" {scenario.cluster.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
         f" as {best.sharding_type}, the least demanding of its sharding types, it takes"
-        f" {format_bytes(one_tier(largest_shard(best)))} on one rank"
+        f" {format_bytes(taken_bytes)} on one rank{buffers}"
     )
 
 
-def _where(index: int, scenario: Scenario, model: Model) -> str:
-    return f"{scenario.path}: model.tables[{index}].rows = {model.tables[index].rows}"
+def _blamed(index: int, scenario: Scenario, model: Model, taken_bytes: int, stored_bytes: int) -> tuple[str, str]:
+    """The key of what takes most: a table's rows, or the batch, with which buffers grow; and how much these take."""
+    buffer_bytes = taken_bytes - stored_bytes
+    if buffer_bytes > stored_bytes:
+        where = f"run.batch_size = {scenario.batch_size}"
+        return f"{scenario.path}: {where}", f", {format_bytes(buffer_bytes)} of it buffers of inputs and outputs"
+    return f"{scenario.path}: model.tables[{index}].rows = {model.tables[index].rows}", ""
+
+
+def _stored_bytes(option: ShardingOption, model: Model) -> int:
+    return sum(count * _shard_bytes(shard, model) for count, shard in runs_of(option.shards))
+
+
+def _shard_bytes(shard: Shard, model: Model) -> int:
+    """Weights and optimizer state: what it takes whatever the batch is."""
+    rows, columns = shard.size
+    return rows * (columns * ELEMENT_BYTES[model.dtype] + OPTIMIZER_ROW_BYTES[model.optimizer.kind])

@@ -286,6 +286,32 @@ def test_a_scenario_of_more_hosts_than_are_up_is_refused(leaves: EmulatedHosts, 
     assert [path.name for path in tmp_path.iterdir()] == ["large.toml"]
 
 
+@pytest.mark.parametrize(
+    ("up", "wanted", "said"),
+    [
+        (None, None, ""),
+        (65536, None, ""),  # the scenario leaves the burst open
+        (None, 16384, ""),  # what 25 MB/s has by itself
+        (8192, 8192, ""),
+        (
+            8192,
+            16384,
+            "at 25 MB/s a direction with a burst of 8 KiB; the scenario has 2 hosts at 25 MB/s a direction",
+        ),
+        (
+            None,
+            8192,
+            "with a burst of 16 KiB; the scenario has 2 hosts at 25 MB/s a direction with a burst of 8 KiB",
+        ),
+    ],
+)
+def test_only_links_that_differ_from_the_scenarios_are_said(up: int | None, wanted: int | None, said: str) -> None:
+    more, asked = (Fabric(hosts=n, nic_bytes_per_s=25e6, burst_bytes=one) for n, one in ((4, up), (2, wanted)))
+    told = "".join(emulate_cli.differences("a", more, asked))
+    assert said in told
+    assert bool(told) == bool(said)
+
+
 def _scenario(network: Network | None = None, burst_bytes: int = 0, **changes: object) -> Scenario:
     made = scenario(5, 2)
     nics = replace(made.cluster.host.nics, link=Link(bytes_per_s=1e8, latency_ns=0, burst_bytes=burst_bytes))

@@ -187,8 +187,18 @@ def test_tables_that_do_not_fit_together_name_the_largest() -> None:
         plan_tables(scenario(tables))
     assert caught.value.sentences == (
         "test.toml: model.tables[8].rows = 300008: expected all 9 tables together to fit into 8 ranks with 100 MiB"
-        " each for embeddings; they take at least 670 MiB, 74.5 MiB of it for table 't8', which is the largest",
+        " each for embeddings; they take at least 670 MiB, 74.5 MiB of it for table 't8' as"
+        " table_wise, which is the largest",
     )
+
+
+def test_buffers_that_fill_a_rank_are_blamed_on_the_batch() -> None:
+    one = [table("t", 8, ["row_wise"], ids=30_000.0)]
+    with pytest.raises(ScenarioError, match=r"run.batch_size = 32: expected table 't' .* MiB of it buffers"):
+        plan_tables(scenario(one, cluster(memory_bytes=MIB)))
+    many = [table(f"t{index}", 8, ["row_wise"], ids=30.0) for index in range(80)]
+    with pytest.raises(ScenarioError, match=r"run.batch_size = 32: expected all 80 tables .* MiB of it buffers"):
+        plan_tables(scenario(many, cluster(memory_bytes=MIB)))
 
 
 def test_memory_that_is_reserved_is_not_planned() -> None:
