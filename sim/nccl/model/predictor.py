@@ -235,11 +235,11 @@ def _tree(topology: Topology, protocol: Protocol) -> float:
 
 
 def _collnet_direct(topology: Topology, function: Function) -> float:
-    """A NIC that serves several GPUs counts half as much less."""
-    graph, peers = topology.graphs["collnet_direct"], topology.ranks_per_node
+    """A NIC that serves several GPUs counts half as much less; gathers and scatters also want a NIC's rate for each."""
+    graph, gpus = topology.graphs["collnet_direct"], topology.mean_ranks_per_node
     if function != "all_reduce":
-        return peers * graph.intra_gb_per_s
-    gpus_a_nic = peers / graph.channels
+        return gpus * min(graph.intra_gb_per_s, tables.COLLNET_DIRECT_NIC * graph.inter_gb_per_s)
+    gpus_a_nic = gpus / graph.channels
     bus = graph.channels * graph.intra_gb_per_s / ((gpus_a_nic + 1) / 2)
     return bus * (tables.COLLNET_DIRECT_SINCE_HOPPER if topology.compute_capability >= 90 else 1.0)
 
@@ -249,7 +249,7 @@ def _nvls_channel(topology: Topology, function: Function, graph: Graph) -> float
     rate = graph.intra_gb_per_s * tables.NVLS[topology.generation] * (graph.channels - 1) / graph.channels
     if function == "all_reduce":
         return 2 * rate
-    return rate * (topology.ranks_per_node - 1) / topology.ranks_per_node
+    return rate * (topology.mean_ranks_per_node - 1) / topology.mean_ranks_per_node
 
 
 def _nvls(topology: Topology, function: Function) -> float:
@@ -304,7 +304,10 @@ def _latencies(topology: Topology, operation: Operation, algorithm: Algorithm, p
 
 def _size_share(topology: Topology, operation: Operation, algorithm: Algorithm, protocol: Protocol) -> float:
     """Trees do not reach their bandwidth at every size; NVLS's only since Blackwell."""
-    corrected = algorithm == "tree" or (algorithm == "nvls_tree" and topology.generation == "Blackwell")
+    shares: tuple[float, ...] = ()
+    if algorithm == "tree":
+        shares = tables.TREE_SIZES[protocol]
+    elif algorithm == "nvls_tree" and topology.generation == "Blackwell":
+        shares = tables.NVLS_TREE_SIZES
     place = (operation.size_bytes >> 6).bit_length() - 1
-    shares = tables.TREE_SIZES[protocol]
-    return shares[place] if corrected and 0 <= place < len(shares) else 1.0
+    return shares[place] if 0 <= place < len(shares) else 1.0

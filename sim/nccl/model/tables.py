@@ -73,18 +73,20 @@ TREE_LL128 = 15 / 16
 PLAIN_TREE = 0.85
 NVLS: Mapping[Generation, float] = {"Hopper": 0.85, "Blackwell": 0.74}
 COLLNET_DIRECT_SINCE_HOPPER = 0.85
+COLLNET_DIRECT_NIC = 0.9
 PAT = 0.75
 
 # Factor on the latency of a ring's Simple all-reduce over several nodes, from so many bytes a channel and rank on.
 FULL_RING_BYTES = 64
 FULL_RING: Mapping[Generation, float] = {"Volta": 1.9, "Ampere": 1.4, "Hopper": 1.4, "Blackwell": 1.4}
 
-# Share of a tree's bandwidth that is left at a size, by log2(bytes / 64).
+# Share of a tree's bandwidth that is left at a size, by log2(bytes / 64); NVLS's trees have one at one size more.
 TREE_SIZES: Mapping[Protocol, tuple[float, ...]] = {
-    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
-    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *(0.6,) * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
-    "Simple": (*(0.9,) * 7, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
+    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
+    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *(0.6,) * 6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
+    "Simple": (*(0.9,) * 7, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
 }
+NVLS_TREE_SIZES: tuple[float, ...] = (*TREE_SIZES["Simple"], 0.9)
 
 # So many operations of one launch share a latency, but for rings.
 OPERATIONS_A_BATCH = 8

@@ -63,6 +63,11 @@ class Topology:
         return max(1, self.ranks // self.nodes)
 
     @property
+    def mean_ranks_per_node(self) -> float:
+        """The mean over the nodes: in bandwidths NCCL counts parts of a rank, in latencies whole ones."""
+        return self.ranks / self.nodes
+
+    @property
     def one_gpu_a_node(self) -> bool:
         return self.ranks == self.nodes
 

@@ -61,7 +61,10 @@ def compared() -> Iterator[tuple[str, float, float]]:
     for cpu, nodes in product(OVERHEADS_US, (1, 2, 3)):
         yield _ring_ll(unlimited(90, nodes, cpu))
     for protocol, place in product(TREE_SIZES, range(-1, 25)):
-        yield _size(protocol, place)
+        yield _size(HOPPER, "tree", protocol, place)
+    for place in range(-1, 25):
+        yield _size(replace(HOPPER, compute_capability=100), "nvls_tree", "Simple", place)
+    yield _collnet_gather()
     yield from _overheads()
     yield from _batches()
 
@@ -111,18 +114,25 @@ def _named(topology: Topology, algorithm: Algorithm, protocol: Protocol) -> str:
     return f"{algorithm} {protocol} on {topology.nodes} nodes, {topology.compute_capability}, {topology.cpu}"
 
 
-def _all_reduce(algorithm: Algorithm, protocol: Protocol, size_bytes: int, together: int = 1) -> Choice:
-    operation = Operation(function="all_reduce", size_bytes=size_bytes, together=together)
-    found = choices(HOPPER, operation)
+def _all_reduce(topology: Topology, algorithm: Algorithm, protocol: Protocol, operation: Operation) -> Choice:
+    found = choices(topology, operation)
     return next(choice for choice in found if (choice.algorithm, choice.protocol) == (algorithm, protocol))
 
 
-def _size(protocol: Protocol, place: int) -> tuple[str, float, float]:
+def _size(topology: Topology, algorithm: Algorithm, protocol: Protocol, place: int) -> tuple[str, float, float]:
     size_bytes = 1 if place < 0 else (64 << place) + 1
-    found = size_bytes / gb_per_s(HOPPER, "all_reduce", "tree", protocol)
-    shares = TREE_SIZES[protocol].split()
+    found = size_bytes / gb_per_s(topology, "all_reduce", algorithm, protocol)
+    operation = Operation(function="all_reduce", size_bytes=size_bytes)
+    share = found / _all_reduce(topology, algorithm, protocol, operation).transfer_ns
+    shares = TREE_SIZES[protocol].split()[: 24 if algorithm == "nvls_tree" else 23]  # NCCL looks no further
     published = float(shares[place]) if 0 <= place < len(shares) else 1.0
-    return f"tree {protocol} share at {place}", found / _all_reduce("tree", protocol, size_bytes).transfer_ns, published
+    return f"{algorithm} {protocol} share at {place}", share, published
+
+
+def _collnet_gather() -> tuple[str, float, float]:
+    """Eight GPUs of a node, at 90 % of what a NIC has for each."""
+    topology = with_graph(replace(HOPPER, ranks=8, nodes=1), inter_gb_per_s=12.0)
+    return "CollNet's gather", gb_per_s(topology, "all_gather", "collnet_direct", "Simple"), 8 * 0.9 * 12.0
 
 
 def _overheads() -> Iterator[tuple[str, float, float]]:
@@ -135,7 +145,9 @@ def _overheads() -> Iterator[tuple[str, float, float]]:
 
 def _batches() -> Iterator[tuple[str, float, float]]:
     """Eight operations share a tree's latency."""
-    one_ns = _all_reduce("tree", "LL", 8).latency_ns
-    for together, latencies in ((8, 1), (9, 2), (17, 3)):
-        ours = _all_reduce("tree", "LL", 8, together).latency_ns
+    one_ns, *more_ns = (
+        _all_reduce(HOPPER, "tree", "LL", Operation(function="all_reduce", size_bytes=8, together=together)).latency_ns
+        for together in (1, 8, 9, 17)
+    )
+    for together, latencies, ours in zip((8, 9, 17), (1, 2, 3), more_ns, strict=True):
         yield f"latency of {together} together", ours, latencies * one_ns

@@ -201,6 +201,34 @@ def test_offloaded_all_reduces_want_their_hardware(
     assert (gb_per_s(replace(HOPPER, **changes), "all_reduce", algorithm, "Simple") > 0) is expected
 
 
+def test_collnet_gathers_no_quicker_than_its_nics() -> None:
+    """8 GPUs of compute capability 8.6 on an AMD host: 90 % of 12 GB/s each, though 30 GB/s go between GPUs."""
+    one_host = replace(HOPPER, ranks=8, nodes=1, compute_capability=86, cpu="amd")
+    for inter, expected in ((12.0, 0.9 * 12.0), (48.0, 30.0)):
+        topology = with_graph(one_host, intra_gb_per_s=30.0, inter_gb_per_s=inter)
+        assert gb_per_s(topology, "all_gather", "collnet_direct", "Simple") == pytest.approx(8 * expected)
+        assert gb_per_s(topology, "reduce_scatter", "collnet_direct", "Simple") == pytest.approx(8 * expected)
+
+
+def test_bandwidths_count_the_mean_of_nodes_with_different_numbers_of_gpus() -> None:
+    """7 ranks on 2 nodes, a channel for each of 2 NICs: a NIC serves 1.75 GPUs."""
+    topology = with_graph(
+        replace(HOPPER, ranks=7, nodes=2, compute_capability=86), channels=2, intra_gb_per_s=30.0, inter_gb_per_s=30.0
+    )
+    assert gb_per_s(topology, "all_reduce", "collnet_direct", "Simple") == pytest.approx(2 * 30 / (2.75 / 2) / 2)
+
+
+def test_trees_have_their_whole_bandwidth_from_512_mib_on() -> None:
+    """NVLS's trees on Blackwell only from 1 GiB on."""
+    operation = Operation(function="all_reduce", size_bytes=64 << 23)
+    ways: list[tuple[Algorithm, int, float]] = [("tree", 90, 1.0), ("nvls_tree", 100, 0.9), ("nvls_tree", 90, 1.0)]
+    for algorithm, compute_capability, share in ways:
+        topology = replace(HOPPER, compute_capability=compute_capability)
+        rate = gb_per_s(topology, "all_reduce", algorithm, "Simple")
+        found = by_way(list(choices(topology, operation)))
+        assert found[algorithm, "Simple"].transfer_ns == pytest.approx(operation.size_bytes / (rate * share))
+
+
 def test_only_one_gpu_a_node_uses_pat() -> None:
     for ranks, expected in ((4, True), (8, False)):
         assert enabled(replace(HOPPER, ranks=ranks), "all_gather", "pat", "Simple") is expected
