@@ -32,7 +32,7 @@ class TwRwSparseFeaturesDist:
 
     `pg` names all ranks and `intra_pg` those of one host; `..._features_per_rank[r]` features go to rank r, the same
     number on all ranks of a host; `..._hash_sizes` are their tables' rows. With `has_feature_processor` each id of the
-    features without scores carries its position in its bag.
+    features without scores carries its position in its bag, in place of a weight that it may have.
 
     Raises:
         ValueError: sizes that do not fit each other.
@@ -57,6 +57,7 @@ class TwRwSparseFeaturesDist:
             id_list_feature_hash_sizes,
             device,
             has_feature_processor,
+            need_pos=has_feature_processor,
             label=f"{LABEL}.id_list",
         )
         self.id_score_list = _Today(

@@ -29,6 +29,8 @@ from scenarios.planner.types import (
     ShardingOption,
     ShardingType,
     Storage,
+    known_perf,
+    known_storage,
     write_ranks_in_order,
 )
 from scenarios.seam.run_length import KeptRuns, run_count, runs_of
@@ -278,7 +280,7 @@ class Walk:
             self._keep(option.shards[: len(taken)], taken)
             return len(taken) == option.num_shards
         if self._old:
-            raise RuntimeError(f"{option.fqn}: sharding type {option.sharding_type} cannot be placed on a host")
+            raise RuntimeError(f"unexpected cohost sharding type: {option.sharding_type}: {option.fqn}")
         return False
 
     def _spread(self, option: ShardingOption, ranks: Sequence[Rank]) -> bool:
@@ -299,13 +301,29 @@ class Walk:
         return RuntimeError(message) if self._old else _error("uniform_shard_count", message)
 
     def _no_rank(self, kind: str, start: str, options: Sequence[ShardingOption], shard: Shard) -> PlannerError:
+        if self._old:
+            return _error(kind, f"{start} for shard {_old_shard(shard)}, devices: [{', '.join(self._old_devices())}]")
         table = next(option.name for option in options if any(shard is other for other in option.shards))
         largest = max(rank.free() for _, rank in self._ranks.runs())
-        end = f"for shard {shard} of table {table}, largest device storage: {self._text(largest)}"
-        return _error(kind, f"{start} {end}")
+        return _error(kind, f"{start} for shard {shard} of table {table}, largest device storage: {largest}")
+
+    def _old_devices(self) -> Iterator[str]:
+        """Every rank as it is now, in 0.2.0's words."""
+        ranks = chain.from_iterable([rank] * count for count, rank in self._ranks.runs())
+        for number, rank in enumerate(ranks):
+            yield f"DeviceHardware(rank={number}, storage={_old_storage(rank.free())}, perf={rank.total()})"
 
     def _text(self, storage: Storage) -> str:
-        return f"Storage(hbm={storage.hbm}, ddr={storage.ddr})" if self._old else str(storage)
+        return _old_storage(storage) if self._old else str(storage)
+
+
+def _old_storage(storage: Storage) -> str:
+    return f"Storage(hbm={storage.hbm}, ddr={storage.ddr})"
+
+
+def _old_shard(shard: Shard) -> str:
+    place = f"size={list(shard.size)}, offset={list(shard.offset)}, storage={_old_storage(known_storage(shard))}"
+    return f"Shard({place}, perf={known_perf(shard).total}, rank={shard.rank})"
 
 
 def _starts(options: Sequence[Sequence[Shard]], ranks: int) -> Iterable[int]:

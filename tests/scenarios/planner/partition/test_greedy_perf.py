@@ -199,6 +199,17 @@ def test_a_shard_that_fits_nowhere_is_named_with_its_table() -> None:
     )
 
 
+def test_0_2_0_names_a_shard_that_fits_nowhere_and_what_every_rank_has_left() -> None:
+    proposal = [option("small", "table_wise", [(2, 0, 1.5)]), option("large", "table_wise", [(8, 0, 1.0)] * 2)]
+    with pytest.raises(PlannerError) as caught:
+        GreedyPerfPartitioner(release="0.2.0").partition(proposal, Topology(2, "cuda", hbm_cap=9, ddr_cap=3, ssd_cap=0))
+    assert str(caught.value) == (
+        "Device partition failed. Couldn't find a rank for shard Shard(size=[1, 1], offset=[0, 0],"
+        " storage=Storage(hbm=2, ddr=0), perf=1.5, rank=None), devices: [DeviceHardware(rank=0,"
+        " storage=Storage(hbm=1, ddr=3), perf=1.0), DeviceHardware(rank=1, storage=Storage(hbm=1, ddr=3), perf=1.0)]"
+    )
+
+
 def test_only_host_groups_may_have_several_options() -> None:
     proposal = [option(name, "table_wise", [(1, 0, 1.0)], dependency="tower") for name in ("t0", "t1")]
     with pytest.raises(AssertionError) as assertion:
@@ -314,7 +325,7 @@ def test_a_wrong_type_among_the_options_of_a_host_is_an_error_that_escapes_in_0_
         GreedyPerfPartitioner().partition(proposal, Topology(1, "cuda"))
     with pytest.raises(RuntimeError) as caught:
         GreedyPerfPartitioner(release="0.2.0").partition(proposal, Topology(1, "cuda"))
-    assert str(caught.value) == "ebc.t1: sharding type table_wise cannot be placed on a host"
+    assert str(caught.value) == "unexpected cohost sharding type: table_wise: ebc.t1"
 
 
 def test_an_estimate_that_is_missing_is_said() -> None:
