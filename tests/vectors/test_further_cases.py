@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.vectors.test_runner import Content, failures, one_case, the_case, write
+from tests.vectors.test_vectors import OWN
 
 
 def a_bias_alone() -> tuple[Content, dict[str, Any]]:
@@ -84,3 +85,55 @@ def test_even_chunks_of_uneven_batches_are_scattered(tmp_path: Path) -> None:
     content["cases"] = [{**case, "dim_sum_per_node": [1, 0], "inputs": ones, "outputs": outputs}]
     write(tmp_path, "o.json", content)
     assert failures(tmp_path) == {}
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["need_pos_without_weights", "processor_with_weights"])
+def test_a_note_on_positions_says_nothing_of_features_that_send_none(tmp_path: Path, weighted: bool) -> None:
+    content: Content = json.loads((OWN / "twrw_dist.json").read_text())
+    cases = {case["id"]: case for case in content["cases"]}
+    case, options = cases["D021" if weighted else "D000"], {"need_pos": not weighted, "has_feature_processor": weighted}
+    content["cases"] = [{**case, **options, "note": cases["D062"]["note"]}]
+    write(tmp_path, "t.json", content)
+    assert failures(tmp_path) == {}
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_an_exchange_of_nothing_sends_headers_and_notices(tmp_path: Path, ranks: int) -> None:
+    """Measured on torch 2.13: 144 bytes each way, by all_to_all and by all_to_all_single with splits and without."""
+    content = one_case("gloo_wire_bytes.json")
+    rows = [[0 if source == target else 144 for target in range(ranks)] for source in range(ranks)]
+    record = {"world": ranks, "op": ["all_to_all_zero", 0], "tcp_bytes": rows, "allreduce_calls": None}
+    content["records"] = [record]
+    write(tmp_path, "g.json", content)
+    assert failures(tmp_path) == {}
+    rows[0][1] += 1
+    write(tmp_path, "g.json", content)
+    assert len(failures(tmp_path)) == 1
+
+
+def test_why_there_is_no_deviation_may_be_said_in_a_text(tmp_path: Path) -> None:
+    content = one_case("layerwise_powersgd.json")
+    the_case(content)["max_rel_diff_v111"] = "torch 1.11 has no such option"
+    write(tmp_path, "l.json", content, source="layerwise_powersgd.json")
+    assert failures(tmp_path) == {}
+    the_case(content)["max_rel_diff_v111"] = [0.0]
+    write(tmp_path, "l.json", content, source="layerwise_powersgd.json")
+    assert all("expected a number, a text or null" in sentence for sentence in failures(tmp_path).values())
+
+
+def test_a_wrong_type_on_a_host_is_refused_as_0_2_0_refuses_it(tmp_path: Path) -> None:
+    content = one_case("partitioner.json")
+    option = {"name": "t0", "path": "", "dependency": None, "sharding_type": "table_wise", "partition_by": "host"}
+    option |= {"compute_kernel": "fused", "num_shards": 1, "shards": [[1]]}
+    new = {"status": "error", "exception": "PlannerError", "category": "no_host", "error_type": "partition"}
+    new |= {"message": "can't find a host for sharding option group ", "ranks_left_behind": None}
+    old = {**new, "exception": "RuntimeError", "category": "cohost", "error_type": None}
+    old["message"] = "unexpected cohost sharding type: table_wise"
+    sizes = {"world_size": 1, "local_world_size": 1, "pod_size": None, "devices": [[10]], "hbm_per_device": None}
+    case = {**the_case(content), **sizes, "sort_by": "storage", "balance_modules": False, "options": [option]}
+    content["cases"] = [{**case, "expected": new, "expected_v0_2_0": old}]
+    write(tmp_path, "p.json", content)
+    assert failures(tmp_path) == {}
+    content["cases"][0]["expected_v0_2_0"]["message"] = "unexpected cohost sharding type: row_wise"
+    write(tmp_path, "p.json", content)
+    assert list(failures(tmp_path)) == ["p.json-P0000-0.2.0"]

@@ -58,6 +58,7 @@ OPS: dict[str, Callable[[str, int, int, int], list[Call]]] = {
     "scatter": lambda op, count, ranks, size: make.rooted(op, count * size, ranks, 0),
     "all_to_all": lambda op, count, ranks, size: make.all_to_all([[count * size] * ranks] * ranks, op),
     "all_to_all_single": lambda op, count, ranks, size: make.all_to_all([[count * size] * ranks] * ranks, op),
+    "all_to_all_zero": lambda _op, _count, ranks, _size: make.all_to_all([[0] * ranks] * ranks),
     "all_to_all_v": lambda _op, _count, ranks, size: uneven(ranks, size),
     "barrier": lambda _op, _count, ranks, _size: make.barrier(ranks),
 }

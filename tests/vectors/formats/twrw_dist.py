@@ -63,14 +63,20 @@ async def exchange(rank: Rank, case: Case) -> tuple[KeyedJagged, dict[str, list[
     return await today(case)(noting, given), noting.splits
 
 
+def positions_of(case: Case, sent: bool) -> str | None:
+    """The dtype of weights that are positions, where any are sent: the note alone says only what they were cast to."""
+    return case["index_dtype"] if sent and "note" in case else None
+
+
 def check(case: Case, outcome: Callable[[], Outcome]) -> None:
     dist = today(case)
     assert list(dist.block_sizes) == case["block_sizes"]
     assert list(dist.staggered_shuffle) == case["staggered_shuffle"]
     assert list(dist.features_per_node) == case["features_per_node"]
-    positions = case["index_dtype"] if "note" in case else None
     for rank, (got, splits) in enumerate(outcome().returned):
-        check_features(got, case["outputs"][rank], positions)
+        weighted = case["inputs"][rank]["weights"] is not None
+        sent = case["need_pos"] if weighted else case["has_feature_processor"]
+        check_features(got, case["outputs"][rank], positions_of(case, sent))
         check_splits(case, got, splits, case["send_splits"][rank])
 
 
@@ -124,7 +130,7 @@ def check_old(case: Case, outcome: Callable[[], Outcome]) -> None:
     assert list(dist.block_sizes) == case["block_sizes"]
     assert list(dist.staggered_shuffle) == case["staggered_shuffle"]
     assert list(dist.features_per_node) == case["features_per_node"]
-    positions = case["index_dtype"] if "note" in case else None
+    positions = positions_of(case, case["has_feature_processor"])
     for rank, (lists, scores, labels) in enumerate(outcome().returned):
         check_features(lists, case["outputs"][rank], positions)
         check_features(scores, case["id_score_list"]["outputs"][rank], None)
