@@ -40,6 +40,7 @@ class NcclCosts:
     start_ns: int = NCCL_START_NS
     floor_ns: int = 0
     p2p_share: float = NCCL_P2P_SHARE
+    bridge_bytes_per_s: float | None = None
     mesh: Mesh | None = None
 
 
@@ -80,5 +81,6 @@ def costs_of(cluster: Cluster) -> NcclCosts:
         start_ns=cluster.nccl_start_ns,
         floor_ns=cluster.nccl_floor_ns,
         p2p_share=cluster.nccl_p2p_share,
+        bridge_bytes_per_s=inside.bridge_bytes_per_s if inside.kind == "pcie" else None,
         mesh=mesh,
     )

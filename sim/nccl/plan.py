@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model.predictor import Choice, Operation
-from sim.nccl.model.topology import Function, ring_steps
+from sim.nccl.model.topology import Function, Protocol, ring_steps
 from sim.nccl.tuning import P2P_LL_BYTES, choose, latency_ns, overhead, p2p_latency_ns, topology, transfer_ns
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 Calls: TypeAlias = "Sequence[Call]"
 Layout: TypeAlias = Sequence[int]
 
-LL_PAYLOAD_SHARE = 0.5
+LL_PAYLOAD_SHARE = 0.5  # 4 bytes of data, 4 of a flag
+_PAYLOAD_SHARES: Mapping[Protocol, float] = {"LL": LL_PAYLOAD_SHARE, "LL128": 120 / 128, "Simple": 1.0}
 BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one float
 
 
@@ -90,8 +91,7 @@ def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
     operation = Operation(function=op, size_bytes=size_bytes)
     choice = choose(operation, group.shape, costs)
     loads = _loads(op, choice, group, costs, root=call.root)
-    idle_ns = 1e9 * paths.idle_seconds(loads, group.members, costs, group.gpus)
-    factor = transfer_ns(choice, operation, group.shape, costs) / idle_ns
+    factor = _link_bytes(loads, choice, operation, group, costs)
     phase = Phase(
         latency_ns=round(latency_ns(choice, operation, group.shape, costs)),
         transfers=tuple((source, target, share * factor) for (source, target), share in loads.items()),
@@ -105,6 +105,20 @@ def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
         predicted_ns=choice.total_ns,
         function=op,
     )
+
+
+def _link_bytes(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> float:
+    """Bytes of a link for each share of the buffer that crosses it.
+
+    On an idle cluster NCCL's links are then busy for as long as it takes. PCI Express may be busy for longer, but with
+    no more than the protocol's bytes.
+    """
+    taken_ns = transfer_ns(choice, operation, group.shape, costs)
+    counted_ns = 1e9 * paths.idle_seconds(loads, group.members, costs, group.gpus)
+    pcie_ns = 1e9 * paths.pcie_seconds(loads, group.members, costs, group.gpus)
+    if pcie_ns <= counted_ns:
+        return taken_ns / counted_ns
+    return max(taken_ns / pcie_ns, operation.size_bytes * overhead(True, costs) / _PAYLOAD_SHARES[choice.protocol])
 
 
 def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> int:

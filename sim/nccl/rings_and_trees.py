@@ -6,6 +6,7 @@ go through each host in chains, of which there is one for each host and channel:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeAlias
@@ -170,6 +171,24 @@ def idle_seconds(
             crossed = {(hop[0], here, *hop[1:]): costs.mesh.bytes_per_s(hop) for hop in route}
         for link, bytes_per_s in crossed.items():
             busy[link] = busy.get(link, 0.0) + share / bytes_per_s
+    return max(busy.values(), default=0.0)
+
+
+def pcie_seconds(
+    loads: Mapping[tuple[int, int], float],
+    members: Sequence[Sequence[int]],
+    costs: NcclCosts,
+    gpus: Sequence[int],
+) -> float:
+    """Likewise on PCI Express, which all cross on their way to other GPUs and to NICs; 0 where there is none."""
+    if costs.bridge_bytes_per_s is None:
+        return 0.0
+    place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
+    busy: Counter[tuple[str, int, int]] = Counter()
+    for (source, target), share in loads.items():
+        for direction, (host, gpu) in (("out", place[source]), ("in", place[target])):
+            busy[direction, host, gpu] += share / costs.intra_bytes_per_s
+            busy[direction, host, -1] += share / costs.bridge_bytes_per_s
     return max(busy.values(), default=0.0)
 
 

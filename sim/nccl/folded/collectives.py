@@ -152,7 +152,8 @@ class FoldedNccl:
             carried.between += np.kron(given * loads.of_host.size_bytes, np.eye(trays) / trays)
             self._leaves.pipeline(carried, plan.algorithm, loads.of_host, len(gpus))
             drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
-            carried.hold(nccl_paths.idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
+            for idle_seconds in (nccl_paths.idle_seconds, nccl_paths.pcie_seconds):
+                carried.hold(idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
             if shape.hosts > 1:
                 far = int(np.flatnonzero(members.hosts != members.hosts[0])[:1].sum())
                 carried.largest = int(members.ranks[0]), self._elsewhere(members, 0, far), largest_across(phase, local)
