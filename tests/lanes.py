@@ -20,6 +20,7 @@ REAL = (
 EMULATED = ("real/emulate",)
 WHOLE = (
     "benchmarks",
+    "generated",
     "mutations",
     "real/calibration/network/test_crowded_cores.py",
     "reports/test_folded_runs.py",

@@ -6,7 +6,6 @@ go through each host in chains, of which there is one for each host and channel:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import TypeAlias
@@ -184,11 +183,11 @@ def pcie_seconds(
     if costs.bridge_bytes_per_s is None:
         return 0.0
     place = {rank: (host, gpus[rank]) for host, ranks in enumerate(members) for rank in ranks}
-    busy: Counter[tuple[str, int, int]] = Counter()
+    busy: dict[tuple[str, int, int], float] = {}
     for (source, target), share in loads.items():
         for direction, (host, gpu) in (("out", place[source]), ("in", place[target])):
-            busy[direction, host, gpu] += share / costs.intra_bytes_per_s
-            busy[direction, host, -1] += share / costs.bridge_bytes_per_s
+            for lanes, bytes_per_s in ((gpu, costs.intra_bytes_per_s), (-1, costs.bridge_bytes_per_s)):
+                busy[direction, host, lanes] = busy.get((direction, host, lanes), 0.0) + share / bytes_per_s
     return max(busy.values(), default=0.0)
 
 

@@ -18,8 +18,9 @@ _COPIES = 2
 _IN_ROUNDS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
 _CHUNK_BYTES = 2 << 20
 # When the last chunk of a round has come, the rank still copies it, which nothing overlaps: one channel, GB/s.
-# From vTrain's all-reduce of 1 GiB on 2 A100s (docs/collectives.md).
-_COPY_GB_PER_S = 25.0
+# From vTrain's all-reduce of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/collectives.md); quicker ones copy
+# quicker in proportion, or a faster link made a ring slower.
+_COPY_GB_PER_S, _COPY_SPEED = 25.0, 1.25
 
 # How the time to get going (`NcclCosts.start_ns`) grows with the size: from LLMCompass's all-reduces of 8 B to 8 GiB on
 # 4 A100s, too.
@@ -29,6 +30,10 @@ _NVLS_US = 25.0
 # A tree over nodes fills level by level, with chunks that grow with the buffer: what each of the levels, up and down,
 # adds. From the all-reduces on 8 DGX H100 of arXiv 2411.13055.
 _LEVEL_US, _LEVEL_BYTES, _MOST_LEVEL_US = 22.0, 32 << 20, 88.0
+
+# Along the chain of a broadcast or reduce a host passes on what has come in slices of a channel: one of NCCL's eight
+# steps of its buffer of 4 MiB (NCCL_STEPS, BROADCAST_SLICESTEPS: src/include/device.h, collectives.h).
+_SLICE_BYTES = 512 << 10
 
 # Point-to-point: a message this small goes by LL, and at most so many operations start together.
 P2P_LL_BYTES = 16 << 10
@@ -137,6 +142,9 @@ def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCo
         beyond_ns += costs.start_ns * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
     if choice.algorithm == "nvls":
         beyond_ns += 1e3 * _NVLS_US
+    if operation.function in ("broadcast", "reduce") and choice.protocol == "Simple":
+        slices_bytes = min(size_bytes, _COPIES * shape.rails * _SLICE_BYTES)
+        beyond_ns += crossings * slices_bytes / (bus_gb_per_s(shape, costs) * costs.efficiency)
     return max(choice.latency_ns + beyond_ns, costs.floor_ns - transfer_ns(choice, operation, shape, costs))
 
 
@@ -155,7 +163,11 @@ def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclC
     a_channel_bytes = operation.size_bytes / (found.channels * shape.ranks)
     rounds = max(1.0, a_channel_bytes / _CHUNK_BYTES)
     again_ns = (rounds - 1) * (choice.latency_ns - tables.BASE_US["Simple"]["ring"] * 1e3)
-    return taken_ns + a_channel_bytes / _COPY_GB_PER_S + (again_ns if shape.hosts == 1 else 0.0)
+    return (
+        taken_ns
+        + a_channel_bytes / max(_COPY_GB_PER_S, _COPY_SPEED * ring.intra_gb_per_s)
+        + (again_ns if shape.hosts == 1 else 0.0)
+    )
 
 
 def overhead(is_inside: bool, costs: NcclCosts) -> float:

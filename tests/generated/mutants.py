@@ -29,6 +29,7 @@ from scenarios.config.toml.include import read_profile_tree, read_tree
 from tests.generated.toml import QUANTITY, drop, paths, put, scaled, toml_file
 
 MOST_S = 60
+_ENDINGS = {1: "accepted, then ends with an error", 2: "accepted, then refused"}
 _NUMBERS = (0, 1, -1, 2, 3, 5, 7, 100, 1000, 10**6, 10**9, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63))
 _FACTORS = (2, 3, 10, 1000, 0.5, 0.1)
 _FLOATS = (0.0, -0.0, 1e-12, 0.3, 1.0, 1.5, 1e9, 1e308, float("nan"), float("inf"))
@@ -58,9 +59,9 @@ class Mutants:
             where, value = draw.choice(list(paths(draw.choice(self._profiles))))
             put(made, where, self._other(value))
             return
-        paths = list(paths(made))
-        leaves = [one for one in paths if not isinstance(one[1], (dict, list))]
-        where, value = draw.choice(paths if draw.random() < 0.1 else leaves)
+        places = list(paths(made))
+        leaves = [one for one in places if not isinstance(one[1], (dict, list))]
+        where, value = draw.choice(places if draw.random() < 0.1 else leaves)
         if draw.random() < 0.1:
             drop(made, where)
         else:
@@ -70,21 +71,21 @@ class Mutants:
         draw = self._random
         if draw.random() < 0.05:
             return draw.choice((*_NUMBERS, *_FLOATS, *_TEXTS, True, [], {}, [1, "a"], {"mean": 2.5}))
+        others: list[Any] = [{}, [value], 1]
         match value:
             case bool():
-                return not value
+                others = [not value]
             case int():
-                return draw.choice((*_NUMBERS, *(int(value * factor) for factor in 3 * _FACTORS)))
+                others = [*_NUMBERS, *(int(value * factor) for factor in 3 * _FACTORS)]
             case float():
-                return draw.choice((*_FLOATS, *(value * factor for factor in 2 * _FACTORS)))
+                others = [*_FLOATS, *(value * factor for factor in 2 * _FACTORS)]
             case str() if QUANTITY.fullmatch(value):
-                return scaled(value, draw.choice((*_FACTORS, *_FACTORS, 1e-6, 1e6, 1e-9, 1e9, 0)))
+                others = [scaled(value, factor) for factor in (*_FACTORS, *_FACTORS, 1e-6, 1e6, 1e-9, 1e9, 0)]
             case str():
-                return draw.choice((*self._words, *_TEXTS))
+                others = [*self._words, *_TEXTS]
             case list():
-                return draw.choice((value[:1], value * 2, value[::-1], []))
-            case _:
-                return draw.choice(({}, [value], 1))
+                others = [value[:1], value * 2, value[::-1], []]
+        return draw.choice(others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +154,8 @@ def tried(file: Path) -> tuple[str, Ended, Ended | None]:
     if checked.wrong or checked.code != 0:
         return (f"check: {checked.wrong}" if checked.wrong else "", checked, None)
     simulated = run(lambda: sim([str(file), "--quiet", "--out", str(file.with_suffix(""))]))
-    if not simulated.wrong and simulated.code == 2:
-        return "accepted, then refused", checked, simulated
+    if not simulated.wrong and simulated.code in _ENDINGS:
+        return _ENDINGS[simulated.code], checked, simulated
     return (f"sim: {simulated.wrong}" if simulated.wrong else "", checked, simulated)
 
 

@@ -97,6 +97,25 @@ def test_one_nic_a_host_carries_one_ring() -> None:
     assert [(source, target) for source, target, _ in phase.transfers] == [(i, (i + 1) % 8) for i in range(8)]
 
 
+def test_pci_express_carries_the_protocols_bytes_however_quick_the_nics_are() -> None:
+    pcie = replace(HOPPER, nvlink=False, ranks_per_host=1, intra_bytes_per_s=32e9, bridge_bytes_per_s=100e9)
+    for nic_bytes_per_s in (50e9, 500e9):
+        costs = replace(pcie, inter_bytes_per_s=nic_bytes_per_s)
+        plan = nccl.plan(make.reduction("all_reduce", LARGE, 4), layout_of(4, 1), costs)
+        assert (plan.algorithm, plan.protocol) == ("ring", "Simple")
+        for _, _, size_bytes in only_phase(plan).transfers:
+            assert size_bytes == pytest.approx(
+                2 * 3 / 4 * LARGE * 15.75 / 12
+            )  # of PCI Express 3.0, NCCL counts 12 GB/s
+
+
+def test_each_host_of_a_chain_passes_on_whole_slices() -> None:
+    costs = replace(HOPPER, compute_capability=70, ranks_per_host=1, inter_bytes_per_s=1.2e9)
+    plans = [nccl.plan(make.broadcast(LARGE, hosts, 0), layout_of(hosts, 1), costs) for hosts in (4, 8)]
+    few_ns, many_ns = (only_phase(plan).latency_ns for plan in plans)
+    assert many_ns - few_ns == pytest.approx(4 * 2 * (512 << 10) / 1.2, rel=0.01)
+
+
 OPS = ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "reduce", "broadcast", "barrier")
 
 
