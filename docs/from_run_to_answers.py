@@ -4,13 +4,13 @@
 `python -m sim` or `python -m real`, of a program that computes and exchanges. For the columns see docs/reports.md.
 """
 
-# %% The run, and its steady steps: complete, and of the last phase
+# %% The run, and its steady steps: complete, and what most of them are
 import sys
 
 import reports
 
 run = reports.load(sys.argv[1])
-steady = run.steps[run.steps["complete"]].query("phase == phase.max()")
+steady = run.steps.query("steady")
 numbers, step_ms = steady["step"].tolist(), steady["step_ns"].median() / 1e6
 
 # %% 1. What does computation not hide, and costs most?

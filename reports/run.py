@@ -168,8 +168,7 @@ class Run:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """When each step began and ended."""
-        phases = None if self.info.thinned is None else self.info.thinned.phases
-        return frames.steps(self.outline, self.info.world_size, self.batch_size, phases)
+        return frames.steps(self.outline, self.info.world_size, self.batch_size, self.info.thinned)
 
     @cached_property
     def kept_steps(self) -> pd.DataFrame:
@@ -179,7 +178,7 @@ class Run:
         own = self.outline.own
         kept = own[self.keeps(frames.ints(own, "rank"), frames.ints(own, "step"))]
         outline = dataclasses.replace(self.outline, own=kept)
-        return frames.steps(outline, self.info.world_size, self.batch_size, self.info.thinned.phases)
+        return frames.steps(outline, self.info.world_size, self.batch_size, self.info.thinned)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:

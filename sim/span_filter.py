@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from scenarios.seam.trace import Span, Thinned
+from scenarios.seam.trace import Span, Thinned, Work, steady_steps
 
 _STEP = "step"
 _WORDS = "numbers and ranges such as '0,8,16-23', 'every:64', 'all' or 'none'"
@@ -46,8 +47,8 @@ class Keeping:
         self._ranks, self._steps = ranks, steps
         self._keeps_all = ranks is None and steps is None
         self._left_out = 0
-        self._sets: dict[frozenset[tuple[str, str, str]], int] = {}
-        self._used: dict[int, int] = {}  # step -> which of the sets in `_sets`
+        self._works: dict[Work, int] = {}
+        self._used: dict[int, tuple[int, int]] = {}  # step -> which of `_works`, and how many ranks ended it
 
     @property
     def has_ranks(self) -> bool:
@@ -77,21 +78,36 @@ class Keeping:
         """What a reader must know of what is left out; None if nothing was to be."""
         if self._keeps_all:
             return None
-        used = sorted(self._used.items())
-        phases = tuple(step for (_, before), (step, now) in pairwise(used) if now != before)
+        used, works = sorted(self._used.items()), list(self._works)
+        names = [frozenset(operation for operation, _ in work) for work in works]
+        phases = tuple(step for (_, before), (step, now) in pairwise(used) if names[now[0]] != names[before[0]])
+        everybody = max((ranks for _, (_, ranks) in used), default=0)
+        complete = [(step, work) for step, (work, ranks) in used if ranks == everybody]
+        steady = steady_steps(works, [work for _, work in complete])
+        turns = [
+            step for (step, _), now, before in zip(complete, steady, [False, *steady], strict=False) if now != before
+        ]
         return Thinned(
             ranks=None if self._ranks is None else tuple(sorted(self._ranks)),
             steps=None if self._steps is None else tuple(sorted(self._steps)),
             left_out=self._left_out,
             phases=phases,
+            steady=tuple(turns),
         )
 
     def _note_operations(self, spans: Sequence[Span]) -> None:
-        operations: dict[int, set[tuple[str, str, str]]] = {}
+        calls: dict[int, Counter[tuple[tuple[str, str, str], int]]] = {}
+        ranks: Counter[int] = Counter()
         for span in spans:
-            if span.step >= 0:
-                used = operations.setdefault(span.step, set())
-                if span.kind != _STEP:
-                    used.add((span.kind, span.label, span.stream))
-        for step, used in operations.items():
-            self._used.setdefault(step, self._sets.setdefault(frozenset(used), len(self._sets)))
+            if span.step < 0:
+                continue
+            if span.kind == _STEP:
+                ranks[span.step] += span.rank_count
+            else:
+                calls.setdefault(span.step, Counter())[(span.kind, span.label, span.stream), span.rank] += 1
+        for step, ended in ranks.items():
+            most: dict[tuple[str, str, str], int] = {}
+            for (operation, _), count in calls.get(step, {}).items():
+                most[operation] = max(count, most.get(operation, 0))
+            work = self._works.setdefault(frozenset(most.items()), len(self._works))
+            self._used.setdefault(step, (work, ended))

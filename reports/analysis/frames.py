@@ -15,6 +15,7 @@ import pandas as pd
 from reports.analysis.intervals import Axis, Ints, union
 from reports.store.columns import fixed
 from reports.store.parts import Part
+from scenarios.seam.trace import Thinned, steady_steps
 
 COMPUTE = "compute"
 STEP = "step"
@@ -28,7 +29,7 @@ STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
     **dict.fromkeys(["fastest_rank_ns", "slowest_rank_ns", "first_rank", "last_rank"], "int"),
     "samples_per_s": "float",
-    "complete": "bool",
+    **dict.fromkeys(["complete", "steady"], "bool"),
 }
 RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
@@ -72,7 +73,8 @@ def hidden_ns(spans: pd.DataFrame) -> Ints:
 class Outline:
     """What all spans together say of a run: `own` are the steps' own spans, `used` which operations were in which step.
 
-    `hosts` had spans; `is_folded` says that some rank represents others. Both times are 0 where there are no spans.
+    `calls` of `used` is how often the rank that did so most called the operation there. `hosts` had spans; `is_folded`
+    says that some rank represents others. Both times are 0 where there are no spans.
     """
 
     own: pd.DataFrame
@@ -96,7 +98,8 @@ def outline(parts: Iterable[Part]) -> Outline:
         kind = spans["kind"]
         owns.append(spans[((kind == STEP) & (spans["step"] >= 0)).to_numpy(bool)])
         in_steps = ((kind != STEP) & (spans["step"] >= 0)).to_numpy(bool)
-        uses.append(spans.loc[in_steps, [*KEYS, "step"]].drop_duplicates())
+        calls = spans[in_steps].groupby([*KEYS, "step", "rank"], sort=False).size().rename("calls")
+        uses.append(calls.groupby([*KEYS, "step"], sort=False).max().reset_index())
         hosts.update(spans["host"].unique().tolist())
         is_folded = is_folded or bool((spans["rank_count"] > 1).any())
         if len(spans):
@@ -112,13 +115,14 @@ def outline(parts: Iterable[Part]) -> Outline:
 
 
 def steps(
-    whole: Outline, world_size: int, batch_size: int | None = None, phases: Sequence[int] | None = None
+    whole: Outline, world_size: int, batch_size: int | None = None, thinned: Thinned | None = None
 ) -> pd.DataFrame:
     """One row a step: from the start of its first rank to the end of its last.
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
-    compressed ones); `phases` are those steps, where the spans do not show it. `batch_size` is one rank's; without it
-    `samples_per_s` is nan. `complete`: every rank ended it.
+    compressed ones); `batch_size` is one rank's; without it `samples_per_s` is nan. `complete`: every rank ended it.
+    `steady`: complete, or any where none is, and one of the `steady_steps` of `scenarios.seam.trace`. What the spans
+    do not show `thinned` knows.
     """
     own = whole.own.assign(rank_ns=whole.own["end_ns"] - whole.own["start_ns"])
     by_step = own.groupby("step", sort=True)
@@ -128,7 +132,15 @@ def steps(
     took, ranks = (end - start).to_numpy(), by_step["rank_count"].sum().to_numpy()
     samples = np.nan if batch_size is None else float(batch_size) * world_size * 1e9
     numbers = start.index.to_numpy()
-    phase = _phases(whole.used, numbers) if phases is None else np.searchsorted(phases, numbers, side="right")
+    complete = ranks >= world_size
+    counted = complete if complete.any() else ~complete
+    if thinned is None:
+        calls, names = _calls(whole.used, numbers)
+        phase, steady = _phases(calls), _steady(calls[counted], names)
+    else:
+        phase = np.searchsorted(thinned.phases, numbers, side="right")
+        is_last = phase[counted] == phase[counted].max(initial=0)
+        steady = is_last if thinned.steady is None else _in_turn(thinned.steady, numbers[counted], is_last)
     columns = {
         "step": numbers,
         "phase": phase,
@@ -141,7 +153,8 @@ def steps(
         "first_rank": firsts["rank"],
         "last_rank": lasts["rank"],
         "samples_per_s": np.divide(samples, took, out=np.full(len(took), np.nan), where=took > 0),
-        "complete": ranks >= world_size,
+        "complete": complete,
+        "steady": np.isin(numbers, numbers[counted][steady]),
     }
     return fixed(columns, STEPS)
 
@@ -252,12 +265,31 @@ def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
     return np.asarray(grouped.ngroup(), np.int64), names
 
 
-def _phases(used: pd.DataFrame, numbers: Ints) -> Ints:
+def _calls(used: pd.DataFrame, numbers: Ints) -> tuple[Ints, list[tuple[str, str, str]]]:
+    """How often a rank called each operation in each step, [steps, operations], and the operations."""
     groups, names = numbered(used, KEYS)
-    present = np.zeros((len(numbers), len(names)), bool)
+    calls = np.zeros((len(numbers), len(names)), np.int64)
     at = np.searchsorted(numbers, ints(used, "step"))
     known = at < len(numbers)
     known[known] = numbers[at[known]] == ints(used, "step")[known]
-    present[at[known], groups[known]] = True
+    calls[at[known], groups[known]] = ints(used, "calls")[known]
+    return calls, list(names.itertuples(index=False, name=None))
+
+
+def _phases(calls: Ints) -> Ints:
+    present = calls > 0
     changed = np.any(present[1:] != present[:-1], axis=1)
-    return np.concatenate([np.zeros(min(1, len(numbers)), np.int64), np.cumsum(changed)])
+    return np.concatenate([np.zeros(min(1, len(calls)), np.int64), np.cumsum(changed)])
+
+
+def _steady(calls: Ints, names: list[tuple[str, str, str]]) -> npt.NDArray[np.bool_]:
+    if not len(names):
+        return np.ones(len(calls), bool)
+    unlike, work_of = np.unique(calls, axis=0, return_inverse=True)
+    works = [frozenset((names[at], int(work[at])) for at in np.flatnonzero(work)) for work in unlike]
+    return np.array(steady_steps(works, work_of.ravel().tolist()), bool)
+
+
+def _in_turn(turns: Sequence[int], numbers: Ints, otherwise: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    steady = np.searchsorted(turns, numbers, side="right") % 2 == 1
+    return steady if steady.any() else otherwise

@@ -30,11 +30,8 @@ PARTS_OF_STEP = {
 
 
 def steady_steps(steps: pd.DataFrame) -> pd.DataFrame:
-    """The complete steps of the last phase, where the run has become what it stays; all steps if none is complete."""
-    complete = steps[steps["complete"]]
-    complete = complete if len(complete) else steps
-    last = (complete["phase"] == complete["phase"].max()).to_numpy(bool)
-    kept: pd.DataFrame = complete.loc[last]
+    """The complete steps that are what the run has become and what most of its steps are; see `frames.steps`."""
+    kept: pd.DataFrame = steps[steps["steady"].to_numpy(bool)]
     return kept
 
 

@@ -278,10 +278,10 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
 def _thinned(path: Path, content: Any) -> Thinned | None:
     if content is None:
         return None
-    names = [field.name for field in dataclasses.fields(Thinned)]
-    if sorted(content) != sorted(names) or not all(_fits(name, content[name]) for name in names):
+    names, found = [field.name for field in dataclasses.fields(Thinned)], {"steady": None, **content}
+    if sorted(found) != sorted(names) or not all(_fits(name, found[name]) for name in names):
         raise ReportError(f"{path}: thinned = {content!r}: expected numbers for {', '.join(names)}")
-    values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in content.items()}
+    values: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in found.items()}
     return Thinned(**values)
 
 

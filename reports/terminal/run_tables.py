@@ -53,7 +53,7 @@ _NAMES_KEPT = [24, 14, 7]
 def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
     """Everything that a person asks first, 80 columns wide; the critical path is that of `step`.
 
-    Without `step`, it is that of the median step of the last phase. `spread` is a line on how steps vary from run to
+    Without `step`, it is that of the median steady step. `spread` is a line on how steps vary from run to
     run. `text.as_text` makes it a string.
 
     Raises:

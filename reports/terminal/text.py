@@ -20,6 +20,7 @@ P = ParamSpec("P")
 WIDTH = 80
 _GAP = 2  # between columns
 _TEXT_LEAST = 8
+_PIECES = 5  # of a list of steps
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
@@ -94,10 +95,13 @@ def representative(name: object, count: int) -> str:
 
 
 def steps(numbers: Sequence[int]) -> str:
-    """ "step 3", "steps 0-2"."""
+    """ "step 3", "steps 0-2", "81 of steps 1-89" where they are in too many pieces."""
     if not numbers:
         return "no step"
-    return f"step {numbers[0]}" if len(numbers) == 1 else f"steps {ranges(numbers)}"
+    if len(numbers) == 1:
+        return f"step {numbers[0]}"
+    pieces = ranges(numbers)
+    return f"steps {pieces}" if pieces.count(",") < _PIECES else f"{len(numbers)} of steps {numbers[0]}-{numbers[-1]}"
 
 
 def printable(name: object) -> str:

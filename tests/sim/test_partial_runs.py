@@ -254,6 +254,26 @@ def test_steps_are_always_kept_and_phases_are_known_without_their_spans() -> Non
     assert Run.of(Recording(info=info, spans=kept)).steps.equals(whole)
 
 
+@pytest.mark.parametrize("steps", [1, 3, 4, 8])
+def test_a_pipelines_steady_steps_are_known_without_their_spans(steps: int) -> None:
+    async def body(rank: Rank) -> None:
+        read = 0
+        for step in range(steps):
+            with rank.step(step):
+                while read < min(step + 2, steps):
+                    await rank.compute(KERNEL, int, label="read")
+                    read += 1
+                await rank.compute(KERNEL, int, label="train")
+
+    given = scenario(cluster(1, 2), steps=steps)
+    keeping, kept = Keeping(ranks=frozenset()), list[Span]()
+    recording = play(given, Play(body), lambda spans: kept.extend(keeping.of(spans)))
+    whole = Run.of(simulate(given, Play(body))).steps
+    assert whole.loc[whole["steady"], "step"].tolist() == (list(range(1, steps - 1)) if steps > 1 else [0])
+    info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+    assert Run.of(Recording(info=info, spans=kept)).steps.equals(whole)
+
+
 def test_who_keeps_all_knows_nothing_of_thinning() -> None:
     assert Keeping().thinned is None
 

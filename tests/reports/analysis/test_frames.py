@@ -133,6 +133,7 @@ def test_a_step_lasts_from_its_first_rank_to_its_last(run):
         "last_rank": 1,
         "samples_per_s": 2 * 64 / 100e-9,
         "complete": True,
+        "steady": True,
     }
     assert run.steps["phase"].tolist() == [0, 1, 1]
 

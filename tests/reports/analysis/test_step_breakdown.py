@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import math
 
+import pytest
 from hypothesis import given
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
 from reports.run import Run
-from scenarios.seam.trace import Recording
-from tests.reports.recordings import PATIENT, by_hand, recordings, step_of, thinned, with_spans
+from scenarios.seam.trace import Recording, Span
+from tests.reports.recordings import PATIENT, by_hand, recordings, span, step_of, thinned, with_spans
 
 
 def test_the_parts_of_a_step_are_means_over_ranks_with_the_worst_one():
@@ -40,6 +41,32 @@ def test_what_does_not_overlap_adds_up_to_the_step(recording: Recording):
         if ranks_in_each:
             assert math.isclose(parts[alone].sum(), whole, rel_tol=1e-9, abs_tol=1e-6)
         assert math.isclose(parts[PARTS["hidden_ns"]] + parts[PARTS["exposed_ns"]], parts[PARTS["communication_ns"]])
+
+
+def pipelined(rank: int, start: int, step: int, labels: str) -> list[Span]:
+    """A step of one rank that does what letters stand for, 10 ns each."""
+    spans = [span(rank, "step", start, start + 10 * len(labels), step=step)]
+    for at, label in enumerate(labels):
+        began = start + 10 * at
+        spans.append(span(rank, "compute", began, began + 10, step=step, sequence=at + 1, label=label))
+    return spans
+
+
+@pytest.mark.parametrize("count", [3, 4, 8])
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [("IIC", "C"), ("I", "C"), ("IC", "C")],
+    ids=["filled in the first step", "the first step only fills", "filled before the first step"],
+)
+def test_the_headline_of_a_pipeline_is_not_the_step_that_drains_it(count: int, first: str, last: str):
+    works = [first, *["IC"] * (count - 2), last]
+    spans = [
+        one for step, work in enumerate(works) for rank in (0, 1) for one in pipelined(rank, 100 * step, step, work)
+    ]
+    run = Run.of(with_spans(by_hand(), *spans))
+    steady = steady_steps(run.steps)
+    assert set(steady["step_ns"]) == {20}
+    assert set(range(1, count - 1)) <= set(steady["step"]) <= set(range(count - 1))
 
 
 def test_steady_steps_are_the_complete_ones_of_the_last_phase():

@@ -111,20 +111,20 @@ def test_however_a_run_is_cut_into_steps_its_spans_have_the_same_bytes(parts, tm
         assert (tmp_path / "parts" / name).read_bytes() == (whole / name).read_bytes()
 
 
-@pytest.mark.parametrize("changes", [{}, {"ranks": None}, {"steps": None}, {"phases": ()}])
+@pytest.mark.parametrize("changes", [{}, {"ranks": None}, {"steps": None}, {"phases": ()}, {"steady": (1, 2)}])
 def test_what_was_left_out_by_choice_is_kept_in_mind(changes, tmp_path):
     recording = thinned(**changes)
     assert store.load(store.write(recording, tmp_path / "run")).info == recording.info
 
 
 @pytest.mark.parametrize(
-    "changes", [{"ranks": "1"}, {"left_out": None}, {"phases": None}, {"steps": [1.5]}, {"more": 1}]
+    "changes", [{"ranks": "1"}, {"left_out": None}, {"phases": None}, {"steps": [1.5]}, {"steady": 1}, {"more": 1}]
 )
 def test_a_foreign_word_on_what_was_left_out_is_said(changes, tmp_path):
     folder = store.write(thinned(), tmp_path / "run")
     found = {"ranks": [1], "steps": [1, 2], "left_out": 12, "phases": [1], **changes}
     path = edited(folder, thinned=found)
-    expected = "expected numbers for ranks, steps, left_out, phases"
+    expected = "expected numbers for ranks, steps, left_out, phases, steady"
     assert sentence(folder) == f"{path}: thinned = {found!r}: {expected}"
 
 

@@ -192,6 +192,7 @@ def test_what_was_left_out_by_choice_is_said_and_not_counted():
         "steps": [1, 2],
         "left_out": 12,
         "phases": [1],
+        "steady": None,
     }
 
 

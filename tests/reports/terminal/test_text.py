@@ -88,6 +88,16 @@ def test_text_is_cut_first_where_it_is_wider_than_what_is_kept_of_it():
     assert tight[3].split()[-1] == row[-1]
 
 
+def test_steps_in_many_pieces_are_counted():
+    assert [text.steps(one) for one in ([], [3], [0, 1, 2], [0, 2, 3, 5])] == [
+        "no step",
+        "step 3",
+        "steps 0-2",
+        "steps 0, 2-3, 5",
+    ]
+    assert text.steps([n for n in range(100) if n % 10]) == "90 of steps 1-99"
+
+
 def test_labels_are_never_taken_for_markup():
     printed = text.as_text(text.table("Title", ["operation"], [["[red]all[/red] :smile:"]]))
     assert "[red]all[/red] :smile:" in printed
