@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports.analysis import critical_path, frames, imbalance, link_load, operations, stragglers
+from reports.analysis import critical_path, frames, imbalance, link_load, operations, stragglers, waits
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Held, Part, Spans
@@ -125,6 +125,10 @@ class Run:
             return find(self.parts(columns, steps, beside=steps is None))
 
         return found() if steps is None else self._once(find.__name__, steps, found)
+
+    def late_ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """For which ranks the others wait in these steps."""
+        return self._of_spans(waits.late_ranks, waits.COLUMNS, steps)
 
     def stragglers_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """`stragglers` from the spans of these steps only; links do not tell steps apart."""

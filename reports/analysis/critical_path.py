@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.analysis.frames import COMPUTE, STEP, ints, is_collective
+from reports.analysis.frames import COMPUTE, STEP, ints, last_members
 from reports.analysis.intervals import Ints
 from reports.store.columns import fixed
 
@@ -101,17 +101,7 @@ class _Spans:
         working = (kind != STEP).to_numpy(bool)
         self.by_end = _ByEnd(self, working)
         self.holding = _ByEnd(self, working & (waited | (kind == COMPUTE).to_numpy(bool)))
-        self.last_member = self._last_members(spans, working)
-
-    def _last_members(self, spans: pd.DataFrame, working: npt.NDArray[np.bool_]) -> Ints:
-        last = np.arange(len(spans))
-        members = np.flatnonzero(working & is_collective(spans))
-        calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
-        order = np.lexsort((-self.rank[members], self.start[members], calls))
-        final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]
-        entered_last = members[order[final]]  # one a call, in the order of the calls' numbers
-        last[members] = entered_last[calls]
-        return last
+        self.last_member = last_members(spans)
 
 
 def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:

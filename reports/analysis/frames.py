@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.analysis.intervals import Axis, Ints, union
+from reports.analysis.intervals import Axis, Ints, Union, union
 from reports.store.columns import fixed
 from reports.store.parts import Part
 from scenarios.seam.trace import Thinned, steady_steps
@@ -23,7 +23,8 @@ KEYS = ["kind", "label", "stream"]
 
 # What the functions below need of the spans.
 OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
-RANK_COLUMNS = ["kind", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent"]
+_MEMBER = ["group", "call"]
+RANK_COLUMNS = ["kind", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent", *_MEMBER]
 
 STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
@@ -33,7 +34,7 @@ STEPS = {
 }
 RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
-    **dict.fromkeys(["hidden_ns", "exposed_ns", "idle_ns", "bytes_sent"], "int"),
+    **dict.fromkeys(["hidden_ns", "exposed_ns", "transfer_ns", "wait_ns", "idle_ns", "bytes_sent"], "int"),
     "compute_over_mean": "float",
 }
 RANK_MEMORY = {
@@ -58,15 +59,72 @@ def is_collective(spans: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return (ints(spans, "call") >= 0) & (spans["group"] != "").to_numpy(bool)
 
 
-def hidden_ns(spans: pd.DataFrame) -> Ints:
-    """For each span, the part of it in which the same rank computed, on any stream; 0 for compute and step spans."""
-    kind = spans["kind"]
-    compute = (kind == COMPUTE).to_numpy(bool)
-    communication = ~compute & (kind != STEP).to_numpy(bool)
-    axis = _axis(spans)
-    starts, ends = _placed(axis, spans)
-    busy = union(starts[compute], ends[compute])
-    return np.where(communication, busy.covered(starts, ends), 0).astype(np.int64)
+@dataclass(frozen=True, slots=True)
+class Overlaps:
+    """What goes on at once on each rank: all arrays are of spans, moments lie on an axis where ranks do not touch.
+
+    A collective starts on a rank when that rank enters it. Until `ready` it waits for members that enter later, the
+    last of which is `last_member`, a row; then it transfers. Of a recv all is transfer, as spans do not say which send
+    it is for. `working` is when a rank computes or transfers.
+    """
+
+    communicates: npt.NDArray[np.bool_]
+    starts: Ints
+    ready: Ints
+    ends: Ints
+    last_member: Ints
+    computing: Union
+    working: Union
+
+    @classmethod
+    def of(cls, spans: pd.DataFrame) -> Overlaps:
+        """Of spans that hold the members of each collective."""
+        kind, ranks, start_ns, end_ns = (
+            spans["kind"],
+            ints(spans, "rank"),
+            ints(spans, "start_ns"),
+            ints(spans, "end_ns"),
+        )
+        computes = (kind == COMPUTE).to_numpy(bool)
+        communicates = ~computes & (kind != STEP).to_numpy(bool)
+        last_member = last_members(spans)
+        ready_ns = np.clip(start_ns[last_member], start_ns, end_ns)  # clocks of real hosts may disagree a little
+        axis = Axis.of(ranks, start_ns, end_ns)
+        starts, ready, ends = (axis.place(ranks, moments) for moments in (start_ns, ready_ns, end_ns))
+        working = np.where(communicates, ready, starts)
+        works = computes | communicates
+        return cls(
+            communicates=communicates,
+            starts=starts,
+            ready=ready,
+            ends=ends,
+            last_member=last_member,
+            computing=union(starts[computes], ends[computes]),
+            working=union(working[works], ends[works]),
+        )
+
+    @property
+    def hidden_ns(self) -> Ints:
+        """For each communication, the part in which its rank computes, on any stream; else 0."""
+        return np.where(self.communicates, self.computing.covered(self.starts, self.ends), 0).astype(np.int64)
+
+    @property
+    def wait_ns(self) -> Ints:
+        """For each communication, the part in which its rank waits for others and does nothing else; else 0."""
+        waits = self.ready - self.starts - self.working.covered(self.starts, self.ready)
+        return np.where(self.communicates, waits, 0).astype(np.int64)
+
+
+def last_members(spans: pd.DataFrame) -> Ints:
+    """For each span the row of the member of its collective that entered last, of several the lowest; else its own."""
+    last, start_ns = np.arange(len(spans)), ints(spans, "start_ns")
+    members = np.flatnonzero(is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool))
+    calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
+    order = np.lexsort((-ints(spans, "rank")[members], start_ns[members], calls))
+    final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]
+    entered_last = members[order[final]]  # one a call, in the order of the calls' numbers
+    last[members] = entered_last[calls]
+    return last
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +220,8 @@ def steps(
 def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     """One row a rank: how it spent its steps, all of them together.
 
-    `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams.
+    `compute_ns + communication_ns - hidden_ns + idle_ns == step_ns`, whatever overlaps on whichever streams. What of
+    `communication_ns` is not hidden, `exposed_ns`, is `transfer_ns`, or `wait_ns` while others have not entered.
     `compute_over_mean` is its compute time over the mean of all ranks.
     """
     each = [_spent(part) for part in parts]
@@ -179,30 +238,30 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
 
 def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Each rank's steps of a part added up, and what it sent, whether in them or not."""
-    spans = part.spans
-    kind = spans["kind"]
-    compute = (kind == COMPUTE).to_numpy(bool)
-    communication = ~compute & (kind != STEP).to_numpy(bool)
-    axis = _axis(spans)
-    starts, ends = _placed(axis, spans)
-    window = (kind == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own
+    spans, overlaps = part.spans, Overlaps.of(part.spans)
+    starts, ends = overlaps.starts, overlaps.ends
+    window = (spans["kind"] == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own
     own = spans.loc[window, ["rank", "host", "rank_count"]]
 
-    def inside(kept: np.ndarray) -> Ints:
-        return union(starts[kept], ends[kept]).covered(starts[window], ends[window])
+    def inside(found: Union) -> Ints:
+        return found.covered(starts[window], ends[window])
 
-    computing, communicating, busy = inside(compute), inside(communication), inside(compute | communication)
+    communicates = overlaps.communicates
+    communicating, computing = union(starts[communicates], ends[communicates]), inside(overlaps.computing)
+    busy, working = inside(overlaps.computing.joined(communicating)), inside(overlaps.working)
     own = own.assign(
         steps=1,
         step_ns=(ends - starts)[window],
         compute_ns=computing,
-        communication_ns=communicating,
-        hidden_ns=computing + communicating - busy,
+        communication_ns=inside(communicating),
+        hidden_ns=computing + inside(communicating) - busy,
         exposed_ns=busy - computing,
+        transfer_ns=working - computing,
+        wait_ns=busy - working,
         idle_ns=(ends - starts)[window] - busy,
     )
     summed = own.groupby(["rank", "host", "rank_count"], sort=True).sum().reset_index()
-    sent = spans[communication & part.own].groupby("rank")[["bytes_sent"]].sum().reset_index()
+    sent = spans[communicates & part.own].groupby("rank")[["bytes_sent"]].sum().reset_index()
     return summed, sent
 
 
@@ -247,15 +306,6 @@ def metrics_by_step(metrics: pd.DataFrame, counts: pd.Series) -> pd.DataFrame:
         "max": grouped.max(),
     }
     return fixed(columns, METRICS_BY_STEP)
-
-
-def _axis(spans: pd.DataFrame) -> Axis:
-    return Axis.of(ints(spans, "rank"), ints(spans, "start_ns"), ints(spans, "end_ns"))
-
-
-def _placed(axis: Axis, spans: pd.DataFrame) -> tuple[Ints, Ints]:
-    ranks = ints(spans, "rank")
-    return axis.place(ranks, ints(spans, "start_ns")), axis.place(ranks, ints(spans, "end_ns"))
 
 
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:

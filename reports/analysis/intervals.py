@@ -23,6 +23,10 @@ class Union:
         """How much of each interval [start, end) lies in the union, in ns."""
         return self._length_up_to(ends) - self._length_up_to(starts)
 
+    def joined(self, other: Union) -> Union:
+        """What lies in either."""
+        return union(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
+
     def _length_up_to(self, moments: Ints) -> Ints:
         if not len(self.starts):
             return np.zeros(len(moments), np.int64)

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import COMPUTE, KEYS, STEP, hidden_ns, ints, is_collective, numbered
+from reports.analysis.frames import COMPUTE, KEYS, STEP, Overlaps, ints, is_collective, numbered
 from reports.analysis.intervals import Floats, Ints
 from reports.analysis.statistics import weighted_quantiles
 from reports.store.columns import fixed
 from reports.store.parts import Part
 
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
-OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES]
+_TIMES = ["duration_ns", "hidden_ns", "wait_ns"]
+OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES, "group", "call"]
 FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
 
 OPERATIONS = {
@@ -28,7 +29,7 @@ OPERATIONS = {
     "median_ns": "float",
     "mean_ns": "float",
     "max_ns": "int",
-    **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "hidden_share"], "float"),
+    **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "wait_ns", "hidden_share", "wait_share"], "float"),
 }
 FORMULAS = {
     **dict.fromkeys(KEYS, "str"),
@@ -56,7 +57,7 @@ class _Calls:
         numbers, names = numbered(of_steps, KEYS)
         each = _per_rank_and_step(of_steps.assign(operation=numbers))
         groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
-        added = ["calls", "duration_ns", "hidden_ns", *_BYTES]
+        added = ["calls", *_TIMES, *_BYTES]
         sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
         steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
         ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
@@ -74,7 +75,8 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     """One row for each kind, label and stream that a step used; times and bytes are those of one rank in one step.
 
     A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
-    steps, weighted by `rank_count`. `hidden_ns + exposed_ns == mean_ns`.
+    steps, weighted by `rank_count`. `hidden_ns + exposed_ns == mean_ns`, and `wait_ns` is the part of `exposed_ns` in
+    which the rank only waits for others to enter.
     """
     calls = [_Calls.of(part) for part in parts]
     sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()
@@ -86,7 +88,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     longest = np.zeros(count)
     np.maximum.at(longest, groups, times)
     ranks = pd.concat([one.ranks for one in calls]).drop_duplicates([*KEYS, "rank"]).groupby(KEYS, sort=True)
-    total, hidden = (sums[name].to_numpy(float) / rows for name in ("duration_ns", "hidden_ns"))
+    total, hidden, wait = (sums[name].to_numpy(float) / rows for name in _TIMES)
     columns = {
         **{key: names[key] for key in KEYS},
         "part": np.where((names["kind"] == COMPUTE).to_numpy(bool), "compute", "communication"),
@@ -100,7 +102,9 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
         **{column: sums[column].to_numpy(float) / rows for column in _BYTES},
         "hidden_ns": hidden,
         "exposed_ns": total - hidden,
+        "wait_ns": wait,
         "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
+        "wait_share": np.divide(wait, total, out=np.zeros(count), where=total > 0),
     }
     return fixed(columns, OPERATIONS)
 
@@ -142,11 +146,12 @@ def _in_steps(part: Part) -> pd.DataFrame:
     spans = part.spans
     kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
     columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
-    duration = spans["end_ns"] - spans["start_ns"]
-    return spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=hidden_ns(spans))[kept]
+    duration, overlaps = spans["end_ns"] - spans["start_ns"], Overlaps.of(spans)
+    spent = spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=overlaps.hidden_ns, wait_ns=overlaps.wait_ns)
+    return spent[kept]
 
 
 def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
-    sums = dict.fromkeys(["calls", "duration_ns", "hidden_ns", *_BYTES], "sum")
+    sums = dict.fromkeys(["calls", *_TIMES, *_BYTES], "sum")
     grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
     return grouped.agg({**sums, "rank_count": "first"}).reset_index()

@@ -12,14 +12,19 @@ from reports.run import Run
 from reports.store.columns import fixed
 from reports.terminal import text
 
-# Columns of `ranks_of_step` and the parts of a step that they are.
-PARTS = {
+# Columns of `ranks_of_step` and the parts of a step that they are: those that add up to it, and those within them.
+ADDING_UP = {
     "compute_ns": "compute",
+    "transfer_ns": "exposed transfer",
+    "wait_ns": "waiting for other ranks",
+    "idle_ns": "idle",
+    "skew_ns": "step skew",
+}
+PARTS = {
+    **ADDING_UP,
     "communication_ns": "communication",
     "hidden_ns": "hidden communication",
     "exposed_ns": "exposed communication",
-    "idle_ns": "idle",
-    "skew_ns": "step skew",
 }
 PARTS_OF_STEP = {
     "part": "str",
@@ -81,8 +86,8 @@ def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
     """One row a part of a step, the mean over these steps and their ranks; no rows where no rank completed one.
 
     `part` is a value of `PARTS`, `share` is of the whole step. `max_ns` is that of `rank`, which represents
-    `rank_count`; `max_over_mean` is nan where the mean is 0. Compute, exposed communication, idle and step skew add up
-    to the step.
+    `rank_count`; `max_over_mean` is nan where the mean is 0. Compute, exposed transfer, waiting, idle and step skew add
+    up to the step.
     """
     each = ranks_of_step(run, steps)
     if not len(each):

@@ -17,10 +17,11 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 COMPUTE = "#3d7fc4"
 EXPOSED = "#e0662f"
 HIDDEN = "#efb48c"
+WAIT = "#c9a227"
 IDLE = "#9aa3ad"
 SKEW = "#6b7480"
 # The parts of a step that add up to it, by their columns.
-PARTS = {"compute_ns": COMPUTE, "exposed_ns": EXPOSED, "idle_ns": IDLE, "skew_ns": SKEW}
+PARTS = {"compute_ns": COMPUTE, "transfer_ns": EXPOSED, "wait_ns": WAIT, "idle_ns": IDLE, "skew_ns": SKEW}
 # Two sides of a comparison.
 PREDICTED = "#3d7fc4"
 MEASURED = "#c4527a"

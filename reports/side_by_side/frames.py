@@ -28,6 +28,7 @@ Runs = Sequence[tuple[str, Run]]
 CHANGES = {
     "step_ns": "step_change",
     "samples_per_s": "samples_change",
+    "step_samples": "step_samples_change",
     **{name: name.replace("_ns", "_change") for name in PARTS},
     "bytes_sent": "sent_change",
     "memory_bytes": "memory_change",
@@ -153,6 +154,11 @@ class SideBySide:
         """The names of the runs."""
         return [name for name, _ in self.runs]
 
+    @property
+    def batches_differ(self) -> bool:
+        """Whether steps train on different numbers of samples, so that their times do not say who is quicker."""
+        return self.results["step_samples"].nunique() > 1
+
     def frames(self) -> dict[str, pd.DataFrame]:
         """Every frame by name."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -226,6 +232,7 @@ def _result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
         "world": run.info.world,
         "world_size": run.info.world_size,
         "steps": len(steady),
+        "step_samples": np.nan if run.batch_size is None else run.batch_size * run.info.world_size,
         "step_ns": steady["step_ns"].median(),
         "samples_per_s": steady["samples_per_s"].dropna().median(),  # of nan alone pandas 2 warns
         **{column: spent["mean_ns"].get(part, np.nan) for column, part in PARTS.items()},

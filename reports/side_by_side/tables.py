@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
+from reports.analysis.step_breakdown import ADDING_UP
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
-    ADDING_UP,
+    DIFFERENT_BATCHES,
     NUMBERS,
     about_run,
     exposed_shown,
@@ -18,6 +19,7 @@ from reports.side_by_side.words import (
     medians_shown,
     more,
     no_operations,
+    numbers,
     operations_by_change,
     placement,
     sentences,
@@ -59,7 +61,8 @@ def _headline(found: SideBySide) -> RenderableType:
         own = name if mark == name else f"{mark}  {name}"
         notes = "".join(f"; {words}" for words in (folded(run.info), thinned(run.info)) if words)
         lines.append(f"{own}: {about_run(run.info)}{notes}")
-    return Group(text.paragraph("\n".join(lines), style="bold"), text.paragraph("\n".join(sentences(found))))
+    said = [*sentences(found), *([f"{DIFFERENT_BATCHES}."] if found.batches_differ else [])]
+    return Group(text.paragraph("\n".join(lines), style="bold"), text.paragraph("\n".join(said)))
 
 
 def _settings(found: SideBySide) -> RenderableType:
@@ -90,27 +93,28 @@ def _results(found: SideBySide) -> Iterator[RenderableType]:
     frame, short = found.results, marks(found.names)
     title = "Step time, median of steady steps, and breakdown, means over ranks"
     if len(short) > _COLUMNS:
-        names = ["step_ns", *ADDING_UP, "memory_bytes"]
-        rows = [[short[at], *_of_run(row, names)] for at, row in enumerate(records(frame))]
-        columns = ["run", "step time", "change", "compute", "exposed", "idle", "skew", "memory"]
+        first = "samples_per_s" if found.batches_differ else "step_ns"
+        rows = [[short[at], *_of_run(row, [first, *ADDING_UP])] for at, row in enumerate(records(frame))]
+        columns = ["run", NUMBERS[first], "change", "compute", "transfer", "waiting", "idle", "skew"]
         yield text.table(title, columns, rows)
         return
-    kept = {name: frame[name].tolist() for name in NUMBERS if frame[name].notna().any()}
+    shown = numbers(found)
+    kept = {name: frame[name].tolist() for name in shown if frame[name].notna().any()}
     values = {name: [written(name, value) for value in each] for name, each in kept.items()}
     changes = {name: [text.signed_percent(one) for one in frame[CHANGES[name]].tolist()[1:]] for name in kept}
     if len(short) == 2:
-        rows = [[NUMBERS[name], *values[name], *changes[name]] for name in kept]
+        rows = [[shown[name], *values[name], *changes[name]] for name in kept]
         yield text.table(title, ["", *short, "change"], rows)
         return
-    yield text.table(title, ["", *short], [[NUMBERS[name], *values[name]] for name in kept])
+    yield text.table(title, ["", *short], [[shown[name], *values[name]] for name in kept])
     if len(short) > 1:
         title = f"The same, changes against {short[0]}"
-        yield text.table(title, ["", *short[1:]], [[NUMBERS[name], *changes[name]] for name in kept])
+        yield text.table(title, ["", *short[1:]], [[shown[name], *changes[name]] for name in kept])
 
 
 def _of_run(row: dict[str, Any], names: list[str]) -> list[str]:
     first, *others = (written(name, row[name]) for name in names)
-    return [first, text.signed_percent(row["step_change"]), *others]
+    return [first, text.signed_percent(row[CHANGES[names[0]]]), *others]
 
 
 def _operations(found: SideBySide) -> RenderableType:
@@ -119,7 +123,8 @@ def _operations(found: SideBySide) -> RenderableType:
     if not held:
         return text.paragraph(f"Operations: {no_operations(found)}")
     count = len(found.operations) // len(held)
-    title = f"Operations per rank and step, by change{_left_out(count)}"
+    batches = "; batches differ" if found.batches_differ else ""
+    title = f"Operations per rank and step, by change{batches}{_left_out(count)}"
     rows, columns = [], ["operation", short[0], *(f"{mark} - {short[0]}" for mark in short[1:])]
     for name, frame in islice(operations_by_change(found), _ROWS):
         medians, changes = medians_shown(frame), frame["change_ns"].tolist()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
 from reports.analysis.frames import KEYS
-from reports.analysis.step_breakdown import PARTS
+from reports.analysis.step_breakdown import ADDING_UP, PARTS, steady_kept
 from reports.side_by_side.frames import SideBySide
 from reports.terminal import text
+from reports.terminal.causes import latest
 from reports.terminal.headline import WORLDS
-from reports.terminal.rows import operation_names
+from reports.terminal.rows import operation_names, records
 from scenarios.seam.trace import RunInfo
 
 _SETTINGS_SAID = 3
@@ -30,7 +32,8 @@ NUMBERS = {
     "compute_ns": "compute",
     "communication_ns": "communication",
     "hidden_ns": "hidden",
-    "exposed_ns": "exposed",
+    "transfer_ns": "exposed transfer",
+    "wait_ns": "waiting for others",
     "idle_ns": "idle",
     "skew_ns": "step skew",
     "bytes_sent": "payload per rank",
@@ -39,8 +42,18 @@ NUMBERS = {
     "compute_over_mean": "compute, max/mean",
     "ids_over_mean": "ids, max/mean",
 }
-# These add up to a step.
-ADDING_UP = ["compute_ns", "exposed_ns", "idle_ns", "skew_ns"]
+
+
+def numbers(found: SideBySide) -> dict[str, str]:
+    """Those of `NUMBERS` that a table shows, what steps are compared by first."""
+    if not found.batches_differ:
+        return NUMBERS
+    first = {"samples_per_s": NUMBERS["samples_per_s"], "step_samples": "samples per step"}
+    return {**first, **{name: words for name, words in NUMBERS.items() if name != "samples_per_s"}}
+
+
+# Where steps are of different numbers of samples, what their times do not say.
+DIFFERENT_BATCHES = "Steps train on different numbers of samples: compare samples/s"
 
 
 def marks(names: list[str]) -> list[str]:
@@ -120,24 +133,47 @@ def _said(key: str, value: str, base: str, base_name: str) -> str:
 
 
 def _became(found: SideBySide, at: int) -> str:
-    frame = found.results
-    own, base = float(frame["step_ns"].iloc[at]), float(frame["step_ns"].iloc[0])
-    if math.isnan(own) or math.isnan(base) or not own or not base:
+    own, base = (row for row in records(found.results.iloc[[at, 0]]))
+    if math.isnan(own["step_ns"]) or math.isnan(base["step_ns"]) or not own["step_ns"] or not base["step_ns"]:
         return "no two step times to compare"
-    times = f"({text.duration(own)} instead of {text.duration(base)})"
-    if abs(own / base - 1) < _SAME:
-        return f"same step time ({text.duration(own)})"
-    words = f"takes {own / base:.3g} times as long" if own > base else f"is {base / own:.3g} times as fast"
-    return f"the step {words} {times}{_mostly(frame[ADDING_UP].iloc[at] - frame[ADDING_UP].iloc[0], own > base)}"
+    if _differ(own["step_samples"], base["step_samples"]):
+        return _trains(own, base)
+    times = f"({text.duration(own['step_ns'])} instead of {text.duration(base['step_ns'])})"
+    ratio = own["step_ns"] / base["step_ns"]
+    if abs(ratio - 1) < _SAME:
+        return f"same step time ({text.duration(own['step_ns'])})"
+    words = f"takes {ratio:.3g} times as long" if ratio > 1 else f"is {1 / ratio:.3g} times as fast"
+    part, change = _mostly({name: own[name] - base[name] for name in ADDING_UP}, ratio > 1)
+    why = f", mostly {PARTS[part]} ({more(change)})" if part else ""
+    _, run = found.runs[at]
+    late = latest(run, steady_kept(run)) if part == "wait_ns" and ratio > 1 else ""
+    return f"the step {words} {times}{why}{late and ', '}{late}"
 
 
-def _mostly(changes: pd.Series, is_longer: bool) -> str:
-    """The part of a step that made most of the difference."""
-    toward = changes if is_longer else -changes
-    if toward.isna().any() or toward.max() <= 0:
-        return ""
-    part = str(toward.idxmax())
-    return f", mostly {PARTS[part]} ({more(float(changes[part]))})"
+def _differ(own: float, base: float) -> bool:
+    return not math.isnan(own) and not math.isnan(base) and own != base
+
+
+def _trains(own: dict[str, Any], base: dict[str, Any]) -> str:
+    """Of steps on different numbers of samples: who trains on more in a second, and what each takes longer for."""
+    change = own["samples_per_s"] / base["samples_per_s"] - 1
+    rates = f"({text.number(own['samples_per_s'])} instead of {text.number(base['samples_per_s'])})"
+    steps = f"a step of {own['step_samples']:,.0f} instead of {base['step_samples']:,.0f} samples"
+    times = f"takes {text.duration(own['step_ns'])} instead of {text.duration(base['step_ns'])}"
+    if abs(change) < _SAME:
+        return f"same samples/s {rates}; {steps} {times}"
+    each = {name: own[name] / own["step_samples"] - base[name] / base["step_samples"] for name in ADDING_UP}
+    part, _ = _mostly(each, change < 0)
+    why = f", mostly by {PARTS[part]} per sample" if part else ""
+    return f"{text.percent(abs(change))} {'fewer' if change < 0 else 'more'} samples/s {rates}{why}; {steps} {times}"
+
+
+def _mostly(changes: dict[str, float], is_longer: bool) -> tuple[str, float]:
+    """The part of a step that made most of the difference, and by how much; "" where none is known."""
+    part = max(changes, key=lambda name: changes[name] if is_longer else -changes[name])
+    toward = changes[part] if is_longer else -changes[part]
+    is_known = not any(map(math.isnan, changes.values())) and toward > 0
+    return (part, changes[part]) if is_known else ("", 0.0)
 
 
 def operations_by_change(found: SideBySide) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_steps, typical_step
+from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps, typical_step
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
+from reports.terminal.causes import waiting
 from reports.terminal.rows import operation_name, records
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
@@ -21,7 +22,7 @@ _PAYLOADS = {"sizes": "payload: shapes only"}
 _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005
 # These lie within others.
-_WITHIN = {PARTS["communication_ns"], PARTS["hidden_ns"]}
+_WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
 
 def headline(run: Run, spread: str = "") -> list[str]:
@@ -48,7 +49,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
     if info.thinned is not None:
         lines.append(thinned(info))
     if len(steady):
-        lines += _step_time(steady, run)
+        lines += [*_step_time(steady, run), *filter(None, [waiting(run, steady_kept(run))])]
     if spread:
         lines.append(spread)
     return lines

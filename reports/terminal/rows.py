@@ -90,18 +90,23 @@ def straggler_sentence(row: dict[str, Any]) -> str:
     return _gpu(row) if row["kind"] == "gpu" else _link(row)
 
 
+def why_late(row: dict[str, Any]) -> str:
+    """In what the GPU of a row of `stragglers` differs from its peers."""
+    if row["cause"] == STRAGGLER:
+        return f"its computations take {row['ratio']:.1f} times as long as equal ones on other GPUs"
+    touched = f"{text.size(row['bytes'])} per step, none"
+    if row["median_bytes"]:
+        touched = f"{row['bytes'] / row['median_bytes']:.1f} times as many bytes as"
+    return f"{row['label']} touches {touched} on the median rank"
+
+
 def _gpu(row: dict[str, Any]) -> str:
     rank = text.representative(f"rank {row['rank']}", row["count"])
     name = f"GPU {row['gpu']} of host {row['host']} ({rank})"
     more, step = _of_step(row["time_ns"] - row["median_ns"], row), text.duration(row["step_ns"])
     if row["cause"] == STRAGGLER:
-        times = f"{row['ratio']:.1f} times as long as equal ones on other GPUs"
-        return f"{name}: its computations take {times}; {more} of a {step} step"
-    touched = f"{text.size(row['bytes'])} per step, none"
-    if row["median_bytes"]:
-        touched = f"{row['bytes'] / row['median_bytes']:.1f} times as many bytes as"
-    longer = f"it computes {more} longer than the median rank, of a {step} step"
-    return f"{name}: {row['label']} touches {touched} on the median rank; {longer}"
+        return f"{name}: {why_late(row)}; {more} of a {step} step"
+    return f"{name}: {why_late(row)}; it computes {more} longer than the median rank, of a {step} step"
 
 
 def _link(row: dict[str, Any]) -> str:

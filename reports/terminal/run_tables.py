@@ -157,11 +157,12 @@ def _operations(run: Run, steps: list[int]) -> RenderableType:
     which = text.steps(steps) + only(run)
     frame = run.operations_of(steps).sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     shown = frame.assign(name=operation_names(frame)).head(_ROWS)
-    rows = cells(shown, ["name", "calls_per_step", "median_ns", "max_ns", "bytes_sent", "hidden_share"])
+    rows = cells(shown, ["name", "calls_per_step", "median_ns", "max_ns", "bytes_sent", "wait_share", "hidden_share"])
     rows = [
-        row if part == "communication" else [*row[:-2], "", ""] for row, part in zip(rows, shown["part"], strict=True)
+        row if part == "communication" else [*row[:-3], "", "", ""]
+        for row, part in zip(rows, shown["part"], strict=True)
     ]
-    columns = ["operation", "calls", "median", "max", "payload", "hidden"]
+    columns = ["operation", "calls", "median", "max", "payload", "waiting", "hidden"]
     more = f"; {len(frame) - _ROWS} shorter ones not shown" if len(frame) > _ROWS else ""
     return text.table(f"Operations per rank and step, {which}{more}", columns, rows)
 
@@ -184,12 +185,13 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
     parts = parts_of_step(run, kept)
     if not len(parts):
         return text.paragraph("Ranks: none completed a step.")
-    rows = part_rows(parts[parts["part"] != PARTS["exposed_ns"]])
-    return text.table(f"Step breakdown over ranks, {text.steps(kept) + only(run)}", PART_COLUMNS, rows)
+    title = f"Step breakdown over ranks, {text.steps(kept) + only(run)}"
+    return text.table(title, PART_COLUMNS, part_rows(parts))
 
 
 def part_rows(parts: pd.DataFrame) -> list[list[str]]:
-    """The rows of `parts_of_step` under `PART_COLUMNS`."""
+    """The rows of `parts_of_step` under `PART_COLUMNS`; exposed communication is there as its two parts."""
+    parts = parts[(parts["part"] != PARTS["exposed_ns"]).to_numpy(bool)]
     return cells(parts.assign(rank=represented(parts)), ["part", "mean_ns", "share", "max_ns", "rank", "max_over_mean"])
 
 

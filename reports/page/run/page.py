@@ -74,9 +74,10 @@ def _facts(run: Run) -> list[Fact]:
     kept = steady_kept(run)
     if kept:
         spent = parts_of_step(run, kept).set_index("part")
-        for part in (PARTS["compute_ns"], PARTS["exposed_ns"], PARTS["hidden_ns"], PARTS["idle_ns"]):
+        for name in ("compute_ns", "transfer_ns", "wait_ns", "idle_ns", "hidden_ns"):
+            part = PARTS[name]
             if part in spent.index:
-                mean, share = (float(spent.loc[part, name]) for name in ("mean_ns", "share"))  # type: ignore[arg-type]
+                mean, share = (float(spent.loc[part, value]) for value in ("mean_ns", "share"))  # type: ignore[arg-type]
                 facts.append(Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean))
     if len(run.rank_memory):
         share, (rank,) = float(run.rank_memory["used_share"].iloc[0]), represented(run.rank_memory.head(1))

@@ -34,7 +34,8 @@ _LAYERS = 9
 _PLAN_ROWS = 400
 _PARTS = {
     "compute_ns": ("compute", theme.COMPUTE),
-    "exposed_ns": ("exposed communication", theme.EXPOSED),
+    "transfer_ns": ("exposed transfer", theme.EXPOSED),
+    "wait_ns": ("waiting for other ranks", theme.WAIT),
     "idle_ns": ("idle", theme.IDLE),
 }
 # As axes have them: what one of it is, and its name.
@@ -43,7 +44,7 @@ _UNITS = {
     "perf_ms": (1.0, "ms by the planner"),
     "storage_bytes": (2.0**30, "GiB"),
 }
-_SPENT = ["compute_ns", "exposed_ns", "hidden_ns", "idle_ns", "step_ns"]
+_SPENT = ["compute_ns", "transfer_ns", "wait_ns", "hidden_ns", "idle_ns", "step_ns"]
 
 
 def ranks(run: Run) -> Section:
@@ -88,7 +89,7 @@ def _rank_table(each: pd.DataFrame, frame: pd.DataFrame) -> Table:
     worst = each.sort_values(["over", "rank"], ascending=[False, True]).head(_WORST)
     named = worst.assign(rank=_rank_names(worst), over=worst["over"].map("{:.3f}".format))
     rows = cells(named, ["rank", *_SPENT, "over"])
-    columns = ["rank", "compute", "exposed", "hidden", "idle", "its step", "compute/mean"]
+    columns = ["rank", "compute", "exposed transfer", "waiting", "hidden", "idle", "its step", "compute/mean"]
     more = f"The {_WORST} of {len(each):,} with the longest compute; all are in steady_ranks.csv."
     total = float((each["compute_ns"] * frame["rank_count"]).sum())
     note = more if len(each) > _WORST else ""

@@ -21,7 +21,11 @@ _ROWS = 200
 _METRICS = 6
 # Bars of operations by their part: which column is a layer of what name and colour.
 _LAYERS = {
-    "communication": {"hidden": ("hidden_ns", theme.HIDDEN), "exposed": ("exposed_ns", theme.EXPOSED)},
+    "communication": {
+        "hidden": ("hidden_ns", theme.HIDDEN),
+        "exposed transfer": ("transfer_ns", theme.EXPOSED),
+        "waiting for other ranks": ("wait_ns", theme.WAIT),
+    },
     "compute": {"compute": ("mean_ns", theme.COMPUTE)},
 }
 
@@ -83,10 +87,11 @@ def parts(run: Run) -> Section:
         Chart("parts", f"Step breakdown, mean of {text.steps(kept)}{about.only(run)}", _parts_bars(run, kept))
     ]
     note = (
-        "Compute, exposed communication, idle and step skew add up to the step. Hidden communication overlaps"
-        " compute; in step skew a rank waits for others to start or finish."
+        "Compute, exposed transfer, waiting for other ranks, idle and step skew add up to the step. A rank that has"
+        " entered a collective waits until the last member has; in step skew it waits for others to start or finish"
+        " the step. Hidden communication overlaps compute."
     )
-    raw = dict(zip(("compute", "communication", "hidden", "exposed", "idle", "skew"), spent["mean_ns"], strict=True))
+    raw = dict(zip((name.removesuffix("_ns") for name in PARTS), spent["mean_ns"], strict=True))
     blocks.append(Table("Breakdown over ranks", PART_COLUMNS, part_rows(spent), note=note, raw=raw))
     return Section("parts", "Parts of a step", blocks)
 
@@ -96,10 +101,10 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
     each = ranks_of_step(run, kept)
     mean = {name: float(np.average(each[name], weights=each["rank_count"])) for name in PARTS}
     names, rows = ["the mean rank"], [mean]
-    for column, words in (("compute_ns", "max compute"), ("exposed_ns", "max exposed"), ("idle_ns", "max idle")):
+    for column in ("compute_ns", "transfer_ns", "wait_ns", "idle_ns"):
         worst = each.iloc[[int(each[column].to_numpy().argmax())]]
         if worst[column].any():
-            names.append(f"{words}: rank {represented(worst)[0]}")
+            names.append(f"max {PARTS[column]}: rank {represented(worst)[0]}")
             rows += records(worst)
     layers = {PARTS[name]: ([row[name] / 1e6 for row in rows], color) for name, color in theme.PARTS.items()}
     return charts.stacked_bars(names, layers, x="ms per step")
@@ -111,10 +116,10 @@ def hidden(run: Run) -> Section:
     if not kept:
         return Section("hidden", "Hidden and exposed", absent=why_absent(run))
     frame = run.operations_of(kept).sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
-    frame = frame.assign(name=operation_names(frame))
+    frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
     blocks: list[Block] = []
     of = f"of one rank in one of {text.steps(kept)}{about.only(run)}"
-    overlaps = "; hidden overlaps with computation of the same rank"
+    overlaps = "; hidden overlaps with computation of the same rank, in waiting others have not entered yet"
     for part, name, title, note in (
         ("communication", "hidden", "Communication", overlaps),
         ("compute", "computed", "Computation", ""),
@@ -135,15 +140,26 @@ def _more(frame: pd.DataFrame, noun: str) -> str:
 
 def _operations(frame: pd.DataFrame, of: str) -> Table:
     columns = ["name", "kind", "calls_per_step", "mean_ns", "median_ns", "max_ns"]
-    sent = ["bytes_sent", "exposed_ns", "hidden_share"]
+    sent = ["bytes_sent", "transfer_ns", "wait_ns", "hidden_share"]
     shown = frame.head(_ROWS)
     rows = [
         [*row, *(own if part == "communication" else [""] * len(sent))]
         for row, own, part in zip(cells(shown, columns), cells(shown, sent), shown["part"], strict=True)
     ]
-    columns = ["operation", "kind", "calls", "mean", "median", "max", "payload", "exposed", "hidden"]
+    columns = [
+        "operation",
+        "kind",
+        "calls",
+        "mean",
+        "median",
+        "max",
+        "payload",
+        "exposed transfer",
+        "waiting",
+        "hidden",
+    ]
     more = f" {len(frame) - _ROWS} more are in steady_operations.csv." if len(frame) > _ROWS else ""
-    raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "hidden_ns")}
+    raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")}
     return Table("All operations", columns, rows, left=2, note=f"Times {of}.{more}", folded=True, raw=raw)
 
 

@@ -15,6 +15,7 @@ from reports.page.side_by_side import charts as run_charts
 from reports.page.side_by_side import loads
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import (
+    DIFFERENT_BATCHES,
     NUMBERS,
     exposed_shown,
     labels,
@@ -22,6 +23,7 @@ from reports.side_by_side.words import (
     medians_shown,
     more,
     no_operations,
+    numbers,
     operations_by_change,
     sentences,
     settings_shown,
@@ -32,7 +34,7 @@ from reports.terminal.rows import records, written
 
 _DRAWN = 16
 _ROWS = 200
-_TILES = ["step_ns", "samples_per_s", "compute_ns", "exposed_ns", "memory_bytes"]
+_TILES = ["step_ns", "samples_per_s", "compute_ns", "transfer_ns", "wait_ns", "memory_bytes"]
 
 
 def page(found: SideBySide, hrefs: Sequence[str], tables: str = "") -> Page:
@@ -80,12 +82,13 @@ def _notes(name: str, complete: bool, error: str) -> list[str]:
 def _facts(found: SideBySide) -> list[Fact]:
     base, own = records(found.results)
     facts = []
-    for column in _TILES:
-        name = PARTS["exposed_ns"] if column == "exposed_ns" else NUMBERS[column]
+    for column in sorted(_TILES, key=lambda name: found.batches_differ and name != "samples_per_s"):
+        name = PARTS.get(column, NUMBERS[column])
         if not np.isnan(own[column]):
             change = own[CHANGES[column]]
             before = f"{text.signed_percent(change)} against {written(column, base[column])}"
-            note = "" if np.isnan(change) else before
+            is_time = column.endswith("_ns") and found.batches_differ
+            note = "" if np.isnan(change) else f"of {own['step_samples']:,.0f} samples" if is_time else before
             facts.append(Fact(name, written(column, own[column]), note, float(own[column])))
     return facts
 
@@ -121,6 +124,7 @@ def _parts(found: SideBySide) -> Section:
         names = [label for label, own in zip(labels(found).values(), has, strict=True) if own]
         layers = {PARTS[name]: (charts.ms(frame.loc[has, name]), color) for name, color in theme.PARTS.items()}
         note = "Means over ranks and steady steps; the parts add up to the mean step."
+        note += f" {DIFFERENT_BATCHES}." if found.batches_differ else ""
         drawn = charts.stacked_bars(names, layers, x="ms per step")
         blocks.append(Chart("parts", "Parts of a step", drawn, note))
     if not frame["step_ns"].notna().any():
@@ -131,7 +135,7 @@ def _parts(found: SideBySide) -> Section:
 def _numbers(found: SideBySide) -> Table:
     """Every number with its change, a column for each run."""
     frame, rows = found.results, []
-    for name, words in NUMBERS.items():
+    for name, words in numbers(found).items():
         if frame[name].notna().any():
             changes = [text.signed_percent(value) for value in frame[CHANGES[name]].tolist()[1:]]
             first, *others = [written(name, value) for value in frame[name].tolist()]
@@ -140,6 +144,7 @@ def _numbers(found: SideBySide) -> Table:
     base, *short = marks(found.names)
     columns = ["", base, *(cell for mark in short for cell in (mark, "change"))]
     note = "Step time and samples/s are medians of steady steps; parts of a step and payload are means over ranks."
+    note += f" {DIFFERENT_BATCHES}." if found.batches_differ else ""
     raw = {f"compute_ns-{at}": float(value) for at, value in enumerate(frame["compute_ns"]) if not np.isnan(value)}
     return Table("Numbers of the runs", columns, rows, note=note, raw=raw)
 

@@ -44,6 +44,8 @@ def test_an_operation_is_counted_per_rank_and_step(run):
         "bytes_sent": 1000.0,
         "hidden_ns": 15.0,  # 30 on rank 0 under "backward", nothing on rank 1
         "exposed_ns": 30.0,
+        "wait_ns": 0.0,
+        "wait_share": 0.0,
         "hidden_share": 15 / 45,
     }
 
@@ -62,7 +64,27 @@ def test_calls_of_one_step_add_up_and_alike_ranks_count_as_often_as_they_are():
 
 def test_computation_of_another_rank_hides_nothing():
     spans = [span(0, "all_reduce", 0, 10), span(1, "compute", 0, 10), span(0, "compute", 8, 20, stream="side")]
-    assert frames.hidden_ns(Run.of(with_spans(by_hand(), *spans)).spans).tolist() == [2, 0, 0]
+    assert frames.Overlaps.of(Run.of(with_spans(by_hand(), *spans)).spans).hidden_ns.tolist() == [2, 0, 0]
+
+
+def test_who_has_entered_a_collective_waits_for_the_last_member_unless_it_does_something_else():
+    call = {"label": "x", "group": "world", "call": 0}
+    spans = [
+        span(0, "step", 0, 50),
+        span(0, "all_reduce", 0, 50, **call),
+        span(0, "compute", 10, 15, stream="side"),
+        span(0, "send", 15, 18, stream="other"),
+        span(1, "step", 0, 50),
+        span(1, "compute", 0, 40),
+        span(1, "all_reduce", 40, 50, **call),
+    ]
+    run = Run.of(with_spans(by_hand(), *spans))
+    columns = ["compute_ns", "transfer_ns", "wait_ns", "exposed_ns", "idle_ns"]
+    assert run.ranks[columns].to_numpy().tolist() == [[5, 3 + 10, 32, 45, 0], [40, 10, 0, 10, 0]]
+    only = row(run.operations, label="x")
+    assert (only["mean_ns"], only["wait_ns"], only["wait_share"]) == (30.0, 16.0, 16 / 30)
+    late = run.late_ranks_of([0])
+    assert late.to_dict("records") == [{"rank": 1, "rank_count": 1, "wait_ns": 16.0, "share": 1.0}]
 
 
 def test_a_formula_stands_beside_a_call_from_its_last_member_s_entry(run):
@@ -99,9 +121,10 @@ def test_a_call_counts_once_and_by_the_last_of_its_members_whatever_they_call_it
 @given(recordings())
 def test_hidden_and_exposed_add_up_to_the_duration(recording):
     run = Run.of(recording)
-    hidden = frames.hidden_ns(run.spans)
+    overlaps = frames.Overlaps.of(run.spans)
+    hidden, wait = overlaps.hidden_ns, overlaps.wait_ns
     duration = (run.spans["end_ns"] - run.spans["start_ns"]).to_numpy()
-    assert np.all((hidden >= 0) & (hidden <= duration))
+    assert np.all((hidden >= 0) & (wait >= 0) & (hidden + wait <= duration))
     operations = run.operations
     np.testing.assert_allclose(operations["hidden_ns"] + operations["exposed_ns"], operations["mean_ns"])
     in_steps = (run.spans["step"] >= 0) & (run.spans["kind"] != "step")
@@ -116,7 +139,8 @@ def test_a_rank_computes_communicates_or_idles(recording):
     busy = ranks["compute_ns"] + ranks["communication_ns"] - ranks["hidden_ns"]
     assert (busy + ranks["idle_ns"]).tolist() == ranks["step_ns"].tolist()
     assert (ranks["hidden_ns"] + ranks["exposed_ns"]).tolist() == ranks["communication_ns"].tolist()
-    assert bool((ranks[["compute_ns", "communication_ns", "hidden_ns", "exposed_ns", "idle_ns"]] >= 0).all(axis=None))
+    assert (ranks["transfer_ns"] + ranks["wait_ns"]).tolist() == ranks["exposed_ns"].tolist()
+    assert bool((ranks[["compute_ns", "hidden_ns", "transfer_ns", "wait_ns", "idle_ns"]] >= 0).all(axis=None))
 
 
 def test_a_step_lasts_from_its_first_rank_to_its_last(run):
@@ -156,6 +180,8 @@ def test_ranks_say_how_they_spent_their_steps(run):
         "communication_ns": 165,
         "hidden_ns": 90,
         "exposed_ns": 75,
+        "transfer_ns": 75,
+        "wait_ns": 0,
         "idle_ns": 0,
         "bytes_sent": 3000,
         "compute_over_mean": 210 / ((210 + 195) / 2),

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
+from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps
 from reports.run import Run
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, step_of, thinned, with_spans
@@ -16,15 +16,18 @@ def test_the_parts_of_a_step_are_means_over_ranks_with_the_worst_one():
     # rank 0 computes 0-70 and ends at 95; rank 1 computes 0-60 and 95-100
     expected = [
         ("compute", 67.5, 0.675, 70.0, 0, 1, 70 / 67.5),
+        ("exposed transfer", 30.0, 0.3, 35.0, 1, 1, 35 / 30),
+        ("step skew", 2.5, 0.025, 5.0, 0, 1, 2.0),
         ("communication", 45.0, 0.45, 55.0, 0, 1, 55 / 45),
         ("hidden communication", 15.0, 0.15, 30.0, 0, 1, 2.0),
         ("exposed communication", 30.0, 0.3, 35.0, 1, 1, 35 / 30),
     ]
-    assert list(parts.head(4).itertuples(index=False, name=None)) == expected
-    idle, outside = parts.tail(2).itertuples(index=False, name=None)
-    assert idle[:6] == ("idle", 0.0, 0.0, 0.0, 0, 1)
-    assert math.isnan(idle[6])
-    assert outside == ("step skew", 2.5, 0.025, 5.0, 0, 1, 2.0)
+    rows = {row[0]: row for row in parts.itertuples(index=False, name=None)}
+    for name in ("waiting for other ranks", "idle"):
+        absent = rows.pop(name)
+        assert absent[1:6] == (0.0, 0.0, 0.0, 0, 1)
+        assert math.isnan(absent[6])
+    assert list(rows.values()) == expected
 
 
 @PATIENT
@@ -35,11 +38,10 @@ def test_what_does_not_overlap_adds_up_to_the_step(recording: Recording):
     parts = parts_of_step(run, kept).set_index("part")["mean_ns"]
     if len(parts):
         complete = run.steps[run.steps["step"].isin(kept)]
-        alone = [PARTS[name] for name in ("compute_ns", "exposed_ns", "idle_ns", "skew_ns")]
         whole = complete["step_ns"].mean()
         ranks_in_each = complete["ranks"].nunique() == 1 and complete["ranks"].iloc[0] == 3
         if ranks_in_each:
-            assert math.isclose(parts[alone].sum(), whole, rel_tol=1e-9, abs_tol=1e-6)
+            assert math.isclose(parts[[*ADDING_UP.values()]].sum(), whole, rel_tol=1e-9, abs_tol=1e-6)
         assert math.isclose(parts[PARTS["hidden_ns"]] + parts[PARTS["exposed_ns"]], parts[PARTS["communication_ns"]])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept
 from reports.run import Run
 from reports.side_by_side.frames import (
     CHANGES,
@@ -125,8 +125,7 @@ def test_results_agree_with_the_parts_of_a_step():
         run = Run.of(recording)
         parts = parts_of_step(run, steady_kept(run))
         own = results([("it", run)], parts.assign(run="it"))
-        columns = ["compute_ns", "communication_ns", "hidden_ns", "exposed_ns", "idle_ns", "skew_ns"]
-        assert own[columns].iloc[0].tolist() == parts["mean_ns"].tolist()
+        assert own[[*PARTS]].iloc[0].tolist() == parts["mean_ns"].tolist()
 
 
 def test_operations_are_joined_and_the_largest_change_comes_first():

@@ -12,7 +12,7 @@ from reports.side_by_side.frames import SideBySide, side_by_side
 from reports.side_by_side.words import marks, more, sentences, value_shown
 from reports.terminal import text
 from scenarios.seam.trace import Recording
-from tests.reports.recordings import SCENARIO, by_hand, thinned
+from tests.reports.recordings import SCENARIO, by_hand, span, thinned, with_spans
 from tests.reports.side_by_side.test_frames import changed, of, slower
 
 
@@ -36,25 +36,29 @@ def placed_elsewhere() -> Recording:
 
 def test_what_differs_comes_first_and_the_changes_with_it():
     summary = printed(of(by_hand(), placed_elsewhere()))
-    assert summary.splitlines()[:7] == [
+    assert summary.splitlines()[:9] == [
         "2 runs side by side, relative to the first:",
         "run0: by_hand, predicted, 2 ranks",
         "run1: slower, predicted, 2 ranks",
         "",
-        "run1: batch_size is 128 instead of 64; the step takes 2 times as long (200 ns ",
-        "instead of 100 ns), mostly compute (+68 ns).",
+        "run1: batch_size is 128 instead of 64; same samples/s (1,280,000,000 instead of ",
+        "1,280,000,000); a step of 256 instead of 128 samples takes 200 ns instead of 100",
+        "ns.",
+        "Steps train on different numbers of samples: compare samples/s.",
         "",
     ]
     assert section(summary, "Settings that differ; 12 identical") == ["setting run0 run1", "batch_size 64 128"]
     step = section(summary, "Step time, median of steady steps, and breakdown, means over ranks")
     assert step == [
         "run0 run1 change",
-        "step time 100 ns 200 ns +100.0 %",
         "samples/s 1,280,000,000 1,280,000,000 +0.0 %",
+        "samples per step 128 256 +100.0 %",
+        "step time 100 ns 200 ns +100.0 %",
         "compute 68 ns 135 ns +100.0 %",
         "communication 45 ns 90 ns +100.0 %",
         "hidden 15 ns 30 ns +100.0 %",
-        "exposed 30 ns 60 ns +100.0 %",
+        "exposed transfer 30 ns 60 ns +100.0 %",
+        "waiting for others 0 ns 0 ns -",
         "idle 0 ns 0 ns -",
         "step skew 2 ns 5 ns +100.0 %",
         "payload per rank 1000 B 1000 B +0.0 %",
@@ -63,7 +67,7 @@ def test_what_differs_comes_first_and_the_changes_with_it():
         "compute, max/mean 1.04 1.04 +0.0 %",
         "ids, max/mean 1.50 2.00 +33.3 %",
     ]
-    assert section(summary, "Operations per rank and step, by change") == [
+    assert section(summary, "Operations per rank and step, by change; batches differ") == [
         "operation run0 run1 change exposed",
         "forward 50 ns 100 ns +50 ns",
         "compressed gradients 45 ns 90 ns +45 ns +30 ns",
@@ -79,8 +83,8 @@ def test_what_differs_comes_first_and_the_changes_with_it():
 
 def test_of_three_runs_values_and_changes_stand_apart():
     summary = printed(of(by_hand(), slower(), by_hand()))
-    assert section(summary, "Step time, median")[:2] == ["run0 run1 run2", "step time 100 ns 200 ns 100 ns"]
-    assert section(summary, "The same, changes against run0")[:2] == ["run1 run2", "step time +100.0 % +0.0 %"]
+    assert section(summary, "Step time, median")[:4:3] == ["run0 run1 run2", "step time 100 ns 200 ns 100 ns"]
+    assert section(summary, "The same, changes against run0")[:4:3] == ["run1 run2", "step time +100.0 % +0.0 %"]
     assert section(summary, "Operations")[:2] == ["operation run0 run1 - run0 run2 - run0", "forward 50 ns +50 ns 0 ns"]
     assert "run2: the same settings; same step time (100 ns)." in summary
 
@@ -93,8 +97,8 @@ def test_of_more_runs_each_is_a_row():
         "batch_size 128 run1, run4",
     ]
     assert section(summary, "Step time, median")[1:3] == [
-        "run0 100 ns +0.0 % 68 ns 30 ns 0 ns 2 ns 12.0 KiB",
-        "run1 200 ns +100.0 % 135 ns 60 ns 0 ns 5 ns 12.0 KiB",
+        "run0 1,280,000,000 +0.0 % 68 ns 30 ns 0 ns 0 ns 2 ns",
+        "run1 1,280,000,000 +0.0 % 135 ns 60 ns 0 ns 0 ns 5 ns",
     ]
     assert section(summary, "Operations")[:2] == ["operation run0 largest change in", "forward 50 ns +50 ns run1"]
     assert section(summary, "Tables placed differently")[1:] == [
@@ -134,6 +138,25 @@ def test_what_is_not_there_is_said():
     assert "Operations: No rank of any run completed a step." in nothing
 
 
+def test_a_step_that_waits_for_a_slow_rank_says_so():
+    def with_rank_1_at(ns: int) -> Recording:
+        spans = []
+        for rank in range(4):
+            began = ns if rank == 1 else 25
+            spans += [
+                span(rank, "step", 0, ns + 5),
+                span(rank, "compute", 0, began, label="forward", kernel="gemm"),
+                span(rank, "all_reduce", began, ns + 5, label="gradients", group="world", call=0),
+            ]
+        return with_spans(by_hand(world_size=4), *spans)
+
+    assert sentences(of(with_rank_1_at(25), with_rank_1_at(75))) == [
+        "run1: the same settings; the step takes 2.67 times as long (80 ns instead of 30 ns), mostly waiting for other"
+        " ranks (+38 ns), 100.0 % of that for rank 1: its computations take 3.0 times as long as equal ones on other"
+        " GPUs."
+    ]
+
+
 def test_tables_that_differ_alike_are_one_line():
     def with_rows(rows: int) -> Recording:
         tables = [{"name": name, "rows": rows} for name in ("t0", "t1", "t2")]
@@ -152,8 +175,12 @@ def test_a_sentence_says_the_first_settings_and_what_became_of_the_step():
     ]
     assert sentences(of(by_hand(), faster)) == [
         "run1: batch_size is 2 instead of 64, no payload, fidelity is links instead of flows and 2 more settings"
-        " differ; the step is 4 times as fast (25 ns instead of 100 ns), mostly compute (-50 ns)."
+        " differ; 87.5 % fewer samples/s (160,000,000 instead of 1,280,000,000), mostly by compute per sample;"
+        " a step of 4 instead of 128 samples takes 25 ns instead of 100 ns."
     ]
+    faster.info.scenario["batch_size"] = 64
+    (said,) = sentences(of(by_hand(), faster))
+    assert said.endswith("; the step is 4 times as fast (25 ns instead of 100 ns), mostly compute (-50 ns).")
     assert sentences(of(by_hand(), changed({"extra": True}, world="real", played_on="this machine"))) == [
         "run1: it is measured instead of predicted, extra is true (not set in run0); same step time (100 ns)."
     ]

@@ -47,7 +47,7 @@ def test_a_run_says_step_time_ranks_and_what_dominates() -> None:
     assert [line.strip().removeprefix("<Run ") for line in head] == headline(run)
     assert "2 ranks on 2 hosts" in head[0]
     assert "step time 100 ns, the median of steps 1-2" in head[1]
-    mean = "  mean over ranks in step 1: compute 67.5 %, exposed communication 30.0 %"
+    mean = "  mean over ranks in step 1: compute 67.5 %, exposed transfer 30.0 %"
     assert re.fullmatch(rf"{mean}, [a-z ]+ 2\.5 %", parts)
     assert path == "  critical path of step 1: forward 60.0 %, compressed gradients 35.0 %, update 5.0 %>"
 

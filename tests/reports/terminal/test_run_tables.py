@@ -11,7 +11,7 @@ from reports.run import Run
 from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.rows import records
-from scenarios.seam.trace import Metric, Recording
+from scenarios.seam.trace import Metric, Recording, Span
 from tests.lanes import examples
 from tests.reports.recordings import by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
 
@@ -69,9 +69,25 @@ def test_the_critical_path_is_that_of_a_typical_step_or_the_one_asked_for():
 
 def test_operations_say_what_was_hidden():
     rows = section(printed(by_hand()), "Operations per rank and step, steps 1-2")
-    assert ["compressed", "gradients", "1", "45", "ns", "55", "ns", "1000", "B", "33.3", "%"] in rows
+    assert ["compressed", "gradients", "1", "45", "ns", "55", "ns", "1000", "B", "0.0", "%", "33.3", "%"] in rows
     assert not any(row[0] == "gradients" for row in rows), "step 0 did other things than the headline's steps"
     assert ["backward", "1", "30", "ns", "30", "ns"] in rows
+
+
+def test_a_headline_says_for_whom_ranks_wait_and_why():
+    def of_rank(rank: int, ns: int) -> list[Span]:
+        return [
+            span(rank, "step", 0, 60),
+            span(rank, "compute", 0, ns, label="forward", kernel="gemm", flops=1.0),
+            span(rank, "all_reduce", ns, 60, label="gradients", group="world", call=0),
+        ]
+
+    spans = [one for rank in range(4) for one in of_rank(rank, 50 if rank == 2 else 25)]
+    summary = " ".join(printed(with_spans(by_hand(world_size=4), *spans)).split())
+    said = "ranks wait 19 ns of it (31.2 %) for others to arrive, 100.0 % of that for rank 2: its computations take"
+    assert f"{said} 2.0 times as long as equal ones on other GPUs Steps" in summary
+    assert "waiting for other ranks 19 ns 31.2 % 25 ns 0 1.33" in summary
+    assert "wait" not in printed(by_hand()).splitlines()[2]
 
 
 def test_kinds_and_streams_are_named_where_a_label_is_not_enough():
