@@ -82,6 +82,33 @@ def test_links_carry_what_the_kernel_counted() -> None:
     assert {row.bytes_carried for row in links_after("all_to_all_single", 2000, 2).values()} == {4144}
 
 
+def all_reduce_ends_ns(elements: int) -> list[int]:
+    """When each of four hosts is through, after they began together."""
+
+    async def program(rank: Rank) -> None:
+        await rank.all_reduce(torch.empty(elements, device="meta"))
+
+    spans = simulate(scenario(cluster(4, 1), payload="sizes"), Play(program)).spans
+    return [span.end_ns for span in spans if span.kind == "all_reduce"]
+
+
+@pytest.mark.parametrize("elements", [8, 256, 4_000_000])
+def test_ranks_of_a_ring_with_equal_segments_end_together(elements: int) -> None:
+    assert len(set(all_reduce_ends_ns(elements))) == 1
+
+
+def test_a_short_segment_lets_ranks_end_apart_by_its_missing_bytes() -> None:
+    """250 elements are seven segments of 32 and one of 26."""
+    whole, short = all_reduce_ends_ns(256), all_reduce_ends_ns(250)
+    missing_ns = (256 - 250) * 4 / 1.25e9 * 1e9
+    assert max(short) - min(short) == pytest.approx(missing_ns, abs=1)
+    assert whole[0] - 2 * missing_ns - 2 <= min(short) < max(short) <= whole[0]
+
+
+def test_a_single_element_goes_from_rank_to_rank() -> None:
+    assert len(set(all_reduce_ends_ns(1))) == 4
+
+
 def test_a_large_all_reduce_runs_at_the_rate_of_the_wire() -> None:
     async def program(rank: Rank) -> None:
         await rank.all_reduce(torch.empty(4_000_000, device="meta"))
