@@ -120,7 +120,8 @@ def times_s(recording: Recording, counts: Sequence[int]) -> list[list[float]]:
     return [[next(taken) for _ in range(count)][WARM_UP:] for count in counts]
 
 
-def _scenario(profile: Path | None, rate: str, world: str) -> Scenario:
+def scenario_of(profile: Path | None, rate: str, world: str) -> Scenario:
+    """One collective on a world (hosts x ranks a host) at a rate; None: the profile of a ready scenario."""
     hosts, ranks = map(int, world.split("x"))
     scenario = load(_SCENARIO, {})
     cluster = scenario.cluster if profile is None else load_profile(str(profile))
@@ -148,7 +149,7 @@ def _calibrate(folder: Path, rates: Sequence[str]) -> None:
 
 def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
     for rate, world in _each(rates, worlds):
-        scenario = dataclasses.replace(_scenario(None, rate, world), payload="values")
+        scenario = dataclasses.replace(scenario_of(None, rate, world), payload="values")
         hosts = scenario.cluster.hosts
         with (
             tempfile.TemporaryDirectory() as own,
@@ -174,7 +175,7 @@ def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
 
 def _predict_one(folder: Path, rate: str, world: str) -> list[list[float]]:
     """Times of all draws, by case."""
-    scenario = dataclasses.replace(_scenario(folder / f"{rate}.toml", rate, world), payload="sizes")
+    scenario = dataclasses.replace(scenario_of(folder / f"{rate}.toml", rate, world), payload="sizes")
     found: list[list[float]] = []
     program = Cases(scenario, most=5)
     counts = [steps(case, 5) for case in cases(scenario.cluster.host.nics.link.bytes_per_s)]
@@ -307,7 +308,7 @@ def _side_by_side(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
             "ours_s": row.ours.median,
         }
         if collective.splits == "random":
-            seed = _scenario(None, row.rate, row.world).seed
+            seed = scenario_of(None, row.rate, row.world).seed
             drawn = list(range(WARM_UP, row.case.steps))
             case |= {"splits": "random", "skew": _SKEW, "seed": seed, "steps": drawn}
         made.append(case)

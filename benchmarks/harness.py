@@ -163,8 +163,8 @@ def main() -> None:
     parser.add_argument("--nic", help="a rate such as 200mbit: on emulated hosts, as root")
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, _hosts(options.nic) as hosts:
-        job = _job(Path(folder), options.rounds + WARM_UP)
+    with tempfile.TemporaryDirectory() as folder, on_hosts(options.nic) as hosts:
+        job = job_of("benchmarks.harness:takes_turns", Path(folder), options.rounds + WARM_UP)
         launch(job, hosts=hosts)
         metrics = store.load(job.out).metrics
     metrics[["what", "how", "turn"]] = metrics["name"].str.split("|", expand=True)
@@ -183,7 +183,8 @@ def main() -> None:
 
 
 @contextmanager
-def _hosts(nic: str | None) -> Iterator[Hosts]:
+def on_hosts(nic: str | None) -> Iterator[Hosts]:
+    """Two emulated hosts with interfaces of that rate; None: this machine."""
     if nic is None:
         yield Hosts()
         return
@@ -191,14 +192,15 @@ def _hosts(nic: str | None) -> Iterator[Hosts]:
         yield hosts
 
 
-def _job(folder: Path, rounds: int) -> Job:
+def job_of(program: str, folder: Path, rounds: int) -> Job:
+    """A run of so many rounds of a program on two hosts of one rank, in a folder of its own."""
     scenario = load(SCENARIO, {"steps": rounds})
     cluster = dataclasses.replace(
         scenario.cluster, hosts=RANKS, host=dataclasses.replace(scenario.cluster.host, gpus=1)
     )
     return Job(
         scenario=dataclasses.replace(scenario, cluster=cluster, timeout_s=60.0),
-        program="benchmarks.harness:takes_turns",
+        program=program,
         writer="reports.writer:write",
         out=folder / "run",
         spool=folder / "spool",
