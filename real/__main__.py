@@ -1,23 +1,25 @@
-"""`python -m real`: loads a scenario, runs it on this machine's processes or as one rank, stores and shows it."""
+"""`python -m real`: loads a scenario, runs it on this machine's processes or as one rank, stores and shows it.
+
+What takes long to load is imported inside functions, so that Ctrl-C is quiet while it loads, too.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import TYPE_CHECKING, NoReturn, get_args
 
-from real.launch import job as jobs
-from real.launch.job import PROGRAM, Check, Job
-from real.launch.launcher import RunEnded, job_of, launch
-from real.launch.placement import JOB, Place, check_world_size, place
-from reports.errors import ReportError
-from scenarios.config.interconnect import LIBRARIES
-from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.interruption import code_of, end
+
+if TYPE_CHECKING:
+    from real.launch.job import Job
+    from real.launch.placement import Place
 
 
 def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int:
@@ -25,11 +27,23 @@ def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int
 
     Exit codes: 0 done, 1 the run was over before its end, 2 a mistake in the scenario, 128 + n for signal n.
     """
+    try:
+        return _main(sys.argv[1:] if arguments is None else arguments, prog)
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
+
+
+def _main(given: Sequence[str], prog: str | None) -> int:
+    from real.launch.job import load
+    from real.launch.launcher import RunEnded
+    from real.launch.placement import JOB, place
+    from reports.errors import ReportError
+    from scenarios.seam.errors import ProgramError, ScenarioError
+
     if JOB in os.environ:
         here = place()
         assert here is not None, "the launcher gives its ranks a place"
-        return _serve(jobs.load(Path(os.environ[JOB])), here, None)
-    given = sys.argv[1:] if arguments is None else arguments
+        return _serve(load(Path(os.environ[JOB])), here, None)
     try:
         if given and given[0] in _COMMANDS:
             return _run_command(given[0], given[1:], prog or f"python -m real {given[0]}")
@@ -68,14 +82,25 @@ def _run_command(name: str, given: Sequence[str], prog: str) -> int:
 
 def here_is_first() -> bool:
     """Whether this process speaks for all: it is the launcher, or rank 0."""
-    try:
-        here = place()
-    except ScenarioError:
-        return True
+    here = _place_if_known()
     return here is None or here.rank == 0
 
 
+def _place_if_known() -> Place | None:
+    """This process's place; none where there is no launcher, or what it says is a mistake that is told elsewhere."""
+    from real.launch.placement import place
+    from scenarios.seam.errors import ScenarioError
+
+    try:
+        return place()
+    except ScenarioError:
+        return None
+
+
 def _parser(prog: str) -> argparse.ArgumentParser:
+    from real.launch.job import PROGRAM, Check
+    from scenarios.config.interconnect import LIBRARIES
+
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
@@ -110,27 +135,37 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     """Everything that can be wrong is found here, before any process starts."""
+    from real.launch.launcher import job_of
+    from real.launch.placement import place
     from scenarios.config.load import load
     from scenarios.config.warnings import print_notes_of_measuring
+    from scenarios.seam.errors import ScenarioError
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
     scenario = load(options.scenario, overrides)
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
+    from real.supervise.recovery import left_behind
     from reports.store.run_folder import check_free, fresh_folder
 
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
     if is_first:
         check_free(out)
+        for spool in left_behind(out.parent):
+            command = f"python -m reports recover {shlex.quote(str(spool))}"
+            print(f"note: {spool}: left by a run that was killed; '{command}' makes it a run", file=sys.stderr)
         if options.emulate is None:  # else it is refused
             print_notes_of_measuring(scenario)
     return job_of(scenario, out, program=options.program, check=options.check)
 
 
 def _run(job: Job, options: argparse.Namespace) -> int:
+    from real.emulate.cli import hosts_for
+    from real.launch.job import PROGRAM
+    from real.launch.launcher import launch
+
     if options.program == PROGRAM:
         job.build()  # a plan that fits nowhere is said here, once
-    from real.emulate.cli import hosts_for
 
     with hosts_for(job.scenario, options.emulate) as hosts:
         launch(job, hosts=hosts)
@@ -139,6 +174,8 @@ def _run(job: Job, options: argparse.Namespace) -> int:
 
 
 def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
+    from real.launch.placement import check_world_size
+
     check_world_size(job.scenario, here)
     from real.launch.worker import RankWorker  # only now, so that a mistake is said at once: it loads torch
 
@@ -158,13 +195,13 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
 
 def end_process(command: Callable[[], int]) -> NoReturn:
     """Exit with the command's code; a rank's threads (gloo's, the control channel's) are not waited for."""
-    try:
-        code = command()
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
+    end(command, _leave)
+
+
+def _leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
-    if place() is not None:
+    if _place_if_known() is not None:
         os._exit(code)
     sys.exit(code)
 

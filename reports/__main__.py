@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reports.errors import ReportError
+from scenarios.interruption import code_of, end
 
 # The functions of `reports.commands`.
 _COMMANDS = {
-    **{name: name for name in ("show", "compare", "export", "kineto", "calibrate", "times")},
+    **{name: name for name in ("show", "compare", "export", "kineto", "calibrate", "times", "recover")},
     "report": "report_runs",
     "published": "predict_published",
 }
@@ -25,7 +26,7 @@ _MOST = 10**6  # nodes, and GPUs of one
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports") -> int:
-    """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 130: interrupted."""
+    """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 128 + n: ended by signal n."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in (*_COMMANDS, "-h", "--help"):
         words.insert(0, "report")
@@ -39,8 +40,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports"
     except ReportError as error:
         print(error, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
     return 0
 
 
@@ -82,6 +83,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--skip", type=_count_or_zero, metavar="N", help="first steps of each run to leave out (default: 1 of several)"
     )
     times.add_argument("--any", action="store_true", help="also predictions, and runs of several scenarios")
+    recover = commands.add_parser("recover", help="a run of what the ranks of a killed launcher have left")
+    recover.add_argument(
+        "run", type=Path, help="the run folder that there is not, or the hidden spool folder beside it"
+    )
     return parser
 
 
@@ -117,4 +122,4 @@ def _count_or_zero(word: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

@@ -151,6 +151,19 @@ def kineto(options: Namespace) -> None:
         print(f"run folder: {options.out}")
 
 
+def recover(options: Namespace) -> None:
+    """The run of a launcher that was killed."""
+    from real.supervise import recovery
+    from scenarios.seam.errors import ProgramError
+
+    try:
+        folder, sentence = recovery.recover(options.run)
+    except ProgramError as error:
+        raise ReportError(str(error)) from None
+    _say_notes([sentence])
+    print(f"run folder: {folder}")
+
+
 def times(options: Namespace) -> None:
     """What computations took, as a file for a scenario's run.compute_times."""
     published.check_free(options.csv)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
+from scenarios.interruption import code_of, end
+
 if TYPE_CHECKING:
     from scenarios.config.provenance import Measured
     from scenarios.config.scenario import Scenario
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
-    """The exit code: 0; 1 when the output cannot be written; 2 when a file has mistakes; 130 when interrupted."""
+    """The exit code: 0; 1 when the output cannot be written; 2 when a file has mistakes; 128 + n for signal n."""
     code = 0
     try:
         with _output():
             code = _run(_parser(prog).parse_args(arguments))
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
     except OSError as error:
         if error.filename is not None:  # no output's
             raise
@@ -225,4 +227,4 @@ def _description(file: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

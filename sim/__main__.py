@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scenarios.interruption import code_of, end
+
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
     from reports.run import Run
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
-    """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 130: interrupted."""
+    """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
     try:
         options = _parser(prog).parse_args(arguments)
         from reports.errors import ReportError
@@ -34,9 +36,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
             print(error, file=sys.stderr)
             return 1 if isinstance(error, ProgramError) else 2
     except KeyboardInterrupt as interruption:
-        if str(interruption):
-            print(interruption, file=sys.stderr)
-        return 130
+        return code_of(interruption)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -197,4 +197,4 @@ def _draw(job: _Job, first: Digest, run: Run) -> Plays:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main)

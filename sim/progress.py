@@ -91,7 +91,7 @@ class Bar:
 class Interrupt:
     """Within it the first Ctrl-C only sets `requested`; the next is a KeyboardInterrupt, as without it.
 
-    Where something else than Python's own handler waits for Ctrl-C (nohup ignores it, say), that stays.
+    Where Ctrl-C is ignored (by nohup, say), it stays so.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Interrupt:
         self._before: Any = None
 
     def __enter__(self) -> Interrupt:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if callable(signal.getsignal(signal.SIGINT)):
             self._before = signal.signal(signal.SIGINT, self._request)
         return self
 
@@ -109,7 +109,7 @@ class Interrupt:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
-            signal.default_int_handler(number, frame)
+            self._before(number, frame)
         self.requested = True
 
 

@@ -32,6 +32,7 @@ WHOLE = (
     "sim/test_published.py",
     "test_docs_script.py",
     "test_fingerprints.py",
+    "test_interruption.py",
     "test_whole_way.py",
     "twinstep",
     "vectors/test_runner.py",

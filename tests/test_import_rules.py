@@ -27,11 +27,13 @@ CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
     "real/validation/cli.py": {"reports", "sim.draws"},
+    "reports/__main__.py": {"scenarios.interruption"},
     "reports/commands.py": {
         "sim.published",
         "scenarios.seam.errors",
         "scenarios.config.load",
         "scenarios.config.catalogue",
+        "real.supervise.recovery",
     },
     "sim/clock.py": {"simpy"},
 }

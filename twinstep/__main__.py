@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
+from scenarios.interruption import end
+
 
 class _Command(NamedTuple):
     """`main(words + what follows, prog)` of a module; `prog` lacks the words that the module's parser adds itself."""
@@ -75,7 +77,7 @@ def script(prog: str = "twinstep") -> NoReturn:
         from real.__main__ import end_process
 
         end_process(lambda: main(words, prog))
-    sys.exit(main(words, prog))
+    end(lambda: main(words, prog))
 
 
 if __name__ == "__main__":

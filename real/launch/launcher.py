@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
@@ -19,9 +19,10 @@ from typing import ClassVar
 from real.launch.job import PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.spool import keep_what_there_is, lay_out, log_of, put_away
+from real.supervise.spool import JOB_FILE, keep_what_there_is, lay_out, log_of, put_away
 from real.supervise.supervisor import Supervisor
 from scenarios.config.scenario import Scenario
+from scenarios.interruption import held
 
 LOOPBACK = "127.0.0.1"
 _HEARING_S = 0.05
@@ -73,20 +74,23 @@ def launch(
     began_s = time.monotonic()
     hosts = hosts or Hosts()
     job = dataclasses.replace(job, played_on=hosts.kind)
-    job.spool.mkdir(parents=True)
-    job.save(job.spool / "job")
-    sentence, code = _Launch(job, began_s, hosts, heard).run(command)
-    if sentence is None:
-        put_away(job)
-        return
-    raise RunEnded(keep_what_there_is(job, sentence, began_s), code)
+    with held() as signals:  # until all is written: a further Ctrl-C costs nothing
+        job.spool.mkdir(parents=True)
+        job.save(job.spool / JOB_FILE)
+        sentence, code = _Launch(job, began_s, hosts, heard, signals).run(command)
+        if sentence is None:
+            put_away(job)
+            return
+        raise RunEnded(keep_what_there_is(job, sentence, time.monotonic() - began_s), code)
 
 
 class _Launch:
     """The processes of one run."""
 
-    def __init__(self, job: Job, began_s: float, hosts: Hosts, heard: Callable[[int], None] | None) -> None:
-        self._job, self._hosts, self._heard = job, hosts, heard
+    def __init__(
+        self, job: Job, began_s: float, hosts: Hosts, heard: Callable[[int], None] | None, signals: Sequence[int]
+    ) -> None:
+        self._job, self._hosts, self._heard, self._signals = job, hosts, heard, signals
         scenario = job.scenario
         self._size = scenario.cluster.world_size
         self._table = RankStatusTable(self._size, scenario.timeout_s, began_s, sees_exits=True)
@@ -95,17 +99,15 @@ class _Launch:
         with hosts.control():
             self._supervisor = Supervisor(hosts.control_address, self._table, self._token)
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._signal: int | None = None
 
     def run(self, command: Sequence[str]) -> tuple[str | None, int]:
         """Why the run ended early, if it did, and the exit code."""
-        with self._taking_signals():
-            try:
-                self._start(command)
-                return self._watch()
-            finally:
-                self._end_all()
-                self._supervisor.close()
+        try:
+            self._start(command)
+            return self._watch()
+        finally:
+            self._end_all()
+            self._supervisor.close()
 
     def _start(self, command: Sequence[str]) -> None:
         with self._hosts.control():
@@ -138,7 +140,7 @@ class _Launch:
             STORE_FD: str(store.fileno()),
             SUPERVISOR: f"{host}:{port}",
             TOKEN: self._token,
-            JOB: str((self._job.spool / "job").absolute()),
+            JOB: str((self._job.spool / JOB_FILE).absolute()),
             PARENT: str(os.getpid()),
         }
         return {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **os.environ, **self._hosts.environment, **given}
@@ -153,9 +155,9 @@ class _Launch:
             self._table.see(self._steps.of_all(), now_s)  # after their ends, so that it is their last
             if self._heard is not None:
                 self._heard(max((member.step or 0 for member in self._table.members), default=0))
-            if self._signal is not None:
-                name = signal.Signals(self._signal).name
-                return f"the run was interrupted by {name}", 128 + self._signal
+            if self._signals:
+                name = signal.Signals(self._signals[0]).name
+                return f"the run was interrupted by {name}", 128 + self._signals[0]
             sentence = self._table.verdict(now_s)
             if sentence is not None:
                 return sentence, 1
@@ -171,18 +173,6 @@ class _Launch:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-    @contextmanager
-    def _taking_signals(self) -> Iterator[None]:
-        def take(number: int, frame: object) -> None:
-            self._signal = number
-
-        before = {number: signal.signal(number, take) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def job_of(scenario: Scenario, out: Path, *, program: str = PROGRAM, check: Check = "first") -> Job:

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import Store
 from real.launch.job import Job
 from real.launch.placement import STORE_FD, SUPERVISOR, TOKEN, Place
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.spool import keep_what_there_is, lay_out
+from real.supervise.spool import JOB_FILE, keep_what_there_is, lay_out
 from real.supervise.supervisor import Supervisor
 from scenarios.seam.errors import RankLostError, ScenarioError
 
@@ -39,6 +39,7 @@ class Rank0Supervisor:
         self._table = RankStatusTable(scenario.cluster.world_size, scenario.timeout_s, began_s, sees_exits=False)
         self._supervisor = Supervisor(address, self._table, self.token)
         job.spool.mkdir(parents=True, exist_ok=True)
+        job.save(job.spool / JOB_FILE)
         self._steps = lay_out(job.spool, scenario.cluster.world_size)
         self._all_done = threading.Event()
         threading.Thread(target=self._watch, name="rank 0 supervisor", daemon=True).start()
@@ -64,7 +65,7 @@ class Rank0Supervisor:
     def _end(self, sentence: str) -> None:
         self._supervisor.stop(sentence)
         time.sleep(_SPOOLING_S)
-        print(keep_what_there_is(self._job, sentence, self._began_s), file=sys.stderr, flush=True)
+        print(keep_what_there_is(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
         os._exit(1)
 
 

@@ -149,7 +149,7 @@ class RankWorker:
             return  # another rank does it
         time.sleep(_SPOOLING_S)
         sentence = f"rank 0 was lost {where(self._step if self._steps is None else self._steps.of_all()[0])}"
-        print(keep_what_there_is(self._job, sentence, self._began_s), file=sys.stderr, flush=True)
+        print(keep_what_there_is(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
 
     def _was_told(self, number: int) -> None:
         """Report a signal, on the signals' thread; as second-hand news, since another rank may know the cause."""

@@ -11,7 +11,6 @@ import marshal
 import mmap
 import shutil
 import struct
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -99,18 +98,19 @@ def _path_of(folder: Path) -> Path:
     return folder / "steps"
 
 
+# What the ranks were started with.
+JOB_FILE = "job"
 # What ranks print, and their tracebacks.
 LOG = "rank-{}.log"
 
 
-def keep_what_there_is(job: Job, sentence: str, began_s: float) -> str:
+def keep_what_there_is(job: Job, sentence: str, elapsed_s: float) -> str:
     """Write the incomplete run from the ranks' spools; the sentence, with a further one if that fails too."""
     from real.libraries import library_of  # noqa: PLC0415
     from real.supervise.merge import merge  # noqa: PLC0415  (imports torch, which a launcher needs only now)
 
     try:
         spools = {rank: read(job.spool, rank) for rank in range(job.scenario.cluster.world_size)}
-        elapsed_s = time.monotonic() - began_s
         lanes = library_of(job.scenario.library).lanes
         job.write(merge(job, spools, lanes=lanes, elapsed_s=elapsed_s, error=sentence))
     except Exception as error:

@@ -8,6 +8,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -38,6 +39,7 @@ from reports.validation.validation import Validation
 from reports.writer import write
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import print_notes, print_notes_of_measuring
+from scenarios.interruption import code_of
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.versions import versions
 
@@ -60,8 +62,8 @@ def validate(arguments: Sequence[str], prog: str = "python -m real validate") ->
         if here is None or here.rank == 0:
             print(error, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption)
 
 
 def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, command: str, here: Place | None) -> int:
@@ -175,8 +177,9 @@ class _Session:
             ended, code = str(error), error.code
         except ProgramError as error:
             ended, code = str(error), 1
-        except KeyboardInterrupt:
-            ended, code = "the run was interrupted by SIGINT", 130
+        except KeyboardInterrupt as interruption:
+            code = code_of(interruption)
+            ended = f"the run was interrupted by {signal.Signals(code - 128).name}"
         measured = Plays(plays) if plays else None
         self._add(_validation(scenario, predicted, measured, ended=ended, precision=self._options.precision), code)
         self._head["is_complete"] = is_last and code <= 1

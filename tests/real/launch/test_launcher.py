@@ -18,7 +18,9 @@ import pytest
 from real.launch.job import Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.supervise import spool
+from real.supervise.recovery import left_behind
 from reports.store import run_folder as store
+from tests.commands import command as command_of
 from tests.contract.worlds import scenario
 from tests.real.programs import MANY_STEPS
 
@@ -139,21 +141,50 @@ def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGKILL, -9)]
+)
 def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -> None:
-    """Ctrl-C reaches the launcher alone, as its ranks have sessions of their own; SIGKILL leaves it no last word."""
+    """Ctrl-C reaches the launcher alone, as its ranks have sessions of their own; SIGKILL leaves it no last word.
+
+    However often it comes, what was measured is kept: by `reports recover`, where it could not be by the launcher.
+    """
     command = [sys.executable, "-m", "real", str(SCENARIO), "--program", "tests.real.programs:stalls"]
     launcher = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True)
     ranks = _ranks_that_play(launcher.pid, tmp_path)
-    launcher.send_signal(number)
+    for _ in range(20):
+        launcher.send_signal(number)
+        time.sleep(0.05)
     _, told = launcher.communicate(timeout=START_S)
     assert launcher.returncode == code
     gone, alive = psutil.wait_procs(ranks, timeout=5.0)
     assert (len(gone), alive) == (2, [])
     name = signal.Signals(number).name
     assert told == ("" if number == signal.SIGKILL else f"the run was interrupted by {name}\n")
-    if number != signal.SIGKILL:
-        assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(2)]
+    if number == signal.SIGKILL:
+        assert command_of("reports", "recover", tmp_path / "run").returncode == 0
+        assert store.load(tmp_path / "run").info.error == "the launcher was lost in step 2"
+    assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(2)]
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_what_cannot_be_recovered_is_one_sentence_and_stays_as_it_is(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "trains")
+    done = command_of("reports", "recover", given.out)
+    nothing = f"there is no {tmp_path}/.run.*.spool; expected the spool folder of a run whose launcher was killed"
+    assert (done.returncode, done.stderr) == (2, f"{given.out}: {nothing}\n")
+    given.spool.mkdir()
+    given.save(given.spool / spool.JOB_FILE)
+    done = command_of("reports", "recover", given.out)
+    writing = f"process {os.getpid()} is still writing it; expected a run whose launcher is gone"
+    assert (done.returncode, done.stderr) == (2, f"{given.spool}: {writing}\n")
+    assert left_behind(tmp_path) == []
+    left = given.spool.rename(tmp_path / f".run.{2**22 + 1}.spool")  # pid_max is 2**22
+    (left / spool.JOB_FILE).write_bytes(b"no job")
+    done = command_of("reports", "recover", left)
+    unreadable = f"{left / spool.JOB_FILE}: not readable by this release: UnpicklingError"
+    assert (done.returncode, done.stderr) == (2, unreadable + "\n")
+    assert left_behind(tmp_path) == [left]
 
 
 def _ranks_that_play(launcher: int, folder: Path) -> list[psutil.Process]:

@@ -1,0 +1,80 @@
+"""Turns the spools that a killed launcher has left behind into a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+
+from real.launch.job import Job, load
+from real.supervise.rank_status import where
+from real.supervise.spool import JOB_FILE, found, keep_what_there_is
+from scenarios.seam.errors import ProgramError
+
+_SPOOL = re.compile(r"\..+\.(\d+)\.spool", re.DOTALL)
+
+
+def left_behind(folder: Path) -> list[Path]:
+    """The spool folders in a folder whose launcher, or rank 0, is gone from this machine."""
+    return [path for path in sorted(folder.glob(".*.spool")) if (path / JOB_FILE).is_file() and not _writer_of(path)]
+
+
+def recover(given: Path) -> tuple[Path, str]:
+    """Write the run of a spool folder, or of the one beside the path that the run was to have, and why it ended.
+
+    Raises:
+        ProgramError: there is none or several, it is still written to, or it cannot become a run.
+    """
+    spool = given if (given / JOB_FILE).is_file() else _beside(given)
+    if (writer := _writer_of(spool)) is not None:
+        raise ProgramError(f"{spool}: process {writer} is still writing it; expected a run whose launcher is gone")
+    try:
+        job = load(spool / JOB_FILE)
+    except Exception as error:  # unpickling raises what it likes
+        raise ProgramError(f"{spool / JOB_FILE}: not readable by this release: {type(error).__name__}") from error
+    job = dataclasses.replace(job, spool=spool, out=spool.parent / job.out.name)
+    if os.path.lexists(job.out):
+        raise ProgramError(f"{job.out}: exists already; nothing is ever overwritten, expected it to be moved away")
+    sentence = keep_what_there_is(job, _sentence(job), _elapsed_s(job))
+    if spool.exists():
+        raise ProgramError(sentence)
+    return job.out, sentence
+
+
+def _beside(given: Path) -> Path:
+    spools = sorted(given.parent.glob(f".{glob.escape(given.name)}.*.spool"))
+    if len(spools) == 1:
+        return spools[0]
+    found = (
+        f"there are {', '.join(map(str, spools))}" if spools else f"there is no {given.parent}/.{given.name}.*.spool"
+    )
+    raise ProgramError(f"{given}: {found}; expected the spool folder of a run whose launcher was killed")
+
+
+def _writer_of(spool: Path) -> int | None:
+    """The process that a spool folder is named after, if there is one of that number."""
+    match = _SPOOL.fullmatch(spool.name)
+    if match is None:
+        return None
+    try:
+        os.kill(int(match[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return None
+    except PermissionError:
+        pass
+    return int(match[1])
+
+
+def _sentence(job: Job) -> str:
+    steps = found(job.spool)
+    last = [step for step in (steps.of_all() if steps else []) if step is not None]
+    return f"the launcher was lost {where(max(last, default=None))}"
+
+
+def _elapsed_s(job: Job) -> float:
+    """From the start to what was spooled last."""
+    last_s = max(path.stat().st_mtime for path in job.spool.iterdir())
+    return max(0.0, last_s - datetime.fromisoformat(job.started).timestamp())

@@ -1,0 +1,88 @@
+"""However often and by whatever signal a command is told to stop: one exit code, no traceback, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = ROOT / "scenarios" / "library"
+START_S = 60.0
+
+
+def started(module: str, *words: object) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", module, *map(str, words)]
+    return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> None:
+    until_s = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < until_s and not list(folder.glob(pattern)):
+        time.sleep(0.02)
+    assert list(folder.glob(pattern))
+
+
+def signalled(process: subprocess.Popen[str], number: int, times: int = 1) -> tuple[int, str]:
+    for _ in range(times):
+        process.send_signal(number)
+        time.sleep(0.05)
+    _, said = process.communicate(timeout=START_S)
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_prediction_that_is_told_to_stop_leaves_nothing(tmp_path: Path, number: int) -> None:
+    process = started("sim", LIBRARY / "all_to_all_4x2.toml", "--steps", 200_000, "--out", tmp_path / "run")
+    wait_for(process, tmp_path, ".run.*.partial/spans.parquet")
+    code, said = signalled(process, number, 3)
+    assert (code, "Traceback" in said) == (128 + number, False)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_ignored_from_the_start_as_by_nohup_stays_ignored(tmp_path: Path) -> None:
+    """The prediction goes on, whatever the terminal does."""
+    code = (
+        "import runpy, signal, sys\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "sys.argv[0] = 'sim'\n"
+        "runpy.run_module('sim', run_name='__main__', alter_sys=True)"
+    )
+    words = [LIBRARY / "all_to_all_4x2.toml", "--steps", "60", "--out", tmp_path / "run", "--quiet"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, words)], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(process, tmp_path, ".run.*.partial/spans.parquet")
+    assert signalled(process, signal.SIGHUP)[0] == 0
+    assert os.listdir(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("module", ["sim", "real", "reports", "scenarios", "twinstep"])
+@pytest.mark.parametrize("after_s", [0.0, 0.15])
+def test_ctrl_c_while_a_command_loads_is_quiet(tmp_path: Path, module: str, after_s: float) -> None:
+    """From the moment that the command's own file is being run; before, it is Python that starts."""
+    words = {"reports": [tmp_path], "scenarios": ["check", *LIBRARY.glob("*.toml")]}
+    given = words.get(module, [*(["run"] if module == "twinstep" else []), LIBRARY / "criteo_dlrm_2x4.toml"])
+    code = (
+        f"import scenarios.interruption, runpy, sys; print(flush=True); sys.argv[0] = '{module}'\n"
+        f"runpy.run_module('{module}', run_name='__main__', alter_sys=True)"
+    )
+    line = [
+        sys.executable,
+        "-c",
+        code,
+        *map(str, given),
+        *([] if module in words else ["--out", str(tmp_path / "run")]),
+    ]
+    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.1 + after_s)
+    code_, said = signalled(process, signal.SIGINT, 3)
+    assert "Traceback" not in said
+    assert code_ in (130, 0, 2)  # quick ones may have ended
