@@ -17,6 +17,7 @@ from tests.lanes import EMULATED, REAL, WHOLE
 # Their assertions show values, as those of test modules do.
 pytest.register_assert_rewrite("tests.vectors.formats")
 settings.load_profile("suite")
+os.environ.pop("COLUMNS", None)  # what is printed is as wide as it says
 
 
 ROOT = Path(__file__).parent

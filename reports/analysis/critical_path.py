@@ -23,12 +23,12 @@ from reports.store.columns import fixed
 HOST = "host"
 # What the walk needs of the spans.
 COLUMNS = ["rank", "stream", "step", "sequence", "kind", "label", "group", "call"]
-COLUMNS += ["issued_ns", "start_ns", "end_ns", "wait_from_ns", "wait_until_ns"]
+COLUMNS += ["issued_ns", "start_ns", "end_ns", "wait_from_ns", "wait_until_ns", "kernel", "dtype"]
 PATH = {
     "step": "int",
     "order": "int",
     "rank": "int",
-    **dict.fromkeys(["part", "kind", "label", "stream"], "str"),
+    **dict.fromkeys(["part", "kind", "label", "stream", "kernel", "dtype"], "str"),
     **dict.fromkeys(["from_ns", "to_ns", "duration_ns"], "int"),
     "share": "float",
 }
@@ -130,6 +130,26 @@ def waited_for(path: pd.DataFrame) -> pd.DataFrame:
     return fixed({**frame, "order": frame.groupby("step").cumcount()}, WAITED_FOR)
 
 
+def dominant(path: pd.DataFrame) -> pd.DataFrame:
+    """The critical path of one step by what it holds most of: a kind of kernel or of communication, dtype and stream.
+
+    One row each, longest first: `part`, `kind`, `kernel`, `dtype`, `stream`, `operations` (names, longest first) with
+    `times_ns`, `duration_ns` and `share`. A computation is on no stream here.
+    """
+    computes = (path["part"] == COMPUTE).to_numpy(bool)
+    path = path.assign(stream=path["stream"].mask(computes, ""))
+    keys = ["part", "kind", "kernel", "dtype", "stream"]
+    each = path.groupby([*keys, "label"], sort=False)[["duration_ns", "share"]].sum().reset_index()
+    each = each.sort_values("duration_ns", ascending=False, kind="stable")
+    found = each.groupby(keys, sort=False).agg(
+        operations=("label", list),
+        times_ns=("duration_ns", list),
+        duration_ns=("duration_ns", "sum"),
+        share=("share", "sum"),
+    )
+    return found.reset_index().sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+
+
 def _walk(spans: _Spans, rank: int, floor_ns: int, end_ns: int) -> list[Segment]:
     backwards: list[Segment] = []
     used: set[int] = set()
@@ -167,7 +187,7 @@ def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple
 def _described(spans: pd.DataFrame, segments: list[Segment]) -> dict[str, npt.NDArray[np.generic]]:
     ranks, rows, from_ns, to_ns = np.array(segments, np.int64).reshape(-1, 4).T
     known, found = rows >= 0, {}
-    for name, unknown in (("kind", HOST), ("label", ""), ("stream", "")):
+    for name, unknown in (("kind", HOST), *((name, "") for name in ("label", "stream", "kernel", "dtype"))):
         found[name] = np.full(len(rows), unknown, object)
         found[name][known] = spans[name].iloc[rows[known]].to_numpy(object)
     own = (found["kind"] == COMPUTE) | (found["kind"] == HOST)

@@ -14,7 +14,7 @@ from reports.store.columns import fixed
 LINK_CLASSES = {
     "link_class": "str",
     "links": "int",
-    **dict.fromkeys(["bytes_carried", "mean_utilisation", "peak_utilisation"], "float"),
+    **dict.fromkeys(["bytes_carried", "mean_utilisation", "peak_utilisation", "busy_utilisation"], "float"),
     "hottest_link": "str",
     "hottest_direction": "str",
 }
@@ -39,7 +39,7 @@ def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
 
 def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
     """One row a link class, the busiest first, weighted by `link_count`;
-    `peak_utilisation` is its hottest link's.
+    `peak_utilisation` is its hottest link's, `busy_utilisation` the same link's while it carries anything.
     """
     count = links_frame["link_count"]
     in_all = {name: links_frame[name] * count for name in ("bytes_carried", "utilisation")}
@@ -52,6 +52,7 @@ def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
         "bytes_carried": by_class["bytes_carried"].sum(),
         "mean_utilisation": by_class["utilisation"].sum() / links_of,
         "peak_utilisation": by_class["peak"].max(),
+        "busy_utilisation": hottest["busy_utilisation"],
         "hottest_link": hottest["link"],
         "hottest_direction": hottest["direction"],
     }

@@ -12,7 +12,7 @@ from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
 from reports.compare.comparison import Comparison, typical_and_worst
 from reports.terminal import text
-from reports.terminal.headline import folded, thinned
+from reports.terminal.headline import folded, rests_on, thinned
 from reports.terminal.rows import cells, named, operation_name, records
 
 _ROWS = 20
@@ -25,7 +25,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def summarize(comparison: Comparison) -> RenderableType:
-    """Errors by step, operation and size, the worst cases, then the checks; 80 columns wide."""
+    """Errors by step, operation and size, the worst cases, then the checks."""
     errors = (_steps(comparison), _operations(comparison), _sizes(comparison), _worst(comparison))
     return Group(text.paragraph("\n".join(about(comparison)), style="bold"), *errors, *map(_check, comparison.checks))
 
@@ -62,7 +62,7 @@ def about(comparison: Comparison) -> list[str]:
     for role, run in sides:
         world = WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
-        early += "".join(f"; {words}" for words in (folded(run.info), thinned(run.info)) if words)
+        early += "".join(f"; {words}" for words in (rests_on(run.info), folded(run.info), thinned(run.info)) if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
     residual_ns = comparison.measured.info.clock_residual_ns
     if residual_ns:

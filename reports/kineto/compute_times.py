@@ -67,7 +67,7 @@ def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_run
 
 
 def summarize(times: Times) -> RenderableType:
-    """The longest rows, 80 columns wide."""
+    """The longest rows."""
     longest = times.rows.sort_values(["time_us", *_CALL], ascending=[False, True, True]).head(_ROWS)
     shown = longest.assign(time_ns=1000 * longest["time_us"])
     rows = cells(shown, ["label", "call", "time_ns", "spread", "samples"])

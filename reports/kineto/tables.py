@@ -83,7 +83,7 @@ def as_json(profile: Profile) -> dict[str, Any]:
 
 
 def summarize(profile: Profile) -> RenderableType:
-    """The same for a terminal, 80 columns wide, with the longest rows of each table."""
+    """The same for a terminal, with the longest rows of each table."""
     found, bare = tables(profile), without_annotation(profile)
     info, steps = profile.recording.info, {s.step for s in profile.recording.spans if s.kind == STEP}
     outside = len(profile.pieces) - int(bare["kernels"])

@@ -72,7 +72,7 @@ def groups(fit: Fit) -> list[dict[str, Any]]:
 
 
 def summarize(fit: Fit, profile: str) -> RenderableType:
-    """What was fitted, and the errors of the rows held out. 80 columns wide."""
+    """What was fitted, and the errors of the rows held out."""
     used = {row for one in fit.fitted for row in one.rows}
     head = (
         f"{text.counted(len(used), 'row')}, of every second size, set the figures; the other"

@@ -33,6 +33,7 @@ CHANGES = {
     "bytes_sent": "sent_change",
     "memory_bytes": "memory_change",
     "link_utilisation": "link_change",
+    "link_busy_utilisation": "link_busy_change",
     "compute_over_mean": "compute_balance_change",
     "ids_over_mean": "ids_balance_change",
 }
@@ -83,7 +84,7 @@ def settings(runs: Sequence[tuple[str, Run]]) -> tuple[pd.DataFrame, int]:
 def _tree(run: Run) -> Any:
     info = run.info
     about = {"world": WORLDS.get(info.world, info.world), "world_size": info.world_size, "played_on": info.played_on}
-    scenario = {key: value for key, value in info.scenario.items() if key != "path"}
+    scenario = {key: value for key, value in info.scenario.items() if key not in ("path", "rests_on")}
     return _named({**about, **scenario, "seed": info.seed, "versions": info.versions})
 
 
@@ -239,6 +240,7 @@ def _result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
         "bytes_sent": np.average(sent, weights=ranks["rank_count"]) if len(ranks) else np.nan,
         "memory_bytes": memory["used_bytes"].iloc[0] if len(memory) else np.nan,
         "link_utilisation": links["peak_utilisation"].iloc[0] if len(links) else np.nan,
+        "link_busy_utilisation": links["busy_utilisation"].iloc[0] if len(links) else np.nan,
         "compute_over_mean": spent["max_over_mean"].get(PARTS["compute_ns"], np.nan),
         "ids_over_mean": balance.get("ids_per_step", np.nan),
         "link_class": links["link_class"].iloc[0] if len(links) else "",

@@ -37,7 +37,7 @@ _KEY = 32
 
 
 def summarize(found: SideBySide) -> RenderableType:
-    """What differs, then step time and its parts, operations and the plan; 80 columns wide."""
+    """What differs, then step time and its parts, operations and the plan."""
     sections = [_headline(found), _settings(found), *_results(found), _operations(found), _plans(found)]
     return Group(*sections)
 

@@ -13,7 +13,7 @@ from reports.analysis.step_breakdown import ADDING_UP, PARTS, steady_kept
 from reports.side_by_side.frames import SideBySide
 from reports.terminal import text
 from reports.terminal.causes import latest
-from reports.terminal.headline import WORLDS
+from reports.terminal.headline import WORLDS, rests_on
 from reports.terminal.rows import operation_names, records
 from scenarios.seam.trace import RunInfo
 
@@ -38,7 +38,8 @@ NUMBERS = {
     "skew_ns": "step skew",
     "bytes_sent": "payload per rank",
     "memory_bytes": "max memory",
-    "link_utilisation": "hottest link load",
+    "link_utilisation": "hottest link, mean",
+    "link_busy_utilisation": "... while busy",
     "compute_over_mean": "compute, max/mean",
     "ids_over_mean": "ids, max/mean",
 }
@@ -72,7 +73,8 @@ def labels(found: SideBySide) -> dict[str, str]:
 def about_run(info: RunInfo) -> str:
     """A run in a line."""
     early = "" if info.complete else f"; ENDED EARLY: {info.error or 'no reason was kept'}"
-    return f"{info.name}, {WORLDS.get(info.world, info.world)}, {text.counted(info.world_size, 'rank')}{early}"
+    figures = f"; {text.printable(rests_on(info))}" if rests_on(info) else ""
+    return f"{info.name}, {WORLDS.get(info.world, info.world)}, {text.counted(info.world_size, 'rank')}{early}{figures}"
 
 
 def settings_shown(found: SideBySide) -> list[list[str]]:

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from reports.analysis import critical_path
+from reports.analysis.frames import COMPUTE
 from reports.analysis.step_breakdown import PARTS, parts_of_step
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.rows import records, why_late
 
+DOMINANT_TITLE = "What dominates the critical path"
+# What dominates: so many sentences at most, of so much of the step at least, each with so many operations.
+_DOMINANT, _LEAST_SHARE, _NAMED = 3, 0.1, 3
 # Less than this share of a step is not worth a word.
 _LEAST_WAIT = 0.02
 _UNEVEN = 1.05
+
+
+def dominant(run: Run, step: int) -> list[str]:
+    """What most of a step's critical path is spent on, the longest first, a sentence each without a full stop."""
+    path = run.critical_path_of(step)
+    whole, said = text.duration(float(path["duration_ns"].sum())), []
+    for row in records(critical_path.dominant(path).head(_DOMINANT)):
+        if row["share"] >= _LEAST_SHARE:
+            took = f"{text.duration(row['duration_ns'])} of the {whole} step ({text.percent(row['share'])})"
+            pairs = list(zip(row["operations"], row["times_ns"], strict=True))
+            named = [f"{text.printable(name)} {text.duration(ns)}" for name, ns in pairs[:_NAMED] if name]
+            more = [f"{len(pairs) - _NAMED} more"] if len(pairs) > _NAMED else []
+            said.append(f"{group_name(row)}: {took}{': ' if named else ''}{' and '.join([', '.join(named), *more])}")
+    return said
+
+
+def group_name(row: dict[str, Any]) -> str:
+    """What a row of `critical_path.dominant` is of: "gemm (matrix products) in float32", "send of int64"."""
+    if row["part"] == critical_path.HOST:
+        return "the program's own time"
+    if row["part"] == COMPUTE:
+        kernel = {"gemm": "gemm (matrix products)", "": "computation"}.get(row["kernel"], row["kernel"])
+        return f"{kernel} in {row['dtype']}" if row["dtype"] else kernel
+    name = f"{row['kind']} of {row['dtype']}" if row["dtype"] else str(row["kind"])
+    return name if row["stream"] in ("main", "") else f"{name} @{row['stream']}"
 
 
 def waiting(run: Run, steps: list[int]) -> str:

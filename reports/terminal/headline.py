@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from reports.analysis import critical_path
 from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps, typical_step
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.causes import waiting
+from reports.terminal.causes import group_name, waiting
 from reports.terminal.rows import operation_name, records
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
@@ -42,6 +43,8 @@ def headline(run: Run, spread: str = "") -> list[str]:
     lines = [", ".join([f"{info.name}: {WORLDS.get(info.world, info.world)}", where, *playing])]
     if info.world == "sim" and (times := info.scenario.get("compute_times")):
         lines.append(f"compute times: measured ones from {text.printable(times['path'])}, roofline for the rest")
+    if figures := rests_on(info):
+        lines.append(text.printable(figures))
     if info.host_counts:
         lines.append(folded(info))
     if not info.complete:
@@ -53,6 +56,12 @@ def headline(run: Run, spread: str = "") -> list[str]:
     if spread:
         lines.append(spread)
     return lines
+
+
+def rests_on(info: RunInfo) -> str:
+    """Where the figures come from that a prediction was made of; "" of a measurement, or where a run does not say."""
+    known = info.scenario.get("rests_on")
+    return known if info.world == "sim" and isinstance(known, str) else ""
 
 
 def folded(info: RunInfo) -> str:
@@ -150,16 +159,23 @@ def _dominant(run: Run) -> dict[str, list[Share]]:
     try:
         if (step := typical_step(run)) is None:
             return {}
-        parts, path = parts_of_step(run, [step]), run.waited_for_of(step)
+        parts, path = parts_of_step(run, [step]), critical_path.dominant(run.critical_path_of(step))
     except ReportError:  # said above
         return {}
     spent = [Share(*row) for row in parts[["part", "mean_ns", "share"]].itertuples(index=False, name=None)]
-    waited = [Share(operation_name(row), row["duration_ns"], row["share"]) for row in records(path)]
+    waited = [Share(_named(row), row["duration_ns"], row["share"]) for row in records(path)]
     found = {
         f"mean over ranks in step {step}": _largest(one for one in spent if one.name not in _WITHIN),
         f"critical path of step {step}": _largest(waited)[:_LONGEST_SHOWN],
     }
     return {title: shares for title, shares in found.items() if shares}
+
+
+def _named(row: dict[str, Any]) -> str:
+    """An operation by its name, several by what they have in common."""
+    if len(row["operations"]) > 1:
+        return group_name(row)
+    return operation_name({**row, "label": row["operations"][0]})
 
 
 def _largest(shares: Iterable[Share]) -> list[Share]:

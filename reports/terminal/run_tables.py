@@ -14,7 +14,8 @@ from rich.text import Text
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown
 from reports.run import Run
 from reports.terminal import text
-from reports.terminal.headline import headline, only
+from reports.terminal.causes import DOMINANT_TITLE, dominant
+from reports.terminal.headline import headline, only, rests_on
 from reports.terminal.rows import (
     STRAGGLERS_TITLE,
     cells,
@@ -41,8 +42,8 @@ MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
 # Up to here over the mean, loads are called even.
 _EVEN = 1.001
 PART_COLUMNS = ["part", "mean", "share", "max", "on rank", "max/mean"]
-CLASS_COLUMNS = ["class", "links", "carried", "mean load", "peak load"]
-CLASS_CELLS = ["link_class", "links", "bytes_carried", "mean_utilisation", "peak_utilisation"]
+CLASS_COLUMNS = ["class", "links", "carried", "mean load", "hottest link", "while busy"]
+CLASS_CELLS = ["link_class", "links", "bytes_carried", "mean_utilisation", "peak_utilisation", "busy_utilisation"]
 BALANCE_COLUMNS = ["load (plan)", "max", "on rank", "mean", "max/mean"]
 MEMORY_COLUMNS = ["part", "size", "of capacity"]
 CAUSE_COLUMNS = ["table", "sharding", "load", "on that rank", "mean", "excess"]
@@ -51,7 +52,7 @@ _NAMES_KEPT = [24, 14, 7]
 
 
 def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
-    """Everything that a person asks first, 80 columns wide; the critical path is that of `step`.
+    """Everything that a person asks first; the critical path is that of `step`.
 
     Without `step`, it is that of the median steady step. `spread` is a line on how steps vary from run to
     run. `text.as_text` makes it a string.
@@ -62,7 +63,7 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
     shown = step_shown(run, step)
     sections = [text.paragraph("\n".join(headline(run, spread)), style="bold"), _steps(run)]
     if shown is not None:
-        sections.append(_waited_for(run, shown))
+        sections += [_waited_for(run, shown), *_dominant(run, shown)]
     kept = steady_kept(run)
     sections += _stragglers(run, kept)
     if kept:
@@ -86,6 +87,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "digest": info.digest,
         "world_size": info.world_size,
         "seed": info.seed,
+        "rests_on": rests_on(info),
         "complete": info.complete,
         "host_counts": info.host_counts,
         "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
@@ -141,6 +143,12 @@ def _waited_for(run: Run, step: int) -> RenderableType:
         rows.append([name, "", *(written(column, float(frame[column].sum())) for column in ("duration_ns", "share"))])
     title = f"Critical path of step {step}, in order{only(run)}"
     return text.table(title, ["operation", "kind", "time", "share"], rows, left=2)
+
+
+def _dominant(run: Run, step: int) -> Iterator[RenderableType]:
+    if said := dominant(run, step):
+        lines = [f"{at}. {sentence}." for at, sentence in enumerate(said, 1)]
+        yield Group(Text(f"{DOMINANT_TITLE}{only(run)}", style="bold"), text.paragraph("\n".join(lines)))
 
 
 def _stragglers(run: Run, steps: list[int]) -> Iterator[RenderableType]:
@@ -202,10 +210,11 @@ def _links(run: Run) -> RenderableType:
     classes = cells(run.link_classes, CLASS_CELLS)
     hottest = run.links.head(5)
     hottest = hottest.assign(link=represented(hottest, "link"))
-    columns = ["link", "direction", "class", "carried", "load", "busy"]
-    rows = cells(hottest, ["link", "direction", "link_class", "bytes_carried", "utilisation", "busy_share"])
+    columns = ["link", "direction", "class", "carried", "mean load", "busy", "while busy"]
+    numbers = ["bytes_carried", "utilisation", "busy_share", "busy_utilisation"]
+    rows = cells(hottest, ["link", "direction", "link_class", *numbers])
     return Group(
-        text.table("Links, over the whole run", CLASS_COLUMNS, classes),
+        text.table("Links: load, mean over the run, and of the hottest also while it is busy", CLASS_COLUMNS, classes),
         text.table("Hottest links", columns, rows, left=3),
     )
 

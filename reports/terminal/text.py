@@ -1,12 +1,14 @@
-"""Formats numbers and tables for a terminal of 80 columns."""
+"""Formats numbers and tables for a terminal, by default of 80 columns."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from itertools import zip_longest
 from typing import Any, Literal, ParamSpec, TextIO
 
 from rich import box
@@ -18,8 +20,10 @@ from rich.text import Text
 P = ParamSpec("P")
 
 WIDTH = 80
+_LEAST_WIDTH = 40
 _GAP = 2  # between columns
 _TEXT_LEAST = 8
+_SEEN = 5  # letters that show at a glance that two names differ
 _PIECES = 5  # of a list of steps
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
@@ -112,10 +116,48 @@ def printable(name: object) -> str:
 
 def shortened(words: str, width: int) -> str:
     """Text cut in its middle to fit, since labels differ at both ends."""
-    if cell_len(words) <= width:
-        return words
-    tail = (width - 1) // 2
-    return f"{words[: width - 1 - tail]}…{words[len(words) - tail :]}"
+    return words if cell_len(words) <= width else _cut(words, width, width - 1 - (width - 1) // 2)
+
+
+def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
+    """Names cut to fit such that no two become the same: in the middle, else near it where they differ less.
+
+    Where no one cut tells names apart, that stays which differs between two cuts; failing that they are numbered.
+    """
+    short = {name: shortened(name, width) for name in names}
+    for group in _alike(short):
+        others = {cut for name, cut in short.items() if name not in group}
+        ways = [[_cut(name, width, head) for name in group] for head in range(width)]
+        ways.sort(key=lambda way: (-min(_SEEN, _unlike(way)), abs(2 * way[0].index("…") - width)))
+        alike = next(at for at, letters in enumerate(zip_longest(*group)) if len({*letters}) > 1)
+        ways += [[_around(name, width, alike) for name in group]]
+        ways += [[f"{name[: width - len(f'{at}') - 1]}…{at}" for at, name in enumerate(group, 1)]]
+        fits = (way for way in ways if len({*way}) == len(way) and not others.intersection(way))
+        short.update(zip(group, next(fits, ways[-1]), strict=True))
+    return short
+
+
+def _unlike(way: Sequence[str]) -> int:
+    """How many letters differ."""
+    return sum(len({*letters}) > 1 for letters in zip(*way, strict=False))
+
+
+def _alike(short: Mapping[str, str]) -> list[list[str]]:
+    """Names that are cut to the same words."""
+    groups: dict[str, list[str]] = {}
+    for name, cut in short.items():
+        groups.setdefault(cut, []).append(name)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _cut(words: str, width: int, head: int) -> str:
+    return f"{words[:head]}…{words[len(words) - (width - 1 - head) :]}"
+
+
+def _around(words: str, width: int, place: int) -> str:
+    """The beginning, what is around a place, and the end."""
+    part = max(1, (width - 2) // 3)
+    return f"{words[:part]}…{words[place : place + width - 2 - 2 * part]}…{words[len(words) - part :]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +175,11 @@ class _Fitted:
         for at, (column, width) in enumerate(zip(self.columns, widths, strict=True)):
             justify: Literal["left", "right"] = "left" if at < self.left else "right"
             grid.add_column(Text(column), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
+        columns = [[row[at] for row in self.rows] for at in range(len(self.columns))]
+        short = [told_apart(dict.fromkeys(cells), width) for cells, width in zip(columns, widths, strict=True)]
         for row in self.rows:
             # Text, so that a label such as "[red]" is not markup
-            grid.add_row(*(Text(shortened(cell, width)) for cell, width in zip(row, widths, strict=True)))
+            grid.add_row(*(Text(words[cell]) for words, cell in zip(short, row, strict=True)))
         yield grid
 
     def _widths(self, room: int) -> list[int]:
@@ -174,11 +218,12 @@ class _Console(Console):
 
 
 def show(renderable: RenderableType, stream: TextIO) -> None:
-    """Prints; colours and the terminal's own width only on a terminal, else 80 columns."""
-    on_terminal = stream.isatty()
+    """Prints as wide as the variable COLUMNS says, else the terminal, else 80 columns; colours only on a terminal."""
+    on_terminal, columns = stream.isatty(), os.environ.get("COLUMNS", "")
+    width = max(_LEAST_WIDTH, int(columns[:4])) if columns.isdecimal() and int(columns) else None
     console = _Console(
         file=stream,
-        width=None if on_terminal else WIDTH,
+        width=width or (None if on_terminal else WIDTH),
         no_color=None if on_terminal else True,
         force_terminal=None if on_terminal else False,
         highlight=False,

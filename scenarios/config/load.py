@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
-from scenarios.config.provenance import Measured
+from scenarios.config.provenance import Measured, come_from
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check, check_profile
@@ -19,9 +20,13 @@ from scenarios.config.toml.include import read_profile_tree, read_tree
 from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
+from scenarios.config.toml.tree import Tree
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
+# Keys of [cluster] that are no figures of hardware.
+_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow"})
+_KEYS_NAMED = 4
 # Of [run].
 OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times")
 
@@ -41,7 +46,19 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = 
     document, program = read_document(mistakes)
     check(document, program, mistakes)
     mistakes.raise_any()
-    return build(document, have(program), mistakes, Path(file))
+    made = build(document, have(program), mistakes, Path(file))
+    return dataclasses.replace(made, rests_on=_rests_on(document, mistakes.tree, made.cluster.profile))
+
+
+def _rests_on(document: Document, tree: Tree, profile: str) -> str:
+    """Where the figures of a scenario's hardware come from, in a sentence without a full stop."""
+    measured = frozen(Measured, document.measured) if document.measured is not None else None
+    if not have(document.cluster).profile:
+        return "the scenario's own hardware figures, not calibrated"
+    own = [".".join(map(str, path)) for path in tree.beside_profile if path[0] not in _NOT_FIGURES]
+    set_here = f"; set by the scenario: {', '.join(own[:_KEYS_NAMED])}" if own else ""
+    set_here += f" and {len(own) - _KEYS_NAMED} more" if len(own) > _KEYS_NAMED else ""
+    return f"profile {profile}: {come_from(measured)}{set_here}"
 
 
 def load_profile(name: str) -> Cluster:

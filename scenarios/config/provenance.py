@@ -57,3 +57,11 @@ class Measured:
     groups: Annotated[
         tuple[Group, ...], Key("groups", "Groups of parameters, and how good they are. Default: none.")
     ] = ()
+
+
+def come_from(measured: Measured | None) -> str:
+    """Where a profile's figures come from, in a few words."""
+    if measured is None:
+        return "datasheet values and assumptions, not calibrated"
+    machine = f"{measured.machine} ({measured.cpu})" if measured.cpu else measured.machine
+    return f"calibrated on {machine}, {measured.date}"

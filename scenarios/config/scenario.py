@@ -191,6 +191,7 @@ class Scenario:
     library: LibraryName
     timeout_s: float
     ranks: Literal["each", "alike"] = "each"
+    rests_on: str = ""  # where the figures of its hardware come from
     chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
     model: Model | None = None
     planner: Planner = Planner()

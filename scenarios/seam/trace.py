@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 
 # Keys of a scenario that change how it is simulated or priced, but not what it computes and sends. Its digest, and so
 # whether two runs can be compared, leaves them out.
-PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks"})
+PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks", "rests_on"})
 
 
 # `RunInfo.played_on` of a run on hosts that were emulated.

@@ -89,7 +89,7 @@ def _tables(run: Run) -> list[Block]:
     hottest = run.links.head(_LINKS)
     hottest = hottest.assign(link=represented(hottest, "link"))
     numbers = ["bytes_carried", "bytes_per_s", "utilisation", "busy_share", "busy_utilisation"]
-    columns = ["link", "direction", "class", "carried", "rate", "load", "busy", "load while busy"]
+    columns = ["link", "direction", "class", "carried", "rate", "mean load", "busy", "while busy"]
     more = f"{len(run.links) - _LINKS:,} more are in links.csv." if len(run.links) > _LINKS else ""
     raw = {"bytes": float((run.links["bytes_carried"] * run.links["link_count"]).sum())}
     class_rows, rows = (

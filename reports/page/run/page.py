@@ -16,6 +16,7 @@ from reports.page.timeline import NAME, timeline
 from reports.run import Run
 from reports.terminal import headline as about
 from reports.terminal import text
+from reports.terminal.causes import DOMINANT_TITLE, dominant
 from reports.terminal.rows import STRAGGLERS_TITLE, records, represented, straggler_sentence
 
 _STRAGGLERS_SHOWN = 5
@@ -31,7 +32,7 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
     """
     step = step_shown(run, asked)
     sections = [
-        _glance(run),
+        _glance(run, step),
         time_sections.steps(run),
         time_sections.parts(run),
         _timeline(run, step, also),
@@ -48,11 +49,14 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
     return Page(title=run.info.name, about=about.headline(run), sections=sections, foot=_foot(run, tables))
 
 
-def _glance(run: Run) -> Section:
+def _glance(run: Run, step: int | None) -> Section:
     facts = _facts(run)
     if not facts:
         return Section("glance", "At a glance", absent="No rank completed a step.")
     blocks: list[Block] = [Facts(facts)]
+    said = [f"{sentence}." for sentence in dominant(run, step)] if step is not None else []
+    if said:
+        blocks.append(Words(f"{DOMINANT_TITLE} of step {step}:", said))
     found = run.stragglers_of(steady_kept(run)) if steady_kept(run) else run.stragglers.iloc[:0]
     sentences = [f"{straggler_sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
     left_out = len(found) - _STRAGGLERS_SHOWN
@@ -84,7 +88,8 @@ def _facts(run: Run) -> list[Fact]:
         facts.append(Fact("fullest memory", text.percent(share), f"rank {rank}", share))
     if len(run.links):
         load, (link,) = float(run.links["utilisation"].iloc[0]), represented(run.links.head(1), "link")
-        facts.append(Fact("hottest link", text.percent(load), f"{link}, over the run", load))
+        busy = text.percent(float(run.links["busy_utilisation"].iloc[0]))
+        facts.append(Fact("hottest link", text.percent(load), f"{link}, mean over the run; {busy} while busy", load))
     return facts
 
 

@@ -54,13 +54,13 @@ def links(found: SideBySide) -> Section:
     table = table[[name for name in found.names if name in table.columns]]
     values = {label[str(name)]: table[name].tolist() for name in table.columns}
     classes = [str(name) for name in table.index]
-    drawn = run_charts.dots(classes, values, text.percent, run_charts.colors(found), x="load of the hottest link")
+    drawn = run_charts.dots(classes, values, text.percent, run_charts.colors(found), x="mean load of the hottest link")
     charts.percent_axis(drawn.xaxis[0])
     drawn.xaxis[0].ticker = BasicTicker(min_interval=0.01)
     by_class = frame.assign(run=frame["run"].map(label)).sort_values("link_class", kind="stable")
-    numbers = ["links", "bytes_carried", "mean_utilisation", "peak_utilisation"]
+    numbers = ["links", "bytes_carried", "mean_utilisation", "peak_utilisation", "busy_utilisation"]
     rows = cells(by_class, ["link_class", "run", "hottest_link", *numbers])
-    columns = ["class", "run", "hottest", "links", "carried", "mean load", "peak load"]
+    columns = ["class", "run", "hottest", "links", "carried", "mean load", "hottest, mean", "while busy"]
     absent = [label[name] for name in found.names if name not in table.columns]
     note = f"Not available: {', '.join(absent)}." if absent else ""
     title = "Hottest link of each class, over the whole run"

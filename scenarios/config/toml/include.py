@@ -9,7 +9,7 @@ from typing import Any
 
 from scenarios.config.catalogue import profile_file, profile_names
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
-from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, read_toml, too_deep
+from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep
 
 PROFILE_KEYS = ("description", "cluster", "measured")
 LONGEST_CHAIN = 64  # files, each included by the one before
@@ -76,6 +76,7 @@ class _Reader:
         if file is None:
             self.mistakes.tree.lost.append(("cluster",))
             return
+        self.mistakes.tree.beside_profile = list(leaves(cluster))
         self.in_profile = True
         self.done.clear()  # what is laid under as a profile is checked as one
         self.read(file)

@@ -27,13 +27,14 @@ class Tree:
     """`origins` holds the file of each subtree's root that a file brought; what lies below has the same origin.
 
     `lost` holds the tables of which a part is lost with a file that is of no use, so that nobody calls its keys
-    missing; () is the whole tree.
+    missing; () is the whole tree. `beside_profile` are the keys of the cluster that do not come from its profile.
     """
 
     root: str
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
     lost: list[KeyPath] = field(default_factory=list)
+    beside_profile: list[KeyPath] = field(default_factory=list)
 
     def lay_under(self, values: Mapping[str, Any], file: str) -> None:
         """Add what is not there yet."""
@@ -87,6 +88,12 @@ class Tree:
                 self.origins[path] = file
             if isinstance(value, Mapping) and isinstance(target[key], dict):
                 self._lay_under(target[key], value, file, path)
+
+
+def leaves(values: Mapping[str, Any], above: KeyPath = ()) -> Iterable[KeyPath]:
+    """The paths of all that is no table."""
+    for key, value in values.items():
+        yield from leaves(value, (*above, key)) if isinstance(value, Mapping) else [(*above, key)]
 
 
 def read_toml(file: str) -> dict[str, Any]:

@@ -199,6 +199,7 @@ def test_links_are_loaded_by_what_they_could_have_carried(run):
         "bytes_carried": 225.0,
         "mean_utilisation": 0.375,
         "peak_utilisation": 0.5,
+        "busy_utilisation": 1.0,
         "hottest_link": "nic1",
         "hottest_direction": "out",
     }

@@ -32,6 +32,14 @@ def test_whatever_labels_say_is_text():
     assert WICKED in json.dumps(json.loads(item[1]), ensure_ascii=False)
 
 
+def test_a_page_says_at_a_glance_what_dominates_and_how_hot_the_hottest_link_is():
+    words = re.sub(r"<[^>]+>|\s+", " ", render.html(run_page.page(Run.of(by_hand()))).split("</style>")[-1])
+    words = " ".join(words.split())
+    assert "What dominates the critical path of step 1: gemm (matrix products): 60 ns of the 100 ns step" in words
+    assert "nic1, mean over the run; 100.0 % while busy" in words
+    assert words.index("What dominates") < words.index("Stragglers and hot spots")
+
+
 def test_a_page_loads_nothing():
     words = render.html(run_page.page(Run.of(by_hand())))
     assert not re.findall(r"<(?:script|img|iframe)[^>]+src=|<link[^>]+href=\"(?!data:)|@import|url\(http", words)

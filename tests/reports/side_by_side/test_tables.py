@@ -63,7 +63,8 @@ def test_what_differs_comes_first_and_the_changes_with_it():
         "step skew 2 ns 5 ns +100.0 %",
         "payload per rank 1000 B 1000 B +0.0 %",
         "max memory 12.0 KiB 12.0 KiB +0.0 %",
-        "hottest link load 50.0 % 25.0 % -50.0 %",
+        "hottest link, mean 50.0 % 25.0 % -50.0 %",
+        "... while busy 100.0 % 100.0 % +0.0 %",
         "compute, max/mean 1.04 1.04 +0.0 %",
         "ids, max/mean 1.50 2.00 +33.3 %",
     ]

@@ -71,7 +71,7 @@ def test_an_empty_run_is_shown() -> None:
 
 
 def test_labels_are_text_not_markup() -> None:
-    spans = [dataclasses.replace(one, label="<b>\n&" if one.label else "") for one in by_hand().spans]
+    spans = [dataclasses.replace(one, label="<b>\n&" if one.label else "", kernel="") for one in by_hand().spans]
     run = Run.of(with_spans(by_hand(name="<script>"), *spans))
     assert "<script>" not in run._repr_html_()
     assert "&lt;script&gt;" in run._repr_html_()

@@ -74,6 +74,35 @@ def test_operations_say_what_was_hidden():
     assert ["backward", "1", "30", "ns", "30", "ns"] in rows
 
 
+def test_what_dominates_the_critical_path_comes_before_what_is_uneven():
+    def exchange(at: int, label: str) -> Span:
+        return span(0, "all_to_all_single", at, at + 30, label=label, dtype="int64")
+
+    def product(at: int, ns: int) -> Span:
+        return span(0, "compute", at, at + ns, label=f"layer {at}", kernel="gemm", dtype="float32")
+
+    ids = [exchange(30 * at, label) for at, label in enumerate(("sizes", "lengths", "values"))]
+    layers = [product(90, 20), product(110, 5), product(115, 5), product(120, 6)]
+    spans = [span(0, "step", 0, 140), *ids, *layers, span(0, "compute", 126, 134, label="update", kernel="optimizer")]
+    summary = printed(with_spans(by_hand(world_size=1), *spans))
+    found = summary[summary.index("What dominates the critical path") :].split("\n\n")[0]
+    assert " ".join(found.split()) == (
+        "What dominates the critical path 1. all_to_all_single of int64: 90 ns of the 140 ns step (64.3 %): sizes 30"
+        " ns, lengths 30 ns, values 30 ns. 2. gemm (matrix products) in float32: 36 ns of the 140 ns step (25.7 %):"
+        " layer 90 20 ns, layer 120 6 ns, layer 110 5 ns and 1 more."
+    )
+    run = Run.of(with_spans(by_hand(world_size=1), *spans))
+    assert "all_to_all_single of int64 64.3 %, gemm (matrix products) in float32 25.7 %, update 5.7 %" in repr(run)
+
+
+def test_a_prediction_says_what_it_rests_on_and_a_measurement_does_not():
+    known = "profile dgx_h100: datasheet values and assumptions, not calibrated"
+    scenario = {**by_hand().info.scenario, "rests_on": known}
+    assert known in printed(by_hand(scenario=scenario)).splitlines()
+    assert known not in printed(by_hand(scenario=scenario, world="real"))
+    assert tables.as_json(Run.of(by_hand(scenario=scenario)))["rests_on"] == known
+
+
 def test_a_headline_says_for_whom_ranks_wait_and_why():
     def of_rank(rank: int, ns: int) -> list[Span]:
         return [
@@ -161,8 +190,11 @@ def test_memory_is_that_of_the_fullest_rank():
 
 def test_links_come_by_class_and_the_hottest_first():
     summary = printed(by_hand())
-    assert section(summary, "Links, over the whole run")[0] == ["nic", "2", "225", "B", "37.5", "%", "50.0", "%"]
-    assert [row[0] for row in section(summary, "Hottest links")] == ["nic1", "nic0", "hbm0"]
+    title = "Links: load, mean over the run, and of the hottest also while it is busy"
+    assert section(summary, title)[0] == ["nic", "2", "225", "B", "37.5", "%", "50.0", "%", "100.0", "%"]
+    hottest = section(summary, "Hottest links")
+    assert [row[0] for row in hottest] == ["nic1", "nic0", "hbm0"]
+    assert hottest[0][-6:] == ["50.0", "%", "50.0", "%", "100.0", "%"]
 
 
 def test_many_steps_of_metrics_show_both_ends():

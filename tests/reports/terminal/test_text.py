@@ -98,6 +98,44 @@ def test_steps_in_many_pieces_are_counted():
     assert text.steps([n for n in range(100) if n % 10]) == "90 of steps 1-99"
 
 
+EXCHANGES = [
+    "table_wise.output_dist.all_to_all @embeddings",
+    "table_wise.output_dist_backward.all_to_all @embeddings",
+    "table_row_wise.output_dist.all_to_all @embeddings",
+    "powersgd.P @gradients",
+    "powersgd.Q @gradients",
+]
+
+
+def test_names_are_cut_where_they_differ_least():
+    assert list(text.told_apart(EXCHANGES, 29).values()) == [
+        "table_wise.output_dist.all_…s",
+        "table_wise.output_dist_back…s",
+        "table_row_wise…ll @embeddings",
+        "powersgd.P @gradients",
+        "powersgd.Q @gradients",
+    ]
+
+
+@given(st.sets(st.sampled_from(EXCHANGES) | st.text("ab.é漢", max_size=30), max_size=12), st.integers(8, 60))
+def test_names_that_differ_never_print_the_same(names: set[str], width: int):
+    short = text.told_apart(sorted(names), width)
+    assert len({*short.values()}) == len(names)
+    assert all(short[name] == name for name in names if cell_len(name) <= width)
+    shown = text.as_text(text.table("T", ["name", "number"], [[name, "1" * 30] for name in sorted(names)]))
+    rows = [line for line in shown.splitlines()[3:] if line]
+    assert len({*rows}) == len(rows)
+
+
+def test_tables_are_as_wide_as_the_variable_columns_says(monkeypatch):
+    table = text.table("Title", ["name", "number"], [["n" * 100, "1"]])
+    assert max(map(cell_len, text.as_text(table).splitlines())) == text.WIDTH
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "n" * 100 in text.as_text(table)
+    monkeypatch.setenv("COLUMNS", "0")
+    assert max(map(cell_len, text.as_text(table).splitlines())) == text.WIDTH
+
+
 def test_labels_are_never_taken_for_markup():
     printed = text.as_text(text.table("Title", ["operation"], [["[red]all[/red] :smile:"]]))
     assert "[red]all[/red] :smile:" in printed

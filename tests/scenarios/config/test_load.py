@@ -165,6 +165,22 @@ def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
     assert cluster.network == Network(kind="leaf_spine", latency_ns=300, hosts_per_leaf=2, oversubscription=1.5)
 
 
+def test_a_scenario_knows_what_its_hardware_rests_on(folder: Path) -> None:
+    (folder / "plain.toml").write_text(LEAST)
+    datasheet = "profile cpu_local: datasheet values and assumptions, not calibrated"
+    assert load(folder / "plain.toml").rests_on == datasheet
+    own = "[cluster.nic]\nrate = '1 GB/s'\nlatency = '1 us'\n[cluster.gpu.efficiency]\ngemm = 0.5\n"
+    (folder / "own.toml").write_text(
+        LEAST + own + "default = 0.5\nqr = 0.5\n[[cluster.slow]]\ngpu = 0\nhost = 0\nspeed = 0.5\n"
+    )
+    set_here = "nic.rate, nic.latency, gpu.efficiency.gemm, gpu.efficiency.default and 1 more"
+    assert load(folder / "own.toml").rests_on == f"{datasheet}; set by the scenario: {set_here}"
+    (folder / "fitted.toml").write_text(LEAST.replace("cpu_local", "emulated_200mbit"))
+    fitted = load(folder / "fitted.toml").rests_on
+    assert fitted.startswith("profile emulated_200mbit: calibrated on vm (Intel(R) Xeon(R) Processor), 20")
+    assert load(folder / "own.toml").digest() == dataclasses.replace(load(folder / "own.toml"), rests_on="").digest()
+
+
 def test_a_key_beside_the_profile_wins_over_the_profile(folder: Path) -> None:
     text = LEAST.replace("cpu_local", "dgx_h100") + '[cluster.gpu]\nmemory = "96 GB"\n[cluster.nic]\nrate = "1 GB/s"\n'
     host = load(write(folder, "a.toml", text)).cluster.host
