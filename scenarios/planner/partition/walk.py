@@ -311,7 +311,7 @@ class Walk:
         """Every rank as it is now, in 0.2.0's words."""
         ranks = chain.from_iterable([rank] * count for count, rank in self._ranks.runs())
         for number, rank in enumerate(ranks):
-            yield f"DeviceHardware(rank={number}, storage={_old_storage(rank.free())}, perf={rank.total()})"
+            yield f"DeviceHardware(rank={number}, storage={_old_storage(rank.free())}, perf={rank.total() or 0})"
 
     def _text(self, storage: Storage) -> str:
         return _old_storage(storage) if self._old else str(storage)

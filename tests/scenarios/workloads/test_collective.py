@@ -12,7 +12,7 @@ from scenarios.seam.program import Program
 from scenarios.workloads.all_to_all.program import Splits, checksum, draw_values
 from scenarios.workloads.collective.program import CollectiveProgram
 from sim.run import simulate
-from tests.small import cluster
+from tests.small import CORE, TCP, cluster
 from tests.small import scenario as a_scenario
 
 RANKS, ELEMENTS, STEPS = 4, 240, 3
@@ -63,6 +63,21 @@ def test_random_splits_are_those_of_an_exchange() -> None:
         sends, receives = splits.of_rank(span.step, span.rank)
         assert (span.bytes_in, span.bytes_out) == (4 * sum(sends), 4 * sum(receives))
         assert span.bytes_sent == 4 * (sum(sends) - sends[span.rank])
+
+
+@pytest.mark.parametrize("draw", [0, 1])
+@pytest.mark.parametrize("on_tcp", [False, True])
+def test_more_steps_change_no_step_before_the_last(draw: int, on_tcp: bool) -> None:
+    """Of random splits, whose largest exchange decides how much memory the output takes."""
+
+    def times_ns(steps: int) -> list[tuple[str, int, int, int]]:
+        collective = Collective(op="all_to_all", size_bytes=1 << 20, splits="random", skew=0.5)
+        cluster_of = cluster(3, 1, gpu=CORE, tcp=TCP) if on_tcp else cluster(3, 1)
+        on = a_scenario(cluster_of, program="collective", collective=collective, steps=steps, payload="sizes")
+        spans = simulate(on, CollectiveProgram(on), draw).spans
+        return [(span.kind, span.rank, span.start_ns, span.end_ns) for span in spans if 0 <= span.step < STEPS]
+
+    assert sorted(times_ns(STEPS + 1)) == sorted(times_ns(3 * STEPS))
 
 
 def test_memory_is_what_a_rank_holds() -> None:
