@@ -100,11 +100,13 @@ def measured(nic: str, turns: int) -> Iterator[tuple[str, Calls]]:
         yield str(way), table.to_numpy().reshape(-1, 2, 2)
 
 
-def predicted(nic: str, profile: Path) -> Calls:
-    """The calls of some draws, after a barrier each."""
+def predicted(nic: str, profile: Path, cores: int | None = None) -> Calls:
+    """The calls of some draws, after a barrier each; `cores` replaces the profile's."""
     scenario = scenario_of(profile, nic, "2x1")
+    host = scenario.cluster.host
+    cluster = dataclasses.replace(scenario.cluster, host=dataclasses.replace(host, cores=cores or host.cores))
     collective = Case("all_gather", SIZE_BYTES, STEPS).collective()
-    scenario = dataclasses.replace(scenario, collective=collective, steps=STEPS, payload="sizes")
+    scenario = dataclasses.replace(scenario, cluster=cluster, collective=collective, steps=STEPS, payload="sizes")
     found = []
     for draw in range(1, DRAWS + 1):
         spans = [span for span in simulate(scenario, CollectiveProgram(scenario), draw).spans if is_gather(span.kind)]
@@ -140,6 +142,7 @@ def main() -> None:
         print(row(way, calls, wire_s))
     if options.profile is not None:
         print(row("predicted", predicted(options.nic, options.profile), wire_s))
+        print(row("predicted, one core for both", predicted(options.nic, options.profile, 1), wire_s))
 
 
 if __name__ == "__main__":

@@ -30,3 +30,10 @@ def test_calls_of_draws_take_the_wires_time_or_half_as_much_again(monkeypatch: p
     assert 0 < longer.mean() < 1
     assert np.median(taken[~longer]) == pytest.approx(1, rel=0.1)
     assert np.median(taken[longer]) == pytest.approx(1.5, rel=0.1)
+
+
+def test_ranks_that_share_a_core_post_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outcomes, "DRAWS", 2)
+    calls = outcomes.predicted("200mbit", PROFILE, cores=1)
+    wire_ns = outcomes.SIZE_BYTES / 2 / outcomes.PAYLOAD_SHARE / 25e6 * 1e9
+    assert np.all(calls[:, :, 1].max(axis=1) - calls[:, :, 0].min(axis=1) > outcomes.BETWEEN * wire_ns)
