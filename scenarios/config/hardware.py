@@ -18,6 +18,7 @@ from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMP
 from scenarios.config.keys import Inline, Key
 from scenarios.config.toml.values import (
     AtLeastOne,
+    Cores,
     Count,
     Efficient,
     FlopRate,
@@ -265,7 +266,7 @@ class Host:
     gpu: Annotated[Gpu, Key("gpu", "The accelerator. Required.")]
     inside: Annotated[Inside, Key("inside", "Links between the GPUs of a host. Required.")]
     nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.")]
-    cores: Annotated[Machines, Key("cores", "CPU cores of one host. Required.")]
+    cores: Annotated[Cores, Key("cores", "CPU cores of one host. Required.")]
     memory_bytes: Annotated[Size, Key("host_memory", "Memory of one host, such as '2 TiB'. Required.")]
 
 

@@ -124,6 +124,8 @@ Count = Annotated[int, _whole(1)]
 CountOrZero = Annotated[int, _whole(0)]
 Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
 Machines = Annotated[int, _whole(1, MOST_GPUS)]
+Cores = Annotated[int, _whole(1, 4096)]  # of a host
+Layers = Annotated[int, _whole(1, 1000)]
 Place = Annotated[int, _whole(0, MOST_GPUS)]  # of one machine among others
 NvLinks = Annotated[int, _whole(0, 100)]  # between two GPUs
 Width = Annotated[int, _whole(1, 10**6)]  # so that no matrix comes near 2**63 bytes
@@ -142,11 +144,11 @@ Error = Annotated[float, _number("a number", lambda value: True)]
 Positive = Annotated[float, _number("a number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, _number("a number of at least 0", lambda value: value >= 0)]
 AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1, 10**6)]
-Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 B/s", most="1 EB/s")]
+Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 kB/s", most="1 EB/s")]
 Size = Annotated[int, _quantity(units.SIZE, units.parse_size, "1 B", below="1024 PiB")]  # BYTES_BELOW
-Latency = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1 h")]
+Latency = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1 s")]
 Duration = Annotated[int, _quantity(units.TIME, units.parse_time, "1 ns", most="1000 h")]
-FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1 FLOP/s", most="1 EFLOP/s")]
+FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1 MFLOP/s", most="1 EFLOP/s")]
 Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, "0 FLOP", most="1000 EFLOP")]
 Name = Annotated[str, _text("a name without '/'", lambda value: bool(value.strip()) and "/" not in value)]
 File = Annotated[str, _text("a path relative to this file", lambda value: bool(value.strip()))]

@@ -34,6 +34,8 @@ def _check(section: CollectiveSection, document: Document, look: Look) -> None:
     check_splits(section, path, look)
     if section.op and not OPERATIONS[section.op].has_splits and look.mistakes.sound((*path, "op")):
         look.refuse(path, section, ("splits", "skew"), f"with op = '{section.op}'")
+        if OPERATIONS[section.op].has_sums and section.dtype == "bool":
+            look.mistakes.add((*path, "dtype"), f"a type of numbers, which '{section.op}' adds up")
 
 
 def _why_each(document: Document) -> str:

@@ -23,6 +23,7 @@ from scenarios.config.toml.values import (
     File,
     IdsCount,
     IdsMean,
+    Layers,
     LearningRate,
     Name,
     Reserve,
@@ -106,7 +107,7 @@ class InteractionSection(Section):
     kind: Literal["cat", "dot", "dcn"] | None = about(
         "'cat': side by side; 'dot': all pairs' dot products; 'dcn': cross layers, as in DLRM-DCNv2. Required."
     )
-    layers: Width | None = about("Cross layers; required by 'dcn', of no use to others.")
+    layers: Layers | None = about("Cross layers; required by 'dcn', of no use to others.")
     low_rank: Width | None = about("Rank of a cross layer's matrices; required by 'dcn', of no use to others.")
 
 

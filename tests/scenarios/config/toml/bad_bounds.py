@@ -18,14 +18,14 @@ BOUNDS: Cases = {
     "rates of a bit and of more than all": (
         edited(edited(A2A_INLINE, "1 TB/s", "1 bit/s"), 'per = "gpu", rate = "1 GB/s"', 'per = "gpu", rate = "2 EB/s"'),
         [
-            "bad.toml: cluster.gpu.memory_rate = '1 bit/s': expected a rate of at least 1 B/s",
+            "bad.toml: cluster.gpu.memory_rate = '1 bit/s': expected a rate of at least 1 kB/s",
             "bad.toml: cluster.nic.rate = '2 EB/s': expected a rate of at most 1 EB/s",
         ],
     ),
     "compute rates": (
         EXCHANGE + "[cluster.gpu.flops]\nfloat32 = '0.5 FLOP/s'\nfloat16 = '1.1 EFLOP/s'\n",
         [
-            "bad.toml: cluster.gpu.flops.float32 = '0.5 FLOP/s': expected a compute rate of at least 1 FLOP/s",
+            "bad.toml: cluster.gpu.flops.float32 = '0.5 FLOP/s': expected a compute rate of at least 1 MFLOP/s",
             "bad.toml: cluster.gpu.flops.float16 = '1.1 EFLOP/s': expected a compute rate of at most 1 EFLOP/s",
         ],
     ),
@@ -33,10 +33,10 @@ BOUNDS: Cases = {
         POWERSGD + "backward_flops = '1001 EFLOP'\n",
         ["bad.toml: gradients.backward_flops = '1001 EFLOP': expected an amount of arithmetic of at most 1000 EFLOP"],
     ),
-    "latency of more than an hour": (
-        EXCHANGE + "[cluster.network]\nlatency = '61 min'\n[run]\ntimeout = '1001 h'\n",
+    "latency of more than a second": (
+        EXCHANGE + "[cluster.network]\nlatency = '1001 ms'\n[run]\ntimeout = '1001 h'\n",
         [
-            "bad.toml: cluster.network.latency = '61 min': expected a time of at most 1 h",
+            "bad.toml: cluster.network.latency = '1001 ms': expected a time of at most 1 s",
             "bad.toml: run.timeout = '1001 h': expected a time of at most 1000 h",
         ],
     ),
@@ -53,6 +53,10 @@ BOUNDS: Cases = {
             "bad.toml: cluster.hosts = 1048577: expected a whole number of at most 1048576",
             "bad.toml: cluster.gpus_per_host = 1048577: expected a whole number of at most 1048576",
         ],
+    ),
+    "more cores than hosts have": (
+        edited(A2A_INLINE, "cores = 4", "cores = 4097"),
+        ["bad.toml: cluster.cores = 4097: expected a whole number of at most 4096"],
     ),
     "more GPUs than there are": (
         edited(edited(A2A_INLINE, "hosts = 2", "hosts = 131073"), "gpus_per_host = 2", "gpus_per_host = 8"),
@@ -117,10 +121,10 @@ BOUNDS: Cases = {
 UTMOST = {  # files that go up to the bounds, and are good
     "exchange": edited(EXCHANGE, "1 MiB", f"{2**60 - 4} B")
     + "splits = 'random'\nskew = 100\n[run]\nsteps = 1000000000\n"
-    f"seed = {2**63 - 1}\ntimeout = '1000 h'\n[cluster.network]\nlatency = '1 h'\n",
+    f"seed = {2**63 - 1}\ntimeout = '1000 h'\n[cluster.network]\nlatency = '1 s'\n",
     "cluster": edited(edited(A2A_INLINE, "hosts = 2", "hosts = 131072"), "gpus_per_host = 2", "gpus_per_host = 8")
     .replace("1 GB/s", "1 EB/s")
-    .replace("1 TB/s", "8 bit/s")
+    .replace("1 TB/s", "8 kbit/s")
     .replace("cores = 4", "cores = 4\npayload_share = 0.01"),
     "model": edited(DLRM, "embedding_dim = 8", "embedding_dim = 8\noptimizer = {learning_rate = 1e6}").replace(
         "ids_per_sample = 1\n", "ids_per_sample = 1000000\nids = {zipf = 100}\n"

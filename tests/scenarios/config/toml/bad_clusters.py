@@ -104,7 +104,7 @@ FILES: Cases = {
     ),
     "nothing a second": (
         edited(A2A_INLINE, 'memory_rate = "1 TB/s"', 'memory_rate = "0 TB/s"'),
-        ["bad.toml: cluster.gpu.memory_rate = '0 TB/s': expected a rate of at least 1 B/s"],
+        ["bad.toml: cluster.gpu.memory_rate = '0 TB/s': expected a rate of at least 1 kB/s"],
     ),
     "tcp in part": (
         EXCHANGE + "[cluster.tcp]\nqueue = '128 KiB'\nsend_buffer = '1 MiB'\nacknowledgements = 2\nwake = '1 us'\n"

@@ -225,6 +225,10 @@ WORKLOADS: Cases = {
         COLLECTIVE + "splits = 'even'\n",
         ["bad.toml: collective.splits = 'even': expected no splits with op = 'all_reduce'"],
     ),
+    "a sum of what is no number": (
+        edited(COLLECTIVE, COLLECTIVE_TABLE, f'{COLLECTIVE_TABLE}dtype = "bool"\n'),
+        ["bad.toml: collective.dtype = 'bool': expected a type of numbers, which 'all_reduce' adds up"],
+    ),
     "half an element of a collective": (
         edited(COLLECTIVE, "1 MiB", "1026 B"),
         ["bad.toml: collective.size = '1026 B': expected a multiple of 4 bytes, a float32"],
