@@ -36,11 +36,12 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
             f" {scenario.chosen}; --ranks and --fidelity override"
         )
     if effort is not None and classes is None and effort.is_large(scenario.steps):
-        yield (
-            f"{scenario.path}: run.ranks = 'each': {scenario.cluster.world_size:,} ranks one by one take"
-            f" {effort.text(scenario.steps)}; 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library"
-            f" {folding()}"
-        )
+        if effort.is_large(1):
+            key = f"run.ranks = 'each': {scenario.cluster.world_size:,} ranks one by one take"
+            less = f"'alike' takes seconds, with fidelity 'links', payload 'sizes' and library {folding()}"
+        else:
+            key, less = f"run.steps = {scenario.steps}: they take", "most programs do the same in each of them"
+        yield f"{scenario.path}: {key} {effort.text(scenario.steps)}; {less}"
     if classes is not None and not classes.is_exact:
         yield (
             f"{scenario.path}: run.ranks = 'alike': the cluster has more than {len(classes.representatives)} classes of"

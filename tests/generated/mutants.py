@@ -34,7 +34,7 @@ _NUMBERS = (0, 1, -1, 2, 3, 5, 7, 100, 1000, 10**6, 10**9, 2**31, 2**53 + 1, 2**
 _FACTORS = (2, 3, 10, 1000, 0.5, 0.1)
 _FLOATS = (0.0, -0.0, 1e-12, 0.3, 1.0, 1.5, 1e9, 1e308, float("nan"), float("inf"))
 _TEXTS = ("", " ", "é\u2028", "a" * 300, "0", "-1", "1 B", "0 ns", "1 ns", "1 h", "1 B/s", "1 EB/s", "1 FLOP", "1 EiB")
-_SAID = re.compile(r"takes about|take about")
+_SAID = re.compile(r"takes? about")
 
 
 class Mutants:

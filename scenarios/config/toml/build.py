@@ -18,7 +18,8 @@ from scenarios.config.toml.sections import Document, RunSection
 
 DEFAULT_STEPS = 3  # the first of a run is often unlike the others
 DEFAULT_TIMEOUT_S = 60.0
-MOST_EACH = 256  # ranks that are each played where the file does not say
+MOST_EACH = 256  # ranks that are each simulated where the file does not say
+_FEW_STEPS = 10  # whoever asks for more wants each of them
 NO_SAMPLES = 1  # the batch of programs that have no samples
 
 
@@ -50,10 +51,11 @@ def _with_representatives(scenario: Scenario, document: Document, program: Progr
     run, effort = document.run or RunSection(), program.effort(scenario)
     if run.ranks == "alike":
         return replace(scenario, fidelity="links")
-    is_large = scenario.cluster.world_size > MOST_EACH or effort.is_large(scenario.steps)
+    steps = min(scenario.steps, _FEW_STEPS)
+    is_large = scenario.cluster.world_size > MOST_EACH or effort.is_large(steps)
     if run.ranks == "each" or not is_large or why_each(document, program):
         return scenario
-    chosen = f"{scenario.cluster.world_size:,} ranks one by one take {effort.text(scenario.steps)}"
+    chosen = f"{scenario.cluster.world_size:,} ranks one by one take {effort.text(steps)}"
     return replace(scenario, fidelity="links", ranks="alike", chosen=chosen)
 
 

@@ -124,3 +124,12 @@ def test_ids_that_nobody_reads_are_not_drawn(
     made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16, sharding=sharding), {"steps": 1})
     simulate(made, build(made))
     assert (sum(drawn) > 0) == are_drawn
+
+
+def test_many_steps_say_how_long_they_take(tmp_path: Path) -> None:
+    made = load(dlrm(tmp_path, tables=8, hosts=2), {"steps": 10**6})
+    effort = effort_of(made, build(made))
+    (note,) = notes(made, None, effort)
+    assert (made.ranks, made.chosen) == ("each", "")
+    assert note.startswith(f"{made.path}: run.steps = 1000000: they take about")
+    assert list(notes(load(made.path), None, effort)) == []
