@@ -113,6 +113,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--library", choices=LIBRARIES, help="instead of the scenario's")
     parser.add_argument("--steps", type=int, help="instead of the scenario's")
     parser.add_argument("--seed", type=int, help="instead of the scenario's")
+    parser.add_argument("--profile", metavar="NAME", help="of the cluster's hardware, instead of the scenario's")
     parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")
     parser.add_argument(
         "--check",
@@ -137,11 +138,12 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
     """Everything that can be wrong is found here, before any process starts."""
     from real.launch.launcher import job_of
     from real.launch.placement import place
+    from real.machine import cores, cpu_name
     from scenarios.config.load import load
     from scenarios.config.warnings import print_notes_of_measuring
     from scenarios.seam.errors import ScenarioError
 
-    overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "timeout")}
+    overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
     scenario = load(options.scenario, overrides)
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
@@ -154,8 +156,8 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
         for spool in left_behind(out.parent):
             command = f"python -m reports recover {shlex.quote(str(spool))}"
             print(f"note: {spool}: left by a run that was killed; '{command}' makes it a run", file=sys.stderr)
-        if options.emulate is None:  # else it is refused
-            print_notes_of_measuring(scenario)
+        is_here = place() is None and not options.quiet
+        print_notes_of_measuring(scenario, *((cores(), cpu_name()) if is_here else ()))
     return job_of(scenario, out, program=options.program, check=options.check)
 
 

@@ -67,6 +67,7 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
     "payload": {"help": "values or sizes"},
     "fidelity": {"help": "flows or links"},
     "ranks": {"help": "each or alike"},
+    "profile": {"metavar": "NAME", "help": "the cluster's hardware: a ready profile's name, or a file"},
     "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
 }
 

@@ -29,11 +29,12 @@ from real.calibration.network.fit import Residual, Sight, observe
 from real.calibration.network.fit import fit as fit_network
 from real.calibration.play import play as play_on
 from real.calibration.play import scenario_on
-from real.calibration.profile import cpu_name, measured_here, profile_text
+from real.calibration.profile import measured_here, profile_text
 from real.emulate.cli import hosts_of, read_rate, say, warnings
 from real.emulate.cluster import sweep
 from real.emulate.fabric import MOST_HOSTS, Fabric
 from real.emulate.ip_tc import burst_of
+from real.machine import cpu_name
 from real.progress import Bar
 from scenarios.config.hardware import Cluster, Link, Nics
 from scenarios.config.load import load_profile

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, get_args
 
+from real.machine import cpu_name
 from scenarios.config import units
 from scenarios.config.hardware import Cluster
 from scenarios.config.keys import declared
@@ -134,9 +134,6 @@ _WRITTEN: Mapping[Quantity, Callable[[Any], str]] = {
 }
 
 
-_CPUS = Path("/proc/cpuinfo")  # proc_cpuinfo(5)
-
-
 def measured_here(command: str, ranks: int, began_s: float, groups: Iterable[Group]) -> Measured:
     """What was measured on this machine, from `began_s` of the monotonic clock until now."""
     return Measured(
@@ -151,13 +148,3 @@ def measured_here(command: str, ranks: int, began_s: float, groups: Iterable[Gro
         duration_ns=max(1, round((time.monotonic() - began_s) * 1e9)),
         groups=tuple(groups),
     )
-
-
-def cpu_name(cpus: Path = _CPUS) -> str:
-    """The processor's name as the kernel tells it, or else its architecture."""
-    try:
-        lines = cpus.read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next((name for name in named if name), platform.machine() or "unknown")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from real.launch.job import Job
+from real.machine import cores
 from real.rank.journal import Row, entered, metric, span
 from real.rank.lanes import SAME_CLOCK, Alignment, Sight
 from real.supervise import spool
@@ -24,6 +25,7 @@ def spool_head(own: Spool, hostname: str, program: Program, look: Sight) -> None
         "head",
         {
             "hostname": hostname,
+            "cores": cores(),
             "plan": [dataclasses.astuple(row) for row in program.plan],
             "memory": [dataclasses.astuple(row) for row in program.memory],
         },
@@ -114,6 +116,7 @@ def _info(
         clock_residual_ns=clock_residual_ns,
         elapsed_s=elapsed_s,
         played_on=job.played_on,
+        cores=sum({head["hostname"]: head.get("cores", 0) for head in heads.values()}.values()),
     )
 
 

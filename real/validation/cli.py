@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import platform
 import shlex
 import shutil
@@ -19,12 +18,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from real.calibration.profile import cpu_name
 from real.emulate import netns
 from real.emulate.cli import hosts_for, say, those_of
 from real.emulate.fabric import fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.launch.placement import Place, check_world_size, place
+from real.machine import cores, cpu_name
 from real.progress import Bar
 from real.validation import options as asked
 from reports.analysis.repeats import Play, Plays
@@ -87,7 +86,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
     places = _places(scenarios, options.emulate)
     for number, (scenario, hosts) in enumerate(zip(scenarios, places, strict=True), 1):
         print_notes(scenario)
-        print_notes_of_measuring(scenario)
+        print_notes_of_measuring(scenario, 0 if options.quiet else cores(), cpu_name())
         if not session.play(
             scenario, _launches(scenario, session.folder_of(scenario), hosts), is_last=number == len(scenarios)
         ):
@@ -255,6 +254,6 @@ def _machine() -> dict[str, Any]:
     return {
         "name": platform.node() or "unknown",
         "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "kernel": f"{platform.system()} {platform.release()}",
     }

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
 from reports.compare.comparison import Comparison, typical_and_worst
+from reports.run import Run
 from reports.terminal import text
 from reports.terminal.headline import folded, rests_on, thinned
 from reports.terminal.rows import cells, named, operation_name, records
@@ -64,10 +65,24 @@ def about(comparison: Comparison) -> list[str]:
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
         early += "".join(f"; {words}" for words in (rests_on(run.info), folded(run.info), thinned(run.info)) if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
+    lines += crowded(comparison.measured)
     residual_ns = comparison.measured.info.clock_residual_ns
     if residual_ns:
         lines.append(f"clocks of the measured hosts agree within {text.duration(residual_ns)}")
     return lines
+
+
+def crowded(measured: Run) -> list[str]:
+    """Where a run's ranks were more than the cores of its machines, in a line; none if they were not."""
+    info = measured.info
+    cluster = info.scenario.get("cluster", {})
+    on_cores = cluster.get("host", {}).get("gpu", {}).get("kind") == "cpu" and not cluster.get("hosts_share_cores")
+    if not (on_cores and 0 < info.cores < info.world_size):
+        return []
+    return [
+        f"measured with {text.counted(info.world_size, 'rank')} on {text.counted(info.cores, 'core')}: what counts on a"
+        " core for each rank predicts too little; docs/calibration.md"
+    ]
 
 
 def _about(frame: pd.DataFrame) -> str:

@@ -27,32 +27,37 @@ __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistake
 # Keys of [cluster] that are no figures of hardware.
 _NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow"})
 _KEYS_NAMED = 4
-# Of [run].
-OVERRIDES = ("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times")
+# Of [run], and the cluster's profile.
+OVERRIDES = (
+    *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
+    "profile",
+)
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Scenario:
     """Read, check and freeze a scenario, given by the path of its file or by the name of a ready one.
 
-    `overrides` are values of [run] from a command line, by the key's name; None leaves the file's value. Mistakes in
-    them are called `--batch-size = ...`; those in files begin with the path as it was given.
+    `overrides` are values of [run] and `cluster.profile` from a command line, by the key's name; None leaves the file's
+    value. Mistakes in them are called `--batch-size = ...`; those in files begin with the path as it was given.
 
     Raises:
         ScenarioError: with a sentence for every mistake in the file, what it includes and the overrides.
     """
     file = scenario_file(path)
-    mistakes = read_tree(file)
-    _override(mistakes, overrides or {})
+    given = overrides or {}
+    mistakes = read_tree(file, given.get("profile"))
+    _override(mistakes, given)
     document, program = read_document(mistakes)
     check(document, program, mistakes)
     mistakes.raise_any()
     made = build(document, have(program), mistakes, Path(file))
-    return dataclasses.replace(made, rests_on=_rests_on(document, mistakes.tree, made.cluster.profile))
-
-
-def _rests_on(document: Document, tree: Tree, profile: str) -> str:
-    """Where the figures of a scenario's hardware come from, in a sentence without a full stop."""
     measured = frozen(Measured, document.measured) if document.measured is not None else None
+    rests_on = _rests_on(document, mistakes.tree, made.cluster.profile, measured)
+    return dataclasses.replace(made, rests_on=rests_on, measured=measured)
+
+
+def _rests_on(document: Document, tree: Tree, profile: str, measured: Measured | None) -> str:
+    """Where the figures of a scenario's hardware come from, in a sentence without a full stop."""
     if not have(document.cluster).profile:
         return "the scenario's own hardware figures, not calibrated"
     own = [".".join(map(str, path)) for path in tree.beside_profile if path[0] not in _NOT_FIGURES]
@@ -90,5 +95,5 @@ def _override(mistakes: Mistakes, overrides: Mapping[str, object]) -> None:
         if key not in OVERRIDES:
             known = ", ".join(OVERRIDES)
             mistakes.say(f"{key} = {toml_text(value)}: cannot be overridden; expected one of {known}")
-        elif value is not None:
+        elif value is not None and key != "profile":
             mistakes.tree.put("run", key, value, f"--{key.replace('_', '-')}")

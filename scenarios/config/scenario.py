@@ -13,6 +13,7 @@ from typing import Any, Literal
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
+from scenarios.config.provenance import Measured
 from scenarios.seam.trace import PLAYING
 
 ShardingType = Literal[
@@ -192,6 +193,7 @@ class Scenario:
     timeout_s: float
     ranks: Literal["each", "alike"] = "each"
     rests_on: str = ""  # where the figures of its hardware come from
+    measured: Measured | None = None  # the same of its profile, if that was calibrated
     chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
     model: Model | None = None
     planner: Planner = Planner()
@@ -209,7 +211,7 @@ class Scenario:
         assert isinstance(plain, dict)
         if plain["options"] is None:
             del plain["options"]  # ours have none
-        del plain["chosen"]
+        del plain["chosen"], plain["measured"]
         return plain
 
     def digest(self) -> str:

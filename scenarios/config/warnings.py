@@ -14,6 +14,9 @@ from scenarios.config.toml.mistakes import toml_text
 from scenarios.seam.trace import Span
 from scenarios.workloads.effort import Effort
 
+_CALIBRATE = (
+    "`python -m real calibrate --out here.toml --ranks-per-host 2`, then --profile here.toml, knows this machine"
+)
 _MOST_NAMES = 8  # in a sentence
 
 
@@ -49,12 +52,31 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
         )
 
 
-def notes_of_measuring(scenario: Scenario) -> Iterator[str]:
-    """The same, of what predictions have and real runs have not."""
+def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Iterator[str]:
+    """The same, of what predictions have and real runs have not.
+
+    `cores` and `cpu`: of the machine on which all ranks run; 0 where they run on several.
+    """
     if count := len(scenario.cluster.faults):
         yield (
             f"{scenario.path}: cluster.slow: {count} of the cluster's parts {'is' if count == 1 else 'are'} slow in"
             " predictions only; a real run takes its devices as they are"
+        )
+
+    cluster, measured = scenario.cluster, scenario.measured
+    if not cores or cluster.host.gpu.kind != "cpu":
+        return
+    if cluster.world_size > cores and not cluster.hosts_share_cores:
+        yield (
+            f"{scenario.path}: cluster.hosts = {cluster.hosts}: {cluster.world_size} ranks on the {cores} cores of this"
+            f" machine, where predictions have {cluster.host.cores} for each host: expect longer steps; {_CALIBRATE}"
+        )
+    elif measured is None:
+        yield f"{scenario.path}: cluster.profile = '{cluster.profile}': never calibrated; {_CALIBRATE}"
+    elif measured.cpu not in ("", cpu):
+        yield (
+            f"{scenario.path}: cluster.profile = '{cluster.profile}': calibrated on another processor"
+            f" ({measured.cpu}, this is {cpu}); {_CALIBRATE}"
         )
 
 
@@ -100,9 +122,9 @@ def print_notes(scenario: Scenario, classes: HostClasses | None = None, effort: 
     _print(notes(scenario, classes, effort))
 
 
-def print_notes_of_measuring(scenario: Scenario) -> None:
-    """The same before a real run."""
-    _print(notes_of_measuring(scenario))
+def print_notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> None:
+    """The same before a real run; arguments as those of `notes_of_measuring`."""
+    _print(notes_of_measuring(scenario, cores, cpu))
 
 
 def print_notes_after(notes: NotesAfter) -> None:

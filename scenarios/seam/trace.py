@@ -178,7 +178,8 @@ class RunInfo:
     `played_on` is what the hosts of a real run were: "this machine", EMULATED_HOSTS, or those of "torchrun" or
     "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
     out by choice; None: none. `host_counts`: each representative host and how many hosts it represents, itself
-    included; empty: every host was simulated.
+    included; empty: every host was simulated. `cores`: how many
+    processors the machines of a real run had for its ranks; 0: not known.
     """
 
     name: str
@@ -197,6 +198,7 @@ class RunInfo:
     played_on: str = ""
     thinned: Thinned | None = None
     host_counts: tuple[tuple[int, int], ...] = ()
+    cores: int = 0
     schema_version: int = SCHEMA_VERSION
 
 

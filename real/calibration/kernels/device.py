@@ -19,7 +19,7 @@ import torch
 from real.calibration.kernels.fit import Timed
 from real.calibration.kernels.probes import WARM_UP, Alone, computing_ranks, probe_kernels, probe_label
 from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Sizes, Workload
-from real.calibration.profile import cpu_name
+from real.machine import cpu_name
 from real.rank.lanes import now_ns
 from scenarios.config.hardware import Gpu
 from scenarios.config.scenario import Scenario

@@ -15,8 +15,8 @@ PROFILE_KEYS = ("description", "cluster", "measured")
 LONGEST_CHAIN = 64  # files, each included by the one before
 
 
-def read_tree(file: str) -> Mistakes:
-    """Everything that a scenario file says, with what it includes and its profile laid under.
+def read_tree(file: str, profile: object = None) -> Mistakes:
+    """Everything that a scenario file says, with what it includes and its profile, or that one, laid under.
 
     Raises:
         ScenarioError: the file itself cannot be read.
@@ -24,6 +24,8 @@ def read_tree(file: str) -> Mistakes:
     mistakes = Mistakes(Tree(root=file))
     reader = _Reader(mistakes=mistakes)
     reader.read(file)
+    if profile is not None:
+        mistakes.tree.put("cluster", "profile", profile, "--profile")
     reader.read_profile()
     return mistakes
 
@@ -91,7 +93,7 @@ class _Reader:
         if file is None or not os.path.isfile(file):
             self.mistakes.add(path, f"{path_text(file)} to be a file" if file else _named())
             return None
-        if os.path.samefile(file, origin):
+        if os.path.isfile(origin) and os.path.samefile(file, origin):
             self.mistakes.add(path, "a file other than this one")
             return None
         return os.path.normpath(file)

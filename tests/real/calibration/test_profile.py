@@ -9,7 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.calibration.profile import cpu_name, measured_here, profile_text
+from real.calibration.profile import measured_here, profile_text
+from real.machine import cpu_name
 from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Tcp
 from scenarios.config.load import load_measured, load_profile

@@ -149,7 +149,7 @@ def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -
 
     However often it comes, what was measured is kept: by `reports recover`, where it could not be by the launcher.
     """
-    command = [sys.executable, "-m", "real", str(SCENARIO), "--program", "tests.real.programs:stalls"]
+    command = [sys.executable, "-m", "real", str(SCENARIO), "--quiet", "--program", "tests.real.programs:stalls"]
     launcher = subprocess.Popen([*command, "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True)
     ranks = _ranks_that_play(launcher.pid, tmp_path)
     for _ in range(20):

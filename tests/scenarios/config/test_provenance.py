@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from scenarios.__main__ import main
 from scenarios.config.catalogue import profile_file
 from scenarios.config.load import load, load_measured, load_profile
+from scenarios.config.warnings import notes_of_measuring
 from scenarios.seam.errors import ScenarioError
 
 SCENARIO = 'program = "all_to_all"\n[cluster]\nprofile = "mine.toml"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
@@ -55,7 +57,8 @@ def test_where_figures_come_from_changes_no_scenario(plain: str) -> None:
     before = load("s.toml")
     assert load_measured("mine.toml") is None
     Path("mine.toml").write_text(plain + MEASURED)
-    assert load("s.toml") == before
+    after = load("s.toml")
+    assert dataclasses.replace(after, measured=None, rests_on=before.rests_on) == before
     assert load("s.toml").digest() == before.digest()
     assert load_profile("mine.toml") == dataclasses.replace(before.cluster, hosts=1)
 
@@ -108,3 +111,33 @@ def test_what_logs_do_not_say_may_be_left_out(plain: str, capsys: pytest.Capture
     *_, shown, group = capsys.readouterr().out.splitlines()
     assert shown == "    measured on host, 2026-01-02T03:04:05+00:00, by calibrate"
     assert group.endswith("-50% at worst")
+
+
+def test_another_profile_is_taken_from_the_command_line(plain: str) -> None:
+    Path("s.toml").write_text(SCENARIO)
+    Path("mine.toml").write_text(plain)
+    Path("other").mkdir()
+    Path("other/faster.toml").write_text(plain + MEASURED)
+    made = load("s.toml", {"profile": "other/faster.toml"})
+    assert made.cluster == dataclasses.replace(load("s.toml").cluster, profile="faster")
+    assert made.rests_on.startswith("profile faster: calibrated on ")
+    assert sentences(partial(load, overrides={"profile": "no.toml"}), "s.toml") == [
+        "--profile = 'no.toml': expected no.toml to be a file"
+    ]
+
+
+def test_a_real_run_says_where_its_machine_is_not_the_predictions(plain: str) -> None:
+    Path("s.toml").write_text(SCENARIO)
+    Path("mine.toml").write_text(plain)
+    scenario = load("s.toml")
+    assert list(notes_of_measuring(scenario)) == []
+    (crowded,) = notes_of_measuring(scenario, cores=1, cpu="A")
+    assert "4 ranks on the 1 cores of this machine" in crowded
+    (plainly,) = notes_of_measuring(scenario, cores=64, cpu="A")
+    assert "never calibrated" in plainly
+    Path("mine.toml").write_text(plain + MEASURED)
+    calibrated = load("s.toml")
+    assert calibrated.measured is not None
+    assert list(notes_of_measuring(calibrated, cores=64, cpu=calibrated.measured.cpu)) == []
+    (other,) = notes_of_measuring(calibrated, cores=64, cpu="A")
+    assert "calibrated on another processor" in other

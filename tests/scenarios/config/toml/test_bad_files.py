@@ -67,7 +67,7 @@ def test_a_word_that_names_neither_a_file_nor_a_ready_scenario_is_told_what_does
 
 def test_a_key_that_cannot_be_overridden_is_a_mistake_like_any_other(folder: Path) -> None:
     (folder / "good.toml").write_text(DLRM)
-    known = "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times"
+    known = "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times, profile"
     assert sentences("good.toml", {"hosts": 8, "steps": 0}) == [
         f"hosts = 8: cannot be overridden; expected one of {known}",
         "--steps = 0: expected a whole number of at least 1",
