@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from real.supervise.rank_status import START_S
 from scenarios.config.scenario import Scenario
 from scenarios.seam.trace import Recording
 
@@ -32,6 +33,7 @@ class Job:
         writer: stores a `Recording` in the folder `out`, whole or not at all.
         spool: the folder in which ranks keep what they have measured until then.
         started: an ISO time.
+        start_s: how long ranks may take until all of them play, at least.
         check: which calls the members of a group compare before data moves: "always", "first" (those issued before
             the end of the first training step) or "never".
         records: whether spans and metrics are kept; if not, they are dropped after each step.
@@ -45,6 +47,7 @@ class Job:
     out: Path
     spool: Path
     started: str
+    start_s: float = START_S
     check: Check = "first"
     records: bool = True
     played_on: str = ""

@@ -93,7 +93,7 @@ class _Launch:
         self._job, self._hosts, self._heard, self._signals = job, hosts, heard, signals
         scenario = job.scenario
         self._size = scenario.cluster.world_size
-        self._table = RankStatusTable(self._size, scenario.timeout_s, began_s, sees_exits=True)
+        self._table = RankStatusTable(self._size, scenario.timeout_s, began_s, sees_exits=True, start_s=job.start_s)
         self._steps = lay_out(job.spool, self._size)
         self._token = secrets.token_hex(16)
         with hosts.control():

@@ -36,7 +36,9 @@ class Rank0Supervisor:
         self._job, self._began_s = job, began_s
         self.token = secrets.token_hex(16)
         scenario = job.scenario
-        self._table = RankStatusTable(scenario.cluster.world_size, scenario.timeout_s, began_s, sees_exits=False)
+        self._table = RankStatusTable(
+            scenario.cluster.world_size, scenario.timeout_s, began_s, sees_exits=False, start_s=job.start_s
+        )
         self._supervisor = Supervisor(address, self._table, self.token)
         job.spool.mkdir(parents=True, exist_ok=True)
         job.save(job.spool / JOB_FILE)
@@ -86,12 +88,12 @@ class Rendezvous:
     started: str = ""
 
 
-def join_launcher(place: Place, timeout_s: float, environment: Mapping[str, str] = os.environ) -> Rendezvous:
+def join_launcher(place: Place, start_s: float, environment: Mapping[str, str] = os.environ) -> Rendezvous:
     """Join a run of the project's launcher, from the environment; rank 0 serves the store on the given socket."""
     host, _, port = environment[SUPERVISOR].rpartition(":")
     descriptor = int(environment[STORE_FD]) if place.rank == 0 else None
     return Rendezvous(
-        store=_store(place, timeout_s, descriptor),
+        store=_store(place, start_s, descriptor),
         host=host,
         port=int(port),
         token=environment[TOKEN],
@@ -111,9 +113,8 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: nobody else need reach us
     serves = place.rank == 0 and not place.has_agent_store
     listener = _listener(address, place.port) if serves else None
-    timeout_s = job.scenario.timeout_s
     try:
-        store = _store(place, timeout_s, listener.detach() if listener else None)
+        store = _store(place, job.start_s, listener.detach() if listener else None)
         if place.rank == 0:
             supervisor = bring_up(address)
             host, port = supervisor.address
@@ -122,7 +123,7 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
             store.set("run", json.dumps({**told, **folders}))
         told = json.loads(store.get("run"))
     except (RuntimeError, TimeoutError) as error:
-        raise RankLostError(f"rank 0 did not come within {timeout_s:g} s") from error
+        raise RankLostError(f"rank 0 did not come within {job.start_s:g} s") from error
     out, spool = Path(told.pop("out")), Path(told.pop("spool"))
     return Rendezvous(store=store, out=out, spool=spool, **told)
 

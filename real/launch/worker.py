@@ -85,7 +85,7 @@ class RankWorker:
 
     def _join(self) -> Rendezvous:
         if self._place.by == "launcher":
-            return join_launcher(self._place, self._job.scenario.timeout_s)
+            return join_launcher(self._place, self._job.start_s)
 
         def bring_up(address: str) -> Rank0Supervisor:
             self._supervisor = Rank0Supervisor(self._job, address, self._began_s)
@@ -102,13 +102,13 @@ class RankWorker:
         self._step = index
         if self._steps is not None:
             self._steps.enter(self._place.rank, index)
-        elif self._channel is not None:
+        if self._channel is not None:
             self._channel.step = index
 
     def _fail(self, error: BaseException) -> None:
         """Report an error to the supervisor, which stops all ranks; wait to be stopped."""
         self._log(error)
-        sentence = sentence_of(error, self._place.rank)
+        sentence = sentence_of(error, self._place.rank, where(self._step))
         if self._channel is None:
             print(sentence, file=sys.stderr, flush=True)
             return

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from real.rank.lanes import Lane, Mark, Reading
+from real.supervise.rank_status import JOINING
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Metric, Span
@@ -116,7 +117,7 @@ class Journal:
         self._metrics: deque[tuple[int, str, float | Reading]] = deque()
         self._calls: defaultdict[str, count[int]] = defaultdict(count)
         self.reached: dict[str, int] = {}
-        self.has_ended = False
+        self.stage = JOINING
 
     def next_call(self, group: str) -> int:
         """How many calls this rank has issued on this group before."""

@@ -31,6 +31,7 @@ from real.rank.journal import Journal
 from real.rank.lanes import SAME_CLOCK, Sight
 from real.supervise import spool
 from real.supervise.merge import merge, spool_head
+from real.supervise.rank_status import ENDED, PLAYING, READY
 from real.supervise.spool import Spool
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
@@ -95,7 +96,7 @@ class RankRun:
                 store=self._store,
                 rank=self._place.rank,
                 world_size=self._place.world_size,
-                timeout=timedelta(seconds=TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s),
+                timeout=timedelta(seconds=max(TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s, self._job.start_s)),
             )
         try:
             spool_head(self._own, socket.gethostname(), program, look())
@@ -125,15 +126,17 @@ class RankRun:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()  # what is here stays: a collection in the midst of a step need not look at it
+        self.journal.stage = READY
         with transport(context.rank, "the start of the run"):
             dist.barrier()
+        self.journal.stage = PLAYING
         try:
             play(program(rank), context.rank)
         except BaseException:
             context.tell_refused(TELLING_S)
             raise
         self._check_awaited()
-        self.journal.has_ended = True
+        self.journal.stage = ENDED
         context.settle()
         self.keeper.step_ends(is_last=True)
 
@@ -153,16 +156,17 @@ class RankRun:
         return merge(self._job, dict(enumerate(spools)), lanes=lanes, elapsed_s=time.monotonic() - self._began_s)
 
 
-def sentence_of(error: BaseException, rank: int) -> str:
-    """What a rank says of its own mistake: one sentence that names it."""
+def sentence_of(error: BaseException, rank: int, where: str = "") -> str:
+    """What a rank says of its own mistake: one sentence that names it; `where` it was, such as "in step 3"."""
+    raised = " ".join(filter(None, (f"rank {rank} raised {type(error).__name__}", where)))
     lines = list(takewhile(str.strip, str(error).splitlines()))
     if not lines:
-        return f"rank {rank} raised {type(error).__name__}"
+        return raised
     if isinstance(error, (ScenarioError, CollectiveError)) or lines[0].startswith(f"rank {rank}: "):
         return "; ".join(lines)
     if isinstance(error, ProgramError):
         return "; ".join(lines) if lines[0].startswith(f"rank {rank}") else f"rank {rank}: {'; '.join(lines)}"
-    return f"rank {rank} raised {type(error).__name__}: {lines[0]}"
+    return f"{raised}: {lines[0]}"
 
 
 def is_second_hand(error: BaseException | None, rank: int) -> bool:

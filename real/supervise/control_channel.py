@@ -19,9 +19,13 @@ from typing import Any
 
 from real.rank.journal import Entry, Journal
 from real.rank.lanes import ROUND_TRIPS, RoundTrip, Sight, now_ns, sight
+from real.supervise.rank_status import ENDED, READY
 
 # How old the step may be that the supervisor knows of; each message takes some 50 us of a core.
 STEP_S = 0.01
+
+# Where a rank waits for all others.
+_EVERYONE_AT = {READY: "the start of the run", ENDED: "the end of the run"}
 
 
 class ControlChannel:
@@ -136,8 +140,8 @@ class ControlChannel:
         journal = self.journal
         if journal is None:
             return told
-        at = position(journal)
-        key = hash((at["moves"], at["inside"], len(at["waits"])))
+        at = {"step": self.step, **position(journal)}
+        key = hash((at["step"], at["stage"], at["moves"], at["inside"], len(at["waits"])))
         if key != told:
             self.say({"at": at})
         return key
@@ -150,10 +154,12 @@ def position(journal: Journal) -> dict[str, Any]:
         return _position_on_device(journal, queued)
     last = journal.last
     waits = [_waits(entry) for entry in list(journal.waiting)]
-    if journal.has_ended:
-        waits = [("the end of the run", "", -1, list(journal.others))]
+    if journal.stage in _EVERYONE_AT:
+        waits = [(_EVERYONE_AT[journal.stage], "", -1, list(journal.others))]
     return {
-        "moves": journal.moves,
+        "stage": journal.stage,
+        # Gathering, merging and writing take their time: that the thread runs which calls this is progress.
+        "moves": now_ns() if journal.stage == ENDED else journal.moves,
         "reached": dict(journal.reached),
         "last": last.describe() if last else "",
         "inside": last is not None and last.end is None,
@@ -176,6 +182,7 @@ def _position_on_device(journal: Journal, queued: list[Entry]) -> dict[str, Any]
             reached[entry.call.group.name] = min(entry.index, reached[entry.call.group.name])
     doing = sorted(begun, key=lambda entry: entry.call is not None)
     return {
+        "stage": journal.stage,
         "moves": 2 * journal.moves - len(queued),  # more with each that is issued, and with each that ends
         "reached": reached,
         "last": doing[0].describe() if doing else "",

@@ -41,14 +41,14 @@ def merge(
     `lanes` is how many calls of one group the library serves at a time.
     """
     read = [_read(spools[rank]) for rank in sorted(spools)]
-    spans = entered([item for rank in read for item in rank.spans], lanes)
-    zero_ns = min((item.issued_ns for item in spans), default=0)
+    zero_ns = min((row[_TIMES][0] for rank in read for row in rank.spans), default=0)
+    spans = entered((span(_moved(row, lambda ns: ns - zero_ns)) for rank in read for row in rank.spans), lanes)
     heads = {rank: one.head for rank, one in zip(sorted(spools), read, strict=True) if one.head is not None}
     first = heads[min(heads)] if heads else {"plan": [], "memory": []}
     residual_ns = max((one.alignment.residual_ns for one in read), default=0)
     return Recording(
         info=_info(job, heads, clock_residual_ns=residual_ns, elapsed_s=elapsed_s, error=error),
-        spans=[_shifted(item, lambda ns: ns - zero_ns) for item in spans],
+        spans=spans,
         metrics=sorted((item for rank in read for item in rank.metrics), key=lambda m: (m.rank, m.step, m.name)),
         plan=_rows(PlanRow, first["plan"]),
         memory=_rows(MemoryRow, first["memory"]),
@@ -61,7 +61,7 @@ class _Read:
 
     head: dict[str, Any] | None
     alignment: Alignment
-    spans: list[Span]
+    spans: list[Row]
     metrics: list[Metric]
 
 
@@ -81,19 +81,20 @@ def _read(data: bytes) -> _Read:
     first = sights[0] if sights else SAME_CLOCK
     alignment = Alignment(first=first, last=sights[1] if len(sights) > 1 else None)
     return _Read(
-        head, alignment, [_shifted(span(row), alignment.on_axis_ns) for row in spans], [metric(row) for row in metrics]
+        head, alignment, [_moved(row, alignment.on_axis_ns) for row in spans], [metric(row) for row in metrics]
     )
 
 
-def _shifted(item: Span, move: Callable[[int], int]) -> Span:
-    return dataclasses.replace(
-        item,
-        issued_ns=move(item.issued_ns),
-        start_ns=move(item.start_ns),
-        end_ns=move(item.end_ns),
-        wait_from_ns=item.wait_from_ns if item.wait_from_ns < 0 else move(item.wait_from_ns),
-        wait_until_ns=item.wait_until_ns if item.wait_until_ns < 0 else move(item.wait_until_ns),
-    )
+# Where a span's row has its times: of issue, start, end, and of the wait, whose two are -1 if there was none.
+_NAMES = [field.name for field in dataclasses.fields(Span)]
+_TIMES = slice(_NAMES.index("issued_ns"), _NAMES.index("wait_until_ns") + 1)
+
+
+def _moved(row: Row, move: Callable[[int], int]) -> Row:
+    """A span's row with other times. Of rows, as runs have millions of them, and making a `Span` takes microseconds."""
+    issued, start, end, wait_from, wait_until = row[_TIMES]
+    waited = (wait_from if wait_from < 0 else move(wait_from), wait_until if wait_until < 0 else move(wait_until))
+    return (*row[: _TIMES.start], move(issued), move(start), move(end), *waited, *row[_TIMES.stop :])
 
 
 def _info(

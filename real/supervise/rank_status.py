@@ -13,6 +13,10 @@ from typing import Any
 
 # The first failure reported may be the consequence of another rank's: wait this long for that one's own report.
 FIRST_NEWS_S = 0.2
+# How far a rank is with the run: nobody begins before all are ready, nor leaves before all have ended.
+JOINING, READY, PLAYING, ENDED = range(4)
+# How long ranks may take to start: to load what they need, and to find each other; many share a core.
+START_S = 300.0
 # A rank that lost a connection tells of another's death; that one's end is known to its parent, or to nobody.
 SECOND_HAND_S = 2.0
 
@@ -29,8 +33,10 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A rank's position: operations so far, calls made on each group, the last operation, and what it waits for."""
+    """A rank's position: its step, stage, operations, calls of each group, last operation, waits."""
 
+    step: int | None
+    stage: int
     moves: int
     reached: Mapping[str, int]
     last: str
@@ -54,6 +60,16 @@ class RankStatus:
     exit_code: int | None = None
     news_s: float | None = None
 
+    @property
+    def waits(self) -> tuple[Waits, ...]:
+        """What it waits for; nothing is known of that if it has begun a step since it was heard of."""
+        return self.position.waits if self.position and self.position.step == self.step else ()
+
+    @property
+    def last(self) -> str:
+        """What it has begun last, in its present step or before; "" if that is not known."""
+        return self.position.last if self.position and self.position.step == self.step else ""
+
     def tell(self, now_s: float) -> None:
         """Note when the first bad news of this rank came."""
         if self.news_s is None:
@@ -62,12 +78,16 @@ class RankStatus:
 
 @dataclass(slots=True)
 class RankStatusTable:
-    """The status of all ranks. `sees_exits`: exit codes will be reported, so a closed channel is no verdict."""
+    """The status of all ranks, which may take `start_s` until all of them play, and then stand still `timeout_s`.
+
+    `sees_exits`: exit codes will be reported, so a closed channel is no verdict.
+    """
 
     size: int
     timeout_s: float
     began_s: float
     sees_exits: bool
+    start_s: float = START_S
     members: list[RankStatus] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -137,56 +157,60 @@ class RankStatusTable:
 
     def _never_came(self, now_s: float) -> str | None:
         missing = [member.rank for member in self.members if not member.is_here]
-        if not missing or now_s - self.began_s < self.timeout_s:
+        if not missing or now_s - self.began_s < self.start_s:
             return None
-        return f"{ranks(missing)} did not come within {self.timeout_s:g} s"
+        return f"{ranks(missing)} did not come within {self.start_s:g} s"
 
     def _stalled(self, now_s: float) -> str | None:
         """The stalled rank to name: one that does not move and waits for nobody, while others wait for it."""
         going = [member for member in self.members if not member.is_done]
         if any(not member.is_here for member in self.members):
             return None
-        if not any(now_s - member.moved_s >= self.timeout_s for member in going):
+        within_s = self._within_s
+        if not any(now_s - member.moved_s >= within_s for member in going):
             return None
         for member in going:
-            for waits in member.position.waits if member.position else ():
-                late = self._late(waits)
-                if late and not (late[0].position and late[0].position.waits):
-                    return self._did_not_reach(late, waits)
+            for waits in member.waits:
+                late = self._late(waits, _stage(member))
+                if late and not late[0].waits:
+                    return self._did_not_reach(late[0], waits)
         return self._all_wait(going, now_s)
 
-    def _late(self, waits: Waits) -> list[RankStatus]:
-        """The ranks that have not made this call; first those that wait for nobody themselves."""
-        others = [self.members[rank] for rank in waits.ranks]
-        late = [m for m in others if waits.call < 0 or not m.position or _reached(m, waits.group) <= waits.call]
-        return sorted(late, key=lambda member: bool(member.position and member.position.waits))
+    @property
+    def _within_s(self) -> float:
+        """How long a rank may stand still now: all begin together, so if one plays, all have started."""
+        is_begun = any(member.step is not None or _stage(member) >= PLAYING for member in self.members)
+        return self.timeout_s if is_begun else max(self.start_s, self.timeout_s)
 
-    def _did_not_reach(self, late: list[RankStatus], waits: Waits) -> str:
-        named = late[0]
+    def _late(self, waits: Waits, stage: int) -> list[RankStatus]:
+        """The ranks that have not made this call, or are not at this stage; first those that wait for nobody."""
+        others = [self.members[rank] for rank in waits.ranks]
+        if not waits.group:
+            late = [m for m in others if not m.is_done and _stage(m) < stage]
+        else:
+            late = [m for m in others if waits.call < 0 or not m.position or _reached(m, waits.group) <= waits.call]
+        return sorted(late, key=lambda member: bool(member.waits))
+
+    def _did_not_reach(self, named: RankStatus, waits: Waits) -> str:
         if named.is_done:
             stands = "it has ended its program"
-        elif named.position is None or not named.position.last:
+        elif named.position is None or not named.last:
             stands = f"it was last heard of {where(named.step)}"
         else:
-            stands = f"it stands {'in' if named.position.is_inside else 'after'} {named.position.last}"
+            stands = f"it stands {'in' if named.position.is_inside else 'after'} {named.last}{_and_step(named)}"
         call = f" (call {waits.call} of group {waits.group})" if waits.call >= 0 else ""
-        return f"rank {named.rank} did not reach {waits.what}{call} within {self.timeout_s:g} s; {stands}"
+        return f"rank {named.rank} did not reach {waits.what}{call} within {self._within_s:g} s; {stands}"
 
     def _all_wait(self, going: list[RankStatus], now_s: float) -> str:
-        still = [member for member in going if now_s - member.moved_s >= self.timeout_s]
-        stands = [
-            f"rank {member.rank} in {member.position.waits[0].what if member.position.waits else member.position.last}"
-            for member in still
-            if member.position and (member.position.waits or member.position.last)
-        ]
-        where = f": {', '.join(stands)}" if stands else ""
-        return f"{ranks([member.rank for member in still])} did not move for {self.timeout_s:g} s{where}"
+        still = [member for member in going if now_s - member.moved_s >= self._within_s]
+        stands = ", ".join(f"rank {member.rank} {_stands(member)}" for member in still)
+        return f"{ranks([member.rank for member in still])} did not move for {self._within_s:g} s: {stands}"
 
     def _hear_position(self, member: RankStatus, at: Mapping[str, Any], now_s: float) -> None:
         waits = tuple(Waits(what, group, call, tuple(ranks)) for what, group, call, ranks in at["waits"])
-        if member.position is None or member.position.moves != at["moves"]:
+        if member.position is None or (member.position.stage, member.position.moves) != (at["stage"], at["moves"]):
             member.moved_s = now_s
-        member.position = Position(at["moves"], at["reached"], at["last"], at["inside"], waits)
+        member.position = Position(at["step"], at["stage"], at["moves"], at["reached"], at["last"], at["inside"], waits)
 
 
 def where(step: int | None) -> str:
@@ -211,6 +235,22 @@ def _exited(member: RankStatus) -> str | None:
     if member.exit_code is None or member.lost is not None:
         return None
     return f"rank {member.rank} exited with code {member.exit_code} {where(member.step)}"
+
+
+def _stage(member: RankStatus) -> int:
+    return member.position.stage if member.position else JOINING
+
+
+def _stands(member: RankStatus) -> str:
+    """Where a rank is."""
+    last = member.waits[0].what if member.waits else member.last
+    return f"in {last}{_and_step(member)}" if last else where(member.step)
+
+
+def _and_step(member: RankStatus) -> str:
+    """The step that a rank is in, where what it stands in or after does not say so."""
+    stands = member.waits[0].what if member.waits else member.last
+    return "" if member.step is None or stands.endswith(where(member.step)) else f", {where(member.step)}"
 
 
 def _reached(member: RankStatus, group: str) -> int:

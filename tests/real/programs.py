@@ -6,13 +6,16 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import torch
 
+from reports.writer import write
 from scenarios.config.scenario import Scenario
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Recording
 from tests.contract.scripts import Script
 
 LATE = 1  # the rank that misbehaves
@@ -117,6 +120,19 @@ def gives_a_tuple(scenario: Scenario) -> Program:
 
 def makes_a_group(scenario: Scenario) -> Program:
     return Script(_makes_a_group)
+
+
+def starts_late(scenario: Scenario) -> Program:
+    """One rank is long about its plan, as on a machine that does much else."""
+    if os.environ["RANK"] == str(LATE):
+        time.sleep(4.0)
+    return Script(_trains, (_goes_on,))
+
+
+def write_late(recording: Recording, out: Path) -> None:
+    """For `Job.writer`: what a run of very many steps takes to be written."""
+    time.sleep(4.0)
+    write(recording, out)
 
 
 def exits(scenario: Scenario) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -40,7 +41,15 @@ time.sleep(1000)
 """
 
 
-def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S, check: Check = "first") -> Job:
+def job(
+    out: Path,
+    program: str,
+    *,
+    ranks: int = 2,
+    timeout_s: float = START_S,
+    start_s: float = START_S,
+    check: Check = "first",
+) -> Job:
     made = scenario(1, ranks, name="launched", timeout_s=timeout_s)
     return Job(
         scenario=made,
@@ -50,6 +59,7 @@ def job(out: Path, program: str, *, ranks: int = 2, timeout_s: float = START_S, 
         spool=spool_folder(out),
         started="2026-01-01T00:00:00+00:00",
         check=check,
+        start_s=start_s,
     )
 
 
@@ -99,7 +109,7 @@ def test_a_killed_rank_is_named_with_its_step_and_leaves_all_before_however_shor
 
 def test_a_rank_that_raises_is_named_and_its_traceback_is_kept(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "raises")
-    assert ended(given) == "rank 1 raised ValueError: no such luck"
+    assert ended(given) == "rank 1 raised ValueError in step 2: no such luck"
     assert "Traceback (most recent call last)" in (given.out / "rank-1.log").read_text()
     assert (1, 1) in steps_kept(given.out)
 
@@ -112,8 +122,8 @@ def test_a_rank_whose_call_is_refused_says_so_in_one_sentence(tmp_path: Path) ->
 
 
 def test_a_rank_that_does_not_make_a_group_is_named_with_where_it_stands(tmp_path: Path) -> None:
-    assert ended(job(tmp_path / "run", "makes_a_group", timeout_s=12.0)) == (
-        "rank 1 did not reach new_group [1, 0] on stream main (call 0 of group set-ups) within 12 s;"
+    assert ended(job(tmp_path / "run", "makes_a_group", timeout_s=5.0)) == (
+        "rank 1 did not reach new_group [1, 0] on stream main (call 0 of group set-ups) within 5 s;"
         " it stands in compute 'sleep' on stream main"
     )
 
@@ -121,16 +131,22 @@ def test_a_rank_that_does_not_make_a_group_is_named_with_where_it_stands(tmp_pat
 @pytest.mark.parametrize("check", ["first", pytest.param("always", marks=pytest.mark.slow)])
 def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path, check: Check) -> None:
     """While the others wait for its data, or for what it is about to call."""
-    given = job(tmp_path / "run", "stalls", timeout_s=12.0, check=check)
+    given = job(tmp_path / "run", "stalls", timeout_s=5.0, check=check)
     assert ended(given) == (
-        "rank 1 did not reach all_reduce 'gradients' on stream main in step 2 (call 2 of group world) within 12 s;"
+        "rank 1 did not reach all_reduce 'gradients' on stream main in step 2 (call 2 of group world) within 5 s;"
         " it stands in compute 'sleep' on stream main in step 2"
     )
 
 
 def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
-    given = job(tmp_path / "run", "trains", ranks=3, timeout_s=2.0)
+    given = job(tmp_path / "run", "trains", ranks=3, start_s=2.0)
     assert ended(given, (sys.executable, "-c", IDLER, "0", "2")) == "rank 1 did not come within 2 s"
+
+
+def test_starting_and_writing_may_take_longer_than_a_run_may_stand_still(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "starts_late", timeout_s=2.0)
+    launch(dataclasses.replace(given, writer="tests.real.programs:write_late"))
+    assert store.load(given.out).info.complete
 
 
 def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:

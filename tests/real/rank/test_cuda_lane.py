@@ -30,7 +30,7 @@ from real.rank.drive import Spawned, StreamThread, play
 from real.rank.journal import Entry, Journal, metric, span
 from real.rank.lanes import Lane
 from real.supervise.control_channel import position
-from real.supervise.rank_status import RankStatusTable
+from real.supervise.rank_status import ENDED, RankStatusTable
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.group import Group
@@ -342,7 +342,7 @@ def test_a_recorded_number_is_that_of_its_turn_and_nobody_waits_for_it(device: D
 
 def heard(table: RankStatusTable, journals: list[Journal], now_s: float) -> None:
     for rank, journal in enumerate(journals):
-        table.hear(rank, {"at": position(journal)}, now_s)
+        table.hear(rank, {"at": {"step": None, **position(journal)}}, now_s)
 
 
 def issues_all(device: Device, lane: CudaLane, journal: Journal, taken_ns: int) -> None:
@@ -358,7 +358,7 @@ def issues_all(device: Device, lane: CudaLane, journal: Journal, taken_ns: int) 
         journal.wait_begins(entry)
         pending.wait()
         journal.wait_ends(entry, has_waited=True)
-    journal.has_ended = True
+    journal.stage = ENDED
 
 
 def test_a_device_that_stalls_is_named_by_what_it_has_begun_though_its_host_is_far_ahead(device: Device) -> None:

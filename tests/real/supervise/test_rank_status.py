@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from real.supervise.rank_status import RankStatusTable, where
+from real.supervise.rank_status import ENDED, PLAYING, READY, RankStatusTable, where
 
 WORLD = "all_reduce 'x' on stream main in step 3"
 
 
 def table(size: int = 3, *, sees_exits: bool = True) -> RankStatusTable:
-    made = RankStatusTable(size, 30.0, 0.0, sees_exits=sees_exits)
+    made = RankStatusTable(size, 30.0, 0.0, sees_exits=sees_exits, start_s=60.0)
     for rank in range(size):
         made.came(rank, 1.0)
     return made
 
 
 def at(
-    moves: int, reached: int = 0, last: str = "", inside: bool = False, waits: list[object] | None = None
+    moves: int,
+    reached: int = 0,
+    last: str = "",
+    inside: bool = False,
+    waits: list[object] | None = None,
+    stage: int = PLAYING,
+    step: int | None = None,
 ) -> dict[str, object]:
-    return {"at": {"moves": moves, "reached": {"world": reached}, "last": last, "inside": inside, "waits": waits or []}}
+    place = {"step": step, "stage": stage, "moves": moves, "reached": {"world": reached}}
+    return {"at": {**place, "last": last, "inside": inside, "waits": waits or []}}
 
 
 def in_call(call: int, ranks: list[int]) -> list[object]:
@@ -94,7 +101,7 @@ def test_a_lost_connection_is_told_when_nothing_better_is_known() -> None:
 
 
 def test_ranks_that_never_came_are_named() -> None:
-    watched = RankStatusTable(4, 30.0, 0.0, sees_exits=True)
+    watched = RankStatusTable(4, 10.0, 0.0, sees_exits=True, start_s=30.0)
     watched.came(0, 1.0)
     watched.came(2, 1.0)
     assert watched.verdict(29.9) is None
@@ -135,9 +142,54 @@ def test_of_a_chain_of_waiting_ranks_the_one_that_waits_for_nobody_is_named() ->
 
 def test_ranks_that_wait_for_each_other_are_all_named() -> None:
     watched = table(2)
-    watched.hear(0, at(9, 6, waits=[["recv from 1", "world", -1, [1]]]), 3.0)
+    watched.hear(0, at(9, 6, waits=[["recv from 1", "world", -1, [1]]], step=2), 3.0)
     watched.hear(1, at(8, 5, waits=[["recv from 0", "world", -1, [0]]]), 4.0)
-    assert watched.verdict(34.0) == "ranks 0 and 1 did not move for 30 s: rank 0 in recv from 1, rank 1 in recv from 0"
+    watched.hear(0, {"step": 2}, 4.0)
+    assert watched.verdict(34.0) == (
+        "ranks 0 and 1 did not move for 30 s: rank 0 in recv from 1, in step 2, rank 1 in recv from 0"
+    )
+
+
+def everyone(stage: int) -> list[object]:
+    return [["the start of the run" if stage == READY else "the end of the run", "", -1, [0, 1]]]
+
+
+def test_ranks_have_another_time_to_start_than_to_move_once_one_plays() -> None:
+    watched = table(2)
+    watched.hear(0, at(0, waits=everyone(READY), stage=READY), 3.0)
+    assert watched.verdict(59.0) is None
+    assert watched.verdict(63.0) == (
+        "rank 1 did not reach the start of the run within 60 s; it was last heard of before its first step"
+    )
+    watched.hear(1, at(0, waits=everyone(READY), stage=READY), 63.0)
+    watched.hear(0, at(1, last="compute 'a' in step 0", stage=PLAYING), 63.5)
+    assert watched.verdict(92.0) is None
+    assert watched.verdict(93.0) == "rank 1 did not move for 30 s: rank 1 in the start of the run"
+
+
+def test_a_rank_that_gathers_or_merges_is_one_that_moves_while_it_is_heard_of() -> None:
+    watched = table(2)
+    watched.hear(1, at(9, waits=everyone(ENDED), stage=ENDED), 3.0)
+    watched.hear(1, {"bye": True}, 4.0)
+    for now_s in range(3, 200, 10):
+        watched.hear(0, at(now_s, waits=everyone(ENDED), stage=ENDED), float(now_s))
+        assert watched.verdict(now_s + 9.0) is None
+    assert watched.verdict(193.0 + 30.0) == "rank 0 did not move for 30 s: rank 0 in the end of the run"
+
+
+def test_a_rank_that_has_begun_a_step_since_it_was_heard_of_waits_for_nobody_any_more() -> None:
+    watched = table(2)
+    watched.hear(0, at(9, 6, WORLD, waits=in_call(5, [0, 1]), step=3), 3.0)
+    watched.hear(1, at(7, 5, "all_reduce 'x' on stream main in step 2", waits=in_call(4, [0, 1]), step=2), 3.0)
+    watched.see([3, 3], 4.0)
+    assert watched.verdict(34.0) == (
+        f"rank 1 did not reach {WORLD} (call 5 of group world) within 30 s; it was last heard of in step 3"
+    )
+    watched.hear(1, at(7, 5, "all_reduce 'x' on stream main in step 2", step=3), 5.0)
+    assert watched.verdict(35.0) == (
+        f"rank 1 did not reach {WORLD} (call 5 of group world) within 30 s;"
+        " it stands after all_reduce 'x' on stream main in step 2, in step 3"
+    )
 
 
 def test_a_run_is_done_when_all_have_said_so_and_all_processes_have_ended_well() -> None:

@@ -1,0 +1,17 @@
+"""A rank that is killed, stopped or told to raise anywhere ends the run as `tests.real.endings` has it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.real import endings
+
+
+@pytest.mark.parametrize(("number", "kind"), list(enumerate(endings.KINDS)))
+def test_a_fault_anywhere_is_one_sentence_and_what_was_measured_is_kept(number: int, kind: str, tmp_path: Path) -> None:
+    given = dataclasses.replace(endings.trial(1, number), kind=kind)
+    _, _, wrong = endings.play(given, tmp_path)
+    assert wrong == []
