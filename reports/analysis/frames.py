@@ -116,10 +116,14 @@ class Overlaps:
 
 
 def last_members(spans: pd.DataFrame) -> Ints:
-    """For each span the row of the member of its collective that entered last, of several the lowest; else its own."""
+    """For each span the row of the member of its collective that entered last, of several the lowest; else its own.
+
+    Members are in one step: spans are read by steps.
+    """
     last, start_ns = np.arange(len(spans)), ints(spans, "start_ns")
     members = np.flatnonzero(is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool))
-    calls = spans[["group", "call"]].iloc[members].groupby(["group", "call"]).ngroup().to_numpy(np.int64)
+    same = ["group", "call", "step"]
+    calls = spans[same].iloc[members].groupby(same).ngroup().to_numpy(np.int64)
     order = np.lexsort((-ints(spans, "rank")[members], start_ns[members], calls))
     final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]
     entered_last = members[order[final]]  # one a call, in the order of the calls' numbers
