@@ -141,7 +141,7 @@ def predict_published(options: Namespace) -> None:
 def kineto(options: Namespace) -> None:
     """A run folder of what torch.profiler exported."""
     store.check_free(options.out)
-    found = recording.read(options.traces, options.out.resolve().name)
+    found = recording.read(options.traces, text.printable(options.out.resolve().name))
     write(found.recording, options.out)
     _say_notes(found.notes)
     if options.json:

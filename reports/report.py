@@ -159,4 +159,4 @@ def write_tables(frames: Frames, folder: Path, tell: Tell = silent) -> None:
         with replaced(folder / f"{name}.csv") as draft:
             pyarrow.csv.write_csv(table, draft, pyarrow.csv.WriteOptions(quoting_style="needed"))
         with replaced(folder / f"{name}.parquet") as draft:
-            pq.write_table(table, draft, compression="zstd")
+            pq.write_table(table, draft, compression="zstd", write_page_checksum=True)

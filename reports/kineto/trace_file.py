@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ _SINCE_1970_US = 10**15
 # Bounds within which every sum of times fits 64 bits of ns: up to the year 2096, and three years long.
 _BASE_NS, _TS_US, _DUR_US = 4 * 10**18, 4 * 10**15, 10**14
 _LONGEST = 60
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,11 @@ def read_trace(path: Path) -> Trace:
 def _content(path: Path, shown: str) -> Any:
     try:
         data = path.read_bytes()
-        return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        content = json.loads(data)
+        if _SURROGATE.search(data):  # alone, half a letter: no UTF-8, so that neither Parquet nor a terminal takes it
+            content = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
+        return content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ReportError(f"{shown}: not readable as gzip: {error}; expected a whole file") from None
     except OSError as error:
@@ -139,8 +145,8 @@ def _event(event: Mapping[str, Any], start_ns: int, took_ns: int) -> Event:
 
 
 def as_text(value: object) -> str:
-    """A word of the trace as Parquet can hold it: surrogates are no UTF-8."""
-    return str(value).encode("utf-8", "replace").decode("utf-8")
+    """A word of the trace."""
+    return str(value)
 
 
 def whole_number(value: object, below: int) -> int | None:

@@ -27,6 +27,16 @@ TABLES: dict[str, type] = {
 LATER_TABLES = frozenset({"loads", "traffic"})
 _LATER = {Span: {"formula_ns"}, MemoryRow: {"rank_count"}, LinkRow: {"link_count"}}
 
+# A hundred years in ns: sums over ranks, and what lies beyond them, still fit 64 bits.
+_LARGEST = 1 << 61
+# Columns of which the first is never above the second.
+_ORDERED = (
+    ("issued_ns", "start_ns"),
+    ("start_ns", "end_ns"),
+    ("wait_from_ns", "wait_until_ns"),
+    ("from_ns", "until_ns"),
+)
+
 # pandas 3 reads text as `str`; pandas 2.2 has the same dtype under this name.
 TEXT: Any = "str" if int(pd.__version__.split(".")[0]) >= 3 else "string[pyarrow_numpy]"
 
@@ -52,6 +62,24 @@ def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
     """An Arrow table of all or some columns as a frame with the dtypes of its row type, whatever the pandas release."""
     frame: pd.DataFrame = table.to_pandas()
     return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type) if name in frame})
+
+
+def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
+    """What cannot be in a frame, in words: numbers below -1 ("none") or of centuries in ns, times in reverse."""
+    for name, kind in _fields(row_type):
+        if name in frame and len(frame) and kind != "str" and (row_type, name) != (Metric, "value"):
+            column = frame[name].to_numpy()
+            least, most = (-1, _LARGEST) if kind == "int" else (0, np.finfo(np.float64).max / _LARGEST)
+            wrong = ~((column >= least) & (column <= most))
+            if wrong.any():
+                return f"row {wrong.argmax()}: {name} = {column[wrong.argmax()]}: expected {least} to {most:,}"
+    for first, later in _ORDERED:
+        if first in frame and later in frame:
+            wrong = frame[first].to_numpy() > frame[later].to_numpy()
+            if wrong.any():
+                value, bound = frame[first].iloc[wrong.argmax()], frame[later].iloc[wrong.argmax()]
+                return f"row {wrong.argmax()}: {first} = {value}: expected at most {later} = {bound}"
+    return None
 
 
 def is_later(row_type: type, name: str) -> bool:

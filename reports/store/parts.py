@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,15 @@ import pyarrow.parquet as pq
 
 from reports.analysis.intervals import Ints
 from reports.errors import ReportError
-from reports.store.columns import TABLES, completed, schema_of, to_frame
+from reports.store.columns import TABLES, completed, mistake, schema_of, to_frame
 
 Bools = npt.NDArray[np.bool_]
 
 # A frame of so many spans takes some 150 MB; what is smaller is read at once.
 PART_ROWS = 1 << 19
+
+# For all that reads a Parquet file: pages that have a checksum must have the right one.
+VERIFIED: dict[str, Any] = {"page_checksum_verification": True}
 
 _EXTENT = ["step", "start_ns", "end_ns"]
 
@@ -151,13 +155,14 @@ class Stored:
 
     def _frame(self, table: pa.Table, names: Sequence[str]) -> pd.DataFrame:
         schema = pa.schema([self._schema.field(name) for name in names])
-        return to_frame(completed(table, TABLES["spans"], names).select(names).cast(schema), TABLES["spans"])
+        frame = to_frame(completed(table, TABLES["spans"], names).select(names).cast(schema), TABLES["spans"])
+        return checked(self._path, frame, TABLES["spans"])
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
         texts = [field.name for field in self._schema if pa.types.is_string(field.type)]
         try:
-            with pq.ParquetFile(self._path, read_dictionary=texts) as file:
+            with pq.ParquetFile(self._path, read_dictionary=texts, **VERIFIED) as file:
                 yield file
         except (OSError, pa.ArrowException) as error:
             raise unreadable(self._path, error) from error
@@ -169,6 +174,17 @@ Spans = Held | Stored
 def _extents(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     ends = {"group": "min", "step": "min", "last_step": "max", "from_ns": "min", "until_ns": "max", "rows": "sum"}
     return rows.groupby(rows[key].to_numpy(), sort=True).agg(ends).reset_index(drop=True)
+
+
+def checked(path: Path, frame: pd.DataFrame, row_type: type) -> pd.DataFrame:
+    """The frame of a file, whose values must be possible.
+
+    Raises:
+        ReportError: for the first that is not.
+    """
+    if (found := mistake(frame, row_type)) is not None:
+        raise ReportError(f"{path}: {found}; the file is damaged")
+    return frame
 
 
 def unreadable(path: Path, error: Exception) -> ReportError:

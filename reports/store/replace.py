@@ -25,6 +25,8 @@ def replaced(path: Path) -> Iterator[Path]:
         os.replace(draft, path)
     except OSError as error:
         raise ReportError(f"{path}: could not be written: {error.strerror or error}") from error
+    except UnicodeEncodeError:
+        raise ReportError(f"{str(path)!r}: could not be written; expected a path in UTF-8") from None
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

@@ -27,7 +27,7 @@ from reports.analysis.intervals import Ints
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
-from reports.store.parts import PART_ROWS, Held, Spans, Stored, unreadable
+from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
 from scenarios.seam.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinned
 
 RUN_FILE = "run.json"
@@ -39,8 +39,8 @@ GROUP_ROWS = 1 << 16
 # Adds to a folder in the making, once its spans are there, what follows from the recording.
 Derive = Callable[[Path, Recording], None]
 
-# Nothing in a file may depend on the moment or the machine.
-_PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False}
+# Nothing in a file may depend on the moment or the machine; readers are to notice flipped bits (`parts.VERIFIED`).
+_PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
 _LATER = frozenset({"played_on", "thinned", "host_counts"})
@@ -151,6 +151,7 @@ def load(folder: Path | str) -> Run:
         ReportError: it is missing, not a run folder, damaged, or written by a newer release.
     """
     folder = Path(folder)
+    _refuse_name(folder)
     info = _load_info(folder)
     others = {name: kind for name, kind in TABLES.items() if name != "spans"}
     stored = {name: _load_table(folder / f"{name}.parquet", kind) for name, kind in others.items()}
@@ -193,7 +194,16 @@ def check_free(folder: Path) -> None:
         raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
 
 
+def _refuse_name(folder: Path) -> None:
+    """Arrow opens files by names in UTF-8 only."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise ReportError(f"{str(folder)!r}: expected a path in UTF-8") from None
+
+
 def _refuse_taken(folder: Path) -> None:
+    _refuse_name(folder)
     if os.path.lexists(folder):
         raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")
 
@@ -305,9 +315,9 @@ def _load_table(path: Path, row_type: type) -> pd.DataFrame:
         return to_frame(schema_of(row_type).empty_table(), row_type)
     _check_columns(path, row_type)
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(path, **VERIFIED)
         names = schema_of(row_type).names
-        return to_frame(completed(table, row_type, names).select(names), row_type)
+        return checked(path, to_frame(completed(table, row_type, names).select(names), row_type), row_type)
     except (OSError, pa.ArrowException, ValueError) as error:  # of cells without a value, too
         raise unreadable(path, error) from error
 
@@ -324,7 +334,7 @@ def _check_columns(path: Path, row_type: type) -> int:
     if not path.is_file():
         raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, **VERIFIED) as file:
             found, rows = file.schema_arrow, int(file.metadata.num_rows)
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from error

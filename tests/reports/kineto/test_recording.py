@@ -511,3 +511,12 @@ def test_when_a_trace_began_changes_nothing(scratch, events, shift_us):
     assert [(p.step, p.label, p.stream, p.kind) for p in there.pieces] == [
         (p.step, p.label, p.stream, p.kind) for p in here.pieces
     ]
+
+
+def test_half_letters_anywhere_in_a_trace_become_question_marks(tmp_path):
+    """Lone surrogates, which JSON can write and UTF-8 cannot."""
+    text = (Path(__file__).parents[2] / "data" / "kineto" / "gpu_rank0.json").read_text()
+    path = tmp_path / "trace.json"
+    path.write_text(text.replace('"dtype": "Float"', '"dtype": "\\ud800"').replace('"name": "', '"name": "\\udfff'))
+    assert main(["kineto", str(path), "--out", str(tmp_path / "run")]) == 0
+    assert reports.load(tmp_path / "run").spans["label"].str.startswith("?").any()

@@ -54,6 +54,45 @@ def test_what_was_written_is_loaded(folder):
         pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
 
 
+def test_a_name_that_is_not_utf_8_is_a_sentence(folder, tmp_path):
+    other = tmp_path / os.fsdecode(b"\xff")
+    for refused in (lambda: store.check_free(other), lambda: store.load(other), lambda: store.write(by_hand(), other)):
+        with pytest.raises(ReportError) as caught:
+            refused()
+        assert str(caught.value) == f"{str(other)!r}: expected a path in UTF-8"
+
+
+def test_a_bit_that_flipped_inside_a_table_is_a_sentence(folder):
+    path = folder / "spans.parquet"
+    with pq.ParquetFile(path) as file:
+        column = file.metadata.row_group(0).column(file.schema_arrow.names.index("start_ns"))
+        end = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size
+    data = bytearray(path.read_bytes())
+    data[end - 1] ^= 1
+    path.write_bytes(data)
+    assert sentence(folder).startswith(f"{path}: not a readable Parquet file: could not verify page integrity, CRC")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("start_ns", -5, "expected -1 to 2,305,843,009,213,693,952"),
+        ("end_ns", 2**63 - 1, "expected -1 to 2,305,843,009,213,693,952"),
+        ("end_ns", 0, "expected at most end_ns = 0"),
+    ],
+)
+def test_times_that_cannot_be_are_a_sentence(folder, name, value, expected):
+    path = folder / "spans.parquet"
+    table = pq.read_table(path)
+    values = table[name].to_pylist()
+    values[3] = value
+    place = table.schema.get_field_index(name)
+    pq.write_table(table.set_column(place, table.schema.field(place), pa.array(values, pa.int64())), path)
+    said = sentence(folder)
+    assert said.startswith(f"{path}: row 3: ")
+    assert said.endswith(f"{expected}; the file is damaged")
+
+
 def test_loads_and_traffic_are_loaded_as_they_were_recorded(tmp_path):
     recording = with_loads(by_hand())
     run = store.load(store.write(recording, tmp_path / "run"))

@@ -1,0 +1,19 @@
+"""A damaged run folder, trace or log is read, or refused in sentences."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.generated.damaged import KINDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_damaged_is_a_sentence_or_still_to_be_read(kind: str, tmp_path: Path) -> None:
+    for number in range(10):
+        folder = tmp_path / f"{kind}-{number}"
+        if (tmp_path / "csv").exists():
+            (tmp_path / "csv").rename(tmp_path / f"csv-{number}")
+        assert list(filter(None, KINDS[kind](folder, random.Random(f"7/{kind}/{number}")))) == []
