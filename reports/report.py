@@ -79,6 +79,7 @@ def _frames_of(run: Run) -> Frames:
         "steady_operations": lambda: run.operations_of(steady),
         "steady_ranks": lambda: run.ranks_of(steady),
         "steady_stragglers": lambda: run.stragglers_of(steady),
+        "late_ranks": lambda: run.late_ranks_of(steady),
         "parts_of_step": lambda: parts_of_step(run, steady),
     }
     return {**named, **shown}

@@ -130,7 +130,8 @@ def _said(key: str, value: str, base: str, base_name: str) -> str:
     name = "it" if key == "world" else key
     if value == "-":
         return f"no {name}"
-    short, before = text.shortened(value, _VALUE_WIDTH), text.shortened(base, _VALUE_WIDTH)
+    cut = text.told_apart((value, base), _VALUE_WIDTH)
+    short, before = cut[value], cut[base]
     return f"{name} is {short}" + (f" instead of {before}" if base != "-" else f" (not set in {base_name})")
 
 

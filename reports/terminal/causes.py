@@ -53,7 +53,7 @@ def waiting(run: Run, steps: list[int]) -> str:
     late = latest(run, steps)
     if not share >= _LEAST_WAIT or not late:
         return ""
-    return f"ranks wait {text.duration(wait_ns)} of it ({text.percent(share)}) for others to arrive, {late}"
+    return f"ranks wait {text.duration(wait_ns)} of a step ({text.percent(share)}) for others to arrive, {late}"
 
 
 def latest(run: Run, steps: list[int]) -> str:

@@ -51,6 +51,8 @@ def headline(run: Run, spread: str = "") -> list[str]:
         lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
     if info.thinned is not None:
         lines.append(thinned(info))
+        if info.thinned.ranks:
+            lines.append("waiting for ranks that were left out counts as transfer")
     if len(steady):
         lines += [*_step_time(steady, run), *filter(None, [waiting(run, steady_kept(run))])]
     if spread:

@@ -11,7 +11,8 @@ import pandas as pd
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown
+from reports.analysis import critical_path
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown, typical_step
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
@@ -97,7 +98,10 @@ def as_json(run: Run) -> dict[str, Any]:
         "median_of_steps": steady["step"].tolist(),
     }
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
-    return {**head, **{name: records(getattr(run, name)) for name in names}, "stragglers": found}
+    step, late = typical_step(run), records(run.late_ranks_of(steady_kept(run)))
+    held = [] if step is None else records(critical_path.dominant(run.critical_path_of(step)))
+    own = {"stragglers": found, "late_ranks": late, "dominant": held}
+    return {**head, **{name: records(getattr(run, name)) for name in names}, **own}
 
 
 def _steps(run: Run) -> RenderableType:
@@ -193,7 +197,7 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
     parts = parts_of_step(run, kept)
     if not len(parts):
         return text.paragraph("Ranks: none completed a step.")
-    title = f"Step breakdown over ranks, {text.steps(kept) + only(run)}"
+    title = f"Step breakdown over ranks, {text.steps(kept) + only(run)}; the first five add up"
     return text.table(title, PART_COLUMNS, part_rows(parts))
 
 

@@ -58,9 +58,7 @@ def unfolded(recording: Recording, counts: dict[int, int]) -> Recording:
 
     return Recording(
         info=dataclasses.replace(recording.info, world_size=sum(counts.values())),
-        spans=[
-            dataclasses.replace(one, host=one.rank, call=-1) for one in each(recording.spans)
-        ],
+        spans=[dataclasses.replace(one, host=one.rank) for one in each(recording.spans)],
         metrics=each(recording.metrics),
         memory=[dataclasses.replace(one, rank_count=1) for one in each(recording.memory)],
         links=[dataclasses.replace(one, link_count=1) for one in recording.links for _ in range(one.link_count)],
@@ -156,8 +154,8 @@ def test_the_summary_says_how_the_run_was_played_and_for_whom_the_worst_stands()
         "18 ranks, simulated as 2 representative hosts",
     ]
     assert "compute 69 ns 69.2 % 70 ns 0 & 14 more 1.01" in lines
-    assert "nic 16 2.27 KiB 48.4 % 50.0 %" in lines
-    assert "nic1 & 14 more out nic 150 B 50.0 % 50.0 %" in lines
+    assert "nic 16 2.27 KiB 48.4 % 50.0 % 100.0 %" in lines
+    assert "nic1 & 14 more out nic 150 B 50.0 % 50.0 % 100.0 %" in lines
     assert "Memory of the fullest rank, 1 & 2 more, capacity 16.0 KiB" in lines
     content = json.loads(json.dumps(tables.as_json(Run.of(recording)), allow_nan=False))
     assert content["host_counts"] == [[0, 15], [1, 3]]

@@ -112,7 +112,7 @@ def _settings(found: SideBySide) -> Section:
         return Section("settings", "Settings", absent=f"No differences; {alike}.")
     left_out = f"; {len(rows) - _ROWS} more are in settings.csv" if len(rows) > _ROWS else ""
     columns = ["setting", *marks(found.names)]
-    cut = [[row[0], *(text.shortened(value, 48) for value in row[1:])] for row in rows[:_ROWS]]
+    cut = [[key, *map(text.told_apart(dict.fromkeys(values), 48).__getitem__, values)] for key, *values in rows[:_ROWS]]
     note = f"{alike[0].upper()}{alike[1:]}{left_out}."
     return Section("settings", "Settings", [Table("Settings that differ", columns, cut, left=len(columns), note=note)])
 

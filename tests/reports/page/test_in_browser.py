@@ -180,7 +180,7 @@ def facts(browser: Browser) -> dict[str, tuple[float, str]]:
 def test_the_numbers_at_a_glance_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
     steady = steady_steps(typical.steps)
     spent = parts_of_step(typical, steady_kept(typical)).set_index("part")["mean_ns"]
-    parts = ("compute", "exposed communication", "hidden communication", "idle")
+    parts = ("compute", "exposed transfer", "waiting for other ranks", "idle", "hidden communication")
     step_ns, rate = float(steady["step_ns"].median()), float(steady["samples_per_s"].median())
     memory, load = typical.rank_memory["used_share"].max(), typical.links["utilisation"].max()
     assert facts(browser) == {
@@ -204,14 +204,14 @@ def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
     assert totals(browser, "Steps by phase") == {"sum": typical.steps["step_ns"].sum()}
     assert totals(browser, "The whole path") == {"sum": of_step["step_ns"].sum()}
     operations = typical.operations_of(steady_kept(typical))
-    added = ("mean_ns", "exposed_ns", "hidden_ns")
+    added = ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")
     assert totals(browser, "All operations") == {name: operations[name].sum() for name in added}
     links = typical.links
     carried = (links["bytes_carried"] * links["link_count"]).sum()
     assert totals(browser, "Classes of links, over the whole run") == {"bytes": carried}
     parts = totals(browser, "Breakdown over ranks")
     whole = typical.steps.loc[typical.steps["step"].isin(steady_kept(typical)), "step_ns"].mean()
-    assert sum(parts[name] for name in ("compute", "exposed", "idle", "skew")) == pytest.approx(whole)
+    assert sum(parts[name] for name in ("compute", "transfer", "wait", "idle", "skew")) == pytest.approx(whole)
 
 
 def operations(run: Run) -> pd.Series:

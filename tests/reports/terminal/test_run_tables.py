@@ -92,6 +92,11 @@ def test_what_dominates_the_critical_path_comes_before_what_is_uneven():
         " layer 90 20 ns, layer 120 6 ns, layer 110 5 ns and 1 more."
     )
     run = Run.of(with_spans(by_hand(world_size=1), *spans))
+    dominant = tables.as_json(run)["dominant"]
+    assert [(row["kind"], row["dtype"], row["duration_ns"]) for row in dominant[:2]] == [
+        ("all_to_all_single", "int64", 90),
+        ("compute", "float32", 36),
+    ]
     assert "all_to_all_single of int64 64.3 %, gemm (matrix products) in float32 25.7 %, update 5.7 %" in repr(run)
 
 
@@ -113,10 +118,12 @@ def test_a_headline_says_for_whom_ranks_wait_and_why():
 
     spans = [one for rank in range(4) for one in of_rank(rank, 50 if rank == 2 else 25)]
     summary = " ".join(printed(with_spans(by_hand(world_size=4), *spans)).split())
-    said = "ranks wait 19 ns of it (31.2 %) for others to arrive, 100.0 % of that for rank 2: its computations take"
+    said = "ranks wait 19 ns of a step (31.2 %) for others to arrive, 100.0 % of that for rank 2: its computations take"
     assert f"{said} 2.0 times as long as equal ones on other GPUs Steps" in summary
     assert "waiting for other ranks 19 ns 31.2 % 25 ns 0 1.33" in summary
     assert "wait" not in printed(by_hand()).splitlines()[2]
+    late = tables.as_json(Run.of(with_spans(by_hand(world_size=4), *spans)))["late_ranks"]
+    assert late == [{"rank": 2, "rank_count": 1, "wait_ns": 18.75, "share": 1.0}]
 
 
 def test_kinds_and_streams_are_named_where_a_label_is_not_enough():
@@ -230,6 +237,7 @@ def test_any_run_fits_80_columns_without_colour_codes(recording):
 def test_what_was_left_out_by_choice_is_said_and_not_counted():
     summary = printed(thinned())
     assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others left out\n" in summary
+    assert "\nwaiting for ranks that were left out counts as transfer\n" in summary
     assert "step time 100 ns, the median of steps 1-2\n" in summary
     assert "\nOperations per rank and step, steps 1-2, seen on 1 of 2 ranks\n" in summary
     assert "\nCritical path of step 1, in order, seen on 1 of 2 ranks\n" in summary

@@ -58,8 +58,9 @@ def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: SideBySid
     assert isinstance(facts, Facts)
     assert isinstance(runs, Table)
     assert words.text == sentences(both)[0]
-    step = facts.items[0]
-    assert (step.name, step.value, step.note, step.raw) == ("step time", "200 ns", "+100.0 % against 100 ns", 200.0)
+    rate, step = facts.items[:2]
+    assert (rate.name, rate.note) == ("samples/s", "+0.0 % against 1,280,000,000"), "batches differ"
+    assert (step.name, step.value, step.note, step.raw) == ("step time", "200 ns", "of 256 samples", 200.0)
     assert [row[0] for row in runs.rows] == [Link("run0", HREFS[0]), Link("run1", HREFS[1])]
     assert runs.raw == {"step_ns-0": 100.0, "step_ns-1": 200.0}
     assert page.foot[0].startswith("All numbers here are those of the tables in side_by_side/")
@@ -69,7 +70,8 @@ def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
     sections = pages.sections(both, HREFS)
     assert table(sections, "settings").rows == [["batch_size", "64", "128"]]
     numbers = table(sections, "parts")
-    assert numbers.rows[0] == ["step time", "100 ns", "200 ns", "+100.0 %"]
+    assert [row[0] for row in numbers.rows[:2]] == ["samples/s", "samples per step"], "batches differ"
+    assert numbers.rows[2] == ["step time", "100 ns", "200 ns", "+100.0 %"]
     assert numbers.raw == {"compute_ns-0": 67.5, "compute_ns-1": 135.0}
     assert table(sections, "steps").rows == [
         ["run0", "3", "100 ns", "100 ns", "100 ns"],
@@ -84,7 +86,7 @@ def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
         ["activations", "4.00 KiB", "4.00 KiB"],
         ["total", "12.0 KiB", "12.0 KiB"],
     ]
-    assert table(sections, "links").rows[2] == ["nic", "run0", "nic1", "2", "225 B", "37.5 %", "50.0 %"]
+    assert table(sections, "links").rows[2] == ["nic", "run0", "nic1", "2", "225 B", "37.5 %", "50.0 %", "100.0 %"]
     assert table(sections, "balance").rows[:3] == [
         ["compute of a step", "run0", "70 ns", "0", "68 ns", "1.037"],
         ["compute of a step", "run1", "140 ns", "0", "135 ns", "1.037"],
