@@ -44,11 +44,11 @@ RESULTS = {
     "link_class": "str",
     **dict.fromkeys(CHANGES.values(), "float"),
 }
-_OF_OPERATION = ["median_ns", "exposed_ns", "calls_per_step"]
+_OF_OPERATION = ["median_ns", "exposed_ns", "wait_ns", "calls_per_step"]
 OPERATIONS = {
     "run": "str",
     **dict.fromkeys([*KEYS, "part"], "str"),
-    **dict.fromkeys([*_OF_OPERATION, "change_ns", "exposed_change_ns"], "float"),
+    **dict.fromkeys([*_OF_OPERATION, "change_ns", "exposed_change_ns", "wait_change_ns"], "float"),
 }
 PLANS = {
     **dict.fromkeys(["run", "table", "sharding_type", "ranks"], "str"),
@@ -261,7 +261,8 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     whole = whole.merge(known[["run", *KEYS, *_OF_OPERATION]], on=["run", *KEYS], how="left")
     whole[_OF_OPERATION] = whole[_OF_OPERATION].fillna(0.0)
     by_key = whole.groupby(KEYS, sort=False)  # the base is the first of each
-    for name, change in (("median_ns", "change_ns"), ("exposed_ns", "exposed_change_ns")):
+    changes = {"median_ns": "change_ns", "exposed_ns": "exposed_change_ns", "wait_ns": "wait_change_ns"}
+    for name, change in changes.items():
         whole[change] = whole[name] - by_key[name].transform("first")
     by_change = whole.assign(most=whole["change_ns"].abs(), longest=whole["median_ns"]).groupby(KEYS, sort=False)
     order = by_change[["most", "longest"]].transform("max").assign(at=by_key.ngroup())

@@ -129,8 +129,8 @@ def _operations(found: SideBySide) -> RenderableType:
     for name, frame in islice(operations_by_change(found), _ROWS):
         medians, changes = medians_shown(frame), frame["change_ns"].tolist()
         if len(short) == 2:
-            columns = ["operation", *short, "change", "exposed"]
-            rows.append([name, *medians, more(changes[1]), exposed_shown(frame)[1]])
+            columns = ["operation", *short, "change", "transfer", "waiting"]
+            rows.append([name, *medians, more(changes[1]), *exposed_shown(frame)[1]])
         elif len(short) <= _COLUMNS:
             rows.append([name, medians[0], *map(more, changes[1:])])
         else:

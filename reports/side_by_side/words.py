@@ -198,10 +198,12 @@ def medians_shown(rows: pd.DataFrame) -> list[str]:
     return [text.duration(ns) if own else "-" for ns, own in zip(rows["median_ns"].tolist(), has, strict=True)]
 
 
-def exposed_shown(rows: pd.DataFrame) -> list[str]:
-    """Changes of one operation's exposed time in every run; "" for a computation, which is all exposed."""
-    is_sent = rows["part"].iloc[0] == "communication"
-    return [more(ns) if is_sent else "" for ns in rows["exposed_change_ns"].tolist()]
+def exposed_shown(rows: pd.DataFrame) -> list[list[str]]:
+    """Changes of one operation's exposed transfer and waiting in every run; "" for a computation, which has neither."""
+    if rows["part"].iloc[0] != "communication":
+        return [["", ""]] * len(rows)
+    transfer = rows["exposed_change_ns"] - rows["wait_change_ns"]
+    return [[more(one), more(other)] for one, other in zip(transfer, rows["wait_change_ns"], strict=True)]
 
 
 def placement(kind: str, ranks: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import pandas as pd
@@ -190,10 +190,11 @@ def _operation_table(pairs: Sequence[tuple[str, pd.DataFrame]], short: Sequence[
     rows = []
     for name, own in pairs:
         first, *others = medians_shown(own)
-        cells = zip(others, own["change_ns"].map(more).tolist()[1:], exposed_shown(own)[1:], strict=True)
-        rows.append([name, own["kind"].iloc[0], first, *(cell for each in cells for cell in each)])
+        changes, exposed = own["change_ns"].map(more).tolist()[1:], exposed_shown(own)[1:]
+        cells = ([median, change, *parts] for median, change, parts in zip(others, changes, exposed, strict=True))
+        rows.append([name, own["kind"].iloc[0], first, *chain.from_iterable(cells)])
     columns = ["operation", "kind", short[0]]
-    columns += [cell for mark in short[1:] for cell in (mark, "change", "exposed")]
+    columns += [cell for mark in short[1:] for cell in (mark, "change", "transfer", "waiting")]
     left_out = f" {count - len(pairs)} more are in operations.csv." if count > len(pairs) else ""
-    note = f"A dash: not in this run. Exposed: change of the mean exposed time.{left_out}"
+    note = f"A dash: not in this run. Transfer and waiting: changes of the mean exposed times.{left_out}"
     return Table("All operations", columns, rows, left=2, note=note, folded=True)
