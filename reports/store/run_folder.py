@@ -43,7 +43,7 @@ Derive = Callable[[Path, Recording], None]
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
-_LATER = frozenset({"played_on", "thinned", "host_counts"})
+_LATER = frozenset({"played_on", "thinned", "host_counts", "cores"})
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),

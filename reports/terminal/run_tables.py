@@ -197,7 +197,7 @@ def _ranks(run: Run, kept: list[int]) -> RenderableType:
     parts = parts_of_step(run, kept)
     if not len(parts):
         return text.paragraph("Ranks: none completed a step.")
-    title = f"Step breakdown over ranks, {text.steps(kept) + only(run)}; the first five add up"
+    title = f"Step breakdown over ranks, {text.steps(kept) + only(run)}"
     return text.table(title, PART_COLUMNS, part_rows(parts))
 
 

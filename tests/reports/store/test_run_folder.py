@@ -19,7 +19,7 @@ from reports.errors import ReportError
 from reports.perfetto import trace as perfetto
 from reports.run import Run
 from reports.store import run_folder as store
-from scenarios.seam.trace import LoadRow, Recording, Span, TrafficRow
+from scenarios.seam.trace import LoadRow, Recording, RunInfo, Span, Thinned, TrafficRow
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_loads, with_spans
 
 
@@ -254,6 +254,18 @@ def edited(folder: Path, **changes: object) -> Path:
     return path
 
 
+def test_what_earlier_releases_did_not_write_has_its_default(tmp_path):
+    # as the first release wrote it
+    first = {"name", "world", "digest", "scenario", "seed", "world_size", "started", "versions", "hosts", "complete"}
+    first |= {"error", "clock_residual_ns", "elapsed_s", "schema_version"}
+    folder = store.write(by_hand(), tmp_path / "run")
+    edited(folder, **{field.name: None for field in dataclasses.fields(RunInfo) if field.name not in first})
+    assert store.load(folder).info == by_hand().info
+    before = {"ranks": [1], "steps": None, "left_out": 3, "phases": [1]}
+    edited(folder, thinned=before)
+    assert store.load(folder).info.thinned == Thinned(ranks=(1,), steps=None, left_out=3, phases=(1,), steady=None)
+
+
 def test_a_newer_schema_is_said(folder):
     path = edited(folder, schema_version=2)
     assert sentence(folder) == f"{path}: schema_version = 2: this release reads up to 1"
@@ -267,11 +279,6 @@ def test_a_foreign_run_json_is_said(folder):
 def test_run_json_without_a_field_is_said(folder):
     path = edited(folder, digest=None, seed=None)
     assert sentence(folder) == f"{path}: damaged: no digest, seed"
-
-
-def test_run_json_of_a_release_that_did_not_know_where_it_was_played(folder):
-    edited(folder, played_on=None)
-    assert store.load(folder).info == by_hand().info
 
 
 def test_spans_of_a_release_that_did_not_know_nccl_s_formula(tmp_path):
