@@ -42,7 +42,7 @@ class Mutants:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        self._bases = [_whole(path) for path in library_files()]
+        self._bases = [whole(path) for path in library_files()]
         self._profiles = [read_profile_tree(name).tree.values for name in profile_names()]
         self._words = sorted({leaf for one in (*self._bases, *self._profiles) for leaf in _texts(one)})
 
@@ -188,10 +188,10 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if fine else 1
 
 
-def _whole(path: Path) -> dict[str, Any]:
+def whole(path: Path) -> dict[str, Any]:
     """A scenario with what it includes and all that its profile says; the files that it names have absolute paths."""
-    values = json.dumps(read_tree(str(path)).tree.values)
-    return json.loads(values.replace('"twrw_f2.csv"', json.dumps(str(path.parent / "twrw_f2.csv"))))
+    values = {key: value for key, value in read_tree(str(path)).tree.values.items() if key != "measured"}
+    return json.loads(json.dumps(values).replace('"twrw_f2.csv"', json.dumps(str(path.parent / "twrw_f2.csv"))))
 
 
 def _texts(tree: Any) -> Iterator[str]:
