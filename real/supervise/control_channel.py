@@ -1,8 +1,8 @@
 """ControlChannel: a rank's connection to the supervisor, which reports its position and closes when its process ends.
 
-Messages are JSON, one per line. A rank says: {"hello": rank, "token": ...} first, {"step": index}, {"at": position},
-{"failed": sentence, "step": index}, {"lost": sentence, "step": index}, {"ping": n}, {"bye": true}. The supervisor says:
-{"pong": n, "ns": clock}, {"stop": sentence}.
+Messages are JSON, one per line. A rank says: {"hello": rank, "token": ...} first, {"step": index}, {"at": position} or,
+where that is as it was, {"here": true}, {"failed": sentence, "step": index}, {"lost": sentence, "step": index},
+{"ping": n}, {"bye": true}. The supervisor says: {"pong": n, "ns": clock}, {"stop": sentence}.
 """
 
 from __future__ import annotations
@@ -136,14 +136,13 @@ class ControlChannel:
         return step
 
     def _tell_position(self, told: int) -> int:
-        """Report the rank's position if it has changed; also when only what it waits for has."""
+        """Report the rank's position if it has changed, or what it waits for; else only that this process runs."""
         journal = self.journal
         if journal is None:
             return told
         at = {"step": self.step, **position(journal)}
         key = hash((at["step"], at["stage"], at["moves"], at["inside"], len(at["waits"])))
-        if key != told:
-            self.say({"at": at})
+        self.say({"at": at} if key != told else {"here": True})
         return key
 
 

@@ -54,6 +54,8 @@ class RankStatus:
     step: int | None = None
     position: Position | None = None
     moved_s: float = 0.0
+    heard_s: float = 0.0
+    is_silent: bool = False  # it is not heard of while others are, so its position may be of long ago
     failed: str | None = None  # the sentence of its own mistake
     lost: str | None = None  # the sentence about a connection that it lost
     is_cut: bool = False  # its control channel closed before it was done
@@ -62,13 +64,17 @@ class RankStatus:
 
     @property
     def waits(self) -> tuple[Waits, ...]:
-        """What it waits for; nothing is known of that if it has begun a step since it was heard of."""
-        return self.position.waits if self.position and self.position.step == self.step else ()
+        """What it waits for; nothing is known of that if it has begun a step since it was heard of, or is silent."""
+        return self.position.waits if self._is_known and self.position else ()
 
     @property
     def last(self) -> str:
         """What it has begun last, in its present step or before; "" if that is not known."""
-        return self.position.last if self.position and self.position.step == self.step else ""
+        return self.position.last if self._is_known and self.position else ""
+
+    @property
+    def _is_known(self) -> bool:
+        return self.position is not None and self.position.step == self.step and not self.is_silent
 
     def tell(self, now_s: float) -> None:
         """Note when the first bad news of this rank came."""
@@ -101,6 +107,7 @@ class RankStatusTable:
     def hear(self, rank: int, message: Mapping[str, Any], now_s: float) -> None:
         """Take in a message of a rank (see `control_channel`)."""
         member = self.members[rank]
+        member.heard_s = now_s
         if message.get("step") is not None:
             member.step, member.moved_s = message["step"], now_s
         if "at" in message:
@@ -121,7 +128,8 @@ class RankStatusTable:
 
     def came(self, rank: int, now_s: float) -> None:
         """Note that a rank's control channel is open."""
-        self.members[rank].is_here, self.members[rank].moved_s = True, now_s
+        member = self.members[rank]
+        member.is_here, member.moved_s, member.heard_s = True, now_s, now_s
 
     def was_cut(self, rank: int, now_s: float) -> None:
         """Note that a rank's control channel has closed."""
@@ -169,6 +177,9 @@ class RankStatusTable:
         within_s = self._within_s
         if not any(now_s - member.moved_s >= within_s for member in going):
             return None
+        silent = [member for member in going if now_s - member.heard_s >= within_s / 2]  # five messages, at least
+        for member in going:
+            member.is_silent = member in silent and len(silent) < len(going)
         for member in going:
             for waits in member.waits:
                 late = self._late(waits, _stage(member))
@@ -202,7 +213,8 @@ class RankStatusTable:
         return f"rank {named.rank} did not reach {waits.what}{call} within {self._within_s:g} s; {stands}"
 
     def _all_wait(self, going: list[RankStatus], now_s: float) -> str:
-        still = [member for member in going if now_s - member.moved_s >= self._within_s]
+        still = [member for member in going if member.is_silent]
+        still = still or [member for member in going if now_s - member.moved_s >= self._within_s]
         stands = ", ".join(f"rank {member.rank} {_stands(member)}" for member in still)
         return f"{ranks([member.rank for member in still])} did not move for {self._within_s:g} s: {stands}"
 

@@ -127,6 +127,8 @@ def test_a_rank_that_goes_on_keeps_the_others_from_being_blamed_but_not_for_ever
     for rank in range(2):
         watched.hear(rank, at(9, 6, waits=in_call(5, [0, 1, 2])), 3.0)
     watched.hear(2, at(8, 5, "compute 'a'"), 20.0)
+    for rank in range(2):
+        watched.hear(rank, {"here": True}, 32.0)
     assert watched.verdict(33.0) == (
         f"rank 2 did not reach {WORLD} (call 5 of group world) within 30 s; it stands after compute 'a'"
     )
@@ -190,6 +192,15 @@ def test_a_rank_that_has_begun_a_step_since_it_was_heard_of_waits_for_nobody_any
         f"rank 1 did not reach {WORLD} (call 5 of group world) within 30 s;"
         " it stands after all_reduce 'x' on stream main in step 2, in step 3"
     )
+
+
+def test_a_rank_that_is_not_heard_of_while_others_are_is_the_one_that_stands() -> None:
+    """As a process that was stopped (SIGSTOP), whose last words may be of another call of the same step."""
+    watched = table(2)
+    for rank in range(2):
+        watched.hear(rank, at(9, 6, WORLD, waits=in_call(5, [0, 1])), 3.0)
+    watched.hear(1, {"here": True}, 32.0)
+    assert watched.verdict(33.0) == "rank 0 did not move for 30 s: rank 0 before its first step"
 
 
 def test_a_run_is_done_when_all_have_said_so_and_all_processes_have_ended_well() -> None:
