@@ -15,7 +15,7 @@ from scenarios.seam.errors import ScenarioError
 # 27 after the warm-up: the standard error of their median is a quarter of their deviation, 1.253 / sqrt(27) if normal.
 _LEAST_STEPS = 30
 _ROUNDS = 3
-_OVERRIDES = ("steps", "seed", "library", "fidelity", "timeout")
+_OVERRIDES = ("steps", "seed", "library", "fidelity", "profile", "timeout")
 
 
 def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> argparse.Namespace:
@@ -54,6 +54,7 @@ def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> ar
     both.add_argument("--steps", type=int, help=f"of a round (default: the scenario's, at least {_LEAST_STEPS})")
     both.add_argument("--seed", type=int)
     both.add_argument("--library", choices=LIBRARIES)
+    both.add_argument("--profile", metavar="NAME", help="of the clusters' hardware: a ready one's name, or a file")
     both.add_argument("--timeout", metavar="TIME", help="such as '30 s'")
     return parser.parse_args(arguments)
 
