@@ -122,17 +122,18 @@ class Stored:
         from_ns, until_ns = int(own_steps["from_ns"].min()), int(own_steps["until_ns"].max())
         if numbers[-1] < 0:  # what is outside of steps can begin and end with the run: it is nobody's neighbour
             from_ns = until_ns = 0
-        overlap = (groups["until_ns"] > from_ns) & (groups["from_ns"] < until_ns) & (from_ns < until_ns)
-        needed = overlap | ((groups["last_step"] >= numbers[0]) & (groups["step"] <= numbers[-1]))
+        overlap = (by_step["until_ns"] > from_ns) & (by_step["from_ns"] < until_ns) & (from_ns < until_ns)
+        near = by_step.loc[overlap, "step"].to_numpy(np.int64)  # whole, as a collective's members are in one step
+        wanted = np.union1d(numbers, near if beside is None else np.intersect1d(near, beside))
+        first = np.searchsorted(wanted, groups["step"].to_numpy(np.int64))
+        needed = first < np.searchsorted(wanted, groups["last_step"].to_numpy(np.int64), side="right")
         names = [name for name in self._schema.names if name in {*columns, *_EXTENT}]
         tables, owns = [], []
         with self._open() as file:
-            for group in np.flatnonzero(needed.to_numpy(bool)).tolist():
+            for group in np.flatnonzero(needed).tolist():
                 table = file.read_row_group(group, columns=[name for name in names if name in file.schema_arrow.names])
-                step, start, end = (table[name].to_numpy() for name in _EXTENT)
-                own = np.isin(step, numbers)
-                near = (end > from_ns) & (start < until_ns)
-                kept = own | (near if beside is None else near & np.isin(step, beside))
+                step = table["step"].to_numpy()
+                own, kept = np.isin(step, numbers), np.isin(step, wanted)
                 tables.append(table if kept.all() else table.filter(pa.array(kept)))
                 owns.append(own[kept])
             return Part(self._frame(pa.concat_tables(tables), names), np.concatenate(owns))
@@ -164,7 +165,7 @@ class Stored:
         try:
             with pq.ParquetFile(self._path, read_dictionary=texts, **VERIFIED) as file:
                 yield file
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too
             raise unreadable(self._path, error) from error
 
 

@@ -274,6 +274,9 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
     if not all(isinstance(one, str) for one in content["hosts"]):
         raise ReportError(f"{path}: hosts = {content['hosts']!r}: expected names")
+    for name in ("library", "payload", "fidelity"):
+        if not isinstance(word := content["scenario"].get(name, ""), str):
+            raise ReportError(f"{path}: scenario.{name} = {word!r}: expected a word")
     if content["world_size"] < 1:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields if name in content}
@@ -336,7 +339,7 @@ def _check_columns(path: Path, row_type: type) -> int:
     try:
         with pq.ParquetFile(path, **VERIFIED) as file:
             found, rows = file.schema_arrow, int(file.metadata.num_rows)
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # of a footer's names, too
         raise unreadable(path, error) from error
     expected = [
         field for field in schema_of(row_type) if field.name in found.names or not is_later(row_type, field.name)

@@ -300,6 +300,11 @@ def test_run_json_with_hosts_that_have_no_names_is_said(folder):
     assert sentence(folder) == f"{path}: hosts = ['host-a', 2]: expected names"
 
 
+def test_run_json_with_a_library_that_is_no_word_is_said(folder):
+    path = edited(folder, scenario={"library": ["gloo"]})
+    assert sentence(folder) == f"{path}: scenario.library = ['gloo']: expected a word"
+
+
 def test_run_json_that_is_cut_off_is_said(folder):
     path = folder / "run.json"
     path.write_text('{"name": ')
