@@ -156,8 +156,9 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
         for spool in left_behind(out.parent):
             command = f"python -m reports recover {shlex.quote(str(spool))}"
             print(f"note: {spool}: left by a run that was killed; '{command}' makes it a run", file=sys.stderr)
-        is_here = place() is None and not options.quiet
-        print_notes_of_measuring(scenario, *((cores(), cpu_name()) if is_here else ()))
+        if options.emulate is None:  # else it is refused
+            is_asked = place() is None and not (options.quiet or options.json)
+            print_notes_of_measuring(scenario, *((cores(), cpu_name()) if is_asked else ()))
     return job_of(scenario, out, program=options.program, check=options.check)
 
 

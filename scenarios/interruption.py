@@ -18,8 +18,11 @@ class Interrupted(KeyboardInterrupt):
     """A signal that ends the command; `number` is the signal's."""
 
     def __init__(self, number: int) -> None:
-        super().__init__()
+        super().__init__(number)  # SimPy makes exceptions anew from their arguments
         self.number = number
+
+    def __str__(self) -> str:
+        return ""
 
 
 def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit) -> NoReturn:

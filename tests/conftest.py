@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,10 @@ from tests.lanes import EMULATED, REAL, WHOLE
 pytest.register_assert_rewrite("tests.vectors.formats")
 settings.load_profile("suite")
 os.environ.pop("COLUMNS", None)  # what is printed is as wide as it says
+# Commands that tests start heed what a terminal sends, also where the tests run behind nohup or in the background.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 ROOT = Path(__file__).parent

@@ -86,7 +86,7 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
     places = _places(scenarios, options.emulate)
     for number, (scenario, hosts) in enumerate(zip(scenarios, places, strict=True), 1):
         print_notes(scenario)
-        print_notes_of_measuring(scenario, 0 if options.quiet else cores(), cpu_name())
+        print_notes_of_measuring(scenario, 0 if options.quiet or options.json else cores(), cpu_name())
         if not session.play(
             scenario, _launches(scenario, session.folder_of(scenario), hosts), is_last=number == len(scenarios)
         ):

@@ -21,6 +21,6 @@ def test_a_fault_that_real_devices_do_not_have_is_said_once(
     monkeypatch.setattr("real.__main__._run", lambda job, options: 0)  # where emulated hosts refuse it
     file = tmp_path / "slow.toml"
     file.write_text(SLOW)
-    assert main([str(file), "--out", str(tmp_path / "out"), *emulate]) == 0
+    assert main([str(file), "--quiet", "--out", str(tmp_path / "out"), *emulate]) == 0
     note = f"note: {file}: cluster.slow: 1 of the cluster's parts is slow in predictions only;"
     assert capsys.readouterr().err == ("" if emulate else f"{note} a real run takes its devices as they are\n")
