@@ -93,6 +93,7 @@ class Pool:
                 spool=Path(spool),
                 started="now",
                 check=check,
+                start_s=0.0,  # the ranks are there, and nothing but the transport's time-out ends what hangs
             )
             for rank, (_, connection) in enumerate(self._workers[:size]):
                 connection.send(Request(job, self._place(rank, size), pickle.dumps(program)))
