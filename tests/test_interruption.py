@@ -63,7 +63,7 @@ def test_what_is_ignored_from_the_start_as_by_nohup_stays_ignored(tmp_path: Path
 
 
 @pytest.mark.parametrize("module", ["sim", "real", "reports", "scenarios", "twinstep"])
-@pytest.mark.parametrize("after_s", [0.0, 0.15])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(0.15, marks=pytest.mark.slow)])
 def test_ctrl_c_while_a_command_loads_is_quiet(tmp_path: Path, module: str, after_s: float) -> None:
     """From the moment that the command's own file is being run; before, it is Python that starts."""
     words = {"reports": [tmp_path], "scenarios": ["check", *LIBRARY.glob("*.toml")]}
