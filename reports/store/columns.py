@@ -75,7 +75,8 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
                 return f"row {wrong.argmax()}: {name} = {column[wrong.argmax()]}: expected {least} to {most:,}"
     for first, later in _ORDERED:
         if first in frame and later in frame:
-            wrong = frame[first].to_numpy() > frame[later].to_numpy()
+            until = frame[later].to_numpy()
+            wrong = (frame[first].to_numpy() > until) & (until != -1)  # -1: the run was over before that came
             if wrong.any():
                 value, bound = frame[first].iloc[wrong.argmax()], frame[later].iloc[wrong.argmax()]
                 return f"row {wrong.argmax()}: {first} = {value}: expected at most {later} = {bound}"
