@@ -17,13 +17,15 @@ _SPANS = 2 * run_folder.GROUP_ROWS
 _LINKS = ("links", "loads")
 
 
-def write(recording: Recording, folder: Path | str) -> Path:
+def write(recording: Recording, folder: Path | str, drafts: Path | None = None) -> Path:
     """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
+
+    Until it is whole it lies in `drafts`, or beside the path.
 
     Raises:
         ReportError: the folder exists already, or the disk refuses.
     """
-    return run_folder.write(recording, folder, add_trace)
+    return run_folder.write(recording, folder, add_trace, drafts)
 
 
 def writing(folder: Path) -> AbstractContextManager[run_folder.Writing]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import command
+
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "scenarios" / "library"
 START_S = 60.0
@@ -60,6 +62,36 @@ def test_what_is_ignored_from_the_start_as_by_nohup_stays_ignored(tmp_path: Path
     wait_for(process, tmp_path, ".run.*.partial/spans.parquet")
     assert signalled(process, signal.SIGHUP)[0] == 0
     assert os.listdir(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("writer", "is_older_kept"), [("pathlib.Path.write_text", True), ("pyarrow.parquet.write_table", False)]
+)
+def test_a_report_that_is_told_to_stop_while_it_writes_leaves_no_half_file(
+    tmp_path: Path, writer: str, is_older_kept: bool
+) -> None:
+    """What takes the place of an older file does so whole or not at all: the page, then its tables."""
+    run = tmp_path / "run"
+    assert command("sim", LIBRARY / "all_to_all_4x2.toml", "--out", run, "--quiet").returncode == 0
+    page = run / "reports" / "report.html"
+    page.parent.mkdir()
+    page.write_text("older")
+    code = (
+        "import os, runpy, signal, sys, unittest.mock\n"
+        "import pathlib, pyarrow.parquet\n"
+        f"whole = {writer}\n"
+        "def wrote(*words, **named):\n"
+        "    whole(*words, **named)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"unittest.mock.patch('{writer}', wrote).start()\n"
+        "sys.argv[0] = 'reports'\n"
+        "runpy.run_module('reports', run_name='__main__', alter_sys=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(run)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (143, False)
+    assert (page.read_text() == "older") == is_older_kept
+    assert page.read_text() == "older" or page.read_text().rstrip().endswith("</html>")
+    assert [path for path in run.rglob("*") if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize("module", ["sim", "real", "reports", "scenarios", "twinstep"])

@@ -60,7 +60,7 @@ def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, *, steps: int
 _NAME = "recording"
 
 
-def keep(recording: Recording, out: Path) -> None:
+def keep(recording: Recording, out: Path, spool: Path) -> None:
     """For `Job.writer`."""
     out.mkdir()
     (out / _NAME).write_bytes(pickle.dumps(recording))

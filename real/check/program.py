@@ -238,7 +238,7 @@ def outcomes(out: Path) -> list[Outcome]:
     return [Outcome(**one) for one in json.loads((out / _OUTCOME).read_text())]
 
 
-def tell_playing(recording: Recording, out: Path) -> None:
+def tell_playing(recording: Recording, out: Path, spool: Path) -> None:
     """The writer of a check's job: spans are not kept, but of a check that was lost, what it played is printed."""
     if not recording.info.complete and (out / _PLAYING).exists():
         print(f"The check was lost while it played\n    {(out / _PLAYING).read_text()}", flush=True)

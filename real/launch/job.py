@@ -30,7 +30,7 @@ class Job:
 
     Attributes:
         program: makes a `Program` of the scenario and `arguments`.
-        writer: stores a `Recording` in the folder `out`, whole or not at all.
+        writer: stores a `Recording` in the folder `out`, whole or not at all; what is not whole yet lies in `spool`.
         spool: the folder in which ranks keep what they have measured until then.
         started: an ISO time.
         start_s: how long ranks may take until all of them play, at least.
@@ -59,7 +59,7 @@ class Job:
 
     def write(self, recording: Recording) -> None:
         """Store what was recorded."""
-        function(self.writer)(recording, self.out)
+        function(self.writer)(recording, self.out, self.spool)
 
     def save(self, path: Path) -> None:
         """For the ranks of this machine to `load`, with where this process finds modules: a program may be a user's."""

@@ -24,7 +24,7 @@ from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
 from real.supervise.rank_status import SECOND_HAND_S, where
-from real.supervise.spool import Steps, found, keep_what_there_is, log_of, put_away
+from real.supervise.spool import Steps, found, keep_what_there_is, log_of, mark_written, put_away
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A rank that has told of its end is told to go by then; if not, it goes.
@@ -78,6 +78,7 @@ class RankWorker:
         recording = run.play(self._job.build(), (lambda: SAME_CLOCK) if is_near else channel.look)
         if recording is not None:
             self._job.write(recording)
+            mark_written(self._job.spool)
         channel.close()
         if self._supervisor is not None:
             self._supervisor.wait_for_all()

@@ -76,5 +76,5 @@ def _sentence(job: Job) -> str:
 
 def _elapsed_s(job: Job) -> float:
     """From the start to what was spooled last."""
-    last_s = max(path.stat().st_mtime for path in job.spool.iterdir())
+    last_s = max(path.stat().st_mtime for path in job.spool.iterdir() if path.is_file())  # no drafts
     return max(0.0, last_s - datetime.fromisoformat(job.started).timestamp())

@@ -102,13 +102,26 @@ def _path_of(folder: Path) -> Path:
 JOB_FILE = "job"
 # What ranks print, and their tracebacks.
 LOG = "rank-{}.log"
+# There once the run's folder is whole.
+_WRITTEN = "written"
+
+
+def mark_written(folder: Path) -> None:
+    """Note that the run is stored: whatever ends it now takes nothing from it."""
+    (folder / _WRITTEN).touch()
 
 
 def keep_what_there_is(job: Job, sentence: str, elapsed_s: float) -> str:
-    """Write the incomplete run from the ranks' spools; the sentence, with a further one if that fails too."""
+    """Write the incomplete run from the ranks' spools, unless the whole one is stored; returns the sentence.
+
+    If writing fails too, the sentence says so, and the spools stay.
+    """
     from real.libraries import library_of  # noqa: PLC0415
     from real.supervise.merge import merge  # noqa: PLC0415  (imports torch, which a launcher needs only now)
 
+    if (job.spool / _WRITTEN).exists():
+        put_away(job)
+        return sentence
     try:
         spools = {rank: read(job.spool, rank) for rank in range(job.scenario.cluster.world_size)}
         lanes = library_of(job.scenario.library).lanes

@@ -58,26 +58,28 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def write(recording: Recording, folder: Path | str, derive: Derive | None = None) -> Path:
+def write(
+    recording: Recording, folder: Path | str, derive: Derive | None = None, drafts: Path | None = None
+) -> Path:
     """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
 
     Raises:
         ReportError: the folder exists already, or the disk refuses.
     """
-    with writing(Path(folder), derive) as written:
+    with writing(Path(folder), derive, drafts) as written:
         written.add(recording.spans)
         written.finish(recording)
     return Path(folder)
 
 
 @contextmanager
-def writing(folder: Path, derive: Derive | None = None) -> Iterator[Writing]:
+def writing(folder: Path, derive: Derive | None = None, drafts: Path | None = None) -> Iterator[Writing]:
     """A run folder in the making, which `finish` must complete before the end.
 
     Raises:
         ReportError: as `write` does.
     """
-    with whole_folder(folder) as partial:
+    with whole_folder(folder, drafts) as partial:
         written = Writing(partial, derive)
         try:
             yield written
@@ -159,14 +161,16 @@ def load(folder: Path | str) -> Run:
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
+def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
     """A hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error leaves nothing behind.
+
+    Where the process may be killed meanwhile, `drafts` is a folder of the same disk that others remove: it lies there.
 
     Raises:
         ReportError: `folder` exists already, or an OSError came up.
     """
     _refuse_taken(folder)
-    partial = _partial(folder)
+    partial = _partial(folder) if drafts is None else _partial(drafts / folder.name)
     try:
         partial.mkdir(parents=True)
         yield partial

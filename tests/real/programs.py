@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from reports.store import run_folder
 from reports.writer import write
 from scenarios.config.scenario import Scenario
 from scenarios.seam.kernel import Kernel
@@ -129,10 +130,21 @@ def starts_late(scenario: Scenario) -> Program:
     return Script(_trains, (_goes_on,))
 
 
-def write_late(recording: Recording, out: Path) -> None:
+def write_late(recording: Recording, out: Path, spool: Path) -> None:
     """For `Job.writer`: what a run of very many steps takes to be written."""
     time.sleep(4.0)
-    write(recording, out)
+    write(recording, out, spool)
+
+
+def write_and_be_told_to_stop(recording: Recording, out: Path, spool: Path) -> None:
+    """For `Job.writer`: SIGTERM comes to the launcher when half of the run is written."""
+
+    def derive(partial: Path, recording: Recording) -> None:
+        if recording.info.complete:
+            os.kill(os.getppid(), signal.SIGTERM)
+            time.sleep(60.0)
+
+    run_folder.write(recording, out, derive, spool)
 
 
 def exits(scenario: Scenario) -> Program:

@@ -158,7 +158,8 @@ def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGKILL, -9)]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGKILL, -9)],
 )
 def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -> None:
     """Ctrl-C reaches the launcher alone, as its ranks have sessions of their own; SIGKILL leaves it no last word.
@@ -181,6 +182,28 @@ def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -
         assert command_of("reports", "recover", tmp_path / "run").returncode == 0
         assert store.load(tmp_path / "run").info.error == "the launcher was lost in step 2"
     assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(2)]
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_signal_while_the_run_is_written_leaves_no_half_of_it(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "trains")
+    with pytest.raises(RunEnded, match="^the run was interrupted by SIGTERM$") as caught:
+        launch(dataclasses.replace(given, writer="tests.real.programs:write_and_be_told_to_stop"))
+    assert caught.value.code == 143
+    assert os.listdir(tmp_path) == ["run"]
+    assert store.load(given.out).info.error == "the run was interrupted by SIGTERM"
+    assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(3)]
+
+
+def test_a_run_that_is_whole_stays_so_if_a_signal_comes_before_its_ranks_have_gone(tmp_path: Path) -> None:
+    given = job(tmp_path / "run", "trains")
+    launch(given)
+    given.spool.mkdir()
+    spool.mark_written(given.spool)
+    assert spool.keep_what_there_is(given, "the run was interrupted by SIGTERM", 1.0) == (
+        "the run was interrupted by SIGTERM"
+    )
+    assert store.load(given.out).info.complete
     assert os.listdir(tmp_path) == ["run"]
 
 
