@@ -34,7 +34,7 @@ from real.emulate.cli import hosts_of, read_rate, say, warnings
 from real.emulate.cluster import sweep
 from real.emulate.fabric import MOST_HOSTS, Fabric
 from real.emulate.ip_tc import burst_of
-from real.machine import cpu_name
+from real.machine import cores, cpu_name
 from real.progress import Bar
 from scenarios.config.hardware import Cluster, Link, Nics
 from scenarios.config.load import load_profile
@@ -117,8 +117,8 @@ def _check(options: argparse.Namespace) -> None:
     options.hosts = 2 if options.hosts is None else options.hosts
     if not 2 <= options.hosts <= MOST_HOSTS:
         raise ScenarioError(f"--hosts = {options.hosts}: expected 2 to {MOST_HOSTS}")
-    if not 1 <= options.ranks_per_host <= (os.cpu_count() or 1) * 4:
-        most = (os.cpu_count() or 1) * 4
+    most = 4 * cores()
+    if not 1 <= options.ranks_per_host <= most:
         raise ScenarioError(f"--ranks-per-host = {options.ranks_per_host}: expected 1 to {most}, four for each core")
 
 
@@ -210,7 +210,6 @@ def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burs
     Without a rate the hosts' network is the loopback device.
     """
     like = load_profile(_LIKE)
-    cores = len(os.sched_getaffinity(0))
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts
     link = like.host.nics.link
     if nic_bytes_per_s is not None:
@@ -223,7 +222,7 @@ def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burs
         gpus=ranks_per_host,
         gpu=gpu,
         nics=Nics(per="host", count=1, link=link),
-        cores=cores,
+        cores=cores(),
         memory_bytes=memory_bytes,
     )
     share = 1.0 if nic_bytes_per_s is None else _PAYLOAD_SHARE

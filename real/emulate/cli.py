@@ -20,6 +20,7 @@ from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, Fabric, control_a
 from real.emulate.ip_tc import burst_of
 from real.emulate.netns import EmulationError
 from real.launch.launcher import Hosts
+from real.machine import cores
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes, format_rate, parse_rate, parse_size
@@ -84,12 +85,11 @@ def differences(name: str, up: Fabric, wanted: Fabric) -> list[str]:
 
 def warnings(fabric: Fabric) -> list[str]:
     """Sentences about rates that this machine may be too slow for."""
-    cores = os.cpu_count() or 1
-    if fabric.hosts * fabric.nic_bytes_per_s <= cores * _BYTES_PER_S_OF_A_CORE:
+    if fabric.hosts * fabric.nic_bytes_per_s <= cores() * _BYTES_PER_S_OF_A_CORE:
         return []
     return [
-        f"{fabric.hosts} hosts that all send {format_rate(fabric.nic_bytes_per_s)} may be more than {cores} cores carry"
-        f" ({format_rate(_BYTES_PER_S_OF_A_CORE)} a core was measured): the rates are limits, perhaps not reached"
+        f"{fabric.hosts} hosts that all send {format_rate(fabric.nic_bytes_per_s)} may be more than {cores()} cores"
+        f" carry ({format_rate(_BYTES_PER_S_OF_A_CORE)} a core was measured): the rates are limits, perhaps not reached"
     ]
 
 

@@ -58,9 +58,7 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def write(
-    recording: Recording, folder: Path | str, derive: Derive | None = None, drafts: Path | None = None
-) -> Path:
+def write(recording: Recording, folder: Path | str, derive: Derive | None = None, drafts: Path | None = None) -> Path:
     """Writes a run folder and returns its path. Equal spans give equal bytes of spans.parquet, in whatever order.
 
     Raises:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -25,6 +24,7 @@ from real.calibration.play import play, scenario_on
 from real.calibration.profile import FREE_PEAKS, measured_here, profile_text
 from real.emulate.cli import say
 from real.launch.launcher import Hosts
+from real.machine import cores
 from real.progress import Bar
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
@@ -51,7 +51,7 @@ def check_kernels(options: argparse.Namespace) -> None:
     if options.like is None:
         raise ScenarioError("--like: missing; expected a profile such as 'dgx_h100' with --kernels")
     kind, ranks = load_profile(options.like).host.gpu.kind, options.ranks_per_host
-    most = torch.cuda.device_count() if kind == "cuda" else len(os.sched_getaffinity(0))
+    most = torch.cuda.device_count() if kind == "cuda" else cores()
     if kind == "cuda" and not most:
         raise ScenarioError(
             f"--like = '{options.like}': expected a profile of CPUs, as this machine has no CUDA devices"

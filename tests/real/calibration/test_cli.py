@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -16,6 +15,7 @@ from real.calibration.network.probes import schedule
 from real.calibration.play import kept
 from real.launch.job import PROGRAM, WRITER, Job, function
 from real.launch.launcher import launch, spool_folder
+from real.machine import cores
 from sim.run import simulate
 from tests.small import scenario
 
@@ -55,7 +55,7 @@ def test_what_ranks_are_told_to_call_is_a_function(name: str) -> None:
 
 
 def test_more_ranks_than_cores_can_serve_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    most = 4 * (os.cpu_count() or 1)
+    most = 4 * cores()
     sentence = refused(["--out", str(tmp_path / "a.toml"), "--ranks-per-host", str(most + 1)], capsys)
     assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, four for each core"
 
@@ -63,7 +63,7 @@ def test_more_ranks_than_cores_can_serve_are_refused(tmp_path: Path, capsys: pyt
 def test_before_it_measures_it_knows_the_machine_and_the_rate() -> None:
     cluster = nominal(4, 2, 25e6)
     assert (cluster.hosts, cluster.world_size, cluster.hosts_share_cores, cluster.tcp) == (4, 8, True, None)
-    assert cluster.host.cores == len(os.sched_getaffinity(0))
+    assert cluster.host.cores == cores()
     assert cluster.host.nics.link.bytes_per_s == 25e6
     assert cluster.payload_share == 1448 / 1514
     assert nominal(2, 1, None).payload_share == 1.0

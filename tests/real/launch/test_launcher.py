@@ -187,7 +187,7 @@ def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -
 
 def test_a_signal_while_the_run_is_written_leaves_no_half_of_it(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "trains")
-    with pytest.raises(RunEnded, match="^the run was interrupted by SIGTERM$") as caught:
+    with pytest.raises(RunEnded, match=r"^the run was interrupted by SIGTERM$") as caught:
         launch(dataclasses.replace(given, writer="tests.real.programs:write_and_be_told_to_stop"))
     assert caught.value.code == 143
     assert os.listdir(tmp_path) == ["run"]

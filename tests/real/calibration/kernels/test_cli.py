@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from real.calibration.kernels.device import DeviceProbes
 from real.calibration.kernels.probes import WARM_UP
 from real.calibration.kernels.workloads import DEVICE, HOST
 from real.calibration.profile import cpu_name
+from real.machine import cores
 from scenarios.config.kernel_kinds import KERNEL_KINDS
 from scenarios.config.load import load_measured, load_profile
 from scenarios.config.scenario import Scenario
@@ -62,11 +62,11 @@ def test_each_rank_needs_a_device_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    out, cores = ["--out", str(tmp_path / "a.toml")], len(os.sched_getaffinity(0))
+    out, most = ["--out", str(tmp_path / "a.toml")], cores()
     sentence = refused([*out, "--like", "dgx_h100", "--ranks-per-host", "3"], capsys)
     assert sentence == "--ranks-per-host = 3: expected 1 to 2, one for each CUDA device"
-    sentence = refused([*out, "--like", "cpu_local", "--ranks-per-host", str(cores + 1)], capsys)
-    assert sentence == f"--ranks-per-host = {cores + 1}: expected 1 to {cores}, one for each core"
+    sentence = refused([*out, "--like", "cpu_local", "--ranks-per-host", str(most + 1)], capsys)
+    assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, one for each core"
 
 
 def test_a_profile_that_is_not_there_is_said_as_scenarios_say_it(
