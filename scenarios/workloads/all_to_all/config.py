@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol
 
-from scenarios.config.scenario import ELEMENT_BYTES, Exchange
+from scenarios.config.scenario import ELEMENT_BYTES, Exchange, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
@@ -76,6 +76,12 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     return {"exchange": Exchange(size_bytes=have(section.size), **given(section, "splits", "skew", "dtype"))}
 
 
+def step_effort(scenario: Scenario) -> Effort:
+    """What simulating every rank takes: a barrier, the exchange and its checksum."""
+    ranks = scenario.cluster.world_size
+    return Effort(pairs=ranks**2, operations=3 * ranks)
+
+
 TABLE = Table(
     key="exchange", section=ExchangeSection, about="The exchange. Required by program 'all_to_all'.", check=_check
 )
@@ -87,5 +93,5 @@ SPEC = ProgramSpec(
     batch_size="refused",
     why_each=_why_each,
     build=_build,
-    effort=lambda scenario: Effort(pairs=scenario.cluster.world_size**2),
+    effort=step_effort,
 )

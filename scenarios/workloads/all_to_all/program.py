@@ -16,7 +16,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
-from scenarios.workloads.effort import Effort
+from scenarios.workloads.all_to_all.config import step_effort
 
 _CYCLE = 127  # sent values are below it: exact in every dtype from int8 and bfloat16 on
 _STEPS_AHEAD = 100  # looked at before they are run
@@ -38,7 +38,7 @@ class AllToAllProgram(Program):
         self._splits = Splits(scenario.exchange, scenario.cluster.world_size, scenario.seed)
         self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
-        self.effort = Effort(pairs=scenario.cluster.world_size**2) if self.host_classes is None else None
+        self.effort = step_effort(scenario) if self.host_classes is None else None
 
     async def __call__(self, rank: Rank) -> None:
         elements, dtype = self._splits.elements, self._splits.dtype

@@ -51,9 +51,10 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     return {"collective": Collective(op=have(section.op), size_bytes=have(section.size), **options)}
 
 
-def _effort(scenario: Scenario) -> Effort:
-    has_pairs = OPERATIONS[have(scenario.collective).op].has_splits
-    return Effort(pairs=scenario.cluster.world_size ** (2 if has_pairs else 1))
+def step_effort(scenario: Scenario) -> Effort:
+    """What simulating every rank takes: a barrier and the call."""
+    ranks, has_pairs = scenario.cluster.world_size, OPERATIONS[have(scenario.collective).op].has_splits
+    return Effort(pairs=ranks ** (2 if has_pairs else 1), operations=2 * ranks)
 
 
 TABLE = Table(
@@ -66,5 +67,5 @@ SPEC = ProgramSpec(
     needs=TABLE,
     why_each=_why_each,
     build=_build,
-    effort=_effort,
+    effort=step_effort,
 )

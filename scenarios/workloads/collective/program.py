@@ -16,8 +16,8 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.all_to_all.program import Splits, checksum, checksum_cost, draw_values, splits_of
+from scenarios.workloads.collective.config import step_effort
 from scenarios.workloads.collective.operations import OPERATIONS
-from scenarios.workloads.effort import Effort
 
 _ROOT = 0
 
@@ -36,8 +36,7 @@ class CollectiveProgram(Program):
         self.host_classes = uniform_host_classes(scenario)
         self._splits = _splits(scenario)
         self.memory = self._memory()
-        pairs = scenario.cluster.world_size ** (2 if self._splits else 1)
-        self.effort = Effort(pairs=pairs) if self.host_classes is None else None
+        self.effort = step_effort(scenario) if self.host_classes is None else None
 
     async def __call__(self, rank: Rank) -> None:
         buffers = self._buffers(rank)

@@ -1,9 +1,8 @@
-"""What a good file means: defaults, includes, profiles, overrides, ids from files, and a digest of what matters."""
+"""What a good file means: defaults, includes, overrides, ids from files, and a digest of what matters."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import math
 import os
@@ -17,11 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.config.catalogue import library_files, profile_names
-from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
-from scenarios.config.hardware import Inside, Link, Network, Nics
-from scenarios.config.host_costs import Tcp
-from scenarios.config.load import OVERRIDES, load, load_profile
+from scenarios.config.catalogue import library_files
+from scenarios.config.load import OVERRIDES, load
 from scenarios.config.scenario import Buckets, Compression, Exchange, Gradients, Ids, Optimizer, Planner
 from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check
@@ -29,24 +25,10 @@ from scenarios.config.toml.document import editors_document, read_document
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.schema import json_schema, reference
 from scenarios.config.toml.tree import Tree
-from scenarios.config.warnings import notes, notes_of_measuring
-from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.powersgd.config import resnet50_shapes
 from tests.lanes import examples
 
 ROOT = Path(__file__).parents[3]
-PROFILES = (
-    "cpu_local",
-    "dgx1_v100",
-    "dgx_a100",
-    "dgx_h100",
-    "emulated_200mbit",
-    "gb200_nvl72",
-    "hgx_h200",
-    "p6_b200",
-    "template",
-    "v100_tcp_10g",
-)
 LEAST = 'program = "all_to_all"\n[cluster]\nprofile = "cpu_local"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
 MODEL = """
 program = "dlrm"
@@ -60,12 +42,6 @@ interaction = {kind = "cat"}
 embedding_dim = 8
 """
 TABLE = '[[model.tables]]\nname = "a"\nrows = 10\n'
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -83,123 +59,6 @@ def test_a_file_that_says_little_gets_the_documented_defaults(folder: Path) -> N
     assert scenario.exchange == Exchange(size_bytes=2**20)
     assert (scenario.planner, scenario.buckets, scenario.compression) == (Planner(), Buckets(), Compression())
     assert (scenario.model, scenario.gradients) == (None, None)
-
-
-def test_a_cluster_can_be_said_without_a_profile(folder: Path) -> None:
-    text = """
-    program = "all_to_all"
-    [cluster]
-    hosts = 5
-    gpus_per_host = 2
-    cores = 16
-    hosts_share_cores = true
-    host_memory = "64 GiB"
-    payload_share = 0.9
-    nccl_start = "12.5 us"
-    nccl_p2p_share = 0.5
-    [cluster.gpu]
-    name = "G"
-    kind = "cuda"
-    memory = "16 GB"
-    memory_rate = "900 GB/s"
-    launch = "5 us"
-    launches = {gemm = "9 us", qr = "0 ns"}
-    flops = {float32 = "15.7 TFLOP/s", float16 = "125 TFLOP/s"}
-    efficiency = {gemm = 0.5, default = 1}
-    [cluster.inside]
-    kind = "pcie"
-    rate = "12 GB/s"
-    latency = "2 us"
-    bridge_rate = "24 GB/s"
-    [cluster.nic]
-    per = "host"
-    count = 2
-    rate = "100 Gbit/s"
-    latency = "1.5 us"
-    burst = "16 KiB"
-    [cluster.tcp]
-    queue = "128 KiB"
-    send_buffer = "1 MiB"
-    acknowledgements = 0.02
-    send_rate = "2 GB/s"
-    receive_rate = "1.5 GB/s"
-    message = "5 us"
-    post = "6 us"
-    issue = "15 us"
-    wake = "30 us"
-    wake_spread = [0.5, 1, 4]
-    [cluster.network]
-    kind = "leaf_spine"
-    latency = "300 ns"
-    hosts_per_leaf = 2
-    oversubscription = 1.5
-    [exchange]
-    size = "1 MB"
-    """
-    cluster = load(write(folder, "inline.toml", text)).cluster
-    assert (cluster.profile, cluster.hosts, cluster.world_size, cluster.payload_share) == ("inline", 5, 10, 0.9)
-    assert (cluster.nccl_efficiency, cluster.nccl_start_ns, cluster.nccl_p2p_share) == (1.0, 12_500, 0.5)
-    assert (cluster.host.cores, cluster.host.memory_bytes) == (16, 64 * 2**30)
-    gpu = cluster.host.gpu
-    assert (gpu.name, gpu.kind, gpu.memory_bytes, gpu.memory_bytes_per_s) == ("G", "cuda", 16 * 10**9, 900e9)
-    assert (gpu.launch_ns, gpu.flops_per_s) == (5000, {"float32": 15.7e12, "float16": 125e12})
-    assert (gpu.efficiency, gpu.launches_ns) == ({"gemm": 0.5, "default": 1.0}, {"gemm": 9000, "qr": 0})
-    link = Link(bytes_per_s=12e9, latency_ns=2000)
-    assert cluster.host.inside == Inside(kind="pcie", link=link, bridge_bytes_per_s=24e9)
-    assert cluster.host.nics == Nics(
-        per="host", count=2, link=Link(bytes_per_s=12.5e9, latency_ns=1500, burst_bytes=16 * 2**10)
-    )
-    assert cluster.hosts_share_cores
-    assert cluster.tcp == Tcp(
-        queue_bytes=2**17,
-        send_buffer_bytes=2**20,
-        acknowledged_share=0.02,
-        send_bytes_per_s=2e9,
-        receive_bytes_per_s=1.5e9,
-        message_ns=5000,
-        post_ns=6000,
-        issue_ns=15_000,
-        wake_ns=30_000,
-        wake_spread=(0.5, 1.0, 4.0),
-    )
-    assert cluster.network == Network(kind="leaf_spine", latency_ns=300, hosts_per_leaf=2, oversubscription=1.5)
-
-
-def test_a_scenario_knows_what_its_hardware_rests_on(folder: Path) -> None:
-    (folder / "plain.toml").write_text(LEAST)
-    datasheet = "profile cpu_local: datasheet values and assumptions, not calibrated"
-    assert load(folder / "plain.toml").rests_on == datasheet
-    own = "[cluster.nic]\nrate = '1 GB/s'\nlatency = '1 us'\n[cluster.gpu.efficiency]\ngemm = 0.5\n"
-    (folder / "own.toml").write_text(
-        LEAST + own + "default = 0.5\nqr = 0.5\n[[cluster.slow]]\ngpu = 0\nhost = 0\nspeed = 0.5\n"
-    )
-    set_here = "nic.rate, nic.latency, gpu.efficiency.gemm, gpu.efficiency.default and 1 more"
-    assert load(folder / "own.toml").rests_on == f"{datasheet}; set by the scenario: {set_here}"
-    (folder / "fitted.toml").write_text(LEAST.replace("cpu_local", "emulated_200mbit"))
-    fitted = load(folder / "fitted.toml").rests_on
-    assert fitted.startswith("profile emulated_200mbit: calibrated on vm (Intel(R) Xeon(R) Processor), 20")
-    assert load(folder / "own.toml").digest() == dataclasses.replace(load(folder / "own.toml"), rests_on="").digest()
-
-
-def test_a_key_beside_the_profile_wins_over_the_profile(folder: Path) -> None:
-    text = LEAST.replace("cpu_local", "dgx_h100") + '[cluster.gpu]\nmemory = "96 GB"\n[cluster.nic]\nrate = "1 GB/s"\n'
-    host = load(write(folder, "a.toml", text)).cluster.host
-    plain = load_profile("dgx_h100").host
-    assert host.gpu.memory_bytes == 96 * 10**9
-    assert host.gpu.flops_per_s == plain.gpu.flops_per_s
-    assert host.nics.link == Link(bytes_per_s=1e9, latency_ns=plain.nics.link.latency_ns)
-    assert host.nics.count == 8
-
-
-def test_a_profile_may_be_a_file_beside_the_one_that_names_it(folder: Path) -> None:
-    write(folder, "parts/mine.toml", '[cluster]\nprofile = "dgx_a100"\n'.replace('profile = "dgx_a100"', "cores = 3"))
-    write(folder, "parts/base.toml", LEAST.replace("cpu_local", "mine.toml"))
-    rest = load_profile("cpu_local")
-    text = (ROOT / "scenarios" / "profiles" / "cpu_local.toml").read_text().replace("cores = 2 ", "cores = 3 ")
-    write(folder, "parts/mine.toml", text)
-    cluster = load(write(folder, "top.toml", 'include = "parts/base.toml"\n')).cluster
-    assert (cluster.profile, cluster.host.cores) == ("mine", 3)
-    assert cluster.host.gpu == rest.host.gpu
 
 
 def test_tables_merge_and_everything_else_is_taken_from_the_first_file_that_has_it(folder: Path) -> None:
@@ -297,69 +156,12 @@ def test_options_of_compression_that_is_off_change_nothing(folder: Path) -> None
     assert on.compression == Compression(kind="layerwise_powersgd", matrix_approximation_rank=4, start_powerSGD_iter=2)
 
 
-def test_a_ragged_last_leaf_is_allowed(folder: Path) -> None:
-    text = LEAST.replace("hosts = 2", "hosts = 5") + '[cluster.network]\nkind = "leaf_spine"\nhosts_per_leaf = 2\n'
-    assert load(write(folder, "a.toml", text)).cluster.network.hosts_per_leaf == 2
-
-
-SLOW = """[cluster.network]
-kind = "leaf_spine"
-hosts_per_leaf = 2
-[[cluster.slow]]
-host = 3
-gpu = 1
-speed = 0.5
-[[cluster.slow]]
-host = 0
-nic = 0
-speed = 0.25
-[[cluster.slow]]
-leaf = 2
-speed = 0.125
-"""
-
-
-def test_parts_of_a_cluster_may_be_slow(folder: Path) -> None:
-    whole = LEAST.replace("hosts = 2", "hosts = 5\ngpus_per_host = 4")
-    cluster = load(write(folder, "a.toml", whole + SLOW)).cluster
-    assert cluster.faults == (Slowdown(GpuPart(3, 1), 0.5), Slowdown(NicPart(0, 0), 0.25), Slowdown(LeafPart(2), 0.125))
-    assert cluster.faulty_hosts == (0, 3)
-    assert [cluster.speed_at(GpuPart(3, gpu)) for gpu in range(3)] == [1, 0.5, 1]
-    assert [cluster.speed_at(NicPart(host, 0), 10**9) for host in range(2)] == [0.25, 1]
-    assert [cluster.speed_at(LeafPart(leaf)) for leaf in (1, 2)] == [1, 0.125]
-    assert [fault.next_change_ns(0) for fault in cluster.faults] == [None] * 3
-
-
-def test_what_reaches_all_of_its_rate_is_not_slow(folder: Path) -> None:
-    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 1\n"
-    assert load(write(folder, "a.toml", text)) == load(write(folder, "a.toml", LEAST))
-
-
-def test_a_fault_has_the_digest_of_the_cluster_without_it_and_a_note_where_it_is_measured(folder: Path) -> None:
-    plain = load(write(folder, "plain.toml", LEAST))
-    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 0.5\n"
-    slow = load(write(folder, "slow.toml", text))
-    assert dataclasses.replace(slow, name="plain").digest() == plain.digest()
-    assert [*notes(plain), *notes_of_measuring(plain), *notes(slow)] == []
-    assert list(notes_of_measuring(slow)) == [
-        "slow.toml: cluster.slow: 1 of the cluster's parts is slow in predictions only; a real run takes its devices as"
-        " they are"
-    ]
-
-
 def test_resnet50_has_its_161_tensors_of_25557032_elements() -> None:
     shapes = resnet50_shapes()
     assert len(shapes) == 161
     assert sum(math.prod(shape) for shape in shapes) == 25_557_032
     assert shapes[:3] == ((64, 3, 7, 7), (64,), (64,))
     assert shapes[-2:] == ((1000, 2048), (1000,))
-
-
-def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ScenarioError) as error:
-        load_profile("tpu")
-    named = f"{', '.join(PROFILES)}, or a path that ends in .toml"
-    assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
 
 
 LIBRARY = {path.stem: tomllib.loads(path.read_text()) for path in library_files()}
@@ -407,7 +209,7 @@ def test_loading_needs_neither_torch_nor_simpy() -> None:
     assert done.stdout == "set()\n"
 
 
-def run_hallway(*arguments: str) -> subprocess.CompletedProcess[str]:
+def check_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scenarios", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)}
@@ -417,9 +219,9 @@ def run_hallway(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_check_says_ok_or_the_sentences_and_exits_with_2(folder: Path) -> None:
     write(folder, "good.toml", LEAST)
     write(folder, "bad.toml", LEAST.replace("hosts = 2", "hosts = 0"))
-    good = run_hallway("check", "good.toml")
+    good = check_command("check", "good.toml")
     assert (good.returncode, good.stdout, good.stderr) == (0, "good.toml: ok\n", "")
-    both = run_hallway("check", "bad.toml", "good.toml")
+    both = check_command("check", "bad.toml", "good.toml")
     assert (both.returncode, both.stdout) == (2, "good.toml: ok\n")
     assert both.stderr == "bad.toml: cluster.hosts = 0: expected a whole number of at least 1\n"
 
@@ -446,7 +248,3 @@ def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
     pieces = [piece for piece in pieces if "my_step" not in piece]  # which workloads/test_registry.py plays
     names = [load(write(folder, f"{index}.toml", piece)).program for index, piece in enumerate(pieces)]
     assert names == ["dlrm", "all_to_all", "collective", "powersgd"]
-
-
-def test_the_ready_profiles_are_those_that_are_documented() -> None:
-    assert profile_names() == PROFILES

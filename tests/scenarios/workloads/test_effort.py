@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,23 @@ def test_many_steps_say_how_long_they_take(tmp_path: Path) -> None:
     assert (made.ranks, made.chosen) == ("each", "")
     assert note.startswith(f"{made.path}: run.steps = 1000000: they take about")
     assert list(notes(load(made.path), None, effort)) == []
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        'program = "all_to_all"\nexchange = {size = "64 B"}',
+        'program = "collective"\ncollective = {op = "all_reduce", size = "64 B"}',
+    ],
+    ids=["all_to_all", "collective"],
+)
+def test_the_operations_of_small_steps_count_too(tmp_path: Path, table: str) -> None:
+    """Of ranks whose exchange is all but nothing, 600,000 steps take minutes."""
+    file = tmp_path / "tiny.toml"
+    file.write_text(
+        f'{table}\ncluster = {{profile = "cpu_local", hosts = 1, gpus_per_host = 2}}\nrun = {{library = "gloo"}}\n'
+    )
+    made = load(file, {"steps": 600_000})
+    (note,) = notes(made, None, effort_of(made, build(made)))
+    assert re.fullmatch(f"{file}: run.steps = 600000: they take about [5-9] min and .*", note)
+    assert list(notes(load(file, {"steps": 10}), None, effort_of(made, build(made)))) == []

@@ -21,12 +21,6 @@ DEEP = "expected tables and arrays nested at most 32 deep"
 FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def sentences(text: str, **others: str) -> list[str]:
     """What is said of odd.toml, beside which `others` stand as NAME.toml."""
     for name, content in {"odd": text, **others}.items():

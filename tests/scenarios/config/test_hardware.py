@@ -1,0 +1,221 @@
+"""The hardware of a scenario: inline, from profiles, faults, and what its figures rest on."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from scenarios.config.catalogue import profile_names
+from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
+from scenarios.config.host_costs import Tcp
+from scenarios.config.load import load, load_profile
+from scenarios.config.warnings import notes, notes_of_measuring
+from scenarios.seam.errors import ScenarioError
+from tests.scenarios.config.test_load import LEAST, ROOT, write
+
+PROFILES = (
+    "cpu_local",
+    "dgx1_v100",
+    "dgx_a100",
+    "dgx_h100",
+    "emulated_200mbit",
+    "gb200_nvl72",
+    "hgx_h200",
+    "p6_b200",
+    "template",
+    "v100_tcp_10g",
+)
+INLINE = """
+program = "all_to_all"
+[cluster]
+hosts = 5
+gpus_per_host = 2
+cores = 16
+hosts_share_cores = true
+host_memory = "64 GiB"
+payload_share = 0.9
+nccl_start = "12.5 us"
+nccl_p2p_share = 0.5
+[cluster.gpu]
+name = "G"
+kind = "cuda"
+memory = "16 GB"
+memory_rate = "900 GB/s"
+launch = "5 us"
+launches = {gemm = "9 us", qr = "0 ns"}
+flops = {float32 = "15.7 TFLOP/s", float16 = "125 TFLOP/s"}
+efficiency = {gemm = 0.5, default = 1}
+[cluster.inside]
+kind = "pcie"
+rate = "12 GB/s"
+latency = "2 us"
+bridge_rate = "24 GB/s"
+[cluster.nic]
+per = "host"
+count = 2
+rate = "100 Gbit/s"
+latency = "1.5 us"
+burst = "16 KiB"
+[cluster.tcp]
+queue = "128 KiB"
+send_buffer = "1 MiB"
+acknowledgements = 0.02
+send_rate = "2 GB/s"
+receive_rate = "1.5 GB/s"
+message = "5 us"
+post = "6 us"
+issue = "15 us"
+wake = "30 us"
+wake_spread = [0.5, 1, 4]
+[cluster.network]
+kind = "leaf_spine"
+latency = "300 ns"
+hosts_per_leaf = 2
+oversubscription = 1.5
+[exchange]
+size = "1 MB"
+"""
+
+
+@pytest.fixture
+def inline(folder: Path) -> Cluster:
+    """The cluster of a file that says all of it."""
+    return load(write(folder, "inline.toml", INLINE)).cluster
+
+
+def test_a_cluster_can_be_said_without_a_profile(inline: Cluster) -> None:
+    assert (inline.profile, inline.hosts, inline.world_size, inline.payload_share) == ("inline", 5, 10, 0.9)
+    assert (inline.nccl_efficiency, inline.nccl_start_ns, inline.nccl_p2p_share) == (1.0, 12_500, 0.5)
+    assert (inline.host.cores, inline.host.memory_bytes, inline.hosts_share_cores) == (16, 64 * 2**30, True)
+
+
+def test_so_can_its_gpus(inline: Cluster) -> None:
+    gpu = inline.host.gpu
+    assert (gpu.name, gpu.kind, gpu.memory_bytes, gpu.memory_bytes_per_s) == ("G", "cuda", 16 * 10**9, 900e9)
+    assert (gpu.launch_ns, gpu.flops_per_s) == (5000, {"float32": 15.7e12, "float16": 125e12})
+    assert (gpu.efficiency, gpu.launches_ns) == ({"gemm": 0.5, "default": 1.0}, {"gemm": 9000, "qr": 0})
+
+
+def test_so_can_its_links(inline: Cluster) -> None:
+    link = Link(bytes_per_s=12e9, latency_ns=2000)
+    assert inline.host.inside == Inside(kind="pcie", link=link, bridge_bytes_per_s=24e9)
+    assert inline.host.nics == Nics(
+        per="host", count=2, link=Link(bytes_per_s=12.5e9, latency_ns=1500, burst_bytes=16 * 2**10)
+    )
+    assert inline.network == Network(kind="leaf_spine", latency_ns=300, hosts_per_leaf=2, oversubscription=1.5)
+
+
+def test_so_can_what_tcp_costs_its_hosts(inline: Cluster) -> None:
+    assert inline.tcp == Tcp(
+        queue_bytes=2**17,
+        send_buffer_bytes=2**20,
+        acknowledged_share=0.02,
+        send_bytes_per_s=2e9,
+        receive_bytes_per_s=1.5e9,
+        message_ns=5000,
+        post_ns=6000,
+        issue_ns=15_000,
+        wake_ns=30_000,
+        wake_spread=(0.5, 1.0, 4.0),
+    )
+
+
+def test_a_scenario_knows_what_its_hardware_rests_on(folder: Path) -> None:
+    (folder / "plain.toml").write_text(LEAST)
+    datasheet = "profile cpu_local: datasheet values and assumptions, not calibrated"
+    assert load(folder / "plain.toml").rests_on == datasheet
+    own = "[cluster.nic]\nrate = '1 GB/s'\nlatency = '1 us'\n[cluster.gpu.efficiency]\ngemm = 0.5\n"
+    (folder / "own.toml").write_text(
+        LEAST + own + "default = 0.5\nqr = 0.5\n[[cluster.slow]]\ngpu = 0\nhost = 0\nspeed = 0.5\n"
+    )
+    set_here = "nic.rate, nic.latency, gpu.efficiency.gemm, gpu.efficiency.default and 1 more"
+    assert load(folder / "own.toml").rests_on == f"{datasheet}; set by the scenario: {set_here}"
+    (folder / "fitted.toml").write_text(LEAST.replace("cpu_local", "emulated_200mbit"))
+    fitted = load(folder / "fitted.toml").rests_on
+    assert fitted.startswith("profile emulated_200mbit: calibrated on vm (Intel(R) Xeon(R) Processor), 20")
+    assert load(folder / "own.toml").digest() == dataclasses.replace(load(folder / "own.toml"), rests_on="").digest()
+
+
+def test_a_key_beside_the_profile_wins_over_the_profile(folder: Path) -> None:
+    text = LEAST.replace("cpu_local", "dgx_h100") + '[cluster.gpu]\nmemory = "96 GB"\n[cluster.nic]\nrate = "1 GB/s"\n'
+    host = load(write(folder, "a.toml", text)).cluster.host
+    plain = load_profile("dgx_h100").host
+    assert host.gpu.memory_bytes == 96 * 10**9
+    assert host.gpu.flops_per_s == plain.gpu.flops_per_s
+    assert host.nics.link == Link(bytes_per_s=1e9, latency_ns=plain.nics.link.latency_ns)
+    assert host.nics.count == 8
+
+
+def test_a_profile_may_be_a_file_beside_the_one_that_names_it(folder: Path) -> None:
+    write(folder, "parts/mine.toml", '[cluster]\nprofile = "dgx_a100"\n'.replace('profile = "dgx_a100"', "cores = 3"))
+    write(folder, "parts/base.toml", LEAST.replace("cpu_local", "mine.toml"))
+    rest = load_profile("cpu_local")
+    text = (ROOT / "scenarios" / "profiles" / "cpu_local.toml").read_text().replace("cores = 2 ", "cores = 3 ")
+    write(folder, "parts/mine.toml", text)
+    cluster = load(write(folder, "top.toml", 'include = "parts/base.toml"\n')).cluster
+    assert (cluster.profile, cluster.host.cores) == ("mine", 3)
+    assert cluster.host.gpu == rest.host.gpu
+
+
+def test_a_ragged_last_leaf_is_allowed(folder: Path) -> None:
+    text = LEAST.replace("hosts = 2", "hosts = 5") + '[cluster.network]\nkind = "leaf_spine"\nhosts_per_leaf = 2\n'
+    assert load(write(folder, "a.toml", text)).cluster.network.hosts_per_leaf == 2
+
+
+SLOW = """[cluster.network]
+kind = "leaf_spine"
+hosts_per_leaf = 2
+[[cluster.slow]]
+host = 3
+gpu = 1
+speed = 0.5
+[[cluster.slow]]
+host = 0
+nic = 0
+speed = 0.25
+[[cluster.slow]]
+leaf = 2
+speed = 0.125
+"""
+
+
+def test_parts_of_a_cluster_may_be_slow(folder: Path) -> None:
+    whole = LEAST.replace("hosts = 2", "hosts = 5\ngpus_per_host = 4")
+    cluster = load(write(folder, "a.toml", whole + SLOW)).cluster
+    assert cluster.faults == (Slowdown(GpuPart(3, 1), 0.5), Slowdown(NicPart(0, 0), 0.25), Slowdown(LeafPart(2), 0.125))
+    assert cluster.faulty_hosts == (0, 3)
+    assert [cluster.speed_at(GpuPart(3, gpu)) for gpu in range(3)] == [1, 0.5, 1]
+    assert [cluster.speed_at(NicPart(host, 0), 10**9) for host in range(2)] == [0.25, 1]
+    assert [cluster.speed_at(LeafPart(leaf)) for leaf in (1, 2)] == [1, 0.125]
+    assert [fault.next_change_ns(0) for fault in cluster.faults] == [None] * 3
+
+
+def test_what_reaches_all_of_its_rate_is_not_slow(folder: Path) -> None:
+    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 1\n"
+    assert load(write(folder, "a.toml", text)) == load(write(folder, "a.toml", LEAST))
+
+
+def test_a_fault_has_the_digest_of_the_cluster_without_it_and_a_note_where_it_is_measured(folder: Path) -> None:
+    plain = load(write(folder, "plain.toml", LEAST))
+    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 0.5\n"
+    slow = load(write(folder, "slow.toml", text))
+    assert dataclasses.replace(slow, name="plain").digest() == plain.digest()
+    assert [*notes(plain), *notes_of_measuring(plain), *notes(slow)] == []
+    assert list(notes_of_measuring(slow)) == [
+        "slow.toml: cluster.slow: 1 of the cluster's parts is slow in predictions only; a real run takes its devices as"
+        " they are"
+    ]
+
+
+def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_profile("tpu")
+    named = f"{', '.join(PROFILES)}, or a path that ends in .toml"
+    assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
+
+
+def test_the_ready_profiles_are_those_that_are_documented() -> None:
+    assert profile_names() == PROFILES
