@@ -22,7 +22,7 @@ ALLOWED = {
 }
 WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
 
-# The only places that cross: hallways, and the one door to SimPy.
+# The only places that cross: entry points, and the one door to SimPy.
 CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.baselines.simgrid_engine`: plays message scripts in SimGrid; which, is left to `simgrid_flows`.
+"""`python -m benchmarks.baselines.simgrid_engine`: simulates message scripts in SimGrid; `simgrid_flows` makes them.
 
 Reads a list of problems as JSON and writes a list of simulated seconds; needs nothing but the package simgrid. A
 problem has `config` (SimGrid's options), `links` (bytes/s by name), `routes` ([source, target, names of links,
@@ -26,21 +26,21 @@ _AT_ONCE = 1e15  # bytes/s of the links that are latency alone
 
 
 def main() -> None:
-    """All problems, one after the other."""
+    """Simulate all problems, one after the other."""
     json.dump([apart(problem) for problem in json.load(sys.stdin)], sys.stdout)
 
 
 def apart(problem: Problem) -> float:
-    """SimGrid has one engine a process, so each problem gets a process of its own."""
+    """Simulate a problem in a process of its own, as SimGrid has one engine per process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
         return pool.submit(simulate, problem).result()
 
 
 def simulate(problem: Problem) -> float:
-    """Seconds until the last rank is through.
+    """Simulate a problem; returns the seconds until the last rank is through.
 
     Raises:
-        RuntimeError: some ranks wait for ever.
+        RuntimeError: some ranks wait forever.
     """
     s4u = _simgrid()
     engine = s4u.Engine(["simgrid", "--log=root.thresh:error", *(f"--cfg={option}" for option in problem["config"])])
@@ -49,12 +49,12 @@ def simulate(problem: Problem) -> float:
         world.hosts[rank].add_actor(f"rank {rank}", Player(world, rank), script)
     engine.run()
     if len(world.ends_s) < len(world.hosts):
-        raise RuntimeError(f"{len(world.hosts) - len(world.ends_s)} of {len(world.hosts)} ranks wait for ever")
+        raise RuntimeError(f"{len(world.hosts) - len(world.ends_s)} of {len(world.hosts)} ranks wait forever")
     return max(world.ends_s)
 
 
 def _simgrid() -> Any:
-    """The module. Its wheel has SimGrid's own library beside it, but not the path to it, so that is loaded first."""
+    """Import the module. Its wheel holds SimGrid's library, but not the path to it, so that is loaded first."""
     module = find_spec("simgrid")
     assert module is not None, "this interpreter has SimGrid"
     assert module.origin is not None, "it is a file"

@@ -1,4 +1,4 @@
-"""Of hosts that stand for others: every number is of all the ranks and links that are there."""
+"""Folded runs, in which hosts represent others: every figure is of all ranks and links, simulated or represented."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ON_RANKS = 1000
 
 
 def folded(recording: Recording, counts: dict[int, int], **changes: Any) -> Recording:
-    """Each of the recording's ranks, which have a host each, stands for as many; metrics and memory, too."""
+    """The recording, folded: each rank (one per host) represents so many; metrics and memory, too."""
     world = sum(counts.values())
     return Recording(
         info=dataclasses.replace(
@@ -47,7 +47,7 @@ def folded(recording: Recording, counts: dict[int, int], **changes: Any) -> Reco
 
 
 def unfolded(recording: Recording, counts: dict[int, int]) -> Recording:
-    """The same with every rank and link played; rank r's doubles are r + 1000, r + 2000, ..."""
+    """The recording with every rank and link simulated; rank r's copies are r + 1000, r + 2000, ..."""
 
     def each(rows: list[Any]) -> list[Any]:
         return [
@@ -71,7 +71,7 @@ def assert_same(left: pd.DataFrame, right: pd.DataFrame, *, but: tuple[str, ...]
 
 @PATIENT
 @given(recordings(), st.lists(st.integers(1, 4), min_size=3, max_size=3), st.data())
-def test_what_stands_for_others_says_what_all_of_them_would(recording, many, data):
+def test_representatives_give_the_figures_of_all_that_they_represent(recording, many, data):
     counts = dict(enumerate(many))
     values = data.draw(st.lists(st.sampled_from([0.5, 2.0, float("nan")]), min_size=3, max_size=3))
     metrics = [Metric(rank=rank, step=0, name="loss", value=values[rank]) for rank in counts]
@@ -103,8 +103,8 @@ def test_classes_of_links_count_each_link_that_is_there(links):
     assert one.link_classes["links"].sum() == sum(count for *_, count in links)
 
 
-def test_a_formula_s_medians_count_calls_among_alike_ranks_as_often_as_they_are():
-    """Of three all-reduces within hosts, two of 10 ns stand for themselves and one of 50 ns for 7."""
+def test_a_formula_s_medians_count_the_calls_of_each_represented_rank():
+    """Three all-reduces within hosts: two of 10 ns represent one call each, one of 50 ns represents 7."""
     base = next(one for one in by_hand().spans if one.kind == "all_reduce" and one.step == 0)
     calls = [
         dataclasses.replace(
@@ -116,7 +116,7 @@ def test_a_formula_s_medians_count_calls_among_alike_ranks_as_often_as_they_are(
     assert (row["calls"], row["median_ns"]) == (3, 50.0)
 
 
-def test_times_of_computations_count_ranks_as_often_as_they_are():
+def test_times_of_computations_count_each_represented_rank():
     counts = {0: 1, 1: 4}
     work = [dataclasses.replace(one, flops=1.0) for one in by_hand().spans]
     found = [
@@ -144,7 +144,7 @@ def test_a_replicated_table_is_on_every_rank_whoever_is_listed():
     assert listed.imbalance.loc[0, ["worst_rank", "worst", "mean"]].tolist() == [3, 100.0, (90 + 16 * 10) / 16]
 
 
-def test_the_summary_says_how_the_run_was_played_and_for_whom_the_worst_stands():
+def test_the_summary_says_how_the_run_was_simulated_and_whom_the_worst_represents():
     recording = folded(by_hand(), {0: 15, 1: 3})
     recording.links = [dataclasses.replace(recording.links[1], link_count=15), recording.links[0]]
     lines = [" ".join(line.split()) for line in text.as_text(tables.summarize(Run.of(recording))).splitlines()]
@@ -161,19 +161,19 @@ def test_the_summary_says_how_the_run_was_played_and_for_whom_the_worst_stands()
     assert content["host_counts"] == [[0, 15], [1, 3]]
 
 
-def test_one_kind_of_host_is_said_so():
-    alike = dataclasses.replace(by_hand(), spans=[one for one in by_hand().spans if one.rank == 0], memory=[])
-    alike = folded(alike, {0: 16})
-    assert "\n16 ranks, simulated as 1 representative host\n" in text.as_text(tables.summarize(Run.of(alike)))
+def test_the_summary_counts_a_single_representative_host():
+    one_class = dataclasses.replace(by_hand(), spans=[one for one in by_hand().spans if one.rank == 0], memory=[])
+    one_class = folded(one_class, {0: 16})
+    assert "\n16 ranks, simulated as 1 representative host\n" in text.as_text(tables.summarize(Run.of(one_class)))
 
 
-def test_ranks_that_were_kept_count_with_those_they_stand_for():
+def test_ranks_that_were_kept_count_with_those_that_they_represent():
     kept = Thinned(ranks=(1, 9), steps=None, left_out=3, phases=(1,))
     summary = text.as_text(tables.summarize(Run.of(folded(by_hand(), COUNTS, thinned=kept))))
     assert "\nspans kept of 15 of 16 ranks; 3 others left out\n" in summary
 
 
-def test_a_comparison_says_how_a_side_was_played():
+def test_a_comparison_says_how_a_side_was_simulated():
     real = Run.of(by_hand(world="real"))
     printed = text.as_text(summarize(compare(Run.of(folded(by_hand(), COUNTS)), real)))
     assert "16 ranks, simulated as 2 representative hosts" in " ".join(printed.split())

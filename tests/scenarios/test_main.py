@@ -15,7 +15,7 @@ COMMANDS = [["list"], ["profiles"], ["profile", "dgx_h100"], ["keys"], ["schema"
 
 
 def run_to(redirection: str, *arguments: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
-    """The hallway with bash's `redirection`, in which `exit ${PIPESTATUS[0]}` gives its own code in a pipe."""
+    """Run `python -m scenarios` with bash's `redirection`, where `exit ${PIPESTATUS[0]}` gives its code."""
     command = ["bash", "-c", f'"$@" {redirection}', "bash", sys.executable, "-m", "scenarios", *arguments]
     environment = {**os.environ, "PYTHONPATH": path}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)

@@ -1,4 +1,4 @@
-"""Draws: as many as are asked for where something varies, one where nothing does; and what the hallway says of them."""
+"""Draws: as many as are asked for where something varies, one where nothing does; and what the command says of them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_ctrl_c_in_a_draw_leaves_the_run(
     assert store.load(tmp_path / "run").info.complete
 
 
-def test_the_hallway_says_how_steps_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_how_steps_spread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [str(FILE), "--draws", "2", "--out"]
     assert main([*words, str(tmp_path / "shown")]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -87,7 +87,7 @@ def test_the_hallway_says_how_steps_spread(tmp_path: Path, capsys: pytest.Captur
     assert store.load(tmp_path / "json").steps["step_ns"].median() == found["interval_median_ns"]
 
 
-def test_without_draws_the_hallway_says_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_draws_the_command_says_nothing_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(FILE), "--out", str(tmp_path / "run"), "--json"]) == 0
     assert "interval_ns" not in json.loads(capsys.readouterr().out)
 

@@ -278,7 +278,7 @@ def test_who_keeps_all_knows_nothing_of_thinning() -> None:
     assert Keeping().thinned is None
 
 
-def test_the_hallway_keeps_what_is_asked_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_keeps_what_is_asked_for_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(FILE), "--out", str(tmp_path / "all"), "--quiet"]) == 0
     assert main([str(FILE), "--out", str(tmp_path / "one"), "--keep-ranks", "1"]) == 0
     whole, thin = store.load(tmp_path / "all"), store.load(tmp_path / "one")

@@ -29,7 +29,7 @@ RANKS, STEPS, MS = 4, 3, 1_000_000
 
 
 def computed(rank: int, took_ms: list[float], **changes: Any) -> list[Span]:
-    """Steps of 20 ms in which a rank computes "forward" for so long, and then an equal "loss"."""
+    """A rank's steps of 20 ms: "forward" takes the given time, "loss" the same on all ranks."""
     spans = []
     for step, took in enumerate(took_ms):
         start = 20 * MS * step
@@ -46,11 +46,13 @@ def computed(rank: int, took_ms: list[float], **changes: Any) -> list[Span]:
 
 
 def recorded(*spans: list[Span], links: tuple[LinkRow, ...] = (), **changes: Any) -> Run:
-    """Ranks 0 to 3 that are alike, 4 ms and 1 ms per step, but for those given."""
+    """A run of ranks 0 to 3: identical ones (4 ms and 1 ms per step), but for those given."""
     given_ranks = {one[0].rank for one in spans}
-    alike = [computed(rank, [4] * STEPS) for rank in range(RANKS) if rank not in given_ranks]
+    identical = [computed(rank, [4] * STEPS) for rank in range(RANKS) if rank not in given_ranks]
     about = info(**{"world_size": RANKS, **changes})
-    return Run.of(Recording(info=about, spans=[one for each in (*alike, *spans) for one in each], links=list(links)))
+    return Run.of(
+        Recording(info=about, spans=[one for each in (*identical, *spans) for one in each], links=list(links))
+    )
 
 
 def sentences(run: Run) -> list[str]:
@@ -58,7 +60,7 @@ def sentences(run: Run) -> list[str]:
 
 
 def nic(name: str, carried: float, gb_per_s: float = 50.0, **changes: Any) -> LinkRow:
-    """What it carries in a step is in MB."""
+    """A NIC; `carried`: MB per step."""
     known: dict[str, Any] = {"link_class": "nic", "direction": name.rpartition(".")[2], "host": 0, "busy_ns": 0}
     row = {**known, "link": name, "bytes_carried": carried * 1e6 * STEPS, "bytes_per_s": gb_per_s * 1e9, **changes}
     return LinkRow(**row)
@@ -99,8 +101,8 @@ def test_of_two_gpus_the_slower_one_is_named():
     assert run.stragglers["name"].tolist() == ["host0.gpu1"]
 
 
-def test_what_is_usual_counts_ranks_as_often_as_they_are():
-    """Of 2 + 16 ranks, the two are fast and the others usual."""
+def test_the_median_counts_each_represented_rank():
+    """Two of 18 ranks are fast."""
     fast = [computed(rank, [2] * STEPS) for rank in (0, 1)]
     usual = computed(2, [4] * STEPS, rank_count=16)
     slow = computed(3, [8] * STEPS, rank_count=3)
@@ -134,7 +136,7 @@ def test_a_slow_gpu_comes_before_a_rank_with_more_to_do_that_costs_more():
 
 
 def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> list[Span]:
-    """As `computed`, and then an update of its own, all of it so many times as slow."""
+    """The spans of `computed` and an update after them, all of them `slower` times as long."""
     at = 20 * MS * np.arange(STEPS) + 15 * MS
     update = {"host": rank // 2, "label": "update", "kernel": "update", "bytes_read": mega_bytes * 1e6}
     spans = [
@@ -165,7 +167,7 @@ def test_a_slow_gpu_has_no_more_to_do_for_being_slow():
     assert recorded(*others, updated(3, 2, 30, slower=2)).stragglers["cause"].tolist() == ["straggler"]
 
 
-def test_two_slow_gpus_do_not_tell_each_other_what_is_usual():
+def test_two_slow_gpus_do_not_shift_the_median():
     others = [updated(rank, 1, 10 + rank) for rank in range(RANKS)]
     run = recorded(*others, *(updated(rank, 2, 30, slower=4) for rank in (4, 5)), world_size=6)
     assert run.stragglers["cause"].tolist() == ["straggler", "straggler", "hot spot"]
@@ -225,8 +227,8 @@ def test_an_oversubscribed_leaf():
     ]
 
 
-def leafs(*gb_per_s: float, carried: tuple[float, ...] = (100, 100, 50), per_leaf: int | None = 4) -> Run:
-    """Of 4, 4 and 2 hosts."""
+def leaves(*gb_per_s: float, carried: tuple[float, ...] = (100, 100, 50), per_leaf: int | None = 4) -> Run:
+    """A run on leaves of 4, 4 and 2 hosts."""
     network = {"kind": "leaf_spine", "hosts_per_leaf": per_leaf}
     uplinks = [
         nic(f"leaf{leaf}.uplinks.out", each, rate, link_class="uplink", host=4 * leaf)
@@ -237,19 +239,19 @@ def leafs(*gb_per_s: float, carried: tuple[float, ...] = (100, 100, 50), per_lea
 
 
 def test_uplinks_of_a_smaller_leaf_are_not_slow_for_being_fewer():
-    assert sentences(leafs(20, 20, 10)) == []
-    assert leafs(20, 20, 10, carried=(100, 100, 100), per_leaf=None).stragglers["cause"].tolist() == ["straggler"]
-    assert sentences(leafs(20, 20, 10, carried=(100, 100, 100))) == [
+    assert sentences(leaves(20, 20, 10)) == []
+    assert leaves(20, 20, 10, carried=(100, 100, 100), per_leaf=None).stragglers["cause"].tolist() == ["straggler"]
+    assert sentences(leaves(20, 20, 10, carried=(100, 100, 100))) == [
         "leaf2.uplinks.out: carries 47.7 MiB per step and host, the median leaf 23.8 MiB; "
         "needs 10.0 ms of a 20.0 ms step, the median leaf 5.00 ms"
     ]
-    assert sentences(leafs(20, 20, 5)) == [
+    assert sentences(leaves(20, 20, 5)) == [
         "leaf2.uplinks.out: 2.50 GB/s per host where the median leaf has 5.00 GB/s; "
         "needs 10.0 ms of a 20.0 ms step, the median leaf 5.00 ms"
     ]
 
 
-def test_links_of_other_kinds_and_idle_ones_are_no_like():
+def test_links_of_other_classes_and_idle_ones_are_not_compared():
     """A host's bridge carries what all of its GPUs send; a NIC without traffic says nothing of the others."""
     gpus = [nic(f"gpu{gpu}.out", 50, link_class="pcie") for gpu in range(4)]
     bridges = [nic(f"host{host}.bridge.out", 200, link_class="pcie") for host in range(2)]
@@ -263,7 +265,7 @@ def test_a_link_that_needs_less_than_others_usually_do_holds_nobody_up():
     assert sentences(recorded(links=(*nics, *uplinks))) == []
 
 
-def test_what_is_usual_of_links_counts_them_as_often_as_they_are():
+def test_the_median_of_links_counts_each_represented_link():
     links = (nic("host0.nic0.out", 100, link_count=2), nic("host5.nic0.out", 300, link_count=9))
     assert sentences(recorded(links=links)) == []
     run = recorded(links=(links[0], dataclasses.replace(links[1], link_count=1)))
@@ -290,8 +292,8 @@ def test_what_costs_next_to_nothing_is_not_named():
 
 def test_the_summary_shows_the_worst_three_and_json_all():
     slow = [computed(rank, [took] * STEPS) for rank, took in ((3, 9), (4, 7), (5, 8), (6, 6))]
-    alike = [computed(rank, [4] * STEPS) for rank in range(7, 12)]
-    run = recorded(*slow, *alike, world_size=12)
+    identical = [computed(rank, [4] * STEPS) for rank in range(7, 12)]
+    run = recorded(*slow, *identical, world_size=12)
     summary = text.as_text(tables.summarize(run))
     shown = summary[summary.index("Stragglers") :].split("\n\n")[0]
     assert shown.splitlines()[0] == "Stragglers and hot spots, and what they cost per step; 1 more not shown"

@@ -319,7 +319,7 @@ def test_csv_and_output_are_told_apart_by_content(log):
         nccl_tests.read_files([csv], Given(op="all_reduce", gpus_per_node=8))
 
 
-def test_the_hallway_and_this_module_know_the_same_operations():
+def test_the_command_and_this_module_know_the_same_operations():
     assert set(nccl_tests.OPERATIONS.values()) == set(_OPERATIONS)
 
 

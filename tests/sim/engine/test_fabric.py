@@ -56,11 +56,11 @@ def test_all_links_of_a_mesh_are_in_the_rows_also_those_that_nothing_has_crossed
 
 
 @pytest.mark.parametrize(
-    ("inside", "leafs"),
+    ("inside", "per_leaf"),
     [(MESH, None), (None, 2), (Inside(kind="pcie", link=MESH.link, bridge_bytes_per_s=1e10), 2)],
 )
-def test_of_some_hosts_the_rows_are_theirs_and_their_leafs(inside: Inside | None, leafs: int | None) -> None:
-    network = Network(kind="leaf_spine", hosts_per_leaf=leafs) if leafs else Network(kind="non_blocking")
+def test_of_some_hosts_the_rows_are_theirs_and_their_leaves(inside: Inside | None, per_leaf: int | None) -> None:
+    network = Network(kind="leaf_spine", hosts_per_leaf=per_leaf) if per_leaf else Network(kind="non_blocking")
     on = cluster(6, 4, network=network, **({} if inside is None else {"inside": inside}))
     few = Fabric(on, hosts=(0, 3))
     for way in ((0, 20), (20, 0)):  # host 5 is on another leaf
@@ -68,11 +68,11 @@ def test_of_some_hosts_the_rows_are_theirs_and_their_leafs(inside: Inside | None
     wanted = [row for row in Fabric(on).rows() if row.link_class == "uplink" or row.host in (0, 3)]
     assert sorted(few.rows(), key=lambda row: row.link) == sorted(wanted, key=lambda row: row.link)
     assert {row.link for row in few.rows() if row.link_class == "uplink"} == (
-        {f"leaf{leaf}.uplinks.{way}" for leaf in range(3) for way in ("out", "in")} if leafs else set()
+        {f"leaf{leaf}.uplinks.{way}" for leaf in range(3) for way in ("out", "in")} if per_leaf else set()
     )
 
 
-def test_uplinks_of_leafs_that_nothing_reaches_are_no_rows_of_some_hosts() -> None:
+def test_uplinks_of_leaves_that_nothing_reaches_are_no_rows_of_some_hosts() -> None:
     network = Network(kind="leaf_spine", hosts_per_leaf=2)
     rows = Fabric(cluster(6, 1, network=network), hosts=(2,)).rows()
     assert {row.link for row in rows} == {

@@ -1,4 +1,4 @@
-"""One host played for all that are alike, against all hosts played, each transfer for itself."""
+"""Folded clusters (one simulated host per host class) against all hosts simulated, transfer by transfer."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def worlds(draw: st.DrawFn) -> World:
     link = Link(bytes_per_s=draw(st.sampled_from([1.25e9, 2.5e10])), latency_ns=2000)
     nics = draw(st.sampled_from([Nics(per="gpu", count=gpus, link=link), Nics(per="host", count=1, link=link)]))
     per_leaf = draw(st.integers(1, hosts))
-    leafs = Network(kind="leaf_spine", hosts_per_leaf=per_leaf, oversubscription=draw(st.sampled_from([1.0, 4.0])))
-    network = draw(st.sampled_from([Network(kind="non_blocking"), leafs]))
+    leaves = Network(kind="leaf_spine", hosts_per_leaf=per_leaf, oversubscription=draw(st.sampled_from([1.0, 4.0])))
+    network = draw(st.sampled_from([Network(kind="non_blocking"), leaves]))
     kinds = tuple(draw(st.lists(st.integers(0, 2), min_size=hosts, max_size=hosts)))
     rows = st.lists(st.integers(0, 8), min_size=gpus, max_size=gpus)
     weights = tuple(tuple(draw(rows)) for _ in range(3))
@@ -213,7 +213,7 @@ def test_gradients_of_many_hosts_are_compressed_by_one() -> None:
     assert end_ns(simulate(folded, program)) == pytest.approx(end_ns(every), rel=0.01)
 
 
-def test_what_is_slow_is_played_by_itself_and_slows_all() -> None:
+def test_slow_hosts_are_a_class_of_their_own_and_slow_all() -> None:
     on = cluster(16, 2, gpu=BIG)
     slow = (Slowdown(GpuPart(5, 1), 0.25), Slowdown(NicPart(9, 0), 0.125))
     ends = []
@@ -229,7 +229,7 @@ def test_what_is_slow_is_played_by_itself_and_slows_all() -> None:
     assert ends[1] > 1.5 * ends[0]
 
 
-def test_a_ready_scenario_of_131072_gpus_is_played_by_few_hosts() -> None:
+def test_a_ready_scenario_of_131072_gpus_is_simulated_as_few_hosts() -> None:
     ready = load("scenarios/library/twrw_2048x8.toml")
     made = dataclasses.replace(ready, cluster=dataclasses.replace(ready.cluster, hosts=16_384))
     program = DlrmProgram(made)
@@ -255,7 +255,7 @@ def test_calls_that_do_not_fit_are_one_sentence() -> None:
         play(world, program, folded=True)
 
 
-def test_splits_must_add_up_over_all_that_members_stand_for() -> None:
+def test_splits_must_add_up_over_all_that_members_represent() -> None:
     world = World(cluster(4, 2), (0, 0, 1, 1), ((1, 1), (1, 1)))
 
     async def program(rank: Rank) -> None:
@@ -360,7 +360,7 @@ def test_hosts_that_are_only_near_each_other_add_up(kind: ShardingType, monkeypa
     assert ends[1] == pytest.approx(ends[0], rel=0.25)
 
 
-def test_memory_is_that_of_the_fullest_of_those_that_one_stands_for() -> None:
+def test_memory_is_that_of_the_fullest_represented_rank() -> None:
     on = cluster(8, 4, gpu=BIG)
     made = training(("table_row_wise",), on)
     assert made.model is not None
