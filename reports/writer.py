@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from reports.perfetto import trace as perfetto
@@ -28,14 +30,23 @@ def write(recording: Recording, folder: Path | str, drafts: Path | None = None) 
     return run_folder.write(recording, folder, add_trace, drafts)
 
 
-def writing(folder: Path) -> AbstractContextManager[run_folder.Writing]:
-    """A run folder in the making, as `run_folder.writing` gives it, to which the trace is added."""
-    return run_folder.writing(folder, add_trace)
+def writing(
+    folder: Path, say: Callable[[str], None] = lambda words: None
+) -> AbstractContextManager[run_folder.Writing]:
+    """A run folder in the making, as `run_folder.writing` gives it, to which the trace is added.
+
+    `say` is given words on how far the trace is, which takes longest.
+    """
+
+    def tell(done: int, of: int) -> None:
+        say(f"writing the run folder: {TRACE_FILE}, {done:,} of {of:,} spans")
+
+    return run_folder.writing(folder, partial(add_trace, tell=tell))
 
 
-def add_trace(folder: Path, recording: Recording) -> None:
+def add_trace(folder: Path, recording: Recording, *, tell: Callable[[int, int], None] = lambda done, of: None) -> None:
     """Writes trace.json from the folder's spans and the recording's links."""
     links, loads = (to_frame(to_arrow(getattr(recording, name), TABLES[name]), TABLES[name]) for name in _LINKS)
     spans = run_folder.load_spans(folder, _SPANS)
     with (folder / TRACE_FILE).open("w", encoding="utf-8") as stream:
-        perfetto.write(spans, recording.info, stream, Counters.of(links, loads))
+        perfetto.write(spans, recording.info, stream, Counters.of(links, loads), tell=tell)

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +156,7 @@ def _record(job: _Job) -> Digest:
     from sim.run import Position, play
 
     notes, digest, keeping = NotesAfter(job.scenario), Digest(), job.keeping
-    with writing(job.folder) as written:
+    with writing(job.folder, job.bar.say) as written:
 
         def take(spans: list[Span]) -> None:
             notes.add(spans)
@@ -169,9 +170,10 @@ def _record(job: _Job) -> Digest:
                 job.bar.show(where)
                 return interrupt.requested
 
-            recording = play(job.scenario, job.program, take, stop=stop)
+            recording = play(
+                job.scenario, job.program, take, stop=stop, ended=partial(job.bar.say, "writing the run folder")
+            )
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)
-        job.bar.say("writing the run folder")
         written.finish(dataclasses.replace(recording, info=info))
     if not info.complete:
         raise KeyboardInterrupt(f"{job.folder}: {info.error}; what had ended by then is in it")

@@ -68,12 +68,14 @@ def play(
     *,
     draw: int = 0,
     stop: Callable[[Callable[[], Position]], bool] = lambda _: False,
+    ended: Callable[[], None] = lambda: None,
 ) -> Recording:
     """The same, but `take` is given the spans, a step's when every rank has ended it; the recording has none.
 
     Each list is in the order of rank, stream and issue; what is outside of steps comes last. `stop` is called again and
     again and says whether the run should end; its argument says, if called, how far the run is. A stopped run is not
-    complete; of what has not ended by then there are no spans.
+    complete; of what has not ended by then there are no spans. `ended` is called when the run is over, before
+    the last spans are handed on, which may be many.
 
     Raises:
         ProgramError, DeadlockError: as `simulate` does.
@@ -92,9 +94,11 @@ def play(
     try:
         with one_thread(), _rare_collections():
             _play(world, program, stop)
+        ended()
         world.ledger.close()
     except _StoppedError:
         error = f"interrupted after {_position(world)}"
+        ended()
         world.ledger.close()
     finally:
         world.ledger.forget()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TextIO
 
@@ -107,30 +107,43 @@ def _fewer(load_rows: pd.DataFrame) -> pd.DataFrame:
     return whole.reset_index()
 
 
-def write(spans: Spans, info: RunInfo, stream: TextIO, counters: Counters | None = None) -> None:
-    """Writes the whole trace; `ts` and `dur` are microseconds from the run's first span, exact to the ns."""
+def write(
+    spans: Spans,
+    info: RunInfo,
+    stream: TextIO,
+    counters: Counters | None = None,
+    *,
+    tell: Callable[[int, int], None] = lambda done, of: None,
+) -> None:
+    """Writes the whole trace; `ts` and `dur` are microseconds from the run's first span, exact to the ns.
+
+    `tell` is called now and then with how many spans are written, and of how many.
+    """
     counters = counters or Counters.none()
     about: dict[str, object] = {name: getattr(info, name) for name in ("name", "world", "digest", "complete")}
     about["links_without_counter"] = counters.left_out
     stream.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')
     separator = ""
-    for event in _events(spans, info, counters):
+    for event in _events(spans, info, counters, tell):
         stream.write(separator + event)
         separator = ",\n"
     stream.write("\n]}\n")
 
 
-def _events(spans: Spans, info: RunInfo, counters: Counters) -> Iterator[str]:
+def _events(spans: Spans, info: RunInfo, counters: Counters, tell: Callable[[int, int], None]) -> Iterator[str]:
     """The events of one part of the run after the other; names come last, when all are known."""
     starts = [int(part.spans["start_ns"].min()) for part in spans.parts(["start_ns"], beside=False) if len(part.spans)]
     origin, threads, hosts, arrows = min(starts, default=0), _Threads(), dict[int, int](), itertools.count(1)
+    done, of = 0, len(spans)
     for part in spans.parts(_COLUMNS, beside=False):
+        tell(done, of)
         own = part.spans[part.own].sort_values(["start_ns", "rank", "sequence"], ignore_index=True, kind="stable")
         firsts = own.drop_duplicates("host")
         hosts.update(zip(firsts["host"].tolist(), firsts["rank_count"].tolist(), strict=True))
         thread_of = np.fromiter(_assigned(own, threads), np.int64, len(own))
         yield from _slices(own, thread_of, origin)
         yield from _arrows(own, thread_of, origin, arrows)
+        done += len(own)
     yield from _counters(counters, max([len(info.hosts) - 1, *hosts]) + 1, origin)
     yield from _process_names(hosts, info)
     yield from threads.named()

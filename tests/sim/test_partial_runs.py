@@ -96,6 +96,23 @@ def test_a_step_of_a_number_that_is_over_comes_last() -> None:
     assert [[span.step for span in part] for part in parts] == [[0] * 4, [1] * 4, [0] * 4]
 
 
+@pytest.mark.parametrize("step", [1, None])
+def test_the_end_is_told_before_what_is_outside_of_steps_is_handed_on(step: int | None) -> None:
+    """Of very many steps that may take long; whether the run was stopped or not."""
+    given, came = exchange(), list[str]()
+    stop = (lambda _: False) if step is None else stop_in_step(step)
+    play(
+        given,
+        build(given),
+        lambda spans: came.append("outside" if spans[-1].step < 0 else "step"),
+        stop=stop,
+        ended=lambda: came.append("ended"),
+    )
+    assert came.count("ended") == 1
+    assert came[-1] == ("outside" if step is None else "step")
+    assert "ended" in came[:-1]
+
+
 def written(given: Scenario, folder: Path, *, in_groups_of: int, monkeypatch: pytest.MonkeyPatch) -> bytes:
     monkeypatch.setattr(store, "GROUP_ROWS", in_groups_of)
     with store.writing(folder) as writing:

@@ -150,6 +150,16 @@ def test_however_a_run_is_cut_into_steps_its_spans_have_the_same_bytes(parts, tm
         assert (tmp_path / "parts" / name).read_bytes() == (whole / name).read_bytes()
 
 
+def test_a_trace_of_many_spans_says_how_far_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "PART_ROWS", 0)
+    monkeypatch.setattr(writer, "_SPANS", 8)
+    said = []
+    with writer.writing(tmp_path / "run", said.append) as written:
+        written.add(by_hand().spans)
+        written.finish(by_hand())
+    assert said == [f"writing the run folder: trace.json, {done} of 24 spans" for done in (0, 8, 16)]
+
+
 @pytest.mark.parametrize("changes", [{}, {"ranks": None}, {"steps": None}, {"phases": ()}, {"steady": (1, 2)}])
 def test_what_was_left_out_by_choice_is_kept_in_mind(changes, tmp_path):
     recording = thinned(**changes)
@@ -196,7 +206,7 @@ def test_an_existing_folder_is_never_touched(tmp_path):
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(perfetto, "write", full)
@@ -207,7 +217,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(perfetto, "write", interrupted)
