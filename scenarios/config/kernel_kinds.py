@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from scenarios.config.keys import Names
+
+T = TypeVar("T")
 
 # What kernels are told apart by, and what each does: the rows of efficiency, launches and ramps.
 KERNEL_KINDS = {
@@ -17,23 +22,36 @@ KERNEL_KINDS = {
     "optimizer": "Updating dense parameters.",
 }
 
+# Of modules that are traced: what each does, and the kind whose figures it takes where it has none of its own.
+TRACED_KINDS = {
+    "attention": ("Fused attention.", "gemm"),
+    "convolution": ("Convolutions.", "gemm"),
+}
+
 EFFICIENCY = Names(
     "Efficiency",
     "The share of the peak rates that each kind of kernel reaches; 'default' is for those not listed.",
     {
         **{kind: f"{meaning} Default: that of 'default'." for kind, meaning in KERNEL_KINDS.items()},
+        **{kind: f"{meaning} Default: that of '{like}'." for kind, (meaning, like) in TRACED_KINDS.items()},
         "default": "Every kind of kernel that is not listed. Default 1.",
     },
 )
 LAUNCHES = Names(
     "Launches",
     "What launching one kernel of each kind costs, where that differs; a calibration writes it.",
-    {kind: f"{meaning} Default: cluster.gpu.launch." for kind, meaning in KERNEL_KINDS.items()},
+    {
+        **{kind: f"{meaning} Default: cluster.gpu.launch." for kind, meaning in KERNEL_KINDS.items()},
+        **{kind: f"{meaning} Default: that of '{like}'." for kind, (meaning, like) in TRACED_KINDS.items()},
+    },
 )
 RAMPS = Names(
     "Ramps",
     "What one kernel of each kind takes beyond its work: so small ones have a smaller efficiency.",
-    {kind: f"{meaning} Default: cluster.gpu.ramp." for kind, meaning in KERNEL_KINDS.items()},
+    {
+        **{kind: f"{meaning} Default: cluster.gpu.ramp." for kind, meaning in KERNEL_KINDS.items()},
+        **{kind: f"{meaning} Default: that of '{like}'." for kind, (meaning, like) in TRACED_KINDS.items()},
+    },
 )
 FLOP_RATES = Names(
     "FlopRates",
@@ -41,7 +59,15 @@ FLOP_RATES = Names(
     {
         "float64": "Peak of float64, such as '33.5 TFLOP/s'.",
         "float32": "Peak of float32, such as '67 TFLOP/s'; required.",
+        "tf32": "Peak of products of float32 that are rounded to TF32. Default: that of float32.",
         "bfloat16": "Peak of bfloat16; required where a model computes in it.",
         "float16": "Peak of float16; required where a model computes in it.",
     },
 )
+
+
+def of_kind(table: Mapping[str, T], kind: str, default: T) -> T:
+    """What a table of a profile has for this kind of kernel."""
+    if kind not in table and kind in TRACED_KINDS:
+        kind = TRACED_KINDS[kind][1]
+    return table.get(kind, default)

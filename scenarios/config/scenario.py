@@ -26,12 +26,6 @@ ShardingType = Literal[
     "grid_shard",
 ]
 
-# Bytes of an element, by the names of torch's dtypes.
-ELEMENT_BYTES = {
-    **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
-    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ids:

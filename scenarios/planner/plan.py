@@ -13,7 +13,7 @@ from itertools import chain, repeat
 import numpy as np
 
 from scenarios.config.hardware import Cluster, Host
-from scenarios.config.scenario import ELEMENT_BYTES, Model, Scenario, Table
+from scenarios.config.scenario import Model, Scenario, Table
 from scenarios.config.units import format_bytes
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.planner import Found, Search
@@ -40,6 +40,7 @@ from scenarios.planner.types import (
     perf_ms,
 )
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import Run, Runs, run_count, runs_of
 from scenarios.seam.trace import PlanRow
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+# Bytes of an element, by the names of torch's dtypes.
+ELEMENT_BYTES = {
+    **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
+    **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
+}
+# The kind of a kernel that is made of several.
+MODULE = "module"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,12 +20,16 @@ class Kernel:
     """The work of one computation.
 
     `kind` is the row of the efficiency table ("gemm", "embedding_lookup", "embedding_update", "bucketize", "permute",
-    "elementwise", "reduction", "qr", "optimizer"); `dtype` the arithmetic's ("float32", ...).
+    "elementwise", "reduction", "qr", "optimizer", "attention", "convolution"); `dtype` the arithmetic's ("float32",
+    ...).
 
     `launches` are the operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is
     about one kernel. Views, metadata, memory without values and reading a single number count nothing, a function that
     numba compiled counts one. `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a
     cache; small operands (indices, a number a row) may be left out.
+
+    `parts` are the kernels that it is made of, which run one after the other; its own numbers are then their sums
+    (`together`).
     """
 
     kind: str
@@ -24,3 +38,74 @@ class Kernel:
     bytes_written: float = 0.0
     dtype: str = "float32"
     launches: int = 1
+    parts: tuple[Kernel, ...] = ()
+
+    def times(self, count: int) -> Kernel:
+        """This kernel so many times, one after the other: each is priced as if by itself."""
+        return replace(
+            self,
+            flops=self.flops * count,
+            bytes_read=self.bytes_read * count,
+            bytes_written=self.bytes_written * count,
+            launches=self.launches * count,
+        )
+
+
+def together(kernels: Iterable[Kernel], kind: str = MODULE) -> Kernel:
+    """One kernel made of others, which run one after the other; its dtype is that of most of the flops.
+
+    Those that are equal are put together: a roofline gives n of them n times the time of one.
+    """
+    counted = Counter(kernels)
+    parts = tuple(kernel.times(count) for kernel, count in counted.items())
+    flops = Counter[str]()
+    for part in parts:
+        flops[part.dtype] += part.flops
+    return Kernel(
+        kind=kind,
+        flops=sum(part.flops for part in parts),
+        bytes_read=sum(part.bytes_read for part in parts),
+        bytes_written=sum(part.bytes_written for part in parts),
+        dtype=max(flops, key=lambda dtype: flops[dtype], default="float32"),
+        launches=sum(part.launches for part in parts),
+        parts=parts,
+    )
+
+
+def gemm(m: int, n: int, k: int, *, dtype: str = "float32", batch: int = 1) -> Kernel:
+    """The product of [m, k] and [k, n], `batch` times over."""
+    size = ELEMENT_BYTES[dtype]
+    return Kernel(
+        kind="gemm",
+        flops=2.0 * batch * m * n * k,
+        bytes_read=float(size * batch * (m * k + k * n)),
+        bytes_written=float(size * batch * m * n),
+        dtype=dtype,
+    )
+
+
+def attention(
+    batch: int, heads: int, *, queries: int, keys: int, dim: int, dtype: str = "float32", backward: bool = False
+) -> Kernel:
+    """Fused scaled dot-product attention of [batch, heads, queries, dim] with as many heads of `keys` keys and values.
+
+    Flops are those of all scores, also of a causal mask, as `torch.utils.flop_counter` counts them; the backward pass
+    computes the scores anew. Nothing of the size of the scores is written.
+    """
+    size, rows = ELEMENT_BYTES[dtype], batch * heads * dim
+    tensors = 2 * queries + 2 * keys  # queries and outputs, keys and values
+    return Kernel(
+        kind="attention",
+        flops=(10.0 if backward else 4.0) * batch * heads * queries * keys * dim,
+        bytes_read=float(size * rows * (tensors + queries if backward else tensors - queries)),
+        bytes_written=float(size * rows * (tensors - queries if backward else queries)),
+        dtype=dtype,
+    )
+
+
+def elementwise(elements: int, *, dtype: str = "float32", inputs: int = 1, outputs: int = 1) -> Kernel:
+    """An operation on each element of `inputs` tensors, which writes `outputs` tensors."""
+    size = float(ELEMENT_BYTES[dtype] * elements)
+    return Kernel(
+        kind="elementwise", flops=float(elements), bytes_read=inputs * size, bytes_written=outputs * size, dtype=dtype
+    )

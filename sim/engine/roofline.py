@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 from scenarios.config.hardware import Gpu
+from scenarios.config.kernel_kinds import of_kind
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
 
@@ -42,27 +43,45 @@ def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead
 
 
 def cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    """The cost of `kernel` on `gpu`.
+    """The cost of `kernel` on `gpu`; of one made of parts, which run one after the other, it adds up theirs.
+
+    A part that is bound by arithmetic leaves memory idle, and the other way round: the parts' sums are raised by one
+    factor so that the greater of them is what all parts take.
 
     Raises:
         ProgramError: the kernel computes in a dtype for which the GPU has no rate, or its numbers are impossible.
     """
+    if not kernel.parts:
+        return _cost(kernel, gpu)
+    parts = [_cost(part, gpu) for part in kernel.parts]
+    arithmetic_s, memory_bytes = sum(part.arithmetic_s for part in parts), sum(part.memory_bytes for part in parts)
+    bound_s = max(arithmetic_s, memory_bytes / gpu.memory_bytes_per_s)
+    takes_s = sum(max(part.arithmetic_s, part.memory_bytes / gpu.memory_bytes_per_s) for part in parts)
+    idle = takes_s / bound_s if bound_s else 1.0
+    return Cost(
+        launch_ns=sum(part.launch_ns for part in parts),
+        ramp_ns=sum(part.ramp_ns for part in parts),
+        arithmetic_s=arithmetic_s * idle,
+        memory_bytes=memory_bytes * idle,
+    )
+
+
+def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
     for name in ("flops", "bytes_read", "bytes_written"):
         amount = getattr(kernel, name)
         if not 0 <= amount < math.inf:
             raise ProgramError(f"a {kernel.kind} kernel has {name} = {amount}: expected a finite number of at least 0")
-    efficiency = gpu.efficiency.get(kernel.kind, gpu.efficiency.get("default", 1.0))
+    efficiency = of_kind(gpu.efficiency, kernel.kind, gpu.efficiency.get("default", 1.0))
     arithmetic_s = 0.0
     if kernel.flops:
-        if kernel.dtype not in gpu.flops_per_s:
+        dtype = "float32" if kernel.dtype == "tf32" and "tf32" not in gpu.flops_per_s else kernel.dtype
+        if dtype not in gpu.flops_per_s:
             known = ", ".join(sorted(gpu.flops_per_s))
-            raise ProgramError(
-                f"{gpu.name}: no flop/s for dtype '{kernel.dtype}' of a {kernel.kind} kernel; has {known}"
-            )
-        arithmetic_s = kernel.flops / (gpu.flops_per_s[kernel.dtype] * efficiency)
+            raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
+        arithmetic_s = kernel.flops / (gpu.flops_per_s[dtype] * efficiency)
     return Cost(
-        launch_ns=gpu.launches_ns.get(kernel.kind, gpu.launch_ns) * kernel.launches,
-        ramp_ns=gpu.ramps_ns.get(kernel.kind, gpu.ramp_ns) * kernel.launches,
+        launch_ns=of_kind(gpu.launches_ns, kernel.kind, gpu.launch_ns) * kernel.launches,
+        ramp_ns=of_kind(gpu.ramps_ns, kernel.kind, gpu.ramp_ns) * kernel.launches,
         arithmetic_s=arithmetic_s,
         memory_bytes=(kernel.bytes_read + kernel.bytes_written) / efficiency,
     )

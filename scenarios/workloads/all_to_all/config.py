@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Protocol
 
-from scenarios.config.scenario import ELEMENT_BYTES, Exchange, Scenario
+from scenarios.config.scenario import Exchange, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
@@ -12,6 +12,7 @@ from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.config.toml.values import Size, Skew
+from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.effort import Effort
 
 ElementType = Literal[

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from scenarios.config.scenario import ELEMENT_BYTES, Model
-from scenarios.seam.kernel import Kernel
+from scenarios.config.scenario import Model
+from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
 
 
 @dataclass(slots=True)

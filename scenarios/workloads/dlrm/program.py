@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from scenarios.config.host_classes import HostClasses
-from scenarios.config.scenario import ELEMENT_BYTES, Optimizer, Scenario
+from scenarios.config.scenario import Optimizer, Scenario
 from scenarios.planner.plan import Plan, plan_tables
 from scenarios.seam.backend import Work
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
 from scenarios.seam.meta_tensors import cat
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank

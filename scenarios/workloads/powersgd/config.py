@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from scenarios.config.scenario import ELEMENT_BYTES, Gradients, Scenario
+from scenarios.config.scenario import Gradients, Scenario
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table, check_dtype
 from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import BYTES_BELOW, Count, Flops
+from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 

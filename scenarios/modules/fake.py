@@ -1,0 +1,124 @@
+"""Tensors without values in place of a device's, for tracing modules.
+
+They are torch's fake CPU tensors, so that what depends on the device (attention, autocast) is seen without a GPU. What
+a GPU does otherwise is corrected: attention is fused with dropout in it, and autocast for "cuda" holds.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedOperatorException
+from torch.overrides import TorchFunctionMode
+
+from scenarios.seam.errors import ProgramError
+
+_TORCH = Path(torch.__file__).parent
+
+
+class _OfGpu(TorchFunctionMode):
+    """Sends functions that a GPU runs otherwise to what it runs; those called inside torch's own are patched beside."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return (_attend if func is _attention else func)(*args, **(kwargs or {}))
+
+
+_attention, _dropout = functional.scaled_dot_product_attention, functional.dropout
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Attention without dropout: a GPU's fused kernels have it inside, the CPU's would not be fused with it."""
+    given = dict(zip(("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"), args, strict=False)) | kwargs
+    return _attention(query, key, value, **{**given, "dropout_p": 0.0})
+
+
+def _drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Dropout as one operator."""
+    return torch.native_dropout(input, p, training)[0] if training and 0 < p < 1 else _dropout(input, p, training, inplace)
+
+
+@contextmanager
+def fake(*, on_gpu: bool) -> Iterator[FakeTensorMode]:
+    """Inside, tensors that are made have no values, on the CPU; autocast for "cuda" is one for them."""
+    with ExitStack() as stack:
+        if on_gpu:
+            stack.enter_context(mock.patch.object(torch.amp.autocast_mode.autocast, "__init__", _autocast))
+            stack.enter_context(mock.patch.object(functional, "scaled_dot_product_attention", _attend))
+            stack.enter_context(mock.patch.object(functional, "dropout", _drop))
+            stack.enter_context(_OfGpu())
+        mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(torch.device("cpu"))
+        yield mode
+
+
+_init = torch.amp.autocast_mode.autocast.__init__
+
+
+def _autocast(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:
+    if device_type == "cuda":
+        device_type, dtype = "cpu", dtype or torch.get_autocast_dtype("cuda")
+    _init(self, device_type, dtype, *args, **kwargs)
+
+
+def build_fake(make: Callable[[], Any]) -> Any:
+    """What `make` makes, with parameters and buffers that have no values; for inside of `fake`.
+
+    It is made on the meta device, where modules can change their dtype, and its tensors are replaced then.
+    """
+    with torch.utils._python_dispatch._disable_current_modes(), torch.device("meta"):
+        try:
+            made = make()
+        except NotImplementedError as error:
+            raise ProgramError(
+                f"making the module{users_line(error)}: {' '.join(str(error).split())}; expected a module that is made where"
+                " it stands and not moved: parameters are put onto the rank's device later"
+            ) from error
+    replaced: dict[int, Tensor] = {}
+    for module in made.modules() if isinstance(made, nn.Module) else ():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is not None:
+                    held[name] = replaced.setdefault(id(tensor), _faked(tensor))
+    return made
+
+
+def _faked(tensor: Tensor) -> Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return nn.Parameter(made, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+
+
+@contextmanager
+def explained(module: str) -> Iterator[None]:
+    """Turn what torch says of operators that cannot be traced into one sentence.
+
+    Raises:
+        ProgramError: naming the operator and the user's line.
+    """
+    try:
+        yield
+    except UnsupportedOperatorException as error:
+        raise ProgramError(
+            f"module {module}: {getattr(error, 'func', error)}{users_line(error)}: expected operators that can run on tensors"
+            " without values"
+        ) from error
+
+
+def users_line(error: BaseException | None = None) -> str:
+    """ " (mine.py:12)": the last line of code that is neither torch's nor ours."""
+    frames = traceback.extract_stack() if error is None else traceback.extract_tb(error.__traceback__)
+    ours = Path(__file__).parent
+    for frame in reversed(frames):
+        path = Path(frame.filename)
+        if not (path.is_relative_to(_TORCH) or path.is_relative_to(ours)) and path.suffix == ".py":
+            return f" ({path.name}:{frame.lineno})"
+    return ""

@@ -1,0 +1,170 @@
+"""Prices one call of a torch operator: its kind, flops, and the bytes that it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from scenarios.seam.arguments import dtype_name
+from scenarios.seam.kernel import Kernel
+
+# Beside views: new names, memory that nobody has filled, and notes for profilers.
+_FREE = frozenset(
+    {
+        *("alias", "detach", "detach_", "lift_fresh", "lift", "_unsafe_view", "_reshape_alias", "set_", "resize_"),
+        *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
+        *("_record_function_enter_new", "_record_function_exit", "_local_scalar_dense", "_assert_async"),
+        *("_has_compatible_shallow_copy_type", "is_same_size", "_is_zerotensor", "dim", "numel", "size"),
+    }
+)
+_KINDS = {
+    "gemm": "mm addmm addmm_ bmm baddbmm mv addmv dot vdot _scaled_mm _grouped_mm _int_mm addbmm addr ger",
+    "convolution": "convolution _convolution convolution_backward convolution_overrideable cudnn_convolution"
+    " mkldnn_convolution _slow_conv2d_forward",
+    "attention": "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
+    " _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward"
+    " _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward"
+    " _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward",
+    "embedding_lookup": "embedding _embedding_bag _embedding_bag_forward_only",
+    "embedding_update": "embedding_dense_backward _embedding_bag_backward _embedding_bag_dense_backward"
+    " _embedding_bag_per_sample_weights_backward embedding_renorm_ index_add index_add_ index_put index_put_"
+    " _index_put_impl_ _unsafe_index_put scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_"
+    " index_reduce index_copy index_copy_",
+    "permute": "cat stack copy_ _to_copy clone index _unsafe_index index_select gather select_backward slice_backward"
+    " select_scatter slice_scatter as_strided_scatter repeat repeat_interleave flip roll constant_pad_nd tril triu"
+    " diagonal_backward unfold_backward pixel_shuffle pixel_unshuffle channel_shuffle split_with_sizes_copy"
+    " reflection_pad1d reflection_pad2d replication_pad2d col2im im2col upsample_nearest2d upsample_bilinear2d"
+    " take masked_scatter as_strided_copy view_copy narrow_copy _foreach_copy_",
+    "reduction": "sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var var_mean std std_mean any"
+    " all logsumexp cumsum cumprod aminmax _softmax _safe_softmax _log_softmax _softmax_backward_data"
+    " _log_softmax_backward_data native_layer_norm native_layer_norm_backward native_group_norm"
+    " native_group_norm_backward native_batch_norm native_batch_norm_backward _native_batch_norm_legit"
+    " _native_batch_norm_legit_functional cudnn_batch_norm cudnn_batch_norm_backward _fused_rms_norm"
+    " _fused_rms_norm_backward nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward"
+    " max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d"
+    " _adaptive_avg_pool2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss"
+    " huber_loss_backward sort topk _cdist_forward _cdist_backward _foreach_norm bincount histc",
+    "qr": "linalg_qr",
+    "elementwise": "arange bernoulli_ uniform_ normal_ random_ fill_ zero_ zeros ones full zeros_like ones_like full_like"
+    " new_zeros new_ones new_full scalar_tensor native_dropout native_dropout_backward rand randn rand_like randn_like"
+    " linspace eye one_hot addcmul_ addcdiv_ lerp_ where masked_fill masked_fill_ _foreach_add_ glu glu_backward"
+    " log_sigmoid_forward log_sigmoid_backward rrelu_with_noise _amp_foreach_non_finite_check_and_unscale_",
+}
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+# What is written over without being read.
+_OVERWRITE = frozenset({"copy_", "zero_", "fill_", "bernoulli_", "uniform_", "normal_", "random_", "_foreach_copy_"})
+# Results of the shape and type of what they are given, of which nothing is read.
+_FILLED = frozenset(
+    {
+        *("zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
+        *("new_zeros", "new_ones", "new_full", "bernoulli_", "uniform_", "normal_", "random_", "zero_", "fill_"),
+    }
+)
+_ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
+
+
+def price(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any, *, on_gpu: bool) -> tuple[Kernel | None, bool]:
+    """The work of a call of operator `func`, None if it does none; and whether the operator is known.
+
+    One that is not known is priced by its bytes. Bytes are those of the elements that there are: a dimension that
+    `expand` made counts once, and of gathers and scatters only the rows that indices name. Flops are those of
+    `torch.utils.flop_counter`; operators that it does not know have none.
+    """
+    name = func.overloadpacket.__name__
+    changed = _changed(func, args, kwargs)
+    made = changed or _tensors(result)
+    if not made or name in _FREE or func.is_view or func.namespace == "prim":
+        return None, True
+    if name.startswith(("_foreach_", "_fused_")) and name not in _KIND_OF:
+        kind: str | None = "optimizer"
+    else:
+        kind = _KIND_OF.get(name)
+    is_known = kind is not None or torch.Tag.pointwise in func.tags
+    read, written = _bytes(name, _tensors((args, kwargs)), made, {id(each) for each in changed})
+    operand = _operand(args, made)
+    kernel = Kernel(
+        kind=kind or "elementwise",
+        flops=float(_flops(func, args, kwargs, result)),
+        bytes_read=float(read),
+        bytes_written=float(written),
+        dtype=_arithmetic(kind, operand, on_gpu=on_gpu),
+    )
+    return kernel, is_known
+
+
+def size_bytes(tensor: Tensor) -> int:
+    """Bytes of the elements that a tensor has, each once where `expand` repeats it."""
+    count = 1
+    for extent, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= extent if stride or not extent else 1
+    return count * tensor.element_size()
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The arguments that the operator changes in place."""
+    schema = func._schema
+    if not schema.is_mutable:
+        return []
+    found: list[Tensor] = []
+    for place, declared in enumerate(schema.arguments):
+        if declared.alias_info is not None and declared.alias_info.is_write:
+            value = args[place] if place < len(args) else kwargs.get(declared.name)
+            found += _tensors(value)
+    return found
+
+
+def _bytes(name: str, given: list[Tensor], made: list[Tensor], changed: set[int]) -> tuple[int, int]:
+    """Bytes read and written."""
+    written = sum(map(size_bytes, made))
+    match name:
+        case "index" | "_unsafe_index" | "index_select" | "gather" | "embedding" | "take":
+            return written + sum(map(size_bytes, given[1:])), written
+        case "_embedding_bag" | "_embedding_bag_forward_only":
+            weight, ids = given[:2]
+            rows = ids.numel() * weight.shape[1] * weight.element_size()
+            return rows + sum(map(size_bytes, given[1:])), size_bytes(made[0])
+        case "embedding_dense_backward" | "_embedding_bag_dense_backward":
+            return 2 * size_bytes(given[0]) + size_bytes(given[1]), written + size_bytes(given[0])
+        case "index_put_" | "_index_put_impl_" | "index_add_" | "scatter_" | "scatter_add_" | "index_copy_":
+            source, sums = given[-1], "add" in name
+            return (1 + sums) * size_bytes(source) + sum(map(size_bytes, given[1:-1])), size_bytes(source)
+    if name in _FILLED:
+        return 0, written
+    read = (each for each in given if not (name in _OVERWRITE and id(each) in changed))
+    return sum(map(size_bytes, read)), written
+
+
+def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
+    packet = func.overloadpacket
+    name = packet.__name__
+    if name.startswith(_ATTENTION):
+        if name.endswith(_BACK):
+            gradient, query, key, value = args[:4]
+            return int(sdpa_backward_flop_count(gradient.shape, query.shape, key.shape, value.shape))
+        return int(sdpa_flop_count(*(each.shape for each in args[:3])))
+    count = flop_registry.get(packet)
+    return 0 if count is None else int(count(*args, **kwargs, out_val=result))
+
+
+def _operand(args: Sequence[Any], made: list[Tensor]) -> Tensor:
+    """The tensor whose dtype is that of the arithmetic."""
+    return next((leaf for leaf in _tensors(list(args)) if leaf.is_floating_point()), made[0])
+
+
+def _arithmetic(kind: str | None, operand: Tensor, *, on_gpu: bool) -> str:
+    """The dtype's name; "tf32" where a GPU rounds products of float32 to it."""
+    if on_gpu and operand.dtype == torch.float32:
+        if kind == "gemm" and torch.backends.cuda.matmul.allow_tf32:
+            return "tf32"
+        if kind == "convolution" and torch.backends.cudnn.allow_tf32:
+            return "tf32"
+    return dtype_name(operand)
