@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from scenarios.compression import Bucket
-from scenarios.workloads.ddp_buckets import GradientBucket
+from scenarios.modules.ddp_buckets import GradientBucket
 
 Form = tuple[tuple[int, ...], torch.dtype]
 Members = tuple[int, ...]

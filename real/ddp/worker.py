@@ -40,7 +40,7 @@ class CudaTrack(Track):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device)
 
     def follow(self) -> Job:
         event = torch.cuda.current_stream(self._device).record_event()

@@ -290,11 +290,11 @@ def _given_to(coroutine: Coroutine[Any, Any, Any]) -> list[object]:
 
 
 def _stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device, priority)  # type: ignore[no-untyped-call]
+    return torch.cuda.Stream(device, priority)
 
 
 def _new_event() -> torch.cuda.Event:
-    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)
     return event
 
 
@@ -305,4 +305,4 @@ def _event(device: torch.device) -> torch.cuda.Event:
 
 
 def _is_past(event: torch.cuda.Event) -> bool:
-    return bool(event.query())  # type: ignore[no-untyped-call]
+    return bool(event.query())

@@ -15,8 +15,8 @@ from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedOperatorException
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from scenarios.seam.errors import ProgramError
@@ -44,7 +44,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
 
 def _drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Dropout as one operator."""
-    return torch.native_dropout(input, p, training)[0] if training and 0 < p < 1 else _dropout(input, p, training, inplace)
+    return (
+        torch.native_dropout(input, p, training)[0] if training and 0 < p < 1 else _dropout(input, p, training, inplace)
+    )
 
 
 @contextmanager
@@ -79,12 +81,14 @@ def build_fake(make: Callable[[], Any]) -> Any:
         try:
             made = make()
         except NotImplementedError as error:
+            said = " ".join(str(error).split())
             raise ProgramError(
-                f"making the module{users_line(error)}: {' '.join(str(error).split())}; expected a module that is made where"
-                " it stands and not moved: parameters are put onto the rank's device later"
+                f"making the module{users_line(error)}: {said}; expected a module that is not moved while it is made:"
+                " its parameters are put onto the rank's device later"
             ) from error
     replaced: dict[int, Tensor] = {}
     for module in made.modules() if isinstance(made, nn.Module) else ():
+        held: dict[str, Any]
         for held in (module._parameters, module._buffers):
             for name, tensor in held.items():
                 if tensor is not None:
@@ -108,8 +112,8 @@ def explained(module: str) -> Iterator[None]:
         yield
     except UnsupportedOperatorException as error:
         raise ProgramError(
-            f"module {module}: {getattr(error, 'func', error)}{users_line(error)}: expected operators that can run on tensors"
-            " without values"
+            f"module {module}: {getattr(error, 'func', error)}{users_line(error)}: expected operators that can run on"
+            " tensors without values"
         ) from error
 
 

@@ -50,8 +50,9 @@ _KINDS = {
     " _adaptive_avg_pool2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss"
     " huber_loss_backward sort topk _cdist_forward _cdist_backward _foreach_norm bincount histc",
     "qr": "linalg_qr",
-    "elementwise": "arange bernoulli_ uniform_ normal_ random_ fill_ zero_ zeros ones full zeros_like ones_like full_like"
-    " new_zeros new_ones new_full scalar_tensor native_dropout native_dropout_backward rand randn rand_like randn_like"
+    "elementwise": "arange bernoulli_ uniform_ normal_ random_ fill_ zero_ zeros ones full zeros_like ones_like "
+    " full_like new_zeros new_ones new_full scalar_tensor native_dropout native_dropout_backward rand randn"
+    " rand_like randn_like"
     " linspace eye one_hot addcmul_ addcdiv_ lerp_ where masked_fill masked_fill_ _foreach_add_ glu glu_backward"
     " log_sigmoid_forward log_sigmoid_backward rrelu_with_noise _amp_foreach_non_finite_check_and_unscale_",
 }
@@ -68,7 +69,9 @@ _FILLED = frozenset(
 _ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
 
 
-def price(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any, *, on_gpu: bool) -> tuple[Kernel | None, bool]:
+def price(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any, *, on_gpu: bool
+) -> tuple[Kernel | None, bool]:
     """The work of a call of operator `func`, None if it does none; and whether the operator is known.
 
     One that is not known is priced by its bytes. Bytes are those of the elements that there are: a dimension that

@@ -42,7 +42,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, *, on_gpu: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.operators: list[Operator] = []
         self.unknown: dict[str, None] = {}
         self.held_bytes = self.peak_bytes = 0
@@ -55,11 +55,11 @@ class Recorder(TorchDispatchMode):
 
     def __enter__(self) -> Recorder:
         self._modules.__enter__()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._modules.__exit__(*error)
 
     @property
@@ -115,8 +115,6 @@ class Recorder(TorchDispatchMode):
     def _depends(self, func: Any) -> str:
         module = f"module {self.module}: " if self.module else ""
         return (
-            f"{module}{func.overloadpacket.__name__}{users_line()}: expected operators whose results' sizes, and what the"
-            " program does next, do not depend on values"
+            f"{module}{func.overloadpacket.__name__}{users_line()}: expected operators whose results' sizes, and what"
+            " the program does next, do not depend on values"
         )
-
-

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only
 
 from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.recorder import Operator, Recorder
-from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel, together
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +31,11 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """A tensor without its values."""
+    """A tensor without its values; `name` is a parameter's path in the module."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,8 @@ class Trace:
 
     Attributes:
         forward, backward: the operators, in order.
-        outputs: what the forward pass returns, in the order of `torch.utils._pytree`.
+        outputs: the leaves of what the forward pass returns, tensors as a TensorSpec; `layout` puts them together.
+        gradients: of each tensor among them whether its gradient is given, or is 1; None: it is not differentiated.
         ready: gradients in the order in which they are ready.
         parameters: all parameters that require gradients, in the order of registration.
         unused: indices of those that get no gradient.
@@ -61,7 +64,9 @@ class Trace:
 
     forward: tuple[Operator, ...]
     backward: tuple[Operator, ...]
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[Any, ...]
+    layout: TreeSpec
+    gradients: tuple[bool | None, ...]
     ready: tuple[Ready, ...]
     parameters: tuple[TensorSpec, ...]
     unused: tuple[int, ...]
@@ -81,13 +86,15 @@ class Trace:
         return tuple(each.parameter for each in self.ready if each.parameter >= 0)
 
     def segments(self, stops: Collection[Ready]) -> Iterator[Segment]:
-        """Cut the backward pass behind each of `stops`, which are of `ready`; the rest comes last, if there is any."""
-        begin = 0
-        for ready in self.ready:
-            if ready in stops:
-                yield Segment(kernel=cost_of(self.backward[begin : ready.after]), ready=ready)
-                begin = ready.after
-        if begin < len(self.backward) or not stops:
+        """Cut the backward pass behind each of `stops`, which are of `ready`; what is left comes last, if anything is.
+
+        Gradients that the same operator makes ready are one stop, the last of them.
+        """
+        begin, last = 0, {ready.after: ready for ready in self.ready if ready in stops}
+        for after, ready in last.items():
+            yield Segment(kernel=cost_of(self.backward[begin:after]), ready=ready)
+            begin = after
+        if begin < len(self.backward) or not last:
             yield Segment(kernel=cost_of(self.backward[begin:]), ready=None)
 
 
@@ -96,10 +103,27 @@ def cost_of(operators: Sequence[Operator]) -> Kernel:
     return together(each.kernel for each in operators)
 
 
-def trace(make: Callable[[], Any], name: str, arguments: tuple[tuple[Any, ...], dict[str, Any]], *, on_gpu: bool) -> Trace:
+def trace(
+    make: Callable[[], Any],
+    name: str,
+    arguments: Arguments,
+    *,
+    on_gpu: bool,
+    gradients: Sequence[bool | None] | None = None,
+    accumulates: bool = False,
+) -> Trace:
     """Trace what `make` makes, a module or a function, called with these arguments; only their shapes and types count.
 
-    Floating-point parameters and the arguments that require gradients get one; so does nothing where no output needs it.
+    Parameters and arguments that require gradients get theirs.
+
+    Args:
+        name: of the module, for messages.
+        arguments: by position and by name.
+        on_gpu: whether it is to run on a GPU, where attention, dropout and autocast differ.
+        gradients: of each tensor among the outputs whether its gradient is given, or is 1; None: that one is not
+            differentiated. By default outputs of one element are losses, whose gradient is 1, and no others are
+            differentiated; if there are none, gradients of all outputs are given.
+        accumulates: whether gradients are added to some that are there already.
 
     Raises:
         ProgramError: what it does depends on values, or an operator cannot run without them.
@@ -107,23 +131,34 @@ def trace(make: Callable[[], Any], name: str, arguments: tuple[tuple[Any, ...], 
     with fake(on_gpu=on_gpu), explained(name):
         module = build_fake(make)
         parameters = trainable(module)
+        if accumulates:
+            for parameter in parameters:
+                parameter.grad = torch.empty_like(parameter)
         given = tree_map_only(Tensor, _without_values, arguments)
-        inputs = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
+        inputs = wanting(given)
         recorder = Recorder(on_gpu=on_gpu)
-        recorder.knows([*state(module), *inputs])
+        recorder.knows(
+            [*state(module), *tensors_of(given), *(each.grad for each in parameters if each.grad is not None)]
+        )
         with recorder:
-            outputs = tensors_of(module(*given[0], **given[1]))
+            result = module(*given[0], **given[1])
+            outputs = tensors_of(result)
+            if gradients is None:
+                gradients = _losses(outputs)
             forward = tuple(recorder.operators)
-            kept, forward_peak = _positive(recorder.held_by), recorder.peak_bytes
+            kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
             recorder.peak_bytes = recorder.held_bytes
-            ready = _backward(recorder, parameters, inputs, [each for each in outputs if each.requires_grad])
+            ready = _backward(recorder, (parameters, inputs), outputs, gradients)
         arrived = {each.parameter for each in ready}
+        leaves, layout = tree_flatten(result)
         return Trace(
             forward=forward,
             backward=tuple(recorder.operators[len(forward) :]),
-            outputs=tuple(map(_spec, outputs)),
+            outputs=tuple(_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+            layout=layout,
+            gradients=tuple(gradients),
             ready=tuple(ready),
-            parameters=tuple(map(_spec, parameters)),
+            parameters=tuple(map(_spec, parameters, names_of(module))),
             unused=tuple(index for index in range(len(parameters)) if index not in arrived),
             unknown=tuple(recorder.unknown),
             kept_bytes=kept,
@@ -132,33 +167,52 @@ def trace(make: Callable[[], Any], name: str, arguments: tuple[tuple[Any, ...], 
         )
 
 
-def _backward(recorder: Recorder, parameters: list[Tensor], inputs: list[Tensor], outputs: list[Tensor]) -> list[Ready]:
-    """The gradients, as they become ready."""
+def _losses(outputs: Sequence[Tensor]) -> tuple[bool | None, ...]:
+    """The gradients that are taken if nobody says which."""
+    losses = [each.requires_grad and each.numel() == 1 for each in outputs]
+    if any(losses):
+        return tuple(False if is_loss else None for is_loss in losses)
+    return tuple(True if each.requires_grad else None for each in outputs)
+
+
+def _backward(
+    recorder: Recorder,
+    leaves: tuple[Sequence[Tensor], Sequence[Tensor]],
+    outputs: Sequence[Tensor],
+    gradients: Sequence[bool | None],
+) -> list[Ready]:
+    """The gradients of parameters and inputs, as they become ready."""
     ready: list[Ready] = []
-    if not outputs:
-        return ready
     begun = len(recorder.operators)
 
     def noted(**which: int) -> Callable[[Tensor], None]:
         return lambda _: ready.append(Ready(after=len(recorder.operators) - begun, **which))
 
-    for index, parameter in enumerate(parameters):
-        parameter.register_post_accumulate_grad_hook(noted(parameter=index))
-    for index, given in enumerate(inputs):
-        if given.requires_grad:
-            given.register_post_accumulate_grad_hook(noted(input=index))
-    torch.autograd.backward(outputs, gradients_like(outputs))
+    for kind, those in zip(("parameter", "input"), leaves, strict=True):
+        for index, leaf in enumerate(those):
+            leaf.register_post_accumulate_grad_hook(noted(**{kind: index}))
+    starts = [(each, gradient) for each, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
+    with torch.utils._python_dispatch._pop_mode_temporarily():
+        given = [torch.empty_like(each) if is_given else None for each, is_given in starts]
+    if starts:
+        torch.autograd.backward([each for each, _ in starts], given)
     return ready
 
 
-def gradients_like(outputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """Gradients of outputs for which none is given: None for a single number, whose gradient is 1."""
-    return [None if each.numel() == 1 else torch.ones_like(each) for each in outputs]
+def wanting(arguments: Any) -> list[Tensor]:
+    """The tensors that require gradients."""
+    return [each for each in tensors_of(arguments) if each.requires_grad]
 
 
 def trainable(module: object) -> list[Tensor]:
     """The parameters that require gradients, in the order of registration, each once."""
     return [each for each in module.parameters() if each.requires_grad] if isinstance(module, nn.Module) else []
+
+
+def names_of(module: object) -> list[str]:
+    """The names of what `trainable` gives."""
+    named = module.named_parameters() if isinstance(module, nn.Module) else ()
+    return [name for name, each in named if each.requires_grad]
 
 
 def state(module: object) -> list[Tensor]:
@@ -175,9 +229,5 @@ def _without_values(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype).requires_grad_(tensor.requires_grad)
 
 
-def _spec(tensor: Tensor) -> TensorSpec:
-    return TensorSpec(shape=tuple(tensor.shape), dtype=tensor.dtype)
-
-
-def _positive(held: dict[str, int]) -> dict[str, int]:
-    return {module: size for module, size in held.items() if size}
+def _spec(tensor: Tensor, name: str = "") -> TensorSpec:
+    return TensorSpec(shape=tuple(tensor.shape), dtype=tensor.dtype, name=name)

@@ -58,9 +58,9 @@ def together(kernels: Iterable[Kernel], kind: str = MODULE) -> Kernel:
     """
     counted = Counter(kernels)
     parts = tuple(kernel.times(count) for kernel, count in counted.items())
-    flops = Counter[str]()
+    flops = dict[str, float]()
     for part in parts:
-        flops[part.dtype] += part.flops
+        flops[part.dtype] = flops.get(part.dtype, 0.0) + part.flops
     return Kernel(
         kind=kind,
         flops=sum(part.flops for part in parts),

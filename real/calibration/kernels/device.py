@@ -80,13 +80,13 @@ class CudaHost(Host):
 
     def mark(self) -> None:
         """See `Host`."""
-        self._mark = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        self._mark = torch.cuda.Event(enable_timing=True)
         self._mark.record(torch.cuda.current_stream(self._device))
 
     def is_ahead(self) -> bool | None:
         """See `Host`."""
         assert self._mark is not None, "there is a mark"
-        return not self._mark.query()  # type: ignore[no-untyped-call]
+        return not self._mark.query()
 
 
 def host_of(device: torch.device) -> Host:

@@ -16,13 +16,13 @@ from torch import Tensor
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.local import compute, copy_cost, cost
 from scenarios.config.scenario import Optimizer
+from scenarios.modules.ddp_buckets import GradientBucket, flatten
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.all_to_all.program import checksum, checksum_cost
-from scenarios.workloads.ddp_buckets import GradientBucket, flatten
 from scenarios.workloads.dlrm.dense import Block, Cross, Dot, Linear
 from scenarios.workloads.dlrm.embedding import Piece, Rows
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient

@@ -12,8 +12,8 @@ from torch import Tensor
 from real.check.cases.bits import torch_dtype, whole
 from real.check.cases.case import Case, RankGroups
 from scenarios.config.scenario import Buckets
+from scenarios.modules.ddp_buckets import GradientReducer
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.ddp_buckets import GradientReducer
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

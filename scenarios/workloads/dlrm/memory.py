@@ -9,11 +9,11 @@ import torch
 
 from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Model, Scenario
+from scenarios.modules.ddp_buckets import reduction_memory_bytes
 from scenarios.planner.plan import Plan
 from scenarios.seam.trace import MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup
-from scenarios.workloads.ddp_buckets import reduction_memory_bytes
 from scenarios.workloads.dlrm.dense import Layers
 from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES
 from scenarios.workloads.dlrm.id_distribution import draws_of

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Optimizer, Scenario
+from scenarios.modules.ddp_buckets import GradientReducer, check_compression, unflatten
 from scenarios.planner.plan import Plan, plan_tables
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
@@ -31,7 +32,6 @@ from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import tables_of_plan
-from scenarios.workloads.ddp_buckets import GradientReducer, check_compression, unflatten
 from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense
 from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Block, Layers, Tape, build_layers, load_autograd

@@ -16,11 +16,11 @@ from torch import Tensor
 from scenarios.compression.local import cost
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Optimizer, Scenario
+from scenarios.modules.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
-from scenarios.workloads.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
 from scenarios.workloads.powersgd.config import step_effort
 
 # Windows into the pool of random numbers start at multiples of these, modulo the slack: all three are primes, so that

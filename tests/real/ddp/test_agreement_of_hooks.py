@@ -18,8 +18,8 @@ from real.ddp.hooks import PowerSGDState
 from scenarios.compression import PowerSGDState as CoroutineState
 from scenarios.compression import batched_powersgd, layerwise_powersgd
 from scenarios.compression.batched import square_side
+from scenarios.modules.ddp_buckets import GradientBucket
 from scenarios.seam.rank import Rank
-from scenarios.workloads.ddp_buckets import GradientBucket
 from tests.contract.worlds import results
 from tests.lanes import examples
 from tests.real.ddp.scripts import HOOKS

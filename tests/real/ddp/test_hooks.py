@@ -17,8 +17,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from real.ddp.hooks import PowerSGDState
 from scenarios.compression import PowerSGDState as CoroutineState
 from scenarios.compression import batched_powersgd, layerwise_powersgd
+from scenarios.modules.ddp_buckets import GradientBucket
 from scenarios.seam.group import Group
-from scenarios.workloads.ddp_buckets import GradientBucket
 from tests.contract.worlds import results
 from tests.lockstep import play
 from tests.real.ddp import scripts as hook_scripts

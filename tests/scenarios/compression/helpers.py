@@ -14,7 +14,7 @@ from torch import Tensor
 from scenarios.compression import PowerSGDState
 from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Scenario
-from scenarios.workloads.ddp_buckets import GradientBucket
+from scenarios.modules.ddp_buckets import GradientBucket
 from tests.lockstep import Lockstep, play
 
 Shapes = Sequence[tuple[int, ...]]

@@ -15,7 +15,7 @@ from torch import Tensor
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.batched import square_side
 from scenarios.compression.layerwise import lay_out
-from scenarios.workloads.ddp_buckets import unflatten
+from scenarios.modules.ddp_buckets import unflatten
 from tests.lanes import examples
 from tests.lockstep import play
 from tests.scenarios.compression.helpers import Run, issued, random_gradients

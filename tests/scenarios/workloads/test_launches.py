@@ -24,6 +24,7 @@ from scenarios.config.scenario import (
     ShardingType,
     Table,
 )
+from scenarios.modules.ddp_buckets import GradientBucket
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -36,7 +37,6 @@ from scenarios.sparse import (
     TwSparseFeaturesDist,
 )
 from scenarios.workloads.build import build
-from scenarios.workloads.ddp_buckets import GradientBucket
 from scenarios.workloads.dlrm.dense import load_autograd
 from sim.run import simulate
 from tests.scenarios.workloads.operators import Computed, watched

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.state import draw_normal
+from scenarios.modules.ddp_buckets import GradientBucket
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
-from scenarios.workloads.ddp_buckets import GradientBucket
 from tests.vectors.files import Case
 
 ALGORITHMS = {"batched_powerSGD_hook": batched_powersgd, "powerSGD_hook": layerwise_powersgd}

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from scenarios.compression import PowerSGDState, batched_powersgd
 from scenarios.config.scenario import Buckets, Compression
-from scenarios.seam.errors import ProgramError
-from scenarios.seam.kernel import Kernel
-from scenarios.workloads.ddp_buckets import (
+from scenarios.modules.ddp_buckets import (
     GradientBucket,
     GradientReducer,
     assign_buckets,
@@ -22,6 +20,8 @@ from scenarios.workloads.ddp_buckets import (
     reduction_memory_bytes,
     unflatten,
 )
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.kernel import Kernel
 from tests.lockstep import play
 
 SHAPES = [(6, 5), (6,), (8, 6), (8,), (2, 2, 8), (3,), ()]

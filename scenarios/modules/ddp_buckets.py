@@ -59,21 +59,43 @@ def flatten(gradients: Sequence[Tensor], buffer: Tensor) -> None:
     torch.cat([gradient.reshape(-1) for gradient in gradients], out=buffer)
 
 
-def assign_buckets(sizes_bytes: Sequence[int], buckets: Buckets) -> tuple[tuple[int, ...], ...]:
-    """The indices of the gradients in each bucket, in the order of their arrival: last parameter first.
+def assign_buckets(
+    sizes_bytes: Sequence[int],
+    buckets: Buckets,
+    *,
+    arrival: Sequence[int] | None = None,
+    dtypes: Sequence[torch.dtype] | None = None,
+) -> tuple[tuple[int, ...], ...]:
+    """The indices of the gradients in each bucket, as DDP has them from its second step on: in the order of arrival.
 
-    A bucket closes when its size reaches the cap, with the gradient that overshoots; the first has a cap of its own.
+    A bucket has one dtype and closes when its size reaches the cap, with the gradient that overshoots; the first of
+    each dtype has a cap of its own. Those that are never full come last. `arrival` is by default the reverse of the
+    parameters' order; `dtypes` all one.
     """
     assigned: list[tuple[int, ...]] = []
-    members: list[int] = []
-    filled_bytes = 0
-    for index in reversed(range(len(sizes_bytes))):
+    open_buckets: dict[torch.dtype | None, list[int]] = {}
+    filled_bytes, has_first = dict[torch.dtype | None, int](), set[torch.dtype | None]()
+    for index in reversed(range(len(sizes_bytes))) if arrival is None else arrival:
+        dtype = dtypes[index] if dtypes else None
+        members = open_buckets.setdefault(dtype, [])
         members.append(index)
-        filled_bytes += sizes_bytes[index]
-        if filled_bytes >= (buckets.cap_bytes if assigned else buckets.first_bytes):
+        filled_bytes[dtype] = filled_bytes.get(dtype, 0) + sizes_bytes[index]
+        if filled_bytes[dtype] >= (buckets.cap_bytes if dtype in has_first else buckets.first_bytes):
             assigned.append(tuple(members))
-            members, filled_bytes = [], 0
-    return (*assigned, tuple(members)) if members else tuple(assigned)
+            has_first.add(dtype)
+            del open_buckets[dtype], filled_bytes[dtype]
+    return (*assigned, *map(tuple, open_buckets.values()))
+
+
+def assign_registered(
+    sizes_bytes: Sequence[int], buckets: Buckets, dtypes: Sequence[torch.dtype] | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """The same where DDP keeps the buckets that it began with, as `find_unused_parameters` makes it do.
+
+    They are filled in the parameters' order, and the one with the last parameters comes first.
+    """
+    filled = assign_buckets(sizes_bytes, buckets, arrival=range(len(sizes_bytes)), dtypes=dtypes)
+    return tuple(sorted(filled, key=min, reverse=True))
 
 
 def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
@@ -107,14 +129,21 @@ class GradientReducer:
         side: Rank,
         shapes: Sequence[Shape],
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | Sequence[torch.dtype] = torch.float32,
         buckets: Buckets = Buckets(),  # noqa: B008 (frozen)
         compression: Compression = Compression(),  # noqa: B008 (frozen)
+        assigned: Sequence[Sequence[int]] | None = None,
+        label: str = "gradients",
     ) -> None:
+        """`dtype`: that of all parameters, or of each; `assigned`: the members of each bucket, if not as usual."""
         self.state = None if compression.kind == "none" else PowerSGDState.from_options(compression)
         self._kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] = compression.kind
-        self._side, self._shapes, self._dtype = side, tuple(map(tuple, shapes)), dtype
-        self._members = assign_buckets([prod(shape) * dtype.itemsize for shape in self._shapes], buckets)
+        self._side, self._shapes, self._label = side, tuple(map(tuple, shapes)), label
+        self._dtypes = [dtype] * len(self._shapes) if isinstance(dtype, torch.dtype) else list(dtype)
+        if assigned is None:
+            sizes = [prod(shape) * dtype.itemsize for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+            assigned = assign_buckets(sizes, buckets, dtypes=self._dtypes)
+        self._members = [tuple(members) for members in assigned]
         self._buckets = [self._allocate(index) for index in range(len(self._members))]
         self._bucket_of = {member: index for index, members in enumerate(self._members) for member in members}
         self._start_step()
@@ -157,7 +186,8 @@ class GradientReducer:
 
     def _allocate(self, index: int) -> GradientBucket:
         shapes = [self._shapes[member] for member in self._members[index]]
-        buffer = torch.empty(sum(map(prod, shapes)), dtype=self._dtype, device=self._side.device)
+        dtype = self._dtypes[self._members[index][0]]
+        buffer = torch.empty(sum(map(prod, shapes)), dtype=dtype, device=self._side.device)
         return GradientBucket(index, buffer, shapes, is_last=index == len(self._members) - 1)
 
     def _check(self, index: int, gradient: Tensor) -> None:
@@ -166,10 +196,10 @@ class GradientReducer:
             raise ProgramError(f"rank {rank}: parameter {index} is not one of the {len(self._shapes)} parameters")
         if index in self._given:
             raise ProgramError(f"rank {rank}: the gradient of parameter {index} was added twice in one step")
-        if tuple(gradient.shape) != self._shapes[index] or gradient.dtype != self._dtype:
+        if tuple(gradient.shape) != self._shapes[index] or gradient.dtype != self._dtypes[index]:
             raise ProgramError(
                 f"rank {rank}: the gradient of parameter {index} is {tuple(gradient.shape)} {gradient.dtype},"
-                f" expected {self._shapes[index]} {self._dtype}"
+                f" expected {self._shapes[index]} {self._dtypes[index]}"
             )
 
     def _reduce(self, index: int) -> Coroutine[Any, Any, Tensor]:
@@ -178,9 +208,9 @@ class GradientReducer:
 
     async def _copy_and_reduce(self, bucket: GradientBucket, gradients: list[Tensor]) -> Tensor:
         kernel = copy_cost(bucket.buffer(), bucket.buffer().numel())
-        await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label="gradients.bucket")
+        await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label=f"{self._label}.bucket")
         if self.state is None:
-            return await vanilla(self._side, bucket, label="gradients.mean")
+            return await vanilla(self._side, bucket, label=f"{self._label}.mean")
         reduce = batched_powersgd if self._kind == "batched_powersgd" else layerwise_powersgd
         return await reduce(self._side, self.state, bucket)
 

@@ -1,0 +1,138 @@
+"""Makes computations of a module, or a function, of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
+
+from scenarios.config.scenario import Scenario
+from scenarios.modules.fake import build_fake, explained, fake
+from scenarios.modules.recorder import Operator, Recorder
+from scenarios.modules.replica import Replica
+from scenarios.modules.trace import Arguments, Trace, trace, trainable
+from scenarios.seam.rank import Rank
+
+# What one trace holds for: the shapes and types of arguments, which outputs are differentiated with which gradients,
+# and whether gradients are there already.
+Signature = tuple[Any, ...]
+Optimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+
+class Module:
+    """A torch.nn.Module of which every rank has a copy, trained as DistributedDataParallel does it.
+
+    One object serves all ranks of a process: what it was traced for once holds for all. `on(rank)` gives a rank's copy.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        scenario: Scenario,
+        *,
+        name: str = "",
+        optimizer: Optimizer | None = None,
+        reduce: bool = True,
+        find_unused_parameters: bool = False,
+        static_graph: bool = False,
+    ) -> None:
+        """
+        Args:
+            make: makes the module, or a function of tensors; called with no arguments where its parameters are to be.
+            scenario: gives the seed of first values, which are equal on all ranks, `buckets`, `compression`, and
+                whether it runs on GPUs, where attention, dropout and autocast differ.
+            name: the first part of its computations' labels; the name of what is made if empty.
+            optimizer: makes the optimizer of the parameters that it is given, such as `torch.optim.Adam`.
+            reduce: whether gradients are averaged over all ranks.
+            find_unused_parameters, static_graph: as of DistributedDataParallel.
+        """
+        self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
+        self.seed, self.buckets, self.compression = scenario.seed, scenario.buckets, scenario.compression
+        self.reduce = reduce
+        self.finds_unused = find_unused_parameters and not static_graph
+        self.may_have_unused = find_unused_parameters or static_graph
+        self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+        self._traces: dict[Signature, Trace] = {}
+        self._update: tuple[Operator, ...] | None = None
+
+    def on(self, rank: Rank) -> Replica:
+        """This rank's copy; every rank calls this, in the same order. It opens a stream for the gradients."""
+        return Replica(self, rank)
+
+    def trace(self, *arguments: Any, **named: Any) -> Trace:
+        """A pass forward and back with arguments of these shapes and types, in which all losses are differentiated.
+
+        Outputs of one element are losses, whose gradient is 1; if there are none, all outputs are given gradients.
+
+        Raises:
+            ProgramError: what it does depends on values, or an operator cannot run without them.
+        """
+        return self.traced((arguments, named))
+
+    def traced(
+        self, arguments: Arguments, gradients: Sequence[bool | None] | None = None, *, accumulates: bool = False
+    ) -> Trace:
+        """The same with these gradients, as of `scenarios.modules.trace.trace`; traced once for each signature."""
+        signature, chosen = _signature(arguments), None if gradients is None else tuple(gradients)
+        found = self._traces.get((signature, chosen, accumulates))
+        if found is None:
+            found = trace(
+                self.make, self.name, arguments, on_gpu=self._on_gpu, gradients=chosen, accumulates=accumulates
+            )
+            for key in (chosen, found.gradients):
+                self._traces[signature, key, accumulates] = found
+        return found
+
+    def update(self) -> tuple[Operator, ...]:
+        """The operators of the optimizer's step, once its state is there."""
+        if self._update is None:
+            assert self.optimizer is not None
+            with fake(on_gpu=self._on_gpu), explained(self.name):
+                parameters = trainable(build_fake(self.make))
+                for parameter in parameters:
+                    parameter.grad = torch.empty_like(parameter)
+                optimizer = self.optimizer(parameters)
+                if self._on_gpu:
+                    _choose_foreach(optimizer)
+                for _ in range(2):  # the first makes the state
+                    recorder = Recorder(on_gpu=self._on_gpu)
+                    recorder.reads_numbers = True
+                    with recorder:
+                        optimizer.step()
+            self._update = tuple(recorder.operators)
+        return self._update
+
+    def build(self, device: torch.device) -> Any:
+        """The module with its first values."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            made = self.make()
+        return made.to(device) if isinstance(made, nn.Module) else made
+
+
+def _name_of(make: Callable[[], Any]) -> str:
+    name = str(getattr(make, "__name__", ""))
+    return name if name.isidentifier() else "module"
+
+
+def _signature(arguments: Any) -> Signature:
+    leaves, layout = tree_flatten(arguments)
+    return (
+        str(layout),
+        *(
+            (tuple(leaf.shape), leaf.dtype, leaf.requires_grad)
+            if isinstance(leaf, Tensor)
+            else (type(leaf), repr(leaf))
+            for leaf in leaves
+        ),
+    )
+
+
+def _choose_foreach(optimizer: torch.optim.Optimizer) -> None:
+    """As torch chooses for parameters on a GPU, unless it was chosen already."""
+    for group in optimizer.param_groups:
+        if group.get("foreach", 0) is None and not group.get("fused") and not group.get("differentiable"):
+            group["foreach"] = True

@@ -1,0 +1,280 @@
+"""One rank's copy of a module: its passes as computations, its gradients reduced while the backward pass goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only, tree_unflatten
+
+from scenarios.modules.backward import PausedBackward
+from scenarios.modules.ddp_buckets import GradientReducer, assign_buckets, assign_registered
+from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, cost_of, tensors_of, trainable, wanting
+from scenarios.seam.backend import Work
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Rank
+
+if TYPE_CHECKING:
+    from scenarios.modules.module import Module
+
+
+@dataclass(slots=True, eq=False)
+class _Tape:
+    """What a forward pass leaves for its backward pass: what it was called with and gave, before it was detached."""
+
+    arguments: Arguments
+    outputs: list[Tensor]
+    detached: list[Tensor]
+
+
+class Replica:
+    """A module on a rank: call it, then `backward`, then `update`.
+
+        loss = await replica(features, labels)
+        await replica.backward(loss)
+        await replica.update()
+
+    Attributes:
+        module: the module itself; None where payload has no values.
+        parameters: those that require gradients; none where payload has no values.
+    """
+
+    def __init__(self, model: Module, rank: Rank) -> None:
+        self._model, self._rank = model, rank
+        self._side = rank.stream(f"{model.name}.gradients") if model.reduce else None
+        is_meta = rank.device.type == "meta"
+        self.module = None if is_meta else model.build(rank.device)
+        self.parameters: list[Tensor] = trainable(self.module)
+        self._optimizer = None if is_meta or model.optimizer is None else model.optimizer(self.parameters)
+        self._reducer: GradientReducer | None = None
+        self._members: Sequence[Sequence[int]] = ()
+        self._tapes: dict[int, _Tape] = {}
+        self._called = 0
+        self._running: PausedBackward | None = None
+        self._reduced: list[Work[Any]] = []
+        self._accumulates = False
+        for index, parameter in enumerate(self.parameters):
+            parameter.register_post_accumulate_grad_hook(self._noting(parameter=index))
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The forward pass: what the module returns, cut from autograd's graph.
+
+        Tensors among the arguments that require gradients must be leaves; `backward` puts their gradients into `.grad`.
+        """
+        for given in wanting((arguments, named)):
+            if not given.is_leaf:
+                raise ProgramError(
+                    f"{self}: an argument of shape {tuple(given.shape)} was computed under autograd: expected one that"
+                    " is detached and then requires its gradient"
+                )
+        traced = self._model.trace(*arguments, **named)
+        kernel, label = cost_of(traced.forward), f"{self._model.name}.forward"
+        tape, result = await self._rank.compute(kernel, self._forward, traced, (arguments, named), label=label)
+        self._tapes.update((id(each), tape) for each in tape.detached)
+        return result
+
+    async def backward(
+        self,
+        outputs: Tensor | Sequence[Tensor],
+        gradients: Tensor | Sequence[Tensor | None] | None = None,
+        *,
+        ready: Mapping[Tensor, Callable[[Tensor], object]] | None = None,
+        sync: bool = True,
+    ) -> None:
+        """The backward pass of one forward pass, as `torch.autograd.backward`.
+
+        Args:
+            outputs: of one call; those that it gave besides are not differentiated.
+            gradients: of each output; None where it is a single number, whose gradient is 1.
+            ready: functions that are given the gradient of an argument as soon as it is there, while the pass goes on.
+            sync: whether gradients are complete, and a bucket's are reduced as soon as all are there; else those of
+                the next pass are added to them.
+
+        Raises:
+            ProgramError: these are not the outputs of one call, or there are parameters without a gradient.
+        """
+        wanted = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+        given = [gradients] if isinstance(gradients, Tensor) else list(gradients or [None] * len(wanted))
+        tape = self._tape_of(wanted)
+        by_output = {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}
+        chosen = [by_output[id(each)] is not None if id(each) in by_output else None for each in tape.detached]
+        traced = self._model.traced(tape.arguments, chosen, accumulates=self._accumulates)
+        starts = [own for own, is_given in zip(tape.outputs, chosen, strict=True) if is_given is not None]
+        first = [by_output[id(each)] for each in tape.detached if id(each) in by_output]
+        self._running = PausedBackward(starts, first) if self.module is not None else None
+        self._accumulates = not sync
+        inputs = wanting(tape.arguments)
+        if self.module is None:
+            for index in (each.input for each in traced.ready if each.input >= 0):
+                inputs[index].grad = torch.empty_like(inputs[index], requires_grad=False)
+        hooks = [
+            each.register_post_accumulate_grad_hook(self._noting(input=index)) for index, each in enumerate(inputs)
+        ]
+        try:
+            await self._play(traced, inputs, ready or {}, self._reducer_of(traced) if sync else None)
+        finally:
+            self._running = None
+            for hook in hooks:
+                hook.remove()
+
+    async def update(self) -> None:
+        """Wait until gradients are averaged, if they are, and let the optimizer use them; they are gone then."""
+        if self._reducer is not None:
+            averaged = await self._reducer.finish()
+            for parameter, gradient in zip(self.parameters, averaged, strict=False):
+                parameter.grad = gradient
+        for work in self._reduced:
+            await work
+        self._reduced = []
+        if self._model.optimizer is not None:
+            await self._rank.compute(cost_of(self._model.update()), self._step, label=f"{self._model.name}.update")
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def __str__(self) -> str:
+        return f"rank {self._rank.rank}: module {self._model.name}"
+
+    def _forward(self, traced: Trace, arguments: Arguments) -> tuple[_Tape, Any]:
+        if self.module is None:
+            made = [_empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
+            result = tree_unflatten(made, traced.layout)
+            return _Tape(arguments, [], tensors_of(result)), result
+        self._called += 1
+        with torch.enable_grad(), self._drawing():
+            result = self.module(*arguments[0], **arguments[1])
+        outputs = tensors_of(result)
+        result = tree_map_only(Tensor, Tensor.detach, result)
+        return _Tape(arguments, outputs, tensors_of(result)), result
+
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        """What the module draws, in dropout say, is the same in every world; a GPU's generator is left alone."""
+        if self._rank.device.type != "cpu":
+            yield
+            return
+        numbers = np.random.SeedSequence([self._model.seed, self._rank.rank, self._called]).generate_state(1)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(numbers[0]))
+            yield
+
+    def _tape_of(self, outputs: Sequence[Tensor]) -> _Tape:
+        tapes = [self._tapes.get(id(output)) for output in outputs]
+        tape = tapes[0] if tapes else None
+        if tape is None or any(other is not tape for other in tapes):
+            raise ProgramError(f"{self}: backward: expected outputs of one call that has not been differentiated")
+        for output in tape.detached:
+            del self._tapes[id(output)]
+        return tape
+
+    def _reducer_of(self, traced: Trace) -> GradientReducer | None:
+        """Made at the first backward pass, in whose order the gradients go into buckets, as DDP rebuilds them."""
+        model = self._model
+        if self._side is None or not traced.parameters:
+            return None
+        if traced.unused and not model.may_have_unused:
+            names = ", ".join(traced.parameters[index].name for index in traced.unused)
+            raise ProgramError(f"{self}: no gradient for {names}: expected find_unused_parameters = True")
+        if self._reducer is None:
+            shapes = [each.shape for each in traced.parameters]
+            dtypes = [each.dtype for each in traced.parameters]
+            sizes = [prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
+            if model.finds_unused:
+                self._members = assign_registered(sizes, model.buckets, dtypes)
+            else:
+                arrival = (*traced.arrival, *traced.unused)
+                self._members = assign_buckets(sizes, model.buckets, arrival=arrival, dtypes=dtypes)
+            self._reducer = GradientReducer(
+                self._side,
+                shapes,
+                dtype=dtypes,
+                compression=model.compression,
+                assigned=self._members,
+                label=f"{model.name}.gradients",
+            )
+        return self._reducer
+
+    async def _play(
+        self,
+        traced: Trace,
+        inputs: Sequence[Tensor],
+        ready: Mapping[Tensor, Callable[[Tensor], object]],
+        reducer: GradientReducer | None,
+    ) -> None:
+        """Run the pass up to each gradient that something waits for."""
+        waited = {index for index, each in enumerate(inputs) if any(each is key for key in ready)}
+        stops = _last_of_buckets(traced, self._members if reducer is not None else ())
+        stops.update(each for each in traced.ready if each.input in waited)
+        segments, label = list(traced.segments(stops)), f"{self._model.name}.backward"
+        unused = list(traced.unused) if reducer is not None else []
+        arriving = iter(traced.ready)
+        for number, segment in enumerate(segments):
+            own = label if len(segments) == 1 else f"{label}.{number}"
+            await self._rank.compute(segment.kernel, self._advance, segment.ready, label=own)
+            for each in arriving:
+                if each.parameter >= 0 and reducer is not None:
+                    while unused:  # DDP counts those as ready as soon as any is
+                        reducer.add(unused[0], self._zeros(traced, unused.pop(0)))
+                    reducer.add(each.parameter, self._gradient(traced, each.parameter))
+                elif each.input in waited:
+                    given = inputs[each.input]
+                    next(send for key, send in ready.items() if key is given)(_gradient_of(given))
+                if each is segment.ready:
+                    break
+        if reducer is not None and self._model.finds_unused:
+            assert self._side is not None
+            self._reduced.append(self._side.spawn(self._sum_used(len(traced.parameters))))
+
+    def _advance(self, stop: Ready | None) -> None:
+        running = self._running
+        if running is None:
+            return
+        running.advance(stop)
+        if stop is not None and not running.is_there(stop):
+            raise ProgramError(f"{self}: the backward pass gave other gradients than the module that was traced")
+
+    def _noting(self, *, parameter: int = -1, input: int = -1) -> Callable[[Tensor], None]:
+        def note(_: Tensor) -> None:
+            if self._running is not None:
+                self._running.has_arrived(parameter=parameter, input=input)
+
+        return note
+
+    def _gradient(self, traced: Trace, index: int) -> Tensor:
+        """A parameter's gradient as it is now."""
+        return _gradient_of(self.parameters[index]) if self.parameters else _empty(traced.parameters[index])
+
+    def _zeros(self, traced: Trace, index: int) -> Tensor:
+        spec = traced.parameters[index]
+        return torch.zeros(spec.shape, dtype=spec.dtype, device=self._rank.device)
+
+    async def _sum_used(self, parameters: int) -> None:
+        """Which parameters some rank has used, as DDP asks after the last bucket where it finds unused ones."""
+        assert self._side is not None
+        used = torch.ones(parameters, dtype=torch.int32, device=self._rank.device)
+        await self._side.all_reduce(used, label=f"{self._model.name}.gradients.used")
+
+    def _step(self) -> None:
+        if self._optimizer is not None:
+            self._optimizer.step()
+
+
+def _last_of_buckets(traced: Trace, members: Sequence[Sequence[int]]) -> set[Ready]:
+    """Of each bucket the gradient that comes last."""
+    bucket_of = {index: number for number, bucket in enumerate(members) for index in bucket}
+    last = {bucket_of[each.parameter]: each for each in traced.ready if each.parameter in bucket_of}
+    return set(last.values())
+
+
+def _gradient_of(tensor: Tensor) -> Tensor:
+    assert tensor.grad is not None, "it is ready"
+    return tensor.grad
+
+
+def _empty(spec: TensorSpec) -> Tensor:
+    return torch.empty(spec.shape, dtype=spec.dtype, device="meta")
