@@ -7,6 +7,7 @@ after it, are not simulated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from math import prod
 from typing import Any, Literal
@@ -69,22 +70,22 @@ def assign_buckets(
     """The indices of the gradients in each bucket, as DDP has them from its second step on: in the order of arrival.
 
     A bucket has one dtype and closes when its size reaches the cap, with the gradient that overshoots; the first of
-    each dtype has a cap of its own. Those that are never full come last. `arrival` is by default the reverse of the
-    parameters' order; `dtypes` all one.
+    each dtype has a cap of its own. Those that are never full come last, first those of the dtype that came last.
+    `arrival` is by default the reverse of the parameters' order; `dtypes` all one.
     """
     assigned: list[tuple[int, ...]] = []
-    open_buckets: dict[torch.dtype | None, list[int]] = {}
-    filled_bytes, has_first = dict[torch.dtype | None, int](), set[torch.dtype | None]()
+    filling: dict[torch.dtype | None, list[int]] = {}
+    filled_bytes, has_first = Counter[torch.dtype | None](), set[torch.dtype | None]()
     for index in reversed(range(len(sizes_bytes))) if arrival is None else arrival:
         dtype = dtypes[index] if dtypes else None
-        members = open_buckets.setdefault(dtype, [])
-        members.append(index)
-        filled_bytes[dtype] = filled_bytes.get(dtype, 0) + sizes_bytes[index]
+        filling.setdefault(dtype, []).append(index)
+        filled_bytes[dtype] += sizes_bytes[index]
         if filled_bytes[dtype] >= (buckets.cap_bytes if dtype in has_first else buckets.first_bytes):
-            assigned.append(tuple(members))
+            assigned.append(tuple(filling[dtype]))
             has_first.add(dtype)
-            del open_buckets[dtype], filled_bytes[dtype]
-    return (*assigned, *map(tuple, open_buckets.values()))
+            filling[dtype], filled_bytes[dtype] = [], 0
+    # The order in which libstdc++ goes through a few keys: DDP keeps what it fills in an unordered_map by dtype.
+    return (*assigned, *(tuple(members) for members in reversed(filling.values()) if members))
 
 
 def assign_registered(

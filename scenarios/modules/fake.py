@@ -88,8 +88,8 @@ def build_fake(make: Callable[[], Any]) -> Any:
             ) from error
     replaced: dict[int, Tensor] = {}
     for module in made.modules() if isinstance(made, nn.Module) else ():
-        held: dict[str, Any]
-        for held in (module._parameters, module._buffers):
+        both: tuple[dict[str, Any], ...] = module._parameters, module._buffers
+        for held in both:
             for name, tensor in held.items():
                 if tensor is not None:
                     held[name] = replaced.setdefault(id(tensor), _faked(tensor))

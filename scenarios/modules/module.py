@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from scenarios.config.scenario import Scenario
+from scenarios.modules.ddp_buckets import assign_buckets, assign_registered
 from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.modules.replica import Replica
@@ -85,6 +87,17 @@ class Module:
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates] = found
         return found
+
+    def buckets_of(self, traced: Trace) -> tuple[tuple[int, ...], ...]:
+        """The parameters of each gradient bucket from DDP's second step on: in the order of arrival in this pass.
+
+        Where it looks for unused parameters in each step, DDP keeps the buckets that it began with.
+        """
+        dtypes = [each.dtype for each in traced.parameters]
+        sizes = [prod(each.shape) * each.dtype.itemsize for each in traced.parameters]
+        if self.finds_unused:
+            return assign_registered(sizes, self.buckets, dtypes)
+        return assign_buckets(sizes, self.buckets, arrival=(*traced.arrival, *traced.unused), dtypes=dtypes)
 
     def update(self) -> tuple[Operator, ...]:
         """The operators of the optimizer's step, once its state is there."""

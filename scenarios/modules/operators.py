@@ -16,14 +16,15 @@ from scenarios.seam.kernel import Kernel
 # Beside views: new names, memory that nobody has filled, and notes for profilers.
 _FREE = frozenset(
     {
-        *("alias", "detach", "detach_", "lift_fresh", "lift", "_unsafe_view", "_reshape_alias", "set_", "resize_"),
+        *("alias", "detach", "detach_", "lift_fresh", "lift", "_unsafe_view", "unsafe_split", "unsafe_chunk"),
+        *("_reshape_alias", "set_", "resize_"),
         *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
         *("_record_function_enter_new", "_record_function_exit", "_local_scalar_dense", "_assert_async"),
         *("_has_compatible_shallow_copy_type", "is_same_size", "_is_zerotensor", "dim", "numel", "size"),
     }
 )
 _KINDS = {
-    "gemm": "mm addmm addmm_ bmm baddbmm mv addmv dot vdot _scaled_mm _grouped_mm _int_mm addbmm addr ger",
+    "gemm": "mm addmm addmm_ bmm baddbmm mv addmv dot vdot _scaled_mm _grouped_mm _int_mm addbmm addr ger _trilinear",
     "convolution": "convolution _convolution convolution_backward convolution_overrideable cudnn_convolution"
     " mkldnn_convolution _slow_conv2d_forward",
     "attention": "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
@@ -54,7 +55,9 @@ _KINDS = {
     " full_like new_zeros new_ones new_full scalar_tensor native_dropout native_dropout_backward rand randn"
     " rand_like randn_like"
     " linspace eye one_hot addcmul_ addcdiv_ lerp_ where masked_fill masked_fill_ _foreach_add_ glu glu_backward"
-    " log_sigmoid_forward log_sigmoid_backward rrelu_with_noise _amp_foreach_non_finite_check_and_unscale_",
+    " log_sigmoid_forward log_sigmoid_backward rrelu_with_noise _prelu_kernel"
+    " _prelu_kernel_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits"
+    " tril_indices triu_indices _amp_foreach_non_finite_check_and_unscale_",
 }
 _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 # What is written over without being read.
@@ -137,7 +140,9 @@ def _bytes(name: str, given: list[Tensor], made: list[Tensor], changed: set[int]
             return rows + sum(map(size_bytes, given[1:])), size_bytes(made[0])
         case "embedding_dense_backward" | "_embedding_bag_dense_backward":
             return 2 * size_bytes(given[0]) + size_bytes(given[1]), written + size_bytes(given[0])
-        case "index_put_" | "_index_put_impl_" | "index_add_" | "scatter_" | "scatter_add_" | "index_copy_":
+        case (
+            "index_put" | "index_put_" | "_index_put_impl_" | "index_add_" | "scatter_" | "scatter_add_" | "index_copy_"
+        ):
             source, sums = given[-1], "add" in name
             return (1 + sums) * size_bytes(source) + sum(map(size_bytes, given[1:-1])), size_bytes(source)
     if name in _FILLED:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from scenarios.modules.backward import PausedBackward
-from scenarios.modules.ddp_buckets import GradientReducer, assign_buckets, assign_registered
+from scenarios.modules.ddp_buckets import GradientReducer
 from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, cost_of, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
@@ -181,18 +180,11 @@ class Replica:
             names = ", ".join(traced.parameters[index].name for index in traced.unused)
             raise ProgramError(f"{self}: no gradient for {names}: expected find_unused_parameters = True")
         if self._reducer is None:
-            shapes = [each.shape for each in traced.parameters]
-            dtypes = [each.dtype for each in traced.parameters]
-            sizes = [prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes, strict=True)]
-            if model.finds_unused:
-                self._members = assign_registered(sizes, model.buckets, dtypes)
-            else:
-                arrival = (*traced.arrival, *traced.unused)
-                self._members = assign_buckets(sizes, model.buckets, arrival=arrival, dtypes=dtypes)
+            self._members = model.buckets_of(traced)
             self._reducer = GradientReducer(
                 self._side,
-                shapes,
-                dtype=dtypes,
+                [each.shape for each in traced.parameters],
+                dtype=[each.dtype for each in traced.parameters],
                 compression=model.compression,
                 assigned=self._members,
                 label=f"{model.name}.gradients",

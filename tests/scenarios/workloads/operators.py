@@ -9,21 +9,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from scenarios.modules.operators import price
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.sparse import kernels_host
 from scenarios.workloads.dlrm import embedding_cpu as embedding_host
 
-# Beside views and what gives no tensor (a number read, a dtype found): new names, or memory that nobody has filled.
-FREE = {
-    *("alias", "detach", "lift_fresh", "_unsafe_view"),
-    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"),
-}
 # What numba compiled: it takes arrays, so no dispatcher sees it.
 COMPILED = (
     *((kernels_host, name) for name in ("_assign", "_scatter", "_scatter_positions", "_number")),
@@ -57,39 +51,11 @@ class Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        name, made = func.overloadpacket.__name__, tensors(result)
-        if made and name not in FREE and not func.is_view:
-            self._computed.operators.append(name)
-            self._computed.touched_bytes += touched_bytes(name, tensors(args), made)
+        kernel, _ = price(func, args, kwargs or {}, result, on_gpu=False)
+        if kernel is not None:
+            self._computed.operators.append(func.overloadpacket.__name__)
+            self._computed.touched_bytes += int(kernel.bytes_read + kernel.bytes_written)
         return result
-
-
-def tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-def touched_bytes(name: str, given: list[Tensor], made: list[Tensor]) -> int:
-    """Arguments read and results written, but of gathers and scatters only the rows that indices name."""
-    match name:
-        case "index" | "index_select":
-            return 2 * size(*made) + size(*given[1:])
-        case "_embedding_bag" | "_embedding_bag_forward_only":
-            weight, ids, offsets = given[:3]
-            return ids.numel() * weight.shape[1] * weight.element_size() + size(ids, offsets, made[0])
-        case "index_add_" | "index_put_":
-            indices, source = given[1:-1], given[-1]
-            sums = name == "index_add_"
-            return (2 + sums) * size(source) + size(*indices)
-        case "new_zeros" | "zeros_like":
-            return size(*made)
-        case "copy_":
-            return size(*given[1:], *made)
-        case _:
-            return size(*given, *made)
-
-
-def size(*those: Tensor) -> int:
-    return sum(each.numel() * each.element_size() for each in those)
 
 
 @contextmanager

@@ -1,0 +1,115 @@
+"""Modules of a user's own train alike in every world: the same losses and parameters, calls, order and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from scenarios.config.scenario import Buckets, Compression
+from scenarios.modules.module import Module
+from scenarios.seam.rank import Rank
+from tests.contract.scripts import Script
+from tests.contract.worlds import WORLDS, scenario
+from tests.scenarios.modules.layers import WIDTH, Layers, Shape, shapes
+from tests.small import scenario as small
+
+pytestmark = pytest.mark.real
+BUCKETS = Buckets(first_bytes=4_000, cap_bytes=20_000)
+
+
+class Ranker(nn.Module):
+    """A transformer over a user's history, dropout and all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.1)
+        self.items, self.layers = nn.Embedding(50, 16), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.score = nn.Linear(16, 1)
+
+    def forward(self, history: Tensor, label: Tensor) -> Tensor:
+        hidden = self.layers(self.items(history)).mean(1)
+        return functional.binary_cross_entropy_with_logits(self.score(hidden).squeeze(1), label)
+
+
+async def train(rank: Rank, make: Callable[[], nn.Module], draw: Callable[[torch.Generator], Any], options: Any) -> Any:
+    """Three steps; each loss, and all parameters at the end."""
+    own = dict(options)
+    gpu = own.pop("compression", Compression())
+    model = Module(make, small(buckets=BUCKETS, compression=gpu), **own).on(rank)
+    losses = []
+    for step in range(3):
+        generator = torch.Generator().manual_seed(100 * step + rank.rank)
+        with rank.step(step):
+            loss = await model(*draw(generator))
+            await model.backward(loss)
+            await model.update()
+        losses.append(float(loss))
+    return losses, [parameter.detach().clone() for parameter in model.parameters]
+
+
+def draw_history(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    return torch.randint(0, 50, (4, 6), generator=generator), torch.rand(4, generator=generator)
+
+
+def draw_rows(generator: torch.Generator) -> tuple[Tensor]:
+    return (torch.randn(3, WIDTH, generator=generator),)
+
+
+class Makes:
+    """Makes `Layers` of a shape; travels to other processes."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    def __call__(self) -> nn.Module:
+        return Layers(self.shape)
+
+
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=0.01)
+
+
+def agree(ranks: int, *given: Any) -> None:
+    """Both worlds return the same of every rank, and every rank's streams do the same in the same order."""
+    returned, calls = [], []
+    for play in WORLDS.values():
+        script = Script(train, given)
+        recording = play(script, scenario(ranks, 1))
+        returned.append([script.returned[rank] for rank in range(ranks)])
+        spans = sorted(recording.spans, key=lambda span: (span.rank, span.stream, span.sequence))
+        calls.append([(one.rank, one.stream, one.step, one.kind, one.label, one.bytes_in, one.flops) for one in spans])
+    torch.testing.assert_close(returned[0], returned[1], rtol=0, atol=0)
+    assert calls[0] == calls[1]
+    losses, parameters = zip(*returned[0], strict=True)
+    assert all(torch.equal(*pair) for own in parameters[1:] for pair in zip(parameters[0], own, strict=True))
+    assert len({tuple(own) for own in losses}) == ranks, "each rank has its own batch"
+
+
+def test_a_transformer_with_dropout() -> None:
+    agree(3, Ranker, draw_history, {"optimizer": adam})
+
+
+@pytest.mark.parametrize("kind", ["batched_powersgd", "layerwise_powersgd"])
+def test_compressed_gradients(kind: Any) -> None:
+    compression = Compression(kind=kind, start_powerSGD_iter=2, matrix_approximation_rank=2)
+    agree(2, Ranker, draw_history, {"optimizer": adam, "compression": compression})
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@given(shape=shapes(unused=False), ranks=st.integers(2, 4))
+def test_random_modules(shape: Shape, ranks: int) -> None:
+    agree(ranks, Makes(shape), draw_rows, {"optimizer": adam})
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(shape=shapes(unused=True), ranks=st.integers(2, 3), finds=st.booleans())
+def test_random_modules_with_unused_parameters(shape: Shape, ranks: int, finds: bool) -> None:
+    option = "find_unused_parameters" if finds else "static_graph"
+    agree(ranks, Makes(shape), draw_rows, {"optimizer": adam, option: True})

@@ -1,0 +1,112 @@
+"""What a traced module costs against what it does when it runs: the profiler's operators, the flop counter's flops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import set_checkpoint_early_stop
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+from scenarios.modules.trace import Trace, tensors_of, trace
+from tests.scenarios.modules.zoo import ZOO, Case
+from tests.scenarios.workloads.operators import Computed, Watch
+
+
+def traced(case: Case, arguments: tuple[Any, ...], *, on_gpu: bool = False) -> Trace:
+    return trace(case.make, "module", (arguments, {}), on_gpu=on_gpu)
+
+
+def passes(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Forward and back: losses if there are some, else all outputs with a gradient each."""
+    outputs = tensors_of(module(*arguments))
+    losses = [each for each in outputs if each.numel() == 1]
+    chosen = losses or [each for each in outputs if each.requires_grad]
+    torch.autograd.backward(chosen, None if losses else [torch.empty_like(each) for each in chosen])
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_operators_are_those_that_the_profiler_counts(name: str) -> None:
+    """Torch adds up gradients in place where tensors have values: add_ for add."""
+    case, arguments = ZOO[name], ZOO[name].arguments()
+    with set_checkpoint_early_stop(False):  # which stops inside an operator that the profiler has seen begin
+        found, module = traced(case, arguments), case.make()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            passes(module, arguments)
+    names = (each.name for each in (*found.forward, *found.backward))
+    counted = Counter(map(in_place, _work(profiler.events())))
+    counted["clone_"] += 2 * (name == "gru")  # torch's cells work in place, but where tensors are watched
+    assert Counter(map(in_place, names)) == +counted
+    assert found.unknown == ()
+
+
+def in_place(name: str) -> str:
+    return {"index_put": "index_put_", "_index_put_impl_": "index_put_"}.get(name, name.removesuffix("_") + "_")
+
+
+def _work(events: Any) -> list[str]:
+    """The outermost operators that do work: none inside another, no views, nothing that only splits into others."""
+    found: list[str] = []
+    waiting = [event for event in events if event.cpu_parent is None]
+    while waiting:
+        event = waiting.pop()
+        name = event.name.removeprefix("aten::")
+        if not event.name.startswith("aten::") or _is_composite(name):
+            waiting += event.cpu_children
+        elif not (name in FREE or _is_view(name)):
+            found.append(name)
+    return found
+
+
+# New names, memory that nobody has filled, numbers read, and the slices of memory that splitting gives.
+FREE = {
+    *("alias", "detach", "empty", "empty_like", "empty_strided", "new_empty", "resize_", "as_strided", "_unsafe_view"),
+    *("_local_scalar_dense", "result_type", "lift_fresh", "unsafe_split", "set_", "_reshape_alias"),
+}
+
+
+def _is_composite(name: str) -> bool:
+    """Whether all that the operator does is to call others."""
+    packet = getattr(torch.ops.aten, name)
+    schemas = [str(getattr(packet, each)._schema).split("(")[0] for each in packet.overloads()]
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    known = [schema for schema in schemas if torch._C._dispatch_has_kernel(schema)]
+    return any(has_kernel(each, "CompositeImplicitAutograd") and not has_kernel(each, "CPU") for each in known)
+
+
+def _is_view(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name)
+    return any(getattr(packet, each).is_view for each in packet.overloads())
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_bytes_are_those_that_its_operators_touch_when_it_runs(name: str) -> None:
+    case, arguments = ZOO[name], ZOO[name].arguments()
+    found, module = traced(case, arguments), case.make()
+    watched = Computed("module", found.forward[0].kernel)
+    with Watch(watched):
+        passes(module, arguments)
+    costs = [each.kernel for each in (*found.forward, *found.backward)]
+    assert sum(each.bytes_read + each.bytes_written for each in costs) == pytest.approx(
+        watched.touched_bytes, rel=0.005
+    )
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_flops_are_those_of_torchs_counter(name: str) -> None:
+    """The counter has no formula for the CPU's fused attention, but for attention."""
+    case, arguments = ZOO[name], ZOO[name].arguments()
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    back = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    formulas = {
+        fused: lambda query, key, value, *_, **__: sdpa_flop_count(query, key, value),
+        back: lambda gradient, query, key, value, *_, **__: sdpa_backward_flop_count(gradient, query, key, value),
+    }
+    module = case.make()
+    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
+        passes(module, arguments)
+    assert traced(case, arguments).flops == counter.get_total_flops()
