@@ -82,8 +82,8 @@ def price(
     `torch.utils.flop_counter`; operators that it does not know have none.
     """
     name = func.overloadpacket.__name__
-    changed = _changed(func, args, kwargs)
-    made = changed or _tensors(result)
+    changed, overwritten = _changed(func, args, kwargs)
+    made = [*changed, *overwritten] or _tensors(result)
     if not made or name in _FREE or func.is_view or func.namespace == "prim":
         return None, True
     if name.startswith(("_foreach_", "_fused_")) and name not in _KIND_OF:
@@ -91,7 +91,8 @@ def price(
     else:
         kind = _KIND_OF.get(name)
     is_known = kind is not None or torch.Tag.pointwise in func.tags
-    read, written = _bytes(name, _tensors((args, kwargs)), made, {id(each) for each in changed})
+    unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
+    read, written = _bytes(name, [each for each in _tensors((args, kwargs)) if id(each) not in unread], made)
     operand = _operand(args, made)
     kernel = Kernel(
         kind=kind or "elementwise",
@@ -115,21 +116,20 @@ def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The arguments that the operator changes in place."""
+def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """The arguments that the operator changes in place, and those that it is given for its results."""
     schema = func._schema
-    if not schema.is_mutable:
-        return []
-    found: list[Tensor] = []
-    for place, declared in enumerate(schema.arguments):
+    changed: list[Tensor] = []
+    overwritten: list[Tensor] = []
+    for place, declared in enumerate(schema.arguments if schema.is_mutable else ()):
         if declared.alias_info is not None and declared.alias_info.is_write:
             value = args[place] if place < len(args) else kwargs.get(declared.name)
-            found += _tensors(value)
-    return found
+            (overwritten if declared.is_out else changed).extend(_tensors(value))
+    return changed, overwritten
 
 
-def _bytes(name: str, given: list[Tensor], made: list[Tensor], changed: set[int]) -> tuple[int, int]:
-    """Bytes read and written."""
+def _bytes(name: str, given: list[Tensor], made: list[Tensor]) -> tuple[int, int]:
+    """Bytes read of what is given, and written of what is made."""
     written = sum(map(size_bytes, made))
     match name:
         case "index" | "_unsafe_index" | "index_select" | "gather" | "embedding" | "take":
@@ -147,8 +147,7 @@ def _bytes(name: str, given: list[Tensor], made: list[Tensor], changed: set[int]
             return (1 + sums) * size_bytes(source) + sum(map(size_bytes, given[1:-1])), size_bytes(source)
     if name in _FILLED:
         return 0, written
-    read = (each for each in given if not (name in _OVERWRITE and id(each) in changed))
-    return sum(map(size_bytes, read)), written
+    return sum(map(size_bytes, given)), written
 
 
 def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> int:
