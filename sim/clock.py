@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -114,14 +115,17 @@ class Clock:
 
 
 def _recording_by_itself(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Generator[simpy.Event, Any, None]:
-    """A coroutine, with a grad mode of its own, at first on as in a real rank's process: torch's is the thread's."""
+    """A coroutine, with context variables of its own, and a grad mode, at first on as in a real rank's process: torch's
+    is the thread's.
+    """
     is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
-    own, coroutine = True, begin()
+    context = contextvars.copy_context()
+    own, coroutine = True, context.run(begin)
     while True:
         others = is_grad_enabled()
         set_grad_enabled(own)
         try:
-            event = coroutine.send(None)
+            event = context.run(coroutine.send, None)
         except StopIteration:
             return
         finally:

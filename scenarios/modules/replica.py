@@ -104,9 +104,10 @@ class Replica:
         by_output = {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}
         chosen = [by_output[id(each)] is not None if id(each) in by_output else None for each in tape.detached]
         traced = self._model.traced(tape.arguments, chosen, accumulates=self._accumulates)
-        starts = [own for own, is_given in zip(tape.outputs, chosen, strict=True) if is_given is not None]
-        first = [by_output[id(each)] for each in tape.detached if id(each) in by_output]
-        self._running = PausedBackward(starts, first) if self.module is not None else None
+        if self.module is not None:
+            pairs = zip(tape.outputs, tape.detached, strict=True)
+            starts = [(own, by_output[id(each)]) for own, each in pairs if id(each) in by_output]
+            self._running = PausedBackward([own for own, _ in starts], [gradient for _, gradient in starts])
         self._accumulates = not sync
         inputs = wanting(tape.arguments)
         if self.module is None:

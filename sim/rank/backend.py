@@ -21,7 +21,7 @@ from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
 from sim.clock import Signal
 from sim.hosts.cores import Hosts
-from sim.rank.operation import Operation
+from sim.rank.operation import STEP, Operation
 from sim.rank.rendezvous import GroupRendezvous
 from sim.rank.world import World
 
@@ -42,7 +42,6 @@ class SimBackend:
         self.world_size, self.local_world_size = size, gpus
         self.host, local = divmod(rank, gpus)
         self.thread = None if world.threads is None else world.threads.program(rank, stream)
-        self.current_step = -1
         self._sequence = 0
         self._computed: Signal[Any] | None = None
         self._launched_until_ns = 0
@@ -80,12 +79,12 @@ class SimBackend:
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         work = self._operation("spawn", getattr(coroutine, "__name__", "spawn"), is_recorded=False)
-        pending, step = self.shared.pending, self.shared.step[self.rank]
+        pending, step = self.shared.pending, STEP.get()
         pending[coroutine] = None
 
         async def play() -> None:
             del pending[coroutine]
-            self.current_step = step
+            STEP.set(step)
             try:
                 value = await coroutine
             except Exception as error:  # raised where the program awaits
@@ -107,7 +106,7 @@ class SimBackend:
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         world, clock = self.shared, self.clock
-        self.current_step = world.step[self.rank] = index
+        token = STEP.set(index)
         world.has_computed[self.rank] = False
         world.step_began_ns[self.rank] = clock.now_ns
         step = self._operation("step", f"step {index}", is_awaited=False)
@@ -117,17 +116,17 @@ class SimBackend:
         finally:
             step.end_ns = clock.now_ns
             world.ledger.finish(step)
-            self.current_step = world.step[self.rank] = -1
+            STEP.reset(token)
 
     def record(self, name: str, value: Tensor | float) -> None:
-        self.shared.metrics.append(Metric(rank=self.rank, step=self.current_step, name=name, value=float(value)))
+        self.shared.metrics.append(Metric(rank=self.rank, step=STEP.get(), name=name, value=float(value)))
 
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
         work = self._operation("compute", label)
         work.kernel = kernel
-        measured = world.computations.next(self.rank, self.stream, self.current_step, label, cost=kernel)
+        measured = world.computations.next(self.rank, self.stream, STEP.get(), label, cost=kernel)
         measured_ns = None if measured is None else measured.time_ns
         mine: Signal[None] = Signal()
         before, records = self._computed, torch.is_grad_enabled()
@@ -213,7 +212,7 @@ class SimBackend:
         A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on.
         So a launch counts from the launch before it, and not from the end of what it depends on.
         """
-        free_ns = self.shared.step_began_ns[self.rank] if self.current_step >= 0 else self.clock.now_ns
+        free_ns = self.shared.step_began_ns[self.rank] if STEP.get() >= 0 else self.clock.now_ns
         begun_ns = max(self._launched_until_ns, free_ns)
         self._launched_until_ns = begun_ns + kernels * each_ns
         return min(begun_ns + each_ns, self._launched_until_ns), self._launched_until_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from scenarios.seam.calls import Call
@@ -13,6 +14,9 @@ from sim.clock import Signal
 if TYPE_CHECKING:
     from sim.rank.backend import SimBackend
     from sim.rank.rendezvous import Rendezvous
+
+# The training step that the coroutine is in, or was spawned in; -1 outside.
+STEP: ContextVar[int] = ContextVar("step", default=-1)
 
 
 class Operation(Signal[Any]):
@@ -43,7 +47,7 @@ class Operation(Signal[Any]):
         super().__init__()
         self.backend, self.rank, self.stream = backend, backend.rank, backend.stream
         self.kind, self.label, self.sequence = kind, label, sequence
-        self.step = backend.current_step
+        self.step = STEP.get()
         self.issued_ns = backend.clock.now_ns
         self.start_ns = self.end_ns = self.wait_from_ns = self.wait_until_ns = self.index = self.formula_ns = -1
         self.call: Call | None = None

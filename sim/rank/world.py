@@ -68,7 +68,6 @@ class World:
         self.ranks: Sequence[int] = range(size) if classes is None else classes.ranks
         counts = (1,) * size if classes is None else classes.rank_counts
         self.rank_counts = dict(zip(self.ranks, counts, strict=True))  # ranks that each one represents
-        self.step = [-1] * size  # of each rank; what is spawned belongs to the step in which it was
         self.has_computed = [False] * size  # since its step began
         self.step_began_ns = [0] * size
         self.streams = {rank: ["main"] for rank in self.ranks}

@@ -1,0 +1,65 @@
+"""The examples of docs/programs.md: each is predicted on any hardware, and does the same on real ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.seam.program import Program
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Recording
+from scenarios.workloads.build import build
+from sim.run import simulate
+from tests.real.pool import shared_pool
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.toml"))
+EACH = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+
+
+class Built(Program):
+    """The program of a scenario file, built where it runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def __call__(self, rank: Rank) -> None:
+        await build(load(self.path))(rank)
+
+
+def calls(recording: Recording) -> list[tuple[object, ...]]:
+    spans = sorted(recording.spans, key=lambda span: (span.rank, span.stream, span.sequence))
+    return [(one.rank, one.stream, one.step, one.kind, one.label, one.bytes_in, one.bytes_sent) for one in spans]
+
+
+@EACH
+@pytest.mark.real
+def test_it_does_the_same_in_both_worlds(path: Path) -> None:
+    scenario = replace(load(path), payload="values")
+    predicted, measured = simulate(scenario, build(scenario)), shared_pool().play(Built(path), scenario)
+    assert calls(predicted) == calls(measured)
+    values = [{(one.rank, one.step, one.name): one.value for one in each.metrics} for each in (predicted, measured)]
+    assert values[0]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+@EACH
+@pytest.mark.parametrize("profile", ["dgx_h100", "dgx1_v100"])
+@pytest.mark.parametrize("fidelity", ["flows", "links"])
+def test_it_is_predicted_on_gpus(path: Path, profile: str, fidelity: str) -> None:
+    scenario = load(path, {"profile": profile, "fidelity": fidelity})
+    recording = simulate(scenario, build(scenario))
+    steps = [span.end_ns - span.start_ns for span in recording.spans if span.kind == "step"]
+    assert len(steps) == scenario.steps * scenario.cluster.world_size
+    assert all(0 < took_ns < 10_000_000 for took_ns in steps)
+
+
+@EACH
+def test_values_change_no_time(path: Path) -> None:
+    scenario = load(path)
+    without, with_values = (
+        simulate(each, build(each)) for each in (replace(scenario, payload=kind) for kind in ("sizes", "values"))
+    )
+    assert without.spans == with_values.spans
