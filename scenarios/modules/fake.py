@@ -59,7 +59,6 @@ def fake(*, on_gpu: bool) -> Iterator[FakeTensorMode]:
             stack.enter_context(mock.patch.object(functional, "dropout", _drop))
             stack.enter_context(_OfGpu())
         mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(torch.device("cpu"))
         yield mode
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -15,7 +16,8 @@ from scenarios.modules.ddp_buckets import assign_buckets, assign_registered
 from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.modules.replica import Replica
-from scenarios.modules.trace import Arguments, Trace, trace, trainable
+from scenarios.modules.trace import Arguments, Trace, cost_of, trace, trainable
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
 # What one trace holds for: the shapes and types of arguments, which outputs are differentiated with which gradients,
@@ -58,7 +60,6 @@ class Module:
         self.may_have_unused = find_unused_parameters or static_graph
         self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
         self._traces: dict[Signature, Trace] = {}
-        self._update: tuple[Operator, ...] | None = None
 
     def on(self, rank: Rank) -> Replica:
         """This rank's copy; every rank calls this, in the same order. It opens a stream for the gradients."""
@@ -101,22 +102,25 @@ class Module:
 
     def update(self) -> tuple[Operator, ...]:
         """The operators of the optimizer's step, once its state is there."""
-        if self._update is None:
-            assert self.optimizer is not None
-            with fake(on_gpu=self._on_gpu), explained(self.name):
-                parameters = trainable(build_fake(self.make))
-                for parameter in parameters:
-                    parameter.grad = torch.empty_like(parameter)
-                optimizer = self.optimizer(parameters)
-                if self._on_gpu:
-                    _choose_foreach(optimizer)
-                for _ in range(2):  # the first makes the state
-                    recorder = Recorder(on_gpu=self._on_gpu)
-                    recorder.reads_numbers = True
-                    with recorder:
-                        optimizer.step()
-            self._update = tuple(recorder.operators)
-        return self._update
+        assert self.optimizer is not None
+        with fake(on_gpu=self._on_gpu), explained(self.name):
+            parameters = trainable(build_fake(self.make))
+            for parameter in parameters:
+                parameter.grad = torch.empty_like(parameter)
+            optimizer = self.optimizer(parameters)
+            if self._on_gpu:
+                _choose_foreach(optimizer)
+            for _ in range(2):  # the first makes the state
+                recorder = Recorder(on_gpu=self._on_gpu)
+                recorder.reads_numbers = True
+                with recorder:
+                    optimizer.step()
+        return tuple(recorder.operators)
+
+    @cached_property
+    def update_cost(self) -> Kernel:
+        """The optimizer's step as one computation."""
+        return cost_of(self.update())
 
     def build(self, device: torch.device) -> Any:
         """The module with its first values."""

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from scenarios.modules.backward import PausedBackward
 from scenarios.modules.ddp_buckets import GradientReducer
-from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, cost_of, tensors_of, trainable, wanting
+from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
@@ -73,8 +73,10 @@ class Replica:
                     " is detached and then requires its gradient"
                 )
         traced = self._model.trace(*arguments, **named)
-        kernel, label = cost_of(traced.forward), f"{self._model.name}.forward"
-        tape, result = await self._rank.compute(kernel, self._forward, traced, (arguments, named), label=label)
+        label = f"{self._model.name}.forward"
+        tape, result = await self._rank.compute(
+            traced.forward_cost, self._forward, traced, (arguments, named), label=label
+        )
         self._tapes.update((id(each), tape) for each in tape.detached)
         return result
 
@@ -133,7 +135,7 @@ class Replica:
             await work
         self._reduced = []
         if self._model.optimizer is not None:
-            await self._rank.compute(cost_of(self._model.update()), self._step, label=f"{self._model.name}.update")
+            await self._rank.compute(self._model.update_cost, self._step, label=f"{self._model.name}.update")
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -203,7 +205,7 @@ class Replica:
         waited = {index for index, each in enumerate(inputs) if any(each is key for key in ready)}
         stops = _last_of_buckets(traced, self._members if reducer is not None else ())
         stops.update(each for each in traced.ready if each.input in waited)
-        segments, label = list(traced.segments(stops)), f"{self._model.name}.backward"
+        segments, label = traced.segments(frozenset(stops)), f"{self._model.name}.backward"
         unused = list(traced.unused) if reducer is not None else []
         arriving = iter(traced.ready)
         for number, segment in enumerate(segments):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class Segment:
     ready: Ready | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
     """A pass forward and back.
 
@@ -74,6 +75,7 @@ class Trace:
     kept_bytes: dict[str, int]
     forward_peak_bytes: int
     backward_peak_bytes: int
+    _segments: dict[frozenset[Ready], tuple[Segment, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def flops(self) -> float:
@@ -85,11 +87,21 @@ class Trace:
         """Indices of parameters, in the order in which their gradients are ready."""
         return tuple(each.parameter for each in self.ready if each.parameter >= 0)
 
-    def segments(self, stops: Collection[Ready]) -> Iterator[Segment]:
+    @cached_property
+    def forward_cost(self) -> Kernel:
+        """The forward pass as one computation."""
+        return cost_of(self.forward)
+
+    def segments(self, stops: frozenset[Ready]) -> tuple[Segment, ...]:
         """Cut the backward pass behind each of `stops`, which are of `ready`; what is left comes last, if anything is.
 
         Gradients that the same operator makes ready are one stop, the last of them.
         """
+        if stops not in self._segments:
+            self._segments[stops] = tuple(self._cut(stops))
+        return self._segments[stops]
+
+    def _cut(self, stops: frozenset[Ready]) -> Iterator[Segment]:
         begin, last = 0, {ready.after: ready for ready in self.ready if ready in stops}
         for after, ready in last.items():
             yield Segment(kernel=cost_of(self.backward[begin:after]), ready=ready)
