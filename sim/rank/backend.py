@@ -106,7 +106,8 @@ class SimBackend:
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         world, clock = self.shared, self.clock
-        token = STEP.set(index)
+        before = STEP.get()
+        STEP.set(index)
         world.has_computed[self.rank] = False
         world.step_began_ns[self.rank] = clock.now_ns
         step = self._operation("step", f"step {index}", is_awaited=False)
@@ -116,7 +117,7 @@ class SimBackend:
         finally:
             step.end_ns = clock.now_ns
             world.ledger.finish(step)
-            STEP.reset(token)
+            STEP.set(before)  # and no `reset`: a coroutine that is given up ends in another context
 
     def record(self, name: str, value: Tensor | float) -> None:
         self.shared.metrics.append(Metric(rank=self.rank, step=STEP.get(), name=name, value=float(value)))
