@@ -38,8 +38,9 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     from real.launch.launcher import RunEnded
     from real.launch.placement import JOB, place
     from reports.errors import ReportError
-    from scenarios.seam.errors import ProgramError, ScenarioError
+    from scenarios.seam.errors import ProgramError, ScenarioError, show_notes
 
+    show_notes()
     if JOB in os.environ:
         here = place()
         assert here is not None, "the launcher gives its ranks a place"

@@ -29,8 +29,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
     try:
         options = _parser(prog).parse_args(arguments)
         from reports.errors import ReportError
-        from scenarios.seam.errors import ProgramError
+        from scenarios.seam.errors import ProgramError, show_notes
 
+        show_notes()
         try:
             return _predict(options)
         except (ProgramError, ReportError) as error:

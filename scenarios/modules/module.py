@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from math import prod
@@ -17,6 +18,7 @@ from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.modules.replica import Replica
 from scenarios.modules.trace import Arguments, Trace, cost_of, trace, trainable
+from scenarios.seam.errors import Note
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
@@ -60,6 +62,7 @@ class Module:
         self.may_have_unused = find_unused_parameters or static_graph
         self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
         self._traces: dict[Signature, Trace] = {}
+        self._has_noted = False
 
     def on(self, rank: Rank) -> Replica:
         """This rank's copy; every rank calls this, in the same order. It opens a stream for the gradients."""
@@ -88,6 +91,14 @@ class Module:
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates] = found
         return found
+
+    def note_unknown(self, traced: Trace) -> None:
+        """Warn, once, of operators that are priced by their bytes alone."""
+        if not self._has_noted:
+            self._has_noted = True
+            named = ", ".join(traced.unknown)
+            sentence = f"module {self.name}: not known, and so priced by what they read and write: {named}"
+            warnings.warn(sentence, Note, stacklevel=2)
 
     def buckets_of(self, traced: Trace) -> tuple[tuple[int, ...], ...]:
         """The parameters of each gradient bucket from DDP's second step on: in the order of arrival in this pass.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -90,7 +91,7 @@ def price(
         kind: str | None = "optimizer"
     else:
         kind = _KIND_OF.get(name)
-    is_known = kind is not None or torch.Tag.pointwise in func.tags
+    is_known = kind is not None or _is_pointwise(name)
     unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
     read, written = _bytes(name, [each for each in _tensors((args, kwargs)) if id(each) not in unread], made)
     operand = _operand(args, made)
@@ -102,6 +103,18 @@ def price(
         dtype=_arithmetic(kind, operand, on_gpu=on_gpu),
     )
     return kernel, is_known
+
+
+@lru_cache
+def _is_pointwise(name: str) -> bool:
+    """Whether an operator, or that of which it is the backward or the one in place, works element by element."""
+    packets = (getattr(torch.ops.aten, each, None) for each in (name, name.removesuffix(_BACK), name.removesuffix("_")))
+    return any(
+        torch.Tag.pointwise in getattr(packet, overload).tags
+        for packet in packets
+        if packet is not None
+        for overload in packet.overloads()
+    )
 
 
 def size_bytes(tensor: Tensor) -> int:

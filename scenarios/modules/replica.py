@@ -73,6 +73,8 @@ class Replica:
                     " is detached and then requires its gradient"
                 )
         traced = self._model.trace(*arguments, **named)
+        if traced.unknown and self._rank.rank == 0:
+            self._model.note_unknown(traced)
         label = f"{self._model.name}.forward"
         tape, result = await self._rank.compute(
             traced.forward_cost, self._forward, traced, (arguments, named), label=label

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
+from typing import Any
 
 
 class ScenarioError(Exception):
@@ -11,6 +14,23 @@ class ScenarioError(Exception):
     def __init__(self, sentences: str | Iterable[str]) -> None:
         self.sentences = (sentences,) if isinstance(sentences, str) else tuple(sentences)
         super().__init__("\n".join(self.sentences))
+
+
+class Note(UserWarning):
+    """Something that a user should know of a run: one sentence."""
+
+
+def show_notes() -> None:
+    """From now on show notes as commands do; for entry points."""
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, Note):
+            print(f"note: {message}", file=sys.stderr)
+        else:
+            others(message, category, *where, **more)
+
+    warnings.showwarning = show
 
 
 class ProgramError(Exception):

@@ -49,6 +49,10 @@ class Effort:
         """Whether representatives of the hosts' classes should be simulated instead, if they may."""
         return self.seconds(steps) > MOST_S or self.size_bytes > MOST_BYTES
 
+    def may_be_long(self, steps: int) -> bool:
+        """Whether it is to be said before it begins; estimates are right to a factor of two."""
+        return 2 * self.seconds(steps) > MOST_S or self.size_bytes > MOST_BYTES
+
     def text(self, steps: int) -> str:
         """Such as "about 2 min and 5 GiB"."""
         return f"about {_long(self.seconds(steps))} and {_size(self.size_bytes)}"
