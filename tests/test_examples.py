@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +18,9 @@ from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.real.pool import shared_pool
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.toml"))
+ROOT = Path(__file__).parent.parent
+FILES = {"train_step.py": "python", "train_step.toml": "toml"}
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 EACH = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 
 
@@ -63,3 +68,32 @@ def test_values_change_no_time(path: Path) -> None:
         simulate(each, build(each)) for each in (replace(scenario, payload=kind) for kind in ("sizes", "values"))
     )
     assert without.spans == with_values.spans
+
+
+@pytest.mark.real
+def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
+    """Its two files, shorter than 60 lines together, and its three commands; the losses are the same."""
+    page = (ROOT / "docs/programs.md").read_text(encoding="utf-8").partition("## From an empty file")[2]
+    files = {name: page.partition(f"```{kind}\n")[2].partition("```")[0] for name, kind in FILES.items()}
+    assert sum(text.count("\n") for text in files.values()) <= 60
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    commands = [
+        line.strip() for line in page.partition("and then")[2].partition("Bytes")[0].splitlines() if line.strip()
+    ]
+    assert len(commands) == 3
+    for command in commands:
+        line = [sys.executable, *command.split()[1:]]
+        done = subprocess.run(
+            line,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), done.stderr
+    assert "Same bytes per operation and rank" in done.stdout
+    assert "Same order of operations per rank and stream" in done.stdout
+    assert "Same recorded metrics" in done.stdout

@@ -181,12 +181,12 @@ def _check_metrics(predicted: Run, measured: Run) -> Check:
 def _common_metrics(predicted: Run, measured: Run) -> pd.DataFrame:
     """The numbers of common ranks side by side; when one run recorded none at all, nothing is common."""
     ranks = _common_ranks(predicted, measured)
-    sides = [
-        run.metrics[run.metrics["rank"].isin(ranks).to_numpy(bool)].rename(columns={"value": name})
-        for run, name in ((predicted, "predicted"), (measured, "measured"))
-    ]
+    keys, sides = ["rank", "step", "name"], list[pd.DataFrame]()
+    for run, name in ((predicted, "predicted"), (measured, "measured")):
+        kept = run.metrics[run.metrics["rank"].isin(ranks).to_numpy(bool)].rename(columns={"value": name})
+        sides.append(kept.assign(time=kept.groupby(keys).cumcount()))  # a program may record one name several times
     how: Literal["outer", "inner"] = "outer" if len(sides[0]) and len(sides[1]) else "inner"
-    return sides[0].merge(sides[1], on=["rank", "step", "name"], how=how, indicator=True)
+    return sides[0].merge(sides[1], on=[*keys, "time"], how=how, indicator=True)
 
 
 def _no(both: pd.DataFrame) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from scenarios.seam.kernel import Kernel
+from scenarios.seam.kernel import Kernel, attention, gemm, together
 from sim.engine.roofline import cost
 from tests.small import CORE
 
@@ -24,3 +24,30 @@ def test_arithmetic_and_memory_take_longer_by_the_efficiency_of_the_kind() -> No
     product = cost(Kernel(kind="gemm", flops=5e9, bytes_read=3e6, bytes_written=1e6), GPU)
     assert (product.arithmetic_s, product.memory_bytes) == (pytest.approx(0.2), pytest.approx(8e6))
     assert cost(Kernel(kind="permute", bytes_read=1e6), GPU).memory_bytes == pytest.approx(4e6)
+
+
+def test_parts_take_as_long_as_one_after_the_other() -> None:
+    """One is bound by arithmetic, the other by memory: neither hides the other."""
+    product = Kernel(kind="gemm", flops=5e9, bytes_read=1e6)
+    copy = Kernel(kind="permute", bytes_read=1e8, launches=3)
+    both, first, second = (cost(each, GPU) for each in (together([product, copy, copy]), product, copy.times(2)))
+    seconds = [max(each.arithmetic_s, each.memory_bytes / GPU.memory_bytes_per_s) for each in (both, first, second)]
+    assert seconds[0] == pytest.approx(seconds[1] + seconds[2])
+    assert (both.launch_ns, both.ramp_ns) == (9000 + 6 * 5000, first.ramp_ns + second.ramp_ns)
+
+
+def test_attention_takes_the_figures_of_products_unless_it_has_its_own() -> None:
+    kernel = attention(2, 4, queries=64, keys=64, dim=16)
+    assert kernel.flops == 4 * 2 * 4 * 64 * 64 * 16
+    assert cost(kernel, GPU).launch_ns == 9000
+    own = dataclasses.replace(GPU, efficiency={**GPU.efficiency, "attention": 0.25})
+    assert cost(kernel, own).arithmetic_s == pytest.approx(2 * cost(kernel, GPU).arithmetic_s)
+
+
+def test_tf32_is_float32_where_the_profile_has_no_rate_of_its_own() -> None:
+    kernel = gemm(64, 32, 16, dtype="float32")
+    rounded = dataclasses.replace(kernel, dtype="tf32")
+    assert kernel.flops == 2 * 64 * 32 * 16
+    assert cost(rounded, GPU) == cost(kernel, GPU)
+    quick = dataclasses.replace(GPU, flops_per_s={"float32": 5e10, "tf32": 2e11})
+    assert cost(rounded, quick).arithmetic_s == pytest.approx(cost(kernel, quick).arithmetic_s / 4)

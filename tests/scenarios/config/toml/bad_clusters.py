@@ -148,9 +148,10 @@ FILES: Cases = {
         EXCHANGE + "[cluster.gpu.flops]\nfp8 = '1 TFLOP/s'\n[cluster.gpu.efficiency]\ngem = 0.5\n",
         [
             "bad.toml: cluster.gpu.flops.fp8 = '1 TFLOP/s': unknown key;"
-            " expected one of float64, float32, bfloat16, float16",
+            " expected one of float64, float32, tf32, bfloat16, float16",
             "bad.toml: cluster.gpu.efficiency.gem = 0.5: unknown key; expected one of gemm, embedding_lookup,"
-            " embedding_update, bucketize, permute, elementwise, reduction, qr, optimizer, default",
+            " embedding_update, bucketize, permute, elementwise, reduction, qr, optimizer, attention, convolution,"
+            " default",
         ],
     ),
     "inline cluster without anything": (
