@@ -15,7 +15,8 @@ import pandas as pd
 from reports.analysis.intervals import Axis, Ints, Union, union
 from reports.store.columns import fixed
 from reports.store.parts import Part
-from scenarios.seam.trace import Thinned, steady_steps
+from scenarios.seam.memory import PHASES, is_there
+from scenarios.seam.trace import ALWAYS, Thinned, steady_steps
 
 COMPUTE = "compute"
 STEP = "step"
@@ -40,6 +41,7 @@ RANKS = {
 RANK_MEMORY = {
     **dict.fromkeys(["rank", "rank_count", "used_bytes", "capacity_bytes", "free_bytes"], "int"),
     "used_share": "float",
+    "phase": "str",
 }
 METRICS_BY_STEP = {
     "step": "int",
@@ -270,19 +272,41 @@ def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
-    """One row a rank: its parts together against its capacity; the fullest first."""
+    """One row a rank: what its parts take in the fullest phase of a step, against its capacity; the fullest first."""
     by_rank = memory.groupby("rank", sort=True)
-    used, capacity = by_rank["size_bytes"].sum(), by_rank["capacity_bytes"].max()
-    share = np.divide(used, capacity, out=np.zeros(len(used)), where=(capacity > 0).to_numpy(bool))
+    used = pd.DataFrame({phase: _held_in(memory, phase) for phase in PHASES})
+    fullest, capacity = used.max(axis=1), by_rank["capacity_bytes"].max()
+    share = np.divide(fullest, capacity, out=np.zeros(len(fullest)), where=(capacity > 0).to_numpy(bool))
     columns = {
         "rank": used.index,
         "rank_count": by_rank["rank_count"].first(),
-        "used_bytes": used,
+        "used_bytes": fullest,
         "capacity_bytes": capacity,
-        "free_bytes": capacity - used,
+        "free_bytes": capacity - fullest,
         "used_share": share,
+        "phase": used.idxmax(axis=1).where(used.nunique(axis=1) > 1, ALWAYS) if len(used) else [],
     }
     return fixed(columns, RANK_MEMORY).sort_values(["used_share", "rank"], ascending=[False, True], ignore_index=True)
+
+
+def memory_at_peak(memory: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
+    """The parts that are there in each rank's fullest phase, of the ranks in a frame as of `rank_memory`."""
+    phase = memory["rank"].map(by_rank.set_index("rank")["phase"])
+    there = np.zeros(len(memory), bool)
+    for each in (*PHASES, ALWAYS):
+        there |= ((phase == each) & _is_there(memory, each)).to_numpy(bool)
+    return memory[there]
+
+
+def _held_in(memory: pd.DataFrame, phase: str) -> pd.Series:
+    sizes = memory["size_bytes"].where(_is_there(memory, phase), 0)
+    held: pd.Series = sizes.groupby(memory["rank"], sort=True).sum()
+    return held
+
+
+def _is_there(memory: pd.DataFrame, phase: str) -> pd.Series:
+    known = {phases for phases in memory["phases"].unique() if is_there(phases, phase)}
+    return memory["phases"].isin(known)
 
 
 def rank_counts(whole: Outline) -> pd.Series:

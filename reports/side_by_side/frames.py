@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import KEYS
+from reports.analysis.frames import KEYS, memory_at_peak
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
 from reports.run import Run
 from reports.store.columns import TEXT, fixed
@@ -299,9 +299,8 @@ def _placed(name: str, table: str, shards: pd.DataFrame | None) -> tuple[Any, ..
 
 
 def _fullest(run: Run) -> pd.DataFrame:
-    """Memory of the fullest rank, by part."""
-    fullest = run.rank_memory["rank"].head(1)
-    return run.memory[run.memory["rank"].isin(fullest).to_numpy(bool)]
+    """Memory of the fullest rank at its peak, by part."""
+    return memory_at_peak(run.memory, run.rank_memory.head(1))
 
 
 def _joined(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:

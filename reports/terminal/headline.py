@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import critical_path
+from reports.analysis.frames import memory_at_peak
 from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps, typical_step
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import group_name, waiting
-from reports.terminal.rows import operation_name, records
+from reports.terminal.rows import operation_name, records, represented
+from scenarios.seam.memory import remedy
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
 WORLDS = {"sim": "predicted", "real": "measured"}
@@ -57,7 +59,20 @@ def headline(run: Run, spread: str = "") -> list[str]:
         lines += [*_step_time(steady, run), *filter(None, [waiting(run, steady_kept(run))])]
     if spread:
         lines.append(spread)
-    return lines
+    return [*lines, *filter(None, [fits(run)])]
+
+
+def fits(run: Run) -> str:
+    """Whether what the fullest rank holds fits into its GPU, and what would help if not; "" if nothing was recorded."""
+    if not len(run.rank_memory):
+        return ""
+    fullest = run.rank_memory.head(1)
+    (rank,), free_bytes = represented(fullest), float(fullest["free_bytes"].iloc[0])
+    if free_bytes >= 0:
+        return f"memory: fits with {text.size(free_bytes)} to spare on the fullest rank, {rank}"
+    held = memory_at_peak(run.memory, fullest)
+    what = remedy(list(zip(held["part"].tolist(), held["size_bytes"].tolist(), strict=True)))
+    return f"MEMORY DOES NOT FIT: {text.size(-free_bytes)} too much on the fullest rank, {rank}; expected {what}"
 
 
 def rests_on(info: RunInfo) -> str:

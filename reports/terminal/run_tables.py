@@ -27,6 +27,7 @@ from reports.terminal.rows import (
     straggler_sentence,
     written,
 )
+from scenarios.seam.trace import ALWAYS
 
 _ROWS = 16
 _STEPS_SHOWN = 12
@@ -46,7 +47,7 @@ PART_COLUMNS = ["part", "mean", "share", "max", "on rank", "max/mean"]
 CLASS_COLUMNS = ["class", "links", "carried", "mean load", "hottest link", "while busy"]
 CLASS_CELLS = ["link_class", "links", "bytes_carried", "mean_utilisation", "peak_utilisation", "busy_utilisation"]
 BALANCE_COLUMNS = ["load (plan)", "max", "on rank", "mean", "max/mean"]
-MEMORY_COLUMNS = ["part", "size", "of capacity"]
+MEMORY_COLUMNS = ["part", "size", "of capacity", "there in"]
 CAUSE_COLUMNS = ["table", "sharding", "load", "on that rank", "mean", "excess"]
 # Where tables that load a rank are listed, so much of their names is to be seen, and of the ways they are sharded.
 _NAMES_KEPT = [24, 14, 7]
@@ -256,15 +257,20 @@ def _memory(run: Run) -> RenderableType:
 
 
 def memory_rows(run: Run) -> tuple[str, list[list[str]]]:
-    """The title and the rows of the fullest rank's memory by part, under `MEMORY_COLUMNS`."""
+    """The title and the rows of the fullest rank's memory by part, under `MEMORY_COLUMNS`: of what is there in all
+    phases of a step, and what is there at the peak, which is the total.
+    """
     fullest = run.rank_memory.head(1)
     own = run.memory[run.memory["rank"].isin(fullest["rank"]).to_numpy(bool)]
     own = own.sort_values("size_bytes", ascending=False, kind="stable")
-    total = fullest.rename(columns={"used_bytes": "size_bytes"}).assign(part="total")
+    peak = fullest["phase"].iloc[0]
+    total = fullest.rename(columns={"used_bytes": "size_bytes"}).assign(
+        part="total" if peak == ALWAYS else f"total, at the peak in {peak}", phases=peak
+    )
     parts, capacity = pd.concat([own, total]), float(fullest["capacity_bytes"].iloc[0])
     parts["share"] = parts["size_bytes"] / capacity if capacity else np.nan
     title = f"Memory of the fullest rank, {represented(fullest)[0]}, capacity {text.size(capacity)}"
-    return title, cells(parts, ["part", "size_bytes", "share"])
+    return title, cells(parts, ["part", "size_bytes", "share", "phases"])
 
 
 def _metrics(run: Run) -> RenderableType:

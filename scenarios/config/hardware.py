@@ -29,6 +29,7 @@ from scenarios.config.toml.values import (
     Payload,
     Quantiles,
     Rate,
+    Reserve,
     Size,
 )
 
@@ -75,6 +76,10 @@ class Gpu:
         Literal["cuda", "cpu"], Key("kind", "'cuda', or 'cpu' for a process on the host's cores. Required.")
     ]
     memory_bytes: Annotated[Size, Key("memory", "Memory of one GPU, such as '80 GB'. Required.")]
+    context_bytes: Annotated[Size | None, Key("context", "What a process's CUDA context takes of it.")] = None
+    fragmentation: Annotated[
+        Reserve | None, Key("fragmentation", "What torch's allocator holds beside tensors, as a share of them.")
+    ] = None
     memory_bytes_per_s: Annotated[Rate, Key("memory_rate", "Peak rate of that memory, such as '3.35 TB/s'. Required.")]
     launch_ns: Annotated[
         Latency,

@@ -217,20 +217,26 @@ class GradientReducer:
 
 
 def reduction_memory_bytes(
-    shapes: Sequence[Shape], dtype: torch.dtype, buckets: Buckets, compression: Compression
+    shapes: Sequence[Shape],
+    dtype: torch.dtype | Sequence[torch.dtype],
+    buckets: Buckets,
+    compression: Compression,
+    *,
+    assigned: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, int]:
-    """What a `GradientReducer` keeps on a rank's device, by part; parts that take nothing are left out.
+    """What a `GradientReducer` of these arguments keeps on a rank's device, by part; without those of no size.
 
     P and Q are counted without warm start too, which has them only while a bucket is reduced.
     """
-    numels = [prod(shape) for shape in shapes]
-    assigned = assign_buckets([numel * dtype.itemsize for numel in numels], buckets)
-    parts = {"gradient buckets": sum(numels), "compression factors": 0, "compression error": 0}
-    for members in assigned if compression.kind != "none" else ():
-        factors, error = _compression_numels([tuple(shapes[member]) for member in members], compression)
-        parts["compression factors"] += factors
-        parts["compression error"] += error if compression.use_error_feedback else 0
-    return {part: numel * dtype.itemsize for part, numel in parts.items() if numel}
+    dtypes = [dtype] * len(shapes) if isinstance(dtype, torch.dtype) else list(dtype)
+    sizes = [prod(shape) * each.itemsize for shape, each in zip(shapes, dtypes, strict=True)]
+    parts = {"gradient buckets": sum(sizes), "compression factors": 0, "compression error": 0}
+    if compression.kind != "none":
+        for members in assign_buckets(sizes, buckets, dtypes=dtypes) if assigned is None else assigned:
+            factors, error = _compression_numels([tuple(shapes[member]) for member in members], compression)
+            parts["compression factors"] += factors * dtypes[members[0]].itemsize
+            parts["compression error"] += error * dtypes[members[0]].itemsize * compression.use_error_feedback
+    return {part: size for part, size in parts.items() if size}
 
 
 def _compression_numels(shapes: Sequence[Shape], compression: Compression) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -15,9 +16,10 @@ from torch.utils._pytree import tree_flatten
 from scenarios.config.scenario import Scenario
 from scenarios.modules.ddp_buckets import assign_buckets, assign_registered
 from scenarios.modules.fake import build_fake, explained, fake
-from scenarios.modules.recorder import Operator, Recorder
+from scenarios.modules.memory import Part, parts_of, size_of
+from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
-from scenarios.modules.trace import Arguments, Trace, cost_of, trace, trainable
+from scenarios.modules.trace import Arguments, Trace, cost_of, tensors_of, trace, trainable
 from scenarios.seam.errors import Note
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -25,6 +27,17 @@ from scenarios.seam.rank import Rank
 # What one trace holds for: the shapes and types of arguments, which outputs are differentiated with which gradients,
 # and whether gradients are there already.
 Signature = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """An optimizer's step: as one computation, the state that stays, and what tensors take meanwhile at most."""
+
+    kernel: Kernel
+    state_bytes: int
+    temporary_bytes: int
+
+
 Optimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 
@@ -111,8 +124,18 @@ class Module:
             return assign_registered(sizes, self.buckets, dtypes)
         return assign_buckets(sizes, self.buckets, arrival=(*traced.arrival, *traced.unused), dtypes=dtypes)
 
-    def update(self) -> tuple[Operator, ...]:
-        """The operators of the optimizer's step, once its state is there."""
+    def memory(self, *arguments: Any, depth: int = 1, **named: Any) -> tuple[Part, ...]:
+        """What a copy takes of a rank's device in a step with arguments of these shapes and types, by part and phase.
+
+        Activations are by submodule, with `depth` levels of names.
+
+        Raises:
+            ProgramError: as `trace` does.
+        """
+        return parts_of(self, (arguments, named), depth)
+
+    def update(self) -> Update:
+        """The optimizer's step, once its state is there."""
         assert self.optimizer is not None
         with fake(on_gpu=self._on_gpu), explained(self.name):
             parameters = trainable(build_fake(self.make))
@@ -122,16 +145,20 @@ class Module:
             if self._on_gpu:
                 _choose_foreach(optimizer)
             for _ in range(2):  # the first makes the state
+                held = tensors_of([*optimizer.state.values()])
                 recorder = Recorder(on_gpu=self._on_gpu)
                 recorder.reads_numbers = True
+                recorder.knows([*parameters, *(each.grad for each in parameters if each.grad is not None), *held])
                 with recorder:
                     optimizer.step()
-        return tuple(recorder.operators)
+        return Update(
+            kernel=cost_of(recorder.operators), state_bytes=size_of(held), temporary_bytes=recorder.peak_bytes
+        )
 
     @cached_property
-    def update_cost(self) -> Kernel:
-        """The optimizer's step as one computation."""
-        return cost_of(self.update())
+    def updated(self) -> Update:
+        """The same, traced once."""
+        return self.update()
 
     def build(self, device: torch.device) -> Any:
         """The module with its first values."""

@@ -31,6 +31,22 @@ class Operator:
     kernel: Kernel
 
 
+class _Tracker(ModuleTracker):
+    """Sets no hooks in what checkpointing computes anew: they would keep its graph, and so its tensors, alive."""
+
+    def _fw_pre_hook(self, mod: Any, input: Any) -> None:
+        if self.is_bw:
+            self.parents.add(self._get_mod_name(mod))  # type: ignore[no-untyped-call]
+        else:
+            super()._fw_pre_hook(mod, input)
+
+    def _fw_post_hook(self, mod: Any, input: Any, output: Any) -> None:
+        if self.is_bw:
+            self.parents.discard(self._get_mod_name(mod))  # type: ignore[no-untyped-call]
+        else:
+            super()._fw_post_hook(mod, input, output)
+
+
 class Recorder(TorchDispatchMode):
     """Keeps the operators that are dispatched below autograd, and what memory they leave.
 
@@ -38,7 +54,8 @@ class Recorder(TorchDispatchMode):
         operators: those that do work, in order.
         unknown: names of those that are priced by their bytes alone.
         held_bytes: what tensors that were made meanwhile, and are still there, hold now; `peak_bytes`: at most.
-        held_by: the same now by the module that made them.
+        held_by: the same now by the module that made them; by `owner`, if one is set.
+        owner: what holds the tensors that are made from now on, instead of the module that makes them; "": that.
     """
 
     def __init__(self, *, on_gpu: bool) -> None:
@@ -47,20 +64,22 @@ class Recorder(TorchDispatchMode):
         self.unknown: dict[str, None] = {}
         self.held_bytes = self.peak_bytes = 0
         self.held_by: dict[str, int] = {}
+        self.owner = ""
         self.reads_numbers = False
+        self._held_at_peak: dict[str, int] | None = {}
         self._on_gpu = on_gpu
-        self._modules = ModuleTracker()
-        self._storages: set[int] = set()
+        self._modules = _Tracker()
+        self._owners: dict[int, str | None] = {}
         self._before: list[Tensor] = []
 
     def __enter__(self) -> Recorder:
-        self._modules.__enter__()
+        self._modules.__enter__()  # type: ignore[no-untyped-call]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._modules.__exit__(*error)
+        self._modules.__exit__(*error)  # type: ignore[no-untyped-call]
 
     @property
     def module(self) -> str:
@@ -93,24 +112,47 @@ class Recorder(TorchDispatchMode):
     def knows(self, tensors: Sequence[Tensor]) -> None:
         """Do not count the memory of these tensors, which were there before."""
         self._before += tensors
-        self._storages.update(each.untyped_storage()._cdata for each in tensors)
+        self._owners.update((each.untyped_storage()._cdata, None) for each in tensors)
+
+    @property
+    def held_at_peak(self) -> dict[str, int]:
+        """What `held_by` was when tensors took most."""
+        return dict(self.held_by) if self._held_at_peak is None else self._held_at_peak
+
+    def begin_phase(self, owner: str = "") -> None:
+        """Look for the peak anew, of what is there and what is made from now on, for `owner`."""
+        self.owner, self.peak_bytes, self._held_at_peak = owner, self.held_bytes, None
+
+    def belongs(self, tensor: Tensor, owner: str) -> None:
+        """This tensor is held by another than was said."""
+        storage = tensor.untyped_storage()
+        before = self._owners.get(storage._cdata)
+        if before is not None:
+            self._owners[storage._cdata] = owner
+            self.held_by[before] -= storage.nbytes()
+            self.held_by[owner] = self.held_by.get(owner, 0) + storage.nbytes()
 
     def _hold(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        key, size, module = storage._cdata, storage.nbytes(), self.module
-        if key not in self._storages:
-            self._storages.add(key)
-            self._change(module, size)
-            weakref.finalize(storage, self._free, key, module, size)
+        key, size = storage._cdata, storage.nbytes()
+        if key not in self._owners:
+            self._owners[key] = self.owner or self.module
+            self._change(key, size)
+            weakref.finalize(storage, self._free, key, size)
 
-    def _free(self, key: int, module: str, size: int) -> None:
-        self._storages.discard(key)
-        self._change(module, -size)
+    def _free(self, key: int, size: int) -> None:
+        if self._held_at_peak is None:  # the first that goes since the peak
+            self._held_at_peak = dict(self.held_by)
+        self._change(key, -size)
+        del self._owners[key]
 
-    def _change(self, module: str, size: int) -> None:
+    def _change(self, key: int, size: int) -> None:
+        owner = self._owners[key]
+        assert owner is not None, "what was there before is never freed meanwhile"
         self.held_bytes += size
-        self.held_by[module] = self.held_by.get(module, 0) + size
-        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+        self.held_by[owner] = self.held_by.get(owner, 0) + size
+        if self.held_bytes > self.peak_bytes:
+            self.peak_bytes, self._held_at_peak = self.held_bytes, None
 
     def _depends(self, func: Any) -> str:
         module = f"module {self.module}: " if self.module else ""

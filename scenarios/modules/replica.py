@@ -137,7 +137,7 @@ class Replica:
             await work
         self._reduced = []
         if self._model.optimizer is not None:
-            await self._rank.compute(self._model.update_cost, self._step, label=f"{self._model.name}.update")
+            await self._rank.compute(self._model.updated.kernel, self._step, label=f"{self._model.name}.update")
         for parameter in self.parameters:
             parameter.grad = None
 

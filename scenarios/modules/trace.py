@@ -15,6 +15,9 @@ from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.kernel import Kernel, together
 
+# What holds tensors of the backward pass: gradients of parameters and inputs, and all else.
+GRADIENTS, TEMPORARIES = "(gradients)", "(temporaries)"
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # by position and by name
 
 
@@ -61,6 +64,7 @@ class Trace:
         unknown: operators that are priced by their bytes alone.
         kept_bytes: what the forward pass leaves for the backward pass, by the module that made it.
         forward_peak_bytes, backward_peak_bytes: what tensors take at most, beside parameters and inputs.
+        held_at_peak: what is there at the backward pass's peak: of `kept_bytes`, and GRADIENTS and TEMPORARIES.
     """
 
     forward: tuple[Operator, ...]
@@ -75,6 +79,7 @@ class Trace:
     kept_bytes: dict[str, int]
     forward_peak_bytes: int
     backward_peak_bytes: int
+    held_at_peak: dict[str, int]
     _segments: dict[frozenset[Ready], tuple[Segment, ...]] = field(default_factory=dict, repr=False)
 
     @property
@@ -159,7 +164,7 @@ def trace(
                 gradients = _losses(outputs)
             forward = tuple(recorder.operators)
             kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
-            recorder.peak_bytes = recorder.held_bytes
+            recorder.begin_phase(TEMPORARIES)
             ready = _backward(recorder, (parameters, inputs), outputs, gradients)
         arrived = {each.parameter for each in ready}
         leaves, layout = tree_flatten(result)
@@ -176,6 +181,7 @@ def trace(
             kept_bytes=kept,
             forward_peak_bytes=forward_peak,
             backward_peak_bytes=recorder.peak_bytes,
+            held_at_peak={key: size for key, size in recorder.held_at_peak.items() if size},
         )
 
 
@@ -198,7 +204,12 @@ def _backward(
     begun = len(recorder.operators)
 
     def noted(**which: int) -> Callable[[Tensor], None]:
-        return lambda _: ready.append(Ready(after=len(recorder.operators) - begun, **which))
+        def note(leaf: Tensor) -> None:
+            ready.append(Ready(after=len(recorder.operators) - begun, **which))
+            if leaf.grad is not None:
+                recorder.belongs(leaf.grad, GRADIENTS)
+
+        return note
 
     for kind, those in zip(("parameter", "input"), leaves, strict=True):
         for index, leaf in enumerate(those):

@@ -15,6 +15,9 @@ SCHEMA_VERSION = 1
 PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks", "rests_on"})
 
 
+# `MemoryRow.phases` of a part that is there all the time.
+ALWAYS = "always"
+
 # `RunInfo.played_on` of a run on hosts that were emulated.
 EMULATED_HOSTS = "emulated hosts"
 
@@ -95,7 +98,8 @@ class PlanRow:
 class MemoryRow:
     """What one part ("embedding weights", "activations", ...) takes of one rank's device memory.
 
-    `rank_count` ranks are represented by this one.
+    `rank_count` ranks are represented by this one. `phases`: those of a step in which it is there, "forward",
+    "backward" and "update", with a space between, or ALWAYS; a part that grows or shrinks has several rows.
     """
 
     rank: int
@@ -103,6 +107,7 @@ class MemoryRow:
     size_bytes: int
     capacity_bytes: int
     rank_count: int = 1
+    phases: str = ALWAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scenarios.config.scenario import Scenario
-from scenarios.config.units import format_bytes
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
+from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits, device_rows
 from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import factory
 
@@ -24,7 +24,8 @@ def build(scenario: Scenario) -> Program:
             f"{scenario.path}: program = '{scenario.program}': expected a function that returns a"
             f" scenarios.seam.program.Program, but it returns a {type(program).__name__}"
         )
-    _check_memory(scenario, program)
+    program.memory = (*program.memory, *device_rows(scenario.cluster.host.gpu, program.memory))
+    check_fits(scenario, program)
     return program
 
 
@@ -42,22 +43,6 @@ def build_simulation(scenario: Scenario) -> Program:
 def effort_of(scenario: Scenario, program: Program) -> Effort:
     """What simulating a step takes; with payload, all that the ranks hold is there."""
     effort = program.effort or Effort()
-    held = sum(row.size_bytes for row in program.memory) if scenario.payload == "values" else 0
+    tensors = (row.size_bytes for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
+    held = sum(tensors) if scenario.payload == "values" else 0
     return replace(effort, held_bytes=effort.held_bytes + held)
-
-
-def _check_memory(scenario: Scenario, program: Program) -> None:
-    needed: dict[int, int] = {}
-    for row in program.memory:
-        needed[row.rank] = needed.get(row.rank, 0) + row.size_bytes
-    if not needed:
-        return
-    fullest = max(needed, key=lambda rank: (needed[rank], -rank))
-    capacity_bytes = scenario.cluster.host.gpu.memory_bytes
-    if needed[fullest] > capacity_bytes:
-        largest = max((row for row in program.memory if row.rank == fullest), key=lambda row: row.size_bytes)
-        raise ScenarioError(
-            f"{scenario.path}: cluster.gpu.memory = '{format_bytes(capacity_bytes)}': expected at least"
-            f" {format_bytes(needed[fullest])}, which rank {fullest} needs; its largest part is"
-            f" {largest.part} with {format_bytes(largest.size_bytes)}"
-        )

@@ -203,14 +203,15 @@ def test_gradients_are_reduced_while_the_backward_goes_on() -> None:
 
 
 def test_a_model_too_large_for_a_gpu_is_an_error_with_figures() -> None:
-    small = dataclasses.replace(GPU, memory_bytes=600_000)
+    small = dataclasses.replace(GPU, memory_bytes=600_000, context_bytes=1, fragmentation=0.0)
     made = training(("data_parallel",), batch_size=2000)
     made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=small))
     with pytest.raises(ScenarioError) as caught:
         build(made)
     assert str(caught.value) == (
         "test.toml: cluster.gpu.memory = '586 KiB': expected at least 2.09 MiB, which rank 0 needs;"
-        " its largest part is activations with 1.24 MiB"
+        " its largest part is activations with 1.24 MiB: expected a smaller batch_size, or activation checkpointing,"
+        " or a profile with more memory"
     )
 
 

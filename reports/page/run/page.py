@@ -66,6 +66,11 @@ def _glance(run: Run, step: int | None) -> Section:
     return Section("glance", "At a glance", blocks)
 
 
+def _room(run: Run) -> str:
+    free_bytes = float(run.rank_memory["free_bytes"].iloc[0])
+    return f"{text.size(abs(free_bytes))} {'to spare' if free_bytes >= 0 else 'too much'}"
+
+
 def _facts(run: Run) -> list[Fact]:
     steady = steady_steps(run.steps)
     if not len(steady):
@@ -85,7 +90,7 @@ def _facts(run: Run) -> list[Fact]:
                 facts.append(Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean))
     if len(run.rank_memory):
         share, (rank,) = float(run.rank_memory["used_share"].iloc[0]), represented(run.rank_memory.head(1))
-        facts.append(Fact("fullest memory", text.percent(share), f"rank {rank}", share))
+        facts.append(Fact("fullest memory", text.percent(share), f"rank {rank}; {_room(run)}", share))
     if len(run.links):
         load, (link,) = float(run.links["utilisation"].iloc[0]), represented(run.links.head(1), "link")
         busy = text.percent(float(run.links["busy_utilisation"].iloc[0]))

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reports.analysis.frames import memory_at_peak
 from reports.analysis.imbalance import MEASURES, rank_load
 from reports.analysis.step_breakdown import steady_kept
 from reports.page import charts, theme
-from reports.page.blocks import Block, Chart, Section, Table
+from reports.page.blocks import Block, Chart, Section, Table, Words
 from reports.page.run.times import why_absent
 from reports.run import Run
 from reports.terminal import headline as about
@@ -147,7 +148,7 @@ def memory(run: Run) -> Section:
     if not len(frame):
         why = "A real run does not tell its parts." if run.info.world == "real" else "Nothing was recorded."
         return Section("memory", "Memory", absent=why)
-    blocks: list[Block] = []
+    blocks: list[Block] = [Words(about.fits(run))]
     if len(frame) <= _RANKS:
         blocks.append(Chart("memory", "Device memory of each rank", _memory_bars(run)))
     else:
@@ -157,10 +158,10 @@ def memory(run: Run) -> Section:
         blocks.append(Chart("memory", "Ranks by how full their memory is", drawn))
     fullest = frame.head(_WORST)
     fullest = fullest.assign(rank=_rank_names(fullest))
-    rows = cells(fullest, ["rank", "used_bytes", "capacity_bytes", "used_share"])
+    rows = cells(fullest, ["rank", "used_bytes", "capacity_bytes", "used_share", "phase"])
     more = f"The fullest {_WORST} of {len(frame):,}; all of them are in rank_memory.csv." if len(frame) > _WORST else ""
     used = float((frame["used_bytes"] * frame["rank_count"]).sum())
-    columns = ["rank", "used", "capacity", "share"]
+    columns = ["rank", "used", "capacity", "share", "fullest in"]
     blocks.append(Table("Fullest ranks", columns, rows, note=more, folded=True, raw={"bytes": used}))
     title, parts = memory_rows(run)
     blocks.append(Table(title, MEMORY_COLUMNS, parts))
@@ -169,7 +170,8 @@ def memory(run: Run) -> Section:
 
 def _memory_bars(run: Run) -> Any:
     frame = run.rank_memory.sort_values("rank")
-    parts = run.memory.pivot_table(index="rank", columns="part", values="size_bytes", aggfunc="sum", fill_value=0)
+    there = memory_at_peak(run.memory, frame)
+    parts = there.pivot_table(index="rank", columns="part", values="size_bytes", aggfunc="sum", fill_value=0)
     parts = parts.reindex(frame["rank"])
     drawn = charts.stacked_bars(_rank_names(frame), _layers(parts / 2**30), x="GiB")
     capacity = float(frame["capacity_bytes"].max()) / 2**30

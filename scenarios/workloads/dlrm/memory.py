@@ -11,12 +11,15 @@ from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Model, Scenario
 from scenarios.modules.ddp_buckets import reduction_memory_bytes
 from scenarios.planner.plan import Plan
-from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.seam.trace import ALWAYS, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.workloads.dlrm.dense import Layers
 from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES
 from scenarios.workloads.dlrm.id_distribution import draws_of
+
+# When parts are there that are not always: a block's output from its forward to its backward, and its gradient then.
+_PHASES = {"activations": "forward backward", "dense gradients": "backward update"}
 
 _ADAGRAD_BYTES = 4  # a float32 for each element of a dense parameter, or for each row of a table
 
@@ -38,7 +41,14 @@ def memory_rows(
         if row.rank in shards:
             shards[row.rank].append(row)
     return tuple(
-        MemoryRow(rank=rank, part=part, size_bytes=round(size_bytes), capacity_bytes=capacity_bytes, rank_count=count)
+        MemoryRow(
+            rank=rank,
+            part=part,
+            size_bytes=round(size_bytes),
+            capacity_bytes=capacity_bytes,
+            rank_count=count,
+            phases=_PHASES.get(part, ALWAYS),
+        )
         for rank, count in zip(chosen, counts or (1,) * len(chosen), strict=True)
         for part, size_bytes in {**_embedding_parts(scenario, shards[rank]), **dense}.items()
     )

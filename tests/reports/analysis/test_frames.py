@@ -10,7 +10,7 @@ from hypothesis import given
 from reports.analysis import frames
 from reports.run import Run
 from reports.store.columns import TABLES, TEXT
-from scenarios.seam.trace import LinkRow, Metric, Recording, Span
+from scenarios.seam.trace import LinkRow, MemoryRow, Metric, Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, with_loads, with_spans
 
 
@@ -214,7 +214,24 @@ def test_memory_comes_fullest_first(run):
         "capacity_bytes": 16384,
         "free_bytes": 4096,
         "used_share": 0.75,
+        "phase": "always",
     }
+
+
+def test_a_rank_is_as_full_as_its_fullest_phase_of_a_step():
+    def part(name, size_bytes, phases="always"):
+        return MemoryRow(rank=0, part=name, size_bytes=size_bytes, capacity_bytes=100, phases=phases)
+
+    parts = [part("weights", 30), part("activations", 40, "forward backward"), part("temporaries", 5, "forward")]
+    parts += [part("gradients", 30, "backward update"), part("temporaries", 25, "update")]
+    run = Run.of(Recording(info=info(), memory=parts))
+    assert row(run.rank_memory, rank=0)["used_bytes"] == 30 + 40 + 30
+    assert row(run.rank_memory, rank=0)["phase"] == "backward"
+    assert frames.memory_at_peak(run.memory, run.rank_memory)["part"].tolist() == [
+        "weights",
+        "activations",
+        "gradients",
+    ]
 
 
 def test_metrics_are_taken_over_ranks():

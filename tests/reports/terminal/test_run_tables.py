@@ -11,7 +11,7 @@ from reports.run import Run
 from reports.terminal import run_tables as tables
 from reports.terminal import text
 from reports.terminal.rows import records
-from scenarios.seam.trace import Metric, Recording, Span
+from scenarios.seam.trace import MemoryRow, Metric, Recording, Span
 from tests.lanes import examples
 from tests.reports.recordings import by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
 
@@ -119,7 +119,7 @@ def test_a_headline_says_for_whom_ranks_wait_and_why():
     spans = [one for rank in range(4) for one in of_rank(rank, 50 if rank == 2 else 25)]
     summary = " ".join(printed(with_spans(by_hand(world_size=4), *spans)).split())
     said = "ranks wait 19 ns of a step (31.2 %) for others to arrive, 100.0 % of that for rank 2: its computations take"
-    assert f"{said} 2.0 times as long as equal ones on other GPUs Steps" in summary
+    assert f"{said} 2.0 times as long as equal ones on other GPUs memory: fits" in summary
     assert "waiting for other ranks 19 ns 31.2 % 25 ns 0 1.33" in summary
     assert "wait" not in printed(by_hand()).splitlines()[2]
     late = tables.as_json(Run.of(with_spans(by_hand(world_size=4), *spans)))["late_ranks"]
@@ -192,7 +192,15 @@ def test_tables_that_load_a_rank_are_told_apart_by_their_names():
 def test_memory_is_that_of_the_fullest_rank():
     summary = printed(by_hand())
     assert "Memory of the fullest rank, 1, capacity 16.0 KiB" in summary
-    assert section(summary, "Memory")[-1] == ["total", "12.0", "KiB", "75.0", "%"]
+    assert section(summary, "Memory")[-1] == ["total", "12.0", "KiB", "75.0", "%", "always"]
+
+
+def test_a_headline_says_whether_it_fits_and_what_would_help():
+    assert "memory: fits with 4.00 KiB to spare on the fullest rank, 1" in printed(by_hand())
+    full = by_hand()
+    full.memory.append(MemoryRow(rank=1, part="activations", size_bytes=6144, capacity_bytes=16384))
+    said = "MEMORY DOES NOT FIT: 2.00 KiB too much on the fullest rank, 1; expected a smaller batch_size, or activation"
+    assert said in " ".join(printed(full).split())
 
 
 def test_links_come_by_class_and_the_hottest_first():

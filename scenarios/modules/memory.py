@@ -1,0 +1,105 @@
+"""What a traced module takes of a rank's device, by part and by phase of a step.
+
+Tensors are followed as `torch.distributed._tools.fsdp2_mem_tracker` follows them: on fake tensors, each storage from
+where it is made to where nobody holds it any more, by what it is for. The caching allocator's rounding is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from scenarios.config.host_classes import HostClasses, simulated_ranks
+from scenarios.config.scenario import Scenario
+from scenarios.modules.ddp_buckets import reduction_memory_bytes
+from scenarios.modules.fake import build_fake, fake
+from scenarios.modules.trace import GRADIENTS, TEMPORARIES, Arguments, Trace, state, tensors_of
+from scenarios.seam.trace import ALWAYS, MemoryRow
+
+if TYPE_CHECKING:
+    from scenarios.modules.module import Module
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one part takes in these phases, as in MemoryRow."""
+
+    name: str
+    size_bytes: int
+    phases: str = ALWAYS
+
+
+def memory_rows(
+    scenario: Scenario, parts: Iterable[Part], host_classes: HostClasses | None = None
+) -> tuple[MemoryRow, ...]:
+    """A program's `memory`, where each rank, or one of each class, has these parts, as of `Module.memory`.
+
+    Of several modules all temporaries count, as if they were at work at the same time.
+    """
+    capacity_bytes, held = scenario.cluster.host.gpu.memory_bytes, list(parts)
+    return tuple(
+        MemoryRow(
+            rank=rank,
+            part=part.name,
+            size_bytes=part.size_bytes,
+            capacity_bytes=capacity_bytes,
+            rank_count=count,
+            phases=part.phases,
+        )
+        for rank, count in simulated_ranks(scenario, host_classes)
+        for part in held
+    )
+
+
+def size_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of these tensors' storages, each once."""
+    storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}
+    return sum(storages.values())
+
+
+def parts_of(model: Module, arguments: Arguments, depth: int) -> tuple[Part, ...]:
+    """As of `Module.memory`."""
+    traced = model.traced(arguments)
+    return tuple(part for part in _parts(model, traced, arguments, depth) if part.size_bytes)
+
+
+def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> Iterator[Part]:
+    with fake(on_gpu=False):
+        yield Part("weights", size_of(state(build_fake(model.make))))
+    yield Part("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
+    yield from _activations(traced.kept_bytes, "forward", depth)
+    yield Part("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")
+    held = dict(traced.held_at_peak)
+    yield Part("gradients", held.pop(GRADIENTS, 0), "backward")
+    yield Part("temporaries", held.pop(TEMPORARIES, 0), "backward")
+    yield from _activations(held, "backward", depth)
+    shapes, dtypes = [each.shape for each in traced.parameters], [each.dtype for each in traced.parameters]
+    if model.reduce:  # gradients are views of buckets then
+        own = reduction_memory_bytes(
+            shapes, dtypes, model.buckets, model.compression, assigned=model.buckets_of(traced)
+        )
+        yield from (Part(name, size) for name, size in own.items())
+    else:
+        yield Part("gradients", _gradient_bytes(traced), "update")
+    if model.optimizer is not None:
+        yield Part("optimizer state", model.updated.state_bytes)
+        yield Part("temporaries", model.updated.temporary_bytes, "update")
+
+
+def _gradient_bytes(traced: Trace) -> int:
+    used = (each for index, each in enumerate(traced.parameters) if index not in traced.unused)
+    return sum(prod(each.shape) * each.dtype.itemsize for each in used)
+
+
+def _activations(held: Mapping[str, int], phase: str, depth: int) -> Iterator[Part]:
+    """By submodule: the outermost has the name of its class, which is left out."""
+    sizes = Counter[str]()
+    for module, size in held.items():
+        sizes[".".join(module.split(".")[1 : 1 + depth])] += size
+    for path, size in sizes.items():
+        yield Part(f"activations {path}".rstrip(), size, phase)
