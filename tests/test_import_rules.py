@@ -17,7 +17,7 @@ ALLOWED = {
     "scenarios": {"scenarios", "torch"},
     "sim": {"sim", "scenarios", "torch"},
     "real": {"real", "scenarios", "torch"},
-    "reports": {"reports", "scenarios.seam.trace", "pandas", "pyarrow"},
+    "reports": {"reports", "scenarios.seam.memory", "scenarios.seam.trace", "pandas", "pyarrow"},
     "twinstep": {"twinstep", "sim", "real", "scenarios", "reports"},  # an entry point as a whole: nobody imports it
 }
 WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
