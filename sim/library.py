@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,11 +21,13 @@ from sim.rank.rendezvous import Rendezvous
 class Transport(NamedTuple):
     """How collectives take time on one machine: `play` is told of each member that enters, and in which thread.
 
-    It lets each member finish in the end. `threads` are the hosts' own, where the library models them.
+    It lets each member finish in the end. `threads` are the hosts' own, where the library models them. `buffer_bytes`
+    is what its buffers take of each rank's GPU at the end, where they take something.
     """
 
     play: Callable[[Rendezvous, int, Thread | None], None]
     threads: Hosts | None = None
+    buffer_bytes: Callable[[], Mapping[int, int]] = dict
 
 
 @dataclass(frozen=True, slots=True)

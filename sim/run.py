@@ -18,7 +18,7 @@ from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import LinkRow, Recording, RunInfo, Span
+from scenarios.seam.trace import LinkRow, MemoryRow, Recording, RunInfo, Span
 from scenarios.seam.versions import versions
 from sim.engine.machine import Machine
 from sim.library import library_of
@@ -109,7 +109,7 @@ def play(
         info=_info(scenario, error, counts, started=started, begin_s=begin_s),
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
-        memory=list(program.memory),
+        memory=[*program.memory, *_buffers(world, program)],
         links=links,
         loads=loads,
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
@@ -132,6 +132,16 @@ def _info(scenario: Scenario, error: str, counts: Mapping[int, int], *, started:
         elapsed_s=time.perf_counter() - begin_s,
         host_counts=tuple(counts.items()),
     )
+
+
+def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
+    """The library's, beside the parts of a program that tells them; which ones there are only the run has shown."""
+    capacity_bytes = world.scenario.cluster.host.gpu.memory_bytes
+    sizes = world.transport.buffer_bytes() if program.memory and world.scenario.cluster.host.gpu.kind == "cuda" else {}
+    for rank, size_bytes in sorted(sizes.items()):
+        count = world.rank_counts[rank]
+        part = "communication buffers"
+        yield MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes, rank_count=count)
 
 
 def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:

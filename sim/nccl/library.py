@@ -20,7 +20,8 @@ _LANES = 1
 
 
 def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None) -> Transport:
-    return Transport(NcclPhases(machine, flows=scenario.fidelity == "flows", classes=classes))
+    phases = NcclPhases(machine, flows=scenario.fidelity == "flows", classes=classes)
+    return Transport(phases, buffer_bytes=phases.buffer_bytes)
 
 
 def _choice(op: str, size_bytes: int, cluster: Cluster) -> Choice | None:

@@ -25,6 +25,7 @@ from sim.hosts.cores import Thread
 from sim.nccl import plan as nccl
 from sim.nccl.costs import NcclCosts, costs_of
 from sim.nccl.folded import FoldedNccl
+from sim.nccl.memory import Connections, buffer_bytes
 from sim.rank.rendezvous import Rendezvous
 
 # A byte that comes over a link is written to memory and read from it again, one that leaves is read: of each half.
@@ -54,12 +55,14 @@ class NcclPhases:
         self._costs = costs_of(machine.fabric.cluster)
         self._folded = None if classes is None else FoldedNccl(machine.fabric, self._costs, classes)
         self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
-        self._channels: dict[str, int] = {}
+        self._connected: dict[str, Connections] = {}
         self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets, over_nvlink=True)
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
         """A member has entered: the last one starts the collective."""
-        self._take_multiprocessors(rendezvous, member)
+        if rendezvous.group.size > 1:
+            self._connect(rendezvous, member)
+            self._take_multiprocessors(rendezvous, member)
         if rendezvous.is_complete and rendezvous.group.counts:
             self._play_folded(rendezvous)
         elif rendezvous.is_complete:
@@ -116,15 +119,23 @@ class NcclPhases:
             return MERGED_SHARE
         return COARSE_SHARE if len(phase.transfers) <= MOST_MERGED else None
 
-    def _take_multiprocessors(self, rendezvous: Rendezvous, member: int) -> None:
-        fabric, group = self._machine.fabric, rendezvous.group
-        if self._multiprocessors is None or group.size == 1:
-            return
-        if group.name not in self._channels:
+    def buffer_bytes(self) -> dict[int, int]:
+        """What the communicators that were used meanwhile take of each rank's GPU."""
+        return buffer_bytes(self._connected, self._machine.fabric.network)
+
+    def _connect(self, rendezvous: Rendezvous, member: int) -> None:
+        group, op = rendezvous.group, rendezvous.calls[member].op
+        if group.name not in self._connected:
             folded = self._folded if group.counts else None
             found = nccl.channels(*self._places(group.ranks)) if folded is None else folded.channels(group)
-            self._channels[group.name] = found
-        share = self._channels[group.name] / self._multiprocessors
+            self._connected[group.name] = Connections(group, found)
+        self._connected[group.name].note(exchanges=op.startswith("all_to_all") or op in ("send", "recv"))
+
+    def _take_multiprocessors(self, rendezvous: Rendezvous, member: int) -> None:
+        fabric, group = self._machine.fabric, rendezvous.group
+        if self._multiprocessors is None:
+            return
+        share = self._connected[group.name].channels / self._multiprocessors
         rendezvous.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
 
     def _take_memory_of(
