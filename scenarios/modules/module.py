@@ -57,6 +57,7 @@ class Module:
         reduce: bool = True,
         find_unused_parameters: bool = False,
         static_graph: bool = False,
+        broadcast_buffers: bool = True,
     ) -> None:
         """
         Args:
@@ -66,11 +67,12 @@ class Module:
             name: the first part of its computations' labels; the name of what is made if empty.
             optimizer: makes the optimizer of the parameters that it is given, such as `torch.optim.Adam`.
             reduce: whether gradients are averaged over all ranks.
-            find_unused_parameters, static_graph: as of DistributedDataParallel.
+            find_unused_parameters, static_graph, broadcast_buffers: as of DistributedDataParallel; without `reduce`
+                they mean nothing.
         """
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
         self.seed, self.buckets, self.compression = scenario.seed, scenario.buckets, scenario.compression
-        self.reduce = reduce
+        self.reduce, self.broadcasts_buffers = reduce, reduce and broadcast_buffers
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
         self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
+from scenarios.compression.local import copy_cost
 from scenarios.modules.backward import PausedBackward
 from scenarios.modules.ddp_buckets import GradientReducer
-from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, tensors_of, trainable, wanting
+from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, buffers_of, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
@@ -75,6 +77,8 @@ class Replica:
         traced = self._model.trace(*arguments, **named)
         if traced.unknown and self._rank.rank == 0:
             self._model.note_unknown(traced)
+        if self._model.broadcasts_buffers and traced.buffers and not self._accumulates:
+            await self._broadcast_buffers(traced)
         label = f"{self._model.name}.forward"
         tape, result = await self._rank.compute(
             traced.forward_cost, self._forward, traced, (arguments, named), label=label
@@ -143,6 +147,18 @@ class Replica:
 
     def __str__(self) -> str:
         return f"rank {self._rank.rank}: module {self._model.name}"
+
+    async def _broadcast_buffers(self, traced: Trace) -> None:
+        """Rank 0's buffers for all, those of one dtype together, as DDP has them before a pass that it reduces."""
+        own, label = buffers_of(self.module), f"{self._model.name}.buffers"
+        for dtype in dict.fromkeys(spec.dtype for spec in traced.buffers):
+            chosen = [index for index, spec in enumerate(traced.buffers) if spec.dtype == dtype]
+            specs, buffers = [traced.buffers[index] for index in chosen], [own[index] for index in chosen if own]
+            flat = torch.empty(sum(prod(spec.shape) for spec in specs), dtype=dtype, device=self._rank.device)
+            await self._rank.compute(copy_cost(flat, flat.numel()), _flatten, buffers, flat, label=label)
+            await self._rank.broadcast(flat, src=0, label=label)
+            cost = copy_cost(flat, flat.numel(), launches=len(chosen))
+            await self._rank.compute(cost, _unflatten, flat, buffers, label=label)
 
     def _forward(self, traced: Trace, arguments: Arguments) -> tuple[_Tape, Any]:
         if self.module is None:
@@ -266,6 +282,18 @@ def _last_of_buckets(traced: Trace, members: Sequence[Sequence[int]]) -> set[Rea
     bucket_of = {index: number for number, bucket in enumerate(members) for index in bucket}
     last = {bucket_of[each.parameter]: each for each in traced.ready if each.parameter in bucket_of}
     return set(last.values())
+
+
+@torch.no_grad()
+def _flatten(buffers: Sequence[Tensor], flat: Tensor) -> None:
+    if buffers:
+        torch.cat([each.reshape(-1) for each in buffers], out=flat)
+
+
+@torch.no_grad()
+def _unflatten(flat: Tensor, buffers: Sequence[Tensor]) -> None:
+    for each, piece in zip(buffers, flat.split([each.numel() for each in buffers]) if buffers else (), strict=True):
+        each.copy_(piece.view_as(each))
 
 
 def _gradient_of(tensor: Tensor) -> Tensor:

@@ -60,6 +60,7 @@ class Trace:
         gradients: of each tensor among them whether its gradient is given, or is 1; None: it is not differentiated.
         ready: gradients in the order in which they are ready.
         parameters: all parameters that require gradients, in the order of registration.
+        buffers: its buffers, such as the running means of batch normalization.
         unused: indices of those that get no gradient.
         unknown: operators that are priced by their bytes alone.
         kept_bytes: what the forward pass leaves for the backward pass, by the module that made it.
@@ -74,6 +75,7 @@ class Trace:
     gradients: tuple[bool | None, ...]
     ready: tuple[Ready, ...]
     parameters: tuple[TensorSpec, ...]
+    buffers: tuple[TensorSpec, ...]
     unused: tuple[int, ...]
     unknown: tuple[str, ...]
     kept_bytes: dict[str, int]
@@ -176,6 +178,7 @@ def trace(
             gradients=tuple(gradients),
             ready=tuple(ready),
             parameters=tuple(map(_spec, parameters, names_of(module))),
+            buffers=tuple(map(_spec, buffers_of(module))),
             unused=tuple(index for index in range(len(parameters)) if index not in arrived),
             unknown=tuple(recorder.unknown),
             kept_bytes=kept,
@@ -238,9 +241,14 @@ def names_of(module: object) -> list[str]:
     return [name for name, each in named if each.requires_grad]
 
 
+def buffers_of(module: object) -> list[Tensor]:
+    """The buffers of a module and of those in it, each once."""
+    return list(module.buffers()) if isinstance(module, nn.Module) else []
+
+
 def state(module: object) -> list[Tensor]:
     """All parameters and buffers."""
-    return [*module.parameters(), *module.buffers()] if isinstance(module, nn.Module) else []
+    return [*module.parameters(), *buffers_of(module)] if isinstance(module, nn.Module) else []
 
 
 def tensors_of(tree: Any) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from scenarios.config.scenario import Buckets, Compression
 from scenarios.modules.module import Module
 from scenarios.seam.rank import Rank
 from tests.contract.scripts import Script
-from tests.contract.worlds import WORLDS, scenario
+from tests.contract.worlds import WORLDS, results, scenario
 from tests.scenarios.modules.layers import WIDTH, Layers, Shape, shapes
 from tests.small import scenario as small
 
@@ -76,6 +77,10 @@ def adam(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam(parameters, lr=0.01)
 
 
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1e-4, momentum=0.9)
+
+
 def agree(ranks: int, *given: Any) -> None:
     """Both worlds return the same of every rank, and every rank's streams do the same in the same order."""
     returned, calls = [], []
@@ -113,3 +118,66 @@ def test_random_modules(shape: Shape, ranks: int) -> None:
 def test_random_modules_with_unused_parameters(shape: Shape, ranks: int, finds: bool) -> None:
     option = "find_unused_parameters" if finds else "static_graph"
     agree(ranks, Makes(shape), draw_rows, {"optimizer": adam, option: True})
+
+
+class Normalized(nn.Module):
+    """Has running means, which differ between ranks until rank 0's are those of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(WIDTH, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).square().mean()
+
+
+async def running_means(rank: Rank) -> list[Tensor]:
+    """The buffers before and after each rank's own batch."""
+    model, seen = Module(Normalized, small()).on(rank), []
+    for step in range(2):
+        with rank.step(step):
+            loss = await model(*draw_rows(torch.Generator().manual_seed(rank.rank)))
+            seen.append(model.module.layers[1].running_mean.clone())
+            await model.backward(loss)
+            await model.update()
+    return seen
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_buffers_are_those_of_rank_0_as_in_ddp(world: str) -> None:
+    mine = results(world, 1, 2, running_means)
+    torch.testing.assert_close(mine, results("real", 1, 2, running_means_of_ddp))
+
+
+async def running_means_of_ddp(rank: Rank) -> list[Tensor]:
+    """The same in DistributedDataParallel, over the processes' own group."""
+    torch.manual_seed(small().seed)
+    module, seen = nn.parallel.DistributedDataParallel(Normalized()), []
+    for _ in range(2):
+        loss = module(*draw_rows(torch.Generator().manual_seed(rank.rank)))
+        seen.append(module.module.layers[1].running_mean.clone())
+        loss.backward()
+    return seen
+
+
+async def train_in_ddp(rank: Rank, make: Callable[[], nn.Module], options: dict[str, Any]) -> Any:
+    """What `train` does, in torch's own DistributedDataParallel."""
+    torch.manual_seed(small().seed)
+    module = nn.parallel.DistributedDataParallel(make(), **options)
+    optimizer, losses = sgd(module.parameters()), []
+    for step in range(3):
+        loss = module(*draw_rows(torch.Generator().manual_seed(100 * step + rank.rank)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses, [parameter.detach().clone() for parameter in module.parameters()]
+
+
+@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(shape=shapes(unused=False), ranks=st.integers(2, 3))
+def test_random_modules_train_as_in_ddp(shape: Shape, ranks: int) -> None:
+    """But for the order in which gradients are added, so without half precision and the signs that Adam takes."""
+    make = Makes(replace(shape, halves=(False,) * len(shape.halves)))
+    ours = results("real", 1, ranks, train, make, draw_rows, {"optimizer": sgd})
+    torch.testing.assert_close(ours, results("real", 1, ranks, train_in_ddp, make, {}), rtol=1e-4, atol=1e-5)
