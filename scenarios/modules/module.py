@@ -25,7 +25,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
 # What one trace holds for: the shapes and types of arguments, which outputs are differentiated with which gradients,
-# and whether gradients are there already.
+# whether gradients are there already, and which arguments are late.
 Signature = tuple[Any, ...]
 
 
@@ -94,17 +94,28 @@ class Module:
         return self.traced((arguments, named))
 
     def traced(
-        self, arguments: Arguments, gradients: Sequence[bool | None] | None = None, *, accumulates: bool = False
+        self,
+        arguments: Arguments,
+        gradients: Sequence[bool | None] | None = None,
+        *,
+        accumulates: bool = False,
+        late: tuple[int, ...] = (),
     ) -> Trace:
-        """The same with these gradients, as of `scenarios.modules.trace.trace`; traced once for each signature."""
+        """The same with what else `scenarios.modules.trace.trace` can be given; traced once for each signature."""
         signature, chosen = _signature(arguments), None if gradients is None else tuple(gradients)
-        found = self._traces.get((signature, chosen, accumulates))
+        found = self._traces.get((signature, chosen, accumulates, late))
         if found is None:
             found = trace(
-                self.make, self.name, arguments, on_gpu=self._on_gpu, gradients=chosen, accumulates=accumulates
+                self.make,
+                self.name,
+                arguments,
+                on_gpu=self._on_gpu,
+                gradients=chosen,
+                accumulates=accumulates,
+                late=late,
             )
             for key in (chosen, found.gradients):
-                self._traces[signature, key, accumulates] = found
+                self._traces[signature, key, accumulates, late] = found
         return found
 
     def note_unknown(self, traced: Trace) -> None:

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from scenarios.compression.local import copy_cost
-from scenarios.modules.backward import PausedBackward
 from scenarios.modules.ddp_buckets import GradientReducer
+from scenarios.modules.needs import Needs
+from scenarios.modules.paused import Paused, PausedBackward
 from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, buffers_of, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
@@ -30,6 +31,7 @@ class _Tape:
     """What a forward pass leaves for its backward pass: what it was called with and gave, before it was detached."""
 
     arguments: Arguments
+    late: tuple[int, ...]
     outputs: list[Tensor]
     detached: list[Tensor]
 
@@ -57,6 +59,8 @@ class Replica:
         self._members: Sequence[Sequence[int]] = ()
         self._tapes: dict[int, _Tape] = {}
         self._called = 0
+        self._coming: dict[int, tuple[Tensor, Work[Tensor]]] = {}
+        self._expected: tuple[int, ...] = ()
         self._running: PausedBackward | None = None
         self._reduced: list[Work[Any]] = []
         self._accumulates = False
@@ -68,23 +72,32 @@ class Replica:
 
         Tensors among the arguments that require gradients must be leaves; `backward` puts their gradients into `.grad`.
         """
-        for given in wanting((arguments, named)):
-            if not given.is_leaf:
+        for wants in wanting((arguments, named)):
+            if not wants.is_leaf:
                 raise ProgramError(
-                    f"{self}: an argument of shape {tuple(given.shape)} was computed under autograd: expected one that"
+                    f"{self}: an argument of shape {tuple(wants.shape)} was computed under autograd: expected one that"
                     " is detached and then requires its gradient"
                 )
-        traced = self._model.trace(*arguments, **named)
+        given = tensors_of((arguments, named))
+        late = tuple(index for index, each in enumerate(given) if id(each) in self._coming)
+        traced = self._model.traced((arguments, named), late=late)
         if traced.unknown and self._rank.rank == 0:
             self._model.note_unknown(traced)
         if self._model.broadcasts_buffers and traced.buffers and not self._accumulates:
             await self._broadcast_buffers(traced)
-        label = f"{self._model.name}.forward"
-        tape, result = await self._rank.compute(
-            traced.forward_cost, self._forward, traced, (arguments, named), label=label
-        )
+        tape, result = await self._forward(traced, (arguments, named), late)
         self._tapes.update((id(each), tape) for each in tape.detached)
         return result
+
+    def later(
+        self, work: Work[Tensor], *shape: int, dtype: torch.dtype = torch.float32, requires_grad: bool = False
+    ) -> Tensor:
+        """An argument for the next call whose values `work` gives: the pass goes on until it first uses them."""
+        device = self._rank.device
+        made = torch.empty(shape if device.type == "meta" else (), dtype=dtype, device=device)
+        made = made.expand(shape).requires_grad_(requires_grad)
+        self._coming[id(made)] = made, work
+        return made
 
     async def backward(
         self,
@@ -111,7 +124,7 @@ class Replica:
         tape = self._tape_of(wanted)
         by_output = {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}
         chosen = [by_output[id(each)] is not None if id(each) in by_output else None for each in tape.detached]
-        traced = self._model.traced(tape.arguments, chosen, accumulates=self._accumulates)
+        traced = self._model.traced(tape.arguments, chosen, accumulates=self._accumulates, late=tape.late)
         if self.module is not None:
             pairs = zip(tape.outputs, tape.detached, strict=True)
             starts = [(own, by_output[id(each)]) for own, each in pairs if id(each) in by_output]
@@ -160,25 +173,71 @@ class Replica:
             cost = copy_cost(flat, flat.numel(), launches=len(chosen))
             await self._rank.compute(cost, _unflatten, flat, buffers, label=label)
 
-    def _forward(self, traced: Trace, arguments: Arguments) -> tuple[_Tape, Any]:
-        if self.module is None:
+    async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[_Tape, Any]:
+        """From one place where it needs something late to the next."""
+        given, segments, label = tensors_of(arguments), traced.forward_segments, f"{self._model.name}.forward"
+        running = None if self.module is None else self._pass(arguments, late)
+        self._called += 1
+        for number, segment in enumerate(segments):
+            self._expected = segment.needs
+            if segment.kernel.launches or len(segments) == 1:
+                own = label if len(segments) == 1 else f"{label}.{number}"
+                await self._rank.compute(segment.kernel, self._go_on, running, number, label=own)
+            else:
+                self._go_on(running, number)
+            for index in segment.needs:
+                await self._arrive(given[index])
+        for index in late:
+            await self._arrive(given[index])  # that was not used
+        if running is None:
             made = [_empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
             result = tree_unflatten(made, traced.layout)
-            return _Tape(arguments, [], tensors_of(result)), result
-        self._called += 1
-        with torch.enable_grad(), self._drawing():
-            result = self.module(*arguments[0], **arguments[1])
-        outputs = tensors_of(result)
-        result = tree_map_only(Tensor, Tensor.detach, result)
-        return _Tape(arguments, outputs, tensors_of(result)), result
+            return _Tape(arguments, late, [], tensors_of(result)), result
+        outputs, result = tensors_of(running.result), tree_map_only(Tensor, Tensor.detach, running.result)
+        return _Tape(arguments, late, outputs, tensors_of(result)), result
+
+    def _pass(self, arguments: Arguments, late: tuple[int, ...]) -> Paused:
+        """The module's forward, which stops where it needs something late."""
+        assert self.module is not None
+        given, module = tensors_of(arguments), self.module
+
+        def needed(tensors: list[int]) -> None:
+            if tuple(late[index] for index in tensors) != self._expected:
+                raise ProgramError(f"{self}: it uses its late arguments in another order than when it was traced")
+            running.stop()
+
+        def run() -> Any:
+            with torch.enable_grad(), Needs([given[index] for index in late], needed):
+                return module(*arguments[0], **arguments[1])
+
+        running = Paused(run, self._rank.device, stops=bool(late))
+        return running
+
+    def _go_on(self, running: Paused | None, number: int) -> None:
+        if running is not None:
+            with self._drawing(number):
+                running.advance()
+
+    async def _arrive(self, tensor: Tensor) -> None:
+        """Give a late argument its values."""
+        coming = self._coming.pop(id(tensor), None)
+        if coming is not None:
+            value = await coming[1]
+            if value.shape != tensor.shape or value.dtype != tensor.dtype:
+                raise ProgramError(
+                    f"{self}: a late argument is {tuple(value.shape)} {value.dtype}, expected {tuple(tensor.shape)}"
+                    f" {tensor.dtype}"
+                )
+            if not tensor.is_meta:
+                tensor.data = value
 
     @contextmanager
-    def _drawing(self) -> Iterator[None]:
+    def _drawing(self, segment: int) -> Iterator[None]:
         """What the module draws, in dropout say, is the same in every world; a GPU's generator is left alone."""
         if self._rank.device.type != "cpu":
             yield
             return
-        numbers = np.random.SeedSequence([self._model.seed, self._rank.rank, self._called]).generate_state(1)
+        numbers = np.random.SeedSequence([self._model.seed, self._rank.rank, self._called, segment]).generate_state(1)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(numbers[0]))
             yield

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only
 
 from scenarios.modules.fake import build_fake, explained, fake
+from scenarios.modules.needs import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.kernel import Kernel, together
 
@@ -34,6 +35,14 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Tensors, by their indices among all that a module is called with, that it first uses after `after` operators."""
+
+    after: int
+    tensors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
     """A tensor without its values; `name` is a parameter's path in the module."""
 
@@ -50,6 +59,14 @@ class Segment:
     ready: Ready | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardSegment:
+    """Operators of the forward pass after which it uses `needs` for the first time; none: the rest."""
+
+    kernel: Kernel
+    needs: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
     """A pass forward and back.
@@ -58,6 +75,7 @@ class Trace:
         forward, backward: the operators, in order.
         outputs: the leaves of what the forward pass returns, tensors as a TensorSpec; `layout` puts them together.
         gradients: of each tensor among them whether its gradient is given, or is 1; None: it is not differentiated.
+        needs: where tensors that were late are first used, in order.
         ready: gradients in the order in which they are ready.
         parameters: all parameters that require gradients, in the order of registration.
         buffers: its buffers, such as the running means of batch normalization.
@@ -73,6 +91,7 @@ class Trace:
     outputs: tuple[Any, ...]
     layout: TreeSpec
     gradients: tuple[bool | None, ...]
+    needs: tuple[Need, ...]
     ready: tuple[Ready, ...]
     parameters: tuple[TensorSpec, ...]
     buffers: tuple[TensorSpec, ...]
@@ -95,9 +114,13 @@ class Trace:
         return tuple(each.parameter for each in self.ready if each.parameter >= 0)
 
     @cached_property
-    def forward_cost(self) -> Kernel:
-        """The forward pass as one computation."""
-        return cost_of(self.forward)
+    def forward_segments(self) -> tuple[ForwardSegment, ...]:
+        """The forward pass up to each place where it needs something that was late; the rest comes last."""
+        segments, begin = [], 0
+        for need in self.needs:
+            segments.append(ForwardSegment(kernel=cost_of(self.forward[begin : need.after]), needs=need.tensors))
+            begin = need.after
+        return (*segments, ForwardSegment(kernel=cost_of(self.forward[begin:]), needs=()))
 
     def segments(self, stops: frozenset[Ready]) -> tuple[Segment, ...]:
         """Cut the backward pass behind each of `stops`, which are of `ready`; what is left comes last, if anything is.
@@ -130,6 +153,7 @@ def trace(
     on_gpu: bool,
     gradients: Sequence[bool | None] | None = None,
     accumulates: bool = False,
+    late: Sequence[int] = (),
 ) -> Trace:
     """Trace what `make` makes, a module or a function, called with these arguments; only their shapes and types count.
 
@@ -143,6 +167,7 @@ def trace(
             differentiated. By default outputs of one element are losses, whose gradient is 1, and no others are
             differentiated; if there are none, gradients of all outputs are given.
         accumulates: whether gradients are added to some that are there already.
+        late: indices, among all tensors that it is called with, of those that may come while the forward pass goes on.
 
     Raises:
         ProgramError: what it does depends on values, or an operator cannot run without them.
@@ -159,8 +184,14 @@ def trace(
         recorder.knows(
             [*state(module), *tensors_of(given), *(each.grad for each in parameters if each.grad is not None)]
         )
+        needs: list[Need] = []
+
+        def needed(tensors: list[int]) -> None:
+            needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
+
         with recorder:
-            result = module(*given[0], **given[1])
+            with Needs([tensors_of(given)[index] for index in late], needed):
+                result = module(*given[0], **given[1])
             outputs = tensors_of(result)
             if gradients is None:
                 gradients = _losses(outputs)
@@ -176,6 +207,7 @@ def trace(
             outputs=tuple(_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
             layout=layout,
             gradients=tuple(gradients),
+            needs=tuple(needs),
             ready=tuple(ready),
             parameters=tuple(map(_spec, parameters, names_of(module))),
             buffers=tuple(map(_spec, buffers_of(module))),

@@ -181,3 +181,54 @@ def test_random_modules_train_as_in_ddp(shape: Shape, ranks: int) -> None:
     make = Makes(replace(shape, halves=(False,) * len(shape.halves)))
     ours = results("real", 1, ranks, train, make, draw_rows, {"optimizer": sgd})
     torch.testing.assert_close(ours, results("real", 1, ranks, train_in_ddp, make, {}), rtol=1e-4, atol=1e-5)
+
+
+class Joins(nn.Module):
+    """A tower over dense features, which meets pooled embeddings only at its end; dropout on both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bottom = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 6))
+        self.top = nn.Sequential(nn.Linear(12, 16), nn.Dropout(0.3), nn.Linear(16, 1))
+
+    def forward(self, dense: Tensor, pooled: Tensor, spare: Tensor) -> Tensor:
+        assert pooled.shape == (4, 6)
+        return self.top(torch.cat([self.bottom(dense), pooled], 1)).square().mean()
+
+
+async def waits(rank: Rank) -> Any:
+    """Pooled embeddings are on their way while the bottom computes; their gradients leave before its backward."""
+    model, side = Module(Joins, small(), optimizer=adam).on(rank), rank.stream("embeddings")
+    returned: list[Any] = []
+    for step in range(2):
+        generator = torch.Generator().manual_seed(10 * step + rank.rank)
+        rows, sent = torch.randn(4, 6, generator=generator), []
+        with rank.step(step):
+            pooled, spare = (
+                model.later(side.all_to_all_single(torch.empty_like(rows), rows), 4, 6, requires_grad=grad)
+                for grad in (True, False)
+            )
+
+            def send(gradient: Tensor, sent: list[Any] = sent) -> None:
+                sent.append(side.all_to_all_single(torch.empty_like(gradient), gradient, label="back"))
+
+            loss = await model(torch.randn(4, 8, generator=generator), pooled, spare)
+            await model.backward(loss, ready={pooled: send})
+            returned += [float(loss), await sent[0]]
+            await model.update()
+    return returned
+
+
+def test_a_pass_waits_for_late_arguments_where_it_uses_them() -> None:
+    returned, calls = [], []
+    for play in WORLDS.values():
+        script = Script(waits, ())
+        recording = play(script, scenario(2, 1))
+        returned.append([script.returned[rank] for rank in range(2)])
+        spans = sorted(recording.spans, key=lambda span: (span.rank, span.stream, span.sequence))
+        calls.append([(one.rank, one.stream, one.step, one.kind, one.label, one.flops) for one in spans])
+    torch.testing.assert_close(returned[0], returned[1], rtol=0, atol=0)
+    assert calls[0] == calls[1]
+    labels = [label for rank, stream, step, _, label, _ in calls[0] if (rank, stream, step) == (0, "main", 1)]
+    passes = [label for label in labels if "ward" in label]
+    assert passes == ["Joins.forward.0", "Joins.forward.1", "Joins.backward.0", "Joins.backward.1"]

@@ -1,0 +1,32 @@
+"""Sees where a module first uses a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+
+class Needs(TorchFunctionMode):
+    """Calls `needed` with the indices of those tensors that a function of torch is about to use for the first time."""
+
+    def __init__(self, tensors: Sequence[Tensor], needed: Callable[[list[int]], object]) -> None:
+        super().__init__()
+        self._left = {id(tensor): index for index, tensor in enumerate(tensors)}
+        self._needed = needed
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self._left and getattr(func, "__name__", "") not in _OF_SHAPE:
+            found = [id(leaf) for leaf in tree_leaves((args, kwargs)) if id(leaf) in self._left]
+            if found:
+                self._needed([self._left.pop(each) for each in dict.fromkeys(found)])
+        return func(*args, **(kwargs or {}))
+
+
+# What reads no values: attributes of tensors, and the like.
+_OF_SHAPE = frozenset({"__get__", "__len__", "size", "dim", "numel", "stride", "is_contiguous", "is_floating_point"})

@@ -1,0 +1,88 @@
+"""Passes of a module that stop on their way, so that something else can be awaited before they go on.
+
+What torch runs, a module's forward or autograd, calls back but can wait for nothing that an `await` gives: so it has a
+thread, which stands still between the stops. Only one of the two threads runs at any time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.modules.trace import Ready
+
+
+class Paused:
+    """Runs a function in a thread of its own, from stop to stop; at once and here if it does not stop."""
+
+    def __init__(self, function: Callable[[], Any], device: torch.device, *, stops: bool = True) -> None:
+        self.result: Any = None
+        self._stops = stops
+        self._function, self._device = function, device
+        self._go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._is_over = False
+
+    def advance(self) -> None:
+        """Go on until the function stops or ends. Raises what it raises."""
+        if not self._stops:
+            self.result = self._function()
+            return
+        if self._thread is None:
+            stream: AbstractContextManager[object] = nullcontext()
+            if self._device.type == "cuda":
+                stream = torch.cuda.stream(torch.cuda.current_stream(self._device))
+            self._thread = threading.Thread(target=self._run, args=(stream,), name="pass", daemon=True)
+            self._thread.start()
+        elif self._is_over:
+            return
+        else:
+            self._go.release()
+        self._stands.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Stand still until `advance`; for the function."""
+        self._stands.release()
+        self._go.acquire()
+
+    def _run(self, stream: AbstractContextManager[object]) -> None:
+        try:
+            with stream:
+                self.result = self._function()
+        except BaseException as error:  # raised where it is asked to go on
+            self._error = error
+        self._is_over = True
+        self._stands.release()
+
+
+class PausedBackward:
+    """A backward pass that stops where gradients are ready."""
+
+    def __init__(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        self._pass = Paused(lambda: torch.autograd.backward(outputs, gradients), outputs[0].device)
+        self._stop: Ready | None = None
+        self._arrived: set[tuple[int, int]] = set()
+
+    def has_arrived(self, *, parameter: int = -1, input: int = -1) -> None:
+        """Note a gradient; for autograd, which stands still if it is the one that is waited for."""
+        self._arrived.add((parameter, input))
+        stop = self._stop
+        if stop is not None and (parameter, input) == (stop.parameter, stop.input):
+            self._pass.stop()
+
+    def is_there(self, ready: Ready) -> bool:
+        """Whether that gradient has its value."""
+        return (ready.parameter, ready.input) in self._arrived
+
+    def advance(self, stop: Ready | None) -> None:
+        """Go on until the gradient is ready; None: to the end."""
+        self._stop = stop
+        self._pass.advance()
