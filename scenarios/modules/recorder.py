@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.module_tracker import ModuleTracker
+from torch.utils.hooks import RemovableHandle
 
 from scenarios.modules.fake import users_line
 from scenarios.modules.operators import price
@@ -29,22 +30,6 @@ class Operator:
     name: str
     module: str
     kernel: Kernel
-
-
-class _Tracker(ModuleTracker):
-    """Sets no hooks in what checkpointing computes anew: they would keep its graph, and so its tensors, alive."""
-
-    def _fw_pre_hook(self, mod: Any, input: Any) -> None:
-        if self.is_bw:
-            self.parents.add(self._get_mod_name(mod))  # type: ignore[no-untyped-call]
-        else:
-            super()._fw_pre_hook(mod, input)
-
-    def _fw_post_hook(self, mod: Any, input: Any, output: Any) -> None:
-        if self.is_bw:
-            self.parents.discard(self._get_mod_name(mod))  # type: ignore[no-untyped-call]
-        else:
-            super()._fw_post_hook(mod, input, output)
 
 
 class Recorder(TorchDispatchMode):
@@ -68,23 +53,42 @@ class Recorder(TorchDispatchMode):
         self.reads_numbers = False
         self._held_at_peak: dict[str, int] | None = {}
         self._on_gpu = on_gpu
-        self._modules = _Tracker()
+        self._running: list[str] = []
+        self._names: dict[nn.Module, str] = {}
+        self._nodes: dict[int, str] = {}  # whose autograd's nodes are, by their sequence numbers
+        self._hooks: list[RemovableHandle] = []
         self._owners: dict[int, str | None] = {}
         self._before: list[Tensor] = []
 
     def __enter__(self) -> Recorder:
-        self._modules.__enter__()  # type: ignore[no-untyped-call]
+        self._hooks = [
+            register_module_forward_pre_hook(self._enters),
+            register_module_forward_hook(self._leaves, always_call=True),
+        ]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._modules.__exit__(*error)  # type: ignore[no-untyped-call]
+        for hook in self._hooks:
+            hook.remove()
 
     @property
     def module(self) -> str:
-        """The innermost module that runs now, as a path from the outermost; "" outside of all."""
-        return max(self._modules.parents - {"Global"}, key=len, default="")
+        """The innermost module that runs, or whose backward does, as a path from the outermost; "" outside of all."""
+        if self._running:
+            return self._running[-1]
+        node = torch._C._current_autograd_node()
+        return "" if node is None else self._nodes.get(node._sequence_nr(), "")
+
+    def _enters(self, module: nn.Module, _: object) -> None:
+        if module not in self._names:
+            for path, inner in module.named_modules(prefix=type(module).__name__):
+                self._names.setdefault(inner, path)
+        self._running.append(self._names[module])
+
+    def _leaves(self, *_: object) -> None:
+        self._running.pop()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -98,6 +102,9 @@ class Recorder(TorchDispatchMode):
             result = func(*args, **kwargs)
         except _DEPENDS as error:
             raise ProgramError(self._depends(func)) from error
+        if self._running:  # the node was made before what it computes
+            made = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
+            self._nodes[made] = self._running[-1]
         kernel, is_known = price(func, args, kwargs, result, on_gpu=self._on_gpu)
         if kernel is not None:
             name = func.overloadpacket.__name__

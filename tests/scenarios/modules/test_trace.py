@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
@@ -110,3 +111,59 @@ def test_flops_are_those_of_torchs_counter(name: str) -> None:
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         passes(module, arguments)
     assert traced(case, arguments).flops == counter.get_total_flops()
+
+
+def test_operators_belong_to_the_module_that_calls_them_in_both_passes() -> None:
+    case = ZOO["transformer"]
+    found = traced(case, case.arguments())
+    products = [(each.name, each.module) for each in found.backward if each.name == "mm"]
+    layers = [f"Transformer.layers.layers.{index}" for index in (1, 0)]
+    inner = [f"{layer}.{name}" for layer in layers for name in ("linear2", "linear1", "self_attn", "self_attn")]
+    both = [("mm", module) for module in inner for _ in range(2)]  # the gradients of input and weight
+    assert products == both[:-1], "the first input needs none"
+    assert {each.module for each in found.forward if each.name == "native_layer_norm"} == {
+        f"{layer}.{name}" for layer in layers for name in ("norm1", "norm2")
+    }
+
+
+def test_what_is_computed_anew_belongs_to_its_module_and_leaves_no_memory() -> None:
+    """The block's hidden layer is in the backward pass again, and is not kept for it."""
+    case = ZOO["checkpoint"]
+    found = traced(case, case.arguments())
+    assert [each.module for each in found.backward if each.name == "tanh"] == ["Checkpointed.block.1"]
+    hidden = 6 * 18 * 4
+    assert sum(found.kept_bytes.values()) < hidden < found.backward_peak_bytes
+
+
+def test_autocast_for_gpus_and_dropout_are_theirs() -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cuda", torch.bfloat16):
+                return self.layers(x).float().sum()
+
+    found = trace(Half, "half", ((torch.empty(4, 8),), {}), on_gpu=True)
+    assert {each.kernel.dtype for each in found.forward if each.kernel.kind == "gemm"} == {"bfloat16"}
+    assert [each.name for each in found.forward if "dropout" in each.module or each.module == "Half.layers.1"] == [
+        "native_dropout"
+    ]
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.mark.usefixtures("tf32")
+def test_tf32_is_what_torch_is_told() -> None:
+    case = ZOO["mlp"]
+    products = [
+        each.kernel for each in traced(case, case.arguments(), on_gpu=True).forward if each.kernel.kind == "gemm"
+    ]
+    assert {each.dtype for each in products} == {"tf32"}
+    assert {each.kernel.dtype for each in traced(case, case.arguments()).forward} == {"float32"}
