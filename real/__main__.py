@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -55,6 +56,8 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     except (ScenarioError, ProgramError, ReportError) as error:
         if here_is_first():
             print(error, file=sys.stderr)
+        elif is_first_of_host():  # a file may be missing here alone
+            print(f"host {socket.gethostname()}: {error}", file=sys.stderr)
         return 2
     except RunEnded as ended:
         print(ended, file=sys.stderr)
@@ -85,6 +88,12 @@ def here_is_first() -> bool:
     """Whether this process speaks for all: it is the launcher, or rank 0."""
     here = _place_if_known()
     return here is None or here.rank == 0
+
+
+def is_first_of_host() -> bool:
+    """Whether this process is the first rank of its host."""
+    here = _place_if_known()
+    return here is not None and here.local_rank == 0
 
 
 def _place_if_known() -> Place | None:

@@ -122,8 +122,8 @@ def _planned(scenario: Scenario) -> Plan | None:
     from scenarios.workloads.locate import imported
     from scenarios.workloads.registry import find
 
-    planner = find(scenario.program, scenario.path.parent).plan
-    plan: Plan | None = imported(planner, scenario.path.parent)(scenario) if planner else None
+    planner = find(scenario.program, scenario.program_folder).plan
+    plan: Plan | None = imported(planner, scenario.program_folder)(scenario) if planner else None
     return plan
 
 

@@ -16,7 +16,7 @@ from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
-from scenarios.seam.program import Program
+from scenarios.seam.program import Program, begin
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, MemoryRow, Recording, RunInfo, Span
 from scenarios.seam.versions import versions
@@ -112,6 +112,7 @@ def play(
         memory=[*program.memory, *_buffers(world, program)],
         links=links,
         loads=loads,
+        sources={source.name: source.text for source in scenario.sources},
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
 
@@ -186,7 +187,7 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], Position]
     ended: list[int] = []
 
     async def play(rank: Rank) -> None:
-        await program(rank)
+        await begin(program, rank)
         left = [one for one in world.outstanding if one.rank == rank.rank]
         if left:
             raise ProgramError(never_awaited(rank.rank, left[0].describe()))

@@ -29,13 +29,14 @@ from real.rank.context import RankContext
 from real.rank.drive import play
 from real.rank.journal import Journal
 from real.rank.lanes import SAME_CLOCK, Sight
+from real.rank.same_scenario import check_same_scenario
 from real.supervise import spool
 from real.supervise.merge import merge, spool_head
 from real.supervise.rank_status import ENDED, PLAYING, READY
 from real.supervise.spool import Spool
 from scenarios.seam.calls import never_awaited
-from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError, ScenarioError
-from scenarios.seam.program import Program
+from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError, ScenarioError, place_of
+from scenarios.seam.program import Program, begin
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 
@@ -99,6 +100,8 @@ class RankRun:
                 timeout=timedelta(seconds=max(TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s, self._job.start_s)),
             )
         try:
+            if self._place.by != "launcher":  # whose ranks have one job
+                check_same_scenario(self._store, self._place.rank, self._job.scenario)
             spool_head(self._own, socket.gethostname(), program, look())
             self._play(program, library)
             self._own.append("sight", dataclasses.astuple(look()))
@@ -131,7 +134,7 @@ class RankRun:
             dist.barrier()
         self.journal.stage = PLAYING
         try:
-            play(program(rank), context.rank)
+            play(begin(program, rank), context.rank)
         except BaseException:
             context.tell_refused(TELLING_S)
             raise
@@ -161,12 +164,12 @@ def sentence_of(error: BaseException, rank: int, where: str = "") -> str:
     raised = " ".join(filter(None, (f"rank {rank} raised {type(error).__name__}", where)))
     lines = list(takewhile(str.strip, str(error).splitlines()))
     if not lines:
-        return raised
+        return raised + place_of(error)
     if isinstance(error, (ScenarioError, CollectiveError)) or lines[0].startswith(f"rank {rank}: "):
         return "; ".join(lines)
     if isinstance(error, ProgramError):
         return "; ".join(lines) if lines[0].startswith(f"rank {rank}") else f"rank {rank}: {'; '.join(lines)}"
-    return f"{raised}: {lines[0]}"
+    return f"{raised}: {lines[0]}{place_of(error)}"
 
 
 def is_second_hand(error: BaseException | None, rank: int) -> bool:

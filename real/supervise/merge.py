@@ -52,6 +52,7 @@ def merge(
         metrics=sorted((item for rank in read for item in rank.metrics), key=lambda m: (m.rank, m.step, m.name)),
         plan=_rows(PlanRow, first["plan"]),
         memory=_rows(MemoryRow, first["memory"]),
+        sources={source.name: source.text for source in job.scenario.sources},
     )
 
 

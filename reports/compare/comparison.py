@@ -104,7 +104,9 @@ def _refuse_different_scenarios(first: Run, second: Run) -> None:
 
 
 def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
-    if isinstance(first, dict) and isinstance(second, dict):
+    if key == "sources":
+        yield from _differing_sources(first, second)
+    elif isinstance(first, dict) and isinstance(second, dict):
         for name in dict.fromkeys([*first, *second]):
             if key or name not in PLAYING:
                 path = f"{key}.{name}" if key else str(name)
@@ -115,6 +117,16 @@ def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
             yield from _differing(*pair, f"{key}[{at}]")
     elif first != second:
         yield f"{key} ({_short(first)} and {_short(second)})"
+
+
+def _differing_sources(first: object, second: object) -> Iterator[str]:
+    """The program's files, by their names; runs of earlier releases do not know them."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        for name in dict.fromkeys([*first, *second]):
+            if first.get(name) != second.get(name):
+                yield f"the program's file {name}"
+    elif first != second:
+        yield "the program's files (one of the runs does not know them)"
 
 
 def _short(value: object) -> str:

@@ -32,6 +32,7 @@ from scenarios.seam.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinn
 
 RUN_FILE = "run.json"
 SPANS_FILE = "spans.parquet"
+SOURCES = "sources"  # a folder: the files of a program of the user's own
 
 # Some 2 MB of a file, 20 MB in memory: what a reader takes at least of a run.
 GROUP_ROWS = 1 << 16
@@ -112,6 +113,10 @@ class Writing:
             if name != "spans":
                 table = to_arrow(getattr(recording, name), kind)
                 pq.write_table(table, self._partial / f"{name}.parquet", **_PARQUET)
+        for name, text in recording.sources.items():
+            source = self._partial / SOURCES / name
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.write_text(text, encoding="utf-8")
         if self._derive is not None:
             self._derive(self._partial, recording)
         text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)
@@ -215,7 +220,7 @@ def _partial(folder: Path) -> Path:
 
 
 def _sync(folder: Path) -> None:
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.rglob("*")):
         _sync_one(path)
     _sync_one(folder)
 

@@ -108,7 +108,9 @@ def as_json(run: Run) -> dict[str, Any]:
 def _steps(run: Run) -> RenderableType:
     steps = run.steps
     if not len(steps):
-        return text.paragraph("Steps: no rank completed one.")
+        has_none = run.info.complete and not run.info.error
+        why = "; the program enters none: expected 'with rank.step(index):' around each" if has_none else ""
+        return text.paragraph(f"Steps: no rank completed one{why}.")
     by = "step" if len(steps) <= _STEPS_SHOWN else "phase"
     rows = [_step_row(group) for _, group in steps.groupby(by, sort=True)]
     columns = ["steps", "median", "min", "max", "samples/s", "operations"]

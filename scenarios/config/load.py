@@ -21,6 +21,7 @@ from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import Tree
+from scenarios.workloads import locate
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
@@ -53,7 +54,9 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = 
     made = build(document, have(program), mistakes, Path(file))
     measured = frozen(Measured, document.measured) if document.measured is not None else None
     rests_on = _rests_on(document, mistakes.tree, made.cluster.profile, measured)
-    return dataclasses.replace(made, rests_on=rests_on, measured=measured)
+    folder = Path(mistakes.tree.origin(("program",))).parent
+    sources = locate.sources(made.program, have(program).factory, folder)
+    return dataclasses.replace(made, rests_on=rests_on, measured=measured, sources=sources, named_in=folder)
 
 
 def _rests_on(document: Document, tree: Tree, profile: str, measured: Measured | None) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,12 +172,25 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file of a program of one's own; `name` is relative to the folder of the program's file or package."""
+
+    name: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Of the text, in UTF-8."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """Everything that a run needs. `model` for `dlrm`, and for the others what they are about."""
 
     name: str
     path: Path
-    program: str  # its name, or "package.module:factory"
+    program: str  # its name, "package.module:factory" or "./file.py:factory"
     cluster: Cluster
     batch_size: int
     steps: int
@@ -197,6 +211,8 @@ class Scenario:
     collective: Collective | None = None
     gradients: Gradients | None = None
     options: Any = None  # of a program of one's own: its `Options`, or whatever the table `options` says
+    sources: tuple[Source, ...] = ()  # of a program of one's own
+    named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
     compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
 
     def as_dict(self) -> dict[str, Any]:
@@ -205,8 +221,15 @@ class Scenario:
         assert isinstance(plain, dict)
         if plain["options"] is None:
             del plain["options"]  # ours have none
-        del plain["chosen"], plain["measured"]
+        del plain["chosen"], plain["measured"], plain["named_in"], plain["sources"]
+        if self.sources:
+            plain["sources"] = {source.name: source.sha256 for source in self.sources}
         return plain
+
+    @property
+    def program_folder(self) -> Path:
+        """The folder to which the program's file is relative."""
+        return self.named_in or self.path.parent
 
     def digest(self) -> str:
         """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
@@ -225,6 +248,8 @@ def _plain(value: Any) -> object:
         return {key: _plain(item) for key, item in dict(value).items()}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, (tuple, list, set, frozenset)):
         return [_plain(item) for item in value]
     return value.name if isinstance(value, Path) else value

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
+
+_PACKAGES = Path(__file__).parents[2]
+_OURS = tuple(str(_PACKAGES / name) + "/" for name in ("scenarios", "sim", "real", "reports", "twinstep"))
+_PYTHONS = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib"))
 
 
 class ScenarioError(Exception):
@@ -47,3 +54,29 @@ class DeadlockError(ProgramError):
 
 class RankLostError(ProgramError):
     """A rank of a real run died, raised or never came: the sentence names it."""
+
+
+def told(error: BaseException) -> str:
+    """The error's kind and first lines in one line, and where the user's own code raised it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg} (at {error.filename}:{error.lineno})"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' if text else ''}{text}{place_of(error)}"
+
+
+def place_of(error: BaseException) -> str:
+    """` (at FILE:LINE)`, the innermost line of code that is neither ours nor installed; "" if there is none."""
+    frames = users_frames(error)
+    return f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def users_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """What the error's traceback has of code that is neither ours nor installed, the outermost call first."""
+    found = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in found if not frame.filename.startswith((*_OURS, *_PYTHONS, "<"))]
+
+
+def users_traceback(error: BaseException) -> list[str]:
+    """Those frames as lines, if they say more than `place_of`; [] otherwise."""
+    frames = users_frames(error)
+    return "".join(traceback.format_list(frames)).rstrip().splitlines() if len(frames) > 1 else []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow, PlanRow
 
@@ -23,7 +26,18 @@ class Program(ABC):
         effort: what simulating a step takes of the machine; None: not known.
 
     All are known before anything runs. Ranks in verbs (`src`, `dst`, `ranks`) are global ranks.
+
+    What a scenario file may say for it, by class:
+
+    Attributes:
+        Options: the program's own section, a dataclass or a pydantic model; None: any keys.
+        section: the section's name; `scenario.options` holds its values.
+        reads: what it reads besides: "buckets", "compression", and "run.batch_size", which then must be there.
     """
+
+    Options: ClassVar[type | None] = None
+    section: ClassVar[str] = "options"
+    reads: ClassVar[tuple[str, ...]] = ()
 
     plan: tuple[PlanRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
@@ -33,3 +47,35 @@ class Program(ABC):
     @abstractmethod
     async def __call__(self, rank: Rank) -> None:
         """Run every step on one rank."""
+
+
+def begin(program: Program, rank: Rank) -> Coroutine[Any, Any, None]:
+    """The program's coroutine on one rank.
+
+    Raises:
+        ProgramError: calling it gives none, or (when it is played) gives a coroutine that nobody awaited.
+    """
+    kind = type(program).__qualname__
+    made: Any = program(rank)
+    if not inspect.iscoroutine(made):
+        what = "an async generator" if inspect.isasyncgen(made) else _article(made)
+        raise ProgramError(
+            f"rank {rank.rank}: {kind}.__call__ returned {what}, expected 'async def __call__(self, rank)'"
+        )
+
+    async def __call__() -> None:  # noqa: N807 - the name that sentences give
+        result: Any = await made
+        if inspect.iscoroutine(result) or inspect.iscoroutinefunction(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise ProgramError(
+                f"rank {rank.rank}: {kind}.__call__ returned {_article(result)} that nobody awaited, expected"
+                f" 'await' before {getattr(result, '__qualname__', 'it')}"
+            )
+
+    return __call__()
+
+
+def _article(value: object) -> str:
+    kind = type(value).__name__
+    return "None" if value is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

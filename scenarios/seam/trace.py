@@ -219,6 +219,7 @@ class Recording:
     links: list[LinkRow] = field(default_factory=list)
     loads: list[LoadRow] = field(default_factory=list)
     traffic: list[TrafficRow] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)  # texts of the files of a program of one's own, by name
 
 
 _Operation = tuple[str, str, str]  # kind, label, stream

@@ -5,28 +5,52 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ScenarioError
+from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
 from scenarios.seam.program import Program
 from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits, device_rows
 from scenarios.workloads.effort import Effort, check_memory
-from scenarios.workloads.locate import factory
+from scenarios.workloads.locate import BUILT_IN, factory
 
 
 def build(scenario: Scenario) -> Program:
     """The scenario's program.
 
     Raises:
-        ScenarioError: the factory returns no program, or what a rank needs exceeds its GPU's memory.
+        ScenarioError: the factory raises or returns no program, the program has no host classes where only their
+            representatives are to be simulated, or what a rank needs exceeds its GPU's memory.
     """
-    program = factory(scenario.program, scenario.path.parent)(scenario)
+    key = f"{scenario.path}: program = '{scenario.program}'"
+    try:
+        make = factory(scenario.program, scenario.program_folder)
+    except ValueError as error:
+        raise ScenarioError(f"{key}: expected {error}") from error
+    try:
+        program = make(scenario)
+    except (ScenarioError, ProgramError):
+        raise
+    except Exception as error:
+        if scenario.program in BUILT_IN:
+            raise
+        sentence = f"{key}: expected a program made of the scenario, but {_name(make)} raised {told(error)}"
+        raise ScenarioError("\n".join([sentence, *users_traceback(error)])) from error
     if not isinstance(program, Program):
         raise ScenarioError(
-            f"{scenario.path}: program = '{scenario.program}': expected a function that returns a"
+            f"{key}: expected a function that returns a"
             f" scenarios.seam.program.Program, but it returns a {type(program).__name__}"
+        )
+    if scenario.ranks == "alike" and program.host_classes is None and not scenario.chosen:
+        raise ScenarioError(
+            f"{scenario.path}: run.ranks = 'alike': expected 'each', because program '{scenario.program}' sets no"
+            " host_classes; where all ranks do the same work,"
+            " self.host_classes = scenarios.config.host_classes.uniform_host_classes(scenario) in its constructor"
         )
     program.memory = (*program.memory, *device_rows(scenario.cluster.host.gpu, program.memory))
     check_fits(scenario, program)
     return program
+
+
+def _name(make: object) -> str:
+    return str(getattr(make, "__qualname__", type(make).__name__))
 
 
 def build_simulation(scenario: Scenario) -> Program:

@@ -1,4 +1,4 @@
-"""Finds what makes a program: ours by name, installed ones by entry point, anyone's by "package.module:factory".
+"""Finds what makes a program: ours by name, installed ones by entry point, anyone's by module or by file.
 
 Reads no scenario file, so that a rank loads no more than its program.
 """
@@ -6,10 +6,17 @@ Reads no scenario file, so that a rank loads no more than its program.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from scenarios.config.scenario import Source
+from scenarios.seam.errors import told
+from scenarios.workloads import by_path
+from scenarios.workloads.sources import Code, closure, code_of, sources_of
 
 ENTRY_POINTS = "twinstep.programs"
 
@@ -47,6 +54,14 @@ def factory(name: str, folder: Path) -> Any:
     return imported(further, folder) if isinstance(further, str) else found
 
 
+def sources(name: str, factory: str, folder: Path) -> tuple[Source, ...]:
+    """The source files of the program that a scenario file in `folder` names and has found; none of our own."""
+    if name in BUILT_IN:
+        return ()
+    found = (_code(place, folder) for place in dict.fromkeys((place_of(name), factory)))
+    return sources_of(code for code in found if code is not None)
+
+
 def place_of(name: str) -> str:
     """The "module:attribute" of a program that is not ours. ValueError as `factory` raises."""
     if ":" in name:
@@ -59,28 +74,82 @@ def place_of(name: str) -> str:
 
 
 def imported(place: str, folder: Path | None = None) -> Any:
-    """What "module:attribute" names. ValueError as `factory` raises.
+    """What "module:attribute" or "path/file.py:attribute" names. ValueError as `factory` raises.
 
-    With a `folder`, a module is looked for where Python looks, then in the working directory and in that folder.
+    With a `folder`, a module is looked for where Python looks, then in the working directory and in that folder; a
+    file's path is relative to it.
     """
-    module, _, attribute = place.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
-        raise ValueError("'package.module:factory'")
+    module, _, attribute = place.rpartition(":")
+    is_file = _is_file(module) and folder is not None
+    if not all(part.isidentifier() for part in (*([] if is_file else module.split(".")), *attribute.split("."))):
+        raise ValueError("'package.module:factory' or './file.py:factory'")
     if folder is not None:
-        _look_in(Path.cwd(), folder.resolve())
-    try:
-        found = importlib.import_module(module)
-    except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"a module that can be imported, but importing {module} raised {text}") from error
-    if folder is not None:
-        _check_taken(module, getattr(found, "__file__", None), folder)
+        found = _import_file(_file(module, folder)) if is_file else _import_beside(module, folder)
+    else:
+        found = _import(module, lambda: importlib.import_module(module))
     try:
         for part in attribute.split("."):
             found = getattr(found, part)
     except AttributeError as error:
-        raise ValueError(f"a program in {module}, but {error}") from None
+        text = str(error).replace(by_path.module_of(_file(module, folder)), module) if is_file and folder else error
+        raise ValueError(f"a program in {module}, but {text}") from None
     return found
+
+
+def _is_file(module: str) -> bool:
+    return "/" in module or module.endswith(".py")
+
+
+def _file(module: str, folder: Path) -> Path:
+    return Path(os.path.normpath(folder.resolve() / module))
+
+
+def _code(place: str, folder: Path) -> Code | None:
+    module = place.rpartition(":")[0]
+    if not _is_file(module):
+        return code_of(module)
+    file = _file(module, folder)
+    return Code(file.stem, file, file.parent)
+
+
+def _import(name: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
+            raise ValueError(f"a module that can be imported, but there is no module {name}") from None
+        raise ValueError(f"a module that can be imported, but importing {name} raised {told(error)}") from error
+
+
+def _import_beside(module: str, folder: Path) -> Any:
+    _look_in(Path.cwd(), folder.resolve())
+    found = _import(module, lambda: importlib.import_module(module))
+    own = folder.resolve().joinpath(*module.split(".")).with_suffix(".py")
+    if own.is_file():
+        _check_taken(module, own)
+    return found
+
+
+def _import_file(file: Path) -> Any:
+    """The module of a file, imported anew where it or one that it imports has changed since."""
+    if not file.is_file():
+        raise ValueError(f"a file of Python that is there, but there is no {file}")
+    if file.suffix != ".py":
+        raise ValueError(f"a file of Python, whose name ends in .py, but it is {file}")
+    code = Code(file.stem, file, file.parent)
+    now = sources_of([code])
+    if _as_imported.get(file, now) != now:
+        by_path.forget(file)
+    found = _import(file.name, lambda: by_path.load(file))
+    _as_imported[file] = now
+    for beside in closure(code):
+        if beside.file != file and beside.module in sys.modules:
+            _check_taken(beside.module, beside.file)
+    return found
+
+
+# The sources of each file's program when it was imported.
+_as_imported: dict[Path, tuple[Source, ...]] = {}
 
 
 def _look_in(*folders: Path) -> None:
@@ -89,8 +158,8 @@ def _look_in(*folders: Path) -> None:
     importlib.invalidate_caches()  # a module may have been written since
 
 
-def _check_taken(module: str, loaded: str | None, folder: Path) -> None:
-    """A module of the scenario's folder must not be hidden by another of its name."""
-    own = folder.resolve().joinpath(*module.split(".")).with_suffix(".py")
-    if own.is_file() and (loaded is None or not own.samefile(loaded)):
+def _check_taken(module: str, own: Path) -> None:
+    """A module of the program's folder must not be hidden by another of its name."""
+    loaded = getattr(sys.modules[module], "__file__", None)
+    if loaded is None or not own.samefile(loaded):
         raise ValueError(f"a module whose name is not taken, but {module} is {loaded or 'built in'}, not {own}")

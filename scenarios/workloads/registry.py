@@ -6,9 +6,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import FreeOptions, ProgramSpec, Table
-from scenarios.config.toml.section import Section
+from scenarios.config.toml.sections import Document
+from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import BUILT_IN, imported, place_of
+from scenarios.workloads.options import Shape, shape_of
+
+BATCH_SIZE = "run.batch_size"  # among what a program reads: it must be there
 
 
 @lru_cache(maxsize=1)
@@ -30,20 +35,52 @@ def find(name: str, folder: Path) -> ProgramSpec:
 
 
 def _spec(name: str, place: str, found: Any) -> ProgramSpec:
-    """What was found, as a program: its own declaration, or one made of a factory and its `Options`."""
+    """What was found, as a program: its own declaration, or one made of what a factory says of itself."""
     if isinstance(found, ProgramSpec):
         return found
     if not callable(found):
         raise ValueError(f"a function that makes a program of a scenario, but {place} is a {type(found).__name__}")
-    section = getattr(found, "Options", None) or FreeOptions
-    if not (isinstance(section, type) and issubclass(section, Section)):
-        raise ValueError(f"Options that are a Section, but those of {place} are {section!r}")
-    options = Table(key="options", section=section, about=f"Values for program '{name}'.")
-    is_needed = any(field.is_required() for field in section.model_fields.values())
+    reads = getattr(found, "reads", ())
+    own, shape = _own_table(name, found)
+    tables = _tables_read(place, reads)
+
+    def build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
+        options = getattr(document, own.key, None)
+        return {"options": shape.default() if options is None else options, **build_reduction(document)}
+
     return ProgramSpec(
         name=name,
         factory=place,
-        needs=options if is_needed else None,
-        may=() if is_needed else (options,),
-        build=lambda document, mistakes: {"options": options.of(document) or section()},
+        needs=own if shape.is_needed else None,
+        may=tables if shape.is_needed else (own, *tables),
+        batch_size="required" if BATCH_SIZE in reads else "unused",
+        build=build,
     )
+
+
+def _own_table(name: str, found: Any) -> tuple[Table[Any], Shape]:
+    """The table of the program's own values, by default `[options]`, and what it accepts."""
+    key, kind = getattr(found, "section", "options"), getattr(found, "Options", None) or FreeOptions
+    if not (isinstance(key, str) and key.isidentifier()):
+        raise ValueError(f"a section that is a name, but {found.__qualname__}.section is {key!r}")
+    if key in Document.model_fields or key in _keys_of_ours():
+        raise ValueError(f"a section of a name that is not taken, but {found.__qualname__}.section is {key!r}")
+    if not isinstance(kind, type):
+        raise ValueError(f"Options that are a dataclass or a pydantic model, but those of {name} are {kind!r}")
+    shape = shape_of(kind, found if isinstance(found, type) else None)
+    about = f"Values for program '{name}'."
+    return Table(key=key, section=shape.kind, about=about, shape=shape.hint), shape
+
+
+def _tables_read(place: str, reads: Any) -> tuple[Table[Any], ...]:
+    """Those of our tables that the program reads, too."""
+    readable = {table.key: table for table in (BUCKETS, COMPRESSION)}
+    known = (*readable, BATCH_SIZE)
+    if isinstance(reads, str) or not all(one in known for one in reads):
+        names = ", ".join(f"'{one}'" for one in known)
+        raise ValueError(f"a program whose `reads` are some of {names}, but those of {place} are {reads!r}")
+    return tuple(readable[one] for one in reads if one in readable)
+
+
+def _keys_of_ours() -> set[str]:
+    return {table.key for program in built_in().values() for table in program.tables}

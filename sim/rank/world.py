@@ -12,7 +12,7 @@ import torch
 from scenarios.config.compute_times import Calls
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ProgramError
+from scenarios.seam.errors import ProgramError, told, users_traceback
 from scenarios.seam.group import Group
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
@@ -167,4 +167,4 @@ def raised(rank: int, error: BaseException) -> ProgramError:
     """The sentence for what a program raised itself; that of a verb names the rank already."""
     if str(error).startswith(f"rank {rank}: "):
         return ProgramError(str(error))
-    return ProgramError(f"rank {rank} raised {type(error).__name__}: {error}")
+    return ProgramError("\n".join([f"rank {rank} raised {told(error)}", *users_traceback(error)]))

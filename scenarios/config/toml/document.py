@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +18,9 @@ from scenarios.workloads.registry import built_in, find
 
 _OWN = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
 _OPTIONS = Table(
-    key="options", section=FreeOptions, about="Values for a program of one's own, which says what they are."
+    key="options",
+    section=FreeOptions,
+    about="Values for a program of one's own, which says what they are, and may name the section.",
 )
 
 
@@ -35,14 +37,24 @@ def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
             kind = document_type(program.tables, str)
         except ValueError as error:
             mistakes.add(("program",), str(error))
-            kind = document_type((*_tables_of_ours(), _OPTIONS), str)
+            kind = document_type((*_tables_of_ours(), _OPTIONS, *_of_nobody(mistakes.tree.values)), str)
     return read_section(mistakes, kind), program
+
+
+def _of_nobody(values: dict[str, Any]) -> Iterator[Table[Any]]:
+    """Tables that may be those of a program that was not found."""
+    known = {*Document.model_fields, _OPTIONS.key, *(table.key for table in _tables_of_ours())}
+    for key, value in values.items():
+        if isinstance(value, dict) and key not in known and key.isidentifier():
+            yield Table(key=key, section=FreeOptions, about="")
 
 
 def document_type(tables: Iterable[Table[Any]], program: Any) -> type[Document]:
     """The shape of a file with these tables, whose `program` is of this type."""
     meaning = "; ".join(f"'{each.name}': {each.summary}" for each in built_in().values())
-    fields: dict[str, Any] = {table.key: (table.section | None, about(table.about)) for table in tables}
+    fields: dict[str, Any] = {
+        table.key: ((table.shape or table.section) | None, about(table.about)) for table in tables
+    }
     fields["program"] = (program | None, about(f"{meaning}. Required."))
     return create_model("Document", __base__=Document, __doc__=Document.__doc__, **fields)
 

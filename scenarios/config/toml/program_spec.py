@@ -33,12 +33,14 @@ class Table(Generic[S]):
     """A top-level table of a scenario file that one or several programs read.
 
     `check(section, document, look)` adds what does not fit together in it; `about` is its line in lists of keys.
+    `shape` is what pydantic reads it as, where that is not `section` itself, such as for a dataclass.
     """
 
     key: str
     section: type[S]
     about: str
     check: Callable[[S, Document, Look], None] = lambda section, document, look: None
+    shape: Any = None
 
     def of(self, document: Document) -> S | None:
         """The table's sound values; None where the file has none."""

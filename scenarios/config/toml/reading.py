@@ -39,7 +39,7 @@ def expected(section: type[Section], key: str) -> str:
     try:
         section.model_validate({key: object()})
     except ValidationError as error:
-        return _phrase(error.errors(include_url=False)[0])
+        return phrase_of(error.errors(include_url=False)[0])
     raise AssertionError(f"{section.__name__}.{key} accepts anything")
 
 
@@ -56,7 +56,7 @@ def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], secti
         mistakes.missing(path, "a value")
         return
     if error["type"] != "extra_forbidden":
-        mistakes.add(path, _phrase(error))
+        mistakes.add(path, phrase_of(error))
         return
     table: Any = values
     for key in path[:-1]:
@@ -65,10 +65,14 @@ def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], secti
 
 
 _NO_MORE = "what is left out is wrong no more"
-_PHRASES = {"model_type": "a table", "list_type": "an array", "bool_type": "true or false"}
+_PHRASES = {
+    **{"model_type": "a table", "dict_type": "a table", "bool_type": "true or false", "path_type": "a path"},
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "an array"),
+}
 
 
-def _phrase(error: ErrorDetails) -> str:
+def phrase_of(error: ErrorDetails) -> str:
+    """What was expected in the place of a value that pydantic found wrong."""
     context, kind = error.get("ctx", {}), error["type"]
     if kind == "expected":
         return str(context["phrase"])

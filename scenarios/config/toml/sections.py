@@ -59,6 +59,8 @@ class Document(Section):
     description: Text | None = about("A line for lists of scenarios and profiles.")
     include: File | list[File] | None = about("Files that supply what this one leaves out; later ones before earlier.")
     measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
-    program: Text | None = about("What every rank runs: a program's name, or 'package.module:factory'. Required.")
+    program: Text | None = about(
+        "What every rank runs: a program's name, 'package.module:factory' or './file.py:factory'. Required."
+    )
     run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: all its defaults.")
     cluster: ClusterSection | None = about("The machines. Required.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -109,7 +110,7 @@ def test_a_killed_rank_is_named_with_its_step_and_leaves_all_before_however_shor
 
 def test_a_rank_that_raises_is_named_and_its_traceback_is_kept(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "raises")
-    assert ended(given) == "rank 1 raised ValueError in step 2: no such luck"
+    assert re.fullmatch(r"rank 1 raised ValueError in step 2: no such luck \(at \S+\.py:\d+\)", ended(given))
     assert "Traceback (most recent call last)" in (given.out / "rank-1.log").read_text()
     assert (1, 1) in steps_kept(given.out)
 

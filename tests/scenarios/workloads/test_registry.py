@@ -138,11 +138,11 @@ def test_an_entry_point_gives_a_short_name(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        ("no_such.module:make", "a module that can be imported, but importing no_such.module raised"),
+        ("no_such.module:make", "a module that can be imported, but there is no module no_such.module"),
         ("mine:Absent", "a program in mine, but module 'mine' has no attribute 'Absent'"),
         ("mine:NUMBER", "a function that makes a program of a scenario, but mine:NUMBER is a int"),
-        ("mine:", "'package.module:factory'"),
-        ("mine.py:MyStep", "a module that can be imported, but importing mine.py raised ModuleNotFoundError"),
+        ("mine:", "'package.module:factory' or './file.py:factory'"),
+        ("yours.py:MyStep", "a file of Python that is there, but there is no /"),
         ("mine:wrong", "a function that returns a scenarios.seam.program.Program, but it returns a int"),
         ("mine", "'dlrm', 'all_to_all', 'collective' or 'powersgd'"),
     ],
@@ -174,7 +174,7 @@ def test_missing_options_are_a_sentence(tmp_path: Path) -> None:
 
 def test_a_module_that_raises_is_a_sentence(tmp_path: Path) -> None:
     path = written(tmp_path, code="raise RuntimeError('not\\ntoday')")
-    raised = "importing mine raised RuntimeError: not today"
+    raised = f"importing mine raised RuntimeError: not today (at {tmp_path / 'mine.py'}:1)"
     assert sentence(path) == f"{path}: program = 'mine:MyStep': expected a module that can be imported, but {raised}"
 
 

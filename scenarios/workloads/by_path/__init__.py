@@ -1,0 +1,104 @@
+"""Programs named by their file are modules of this package, so that any process that unpickles one can import it.
+
+The module's name holds the file's path: two files of one name in different folders are two modules. Modules beside the
+file are found by it first, as beside a script, and are never taken for those of another folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import quote, unquote
+
+_PREFIX = f"{__name__}."
+# Modules beside programs, by folder, while another folder has one of the same name.
+_put_aside: dict[Path, dict[str, ModuleType]] = {}
+
+
+def module_of(file: Path) -> str:
+    """The name under which `import_module` imports a file, given by its absolute path."""
+    return _PREFIX + quote(str(file), safe="/ ").replace(".", "%2E")
+
+
+def load(file: Path) -> ModuleType:
+    """Import a file, given by its absolute path, or return it as it was imported; raises whatever it raises."""
+    name = module_of(file)
+    if name in sys.modules:
+        _bring_back(file.parent)
+    return importlib.import_module(name)
+
+
+def forget(file: Path) -> None:
+    """Import the file and what lies beside it anew the next time, such as after an edit."""
+    sys.modules.pop(module_of(file), None)
+    for name, module in list(sys.modules.items()):
+        if _is_in(module, file.parent):
+            del sys.modules[name]
+    _put_aside.pop(file.parent, None)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def get_code(self, fullname: str) -> object:  # type: ignore[override]
+        """The file as it is now: bytecode kept elsewhere is taken for it within the same second."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+    def exec_module(self, module: ModuleType) -> None:
+        folder = Path(self.path).parent
+        _bring_back(folder)
+        module.__package__ = ""  # as a script's: what lies beside it is imported by its plain name
+        with _first(str(folder)):
+            super().exec_module(module)
+
+
+class _Finder:
+    """On `sys.meta_path`: finds the modules of this package."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The module's spec, if it is of this package."""
+        if not name.startswith(_PREFIX):
+            return None
+        file = unquote(name.removeprefix(_PREFIX))
+        return importlib.util.spec_from_file_location(name, file, loader=_Loader(name, file))
+
+
+@contextmanager
+def _first(folder: str) -> Iterator[None]:
+    """Look for modules in the folder first; afterwards last, so that nothing there hides another module."""
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def _bring_back(folder: Path) -> None:
+    """Put modules of other programs' folders aside that have the names of modules of this one, and take these back."""
+    _put_aside.setdefault(folder, {})
+    names = {entry.stem for entry in folder.iterdir() if entry.suffix == ".py" or entry.is_dir()}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in names and not name.startswith(_PREFIX):
+            for other, modules in _put_aside.items():
+                if other != folder and _is_in(module, other) and not _is_in(module, folder):
+                    modules[name] = sys.modules.pop(name)
+                    break
+    sys.modules.update(_put_aside[folder])
+    _put_aside[folder].clear()
+
+
+def _is_in(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return bool(file) and folder in Path(str(file)).parents
+
+
+sys.meta_path.insert(0, _Finder)

@@ -1,0 +1,198 @@
+"""What a program's own section of a scenario file accepts: read off a dataclass or a pydantic model of the user's.
+
+Values are checked as strictly as ours are: no unknown keys, no text in a number's place. What TOML cannot write is read
+from what it can: tuples and sets from arrays, members of an enum from their values, paths from text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import PurePath
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, Field, Strict, TypeAdapter, ValidationError, WrapValidator, create_model
+from pydantic_core import PydanticCustomError, PydanticUndefined
+
+from scenarios.config.toml.reading import phrase_of
+from scenarios.config.toml.section import Section
+from scenarios.config.toml.values import Accept
+
+_ARRAYS = (list, tuple, set, frozenset)
+_LAX = (tuple, set, frozenset)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shape:
+    """A user's class as a table: `hint` is what pydantic reads it as; `is_needed`: whether some key must be there."""
+
+    kind: type
+    hint: Any
+    is_needed: bool
+
+    def default(self) -> Any:
+        """The values without any in the file."""
+        return TypeAdapter[Any](self.hint).validate_python({})
+
+
+def shape_of(kind: type, around: type | None = None) -> Shape:
+    """The table that a dataclass or pydantic model describes; `around` is the class in whose body it stands.
+
+    Raises:
+        ValueError: it is neither, a type cannot be read from TOML, or a default does not fit its type.
+    """
+    reader = _Reader({**vars(around)} if around is not None else {})
+    hint, section = reader.table(kind)
+    return Shape(kind, hint, any(field.is_required() for field in section.model_fields.values()))
+
+
+class _Reader:
+    """`names`: what annotations written as text may use, besides what their module has."""
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+        self._read: dict[type, tuple[Any, type[Section]]] = {}
+
+    def table(self, kind: type) -> tuple[Any, type[Section]]:
+        """What a class is read as, and the section that checks its keys."""
+        if kind not in self._read:
+            if dataclasses.is_dataclass(kind):
+                section = self._of_dataclass(kind)
+                hint: Any = Annotated[section, AfterValidator(_dataclass_of(kind))]
+            elif issubclass(kind, BaseModel):
+                section = self._of_model(kind)
+                hint = section if section is kind else Annotated[section, AfterValidator(_model_of(kind))]
+            else:
+                raise ValueError(
+                    f"Options that are a dataclass or a pydantic model, but {kind.__qualname__} is neither"
+                )
+            _check_defaults(kind, section)
+            self._read[kind] = hint, section
+        return self._read[kind]
+
+    def _of_dataclass(self, kind: Any) -> type[Section]:
+        try:
+            hints = get_type_hints(kind, localns=self._names, include_extras=True)
+        except NameError as error:
+            raise ValueError(f"Options whose types are known, but {error} in {kind.__qualname__}") from None
+        fields: dict[str, Any] = {}
+        for field in dataclasses.fields(kind):
+            if not field.init:
+                continue
+            hint = self.hint(hints[field.name])
+            fields[field.name] = (hint, _field(hint, field.default, field.default_factory, dataclasses.MISSING))
+        made: type[Section] = create_model(kind.__name__, __base__=Section, __doc__=kind.__doc__, **fields)
+        return made
+
+    def _of_model(self, kind: type[BaseModel]) -> type[Section]:
+        """A subclass, which has the model's own validators; the model itself, where it is a section already."""
+        changed: dict[str, Any] = {}
+        for name, field in kind.model_fields.items():
+            hint = self.hint(field.annotation)
+            whole = Annotated[(hint, *field.metadata)] if field.metadata else hint
+            if hint is not field.annotation or _is_text_of_quantity(whole, field.default):
+                made = _field(whole, field.default, field.default_factory, PydanticUndefined)
+                made.description = field.description
+                changed[name] = (whole, made)
+        if issubclass(kind, Section) and not changed:
+            return kind
+        config = {**Section.model_config, **kind.model_config}
+        bases = (kind,) if issubclass(kind, Section) else (kind, Section)
+        base: Any = type(kind.__name__, bases, {"model_config": config, "__module__": kind.__module__})
+        section: type[Section] = create_model(kind.__name__, __base__=base, __doc__=kind.__doc__, **changed)
+        return section
+
+    def hint(self, hint: Any) -> Any:
+        """An annotation as it is read from TOML; the same object where nothing is to be changed."""
+        origin, inner = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            bare, *marks = inner
+            is_read = any(isinstance(mark, Accept) for mark in marks)
+            read = bare if is_read else self.hint(bare)
+            return hint if read is bare else Annotated[(read, *marks)]
+        if origin in (Union, types.UnionType):
+            return self._union(hint, inner)
+        if origin in (*_ARRAYS, dict):
+            read = tuple(one if one is Ellipsis else self.hint(one) for one in inner)
+            made = hint if all(a is b for a, b in zip(read, inner, strict=True)) else origin[read]
+            return Annotated[made, Strict(False)] if origin in _LAX else made
+        if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, BaseModel)):
+            read = self.table(hint)[0]
+            return hint if read is hint else read
+        if isinstance(hint, type) and issubclass(hint, (*_LAX, Enum, PurePath)):
+            return Annotated[hint, Strict(False)]
+        return hint
+
+    def _union(self, hint: Any, inner: tuple[Any, ...]) -> Any:
+        read = tuple(self.hint(one) for one in inner)
+        made = hint if all(a is b for a, b in zip(read, inner, strict=True)) else Union[read]  # noqa: UP007
+        if len([one for one in inner if one is not type(None)]) == 1:
+            return made
+        return Annotated[made, WrapValidator(_one_of)]
+
+
+def _field(hint: Any, default: Any, factory: Any, absent: object) -> Any:
+    """A key with its default; '2 MiB' is read as if it stood in the file."""
+    if factory not in (None, absent):
+        return Field(default_factory=factory)
+    if default is absent:
+        return Field()
+    return Field(default=default, validate_default=_is_text_of_quantity(hint, default))
+
+
+def _is_text_of_quantity(hint: Any, default: object) -> bool:
+    return isinstance(default, str) and any(isinstance(mark, Accept) and mark.quantity for mark in _marks(hint))
+
+
+def _one_of(value: Any, read: Callable[[Any], Any]) -> Any:
+    """What one of several types reads; the sentence names all of them."""
+    try:
+        return read(value)
+    except ValidationError as error:
+        phrases = dict.fromkeys(phrase_of(each) for each in error.errors(include_url=False))
+        raise PydanticCustomError("expected", "{phrase}", {"phrase": " or ".join(phrases)}) from None
+
+
+def _dataclass_of(kind: Any) -> Callable[[Section], Any]:
+    def make(section: Section) -> Any:
+        return kind(**dict(section))
+
+    return make
+
+
+def _model_of(kind: type[BaseModel]) -> Callable[[BaseModel], BaseModel]:
+    """The checked values as the user's own class, which other processes can import."""
+
+    def make(section: BaseModel) -> BaseModel:
+        object.__setattr__(section, "__class__", kind)
+        return section
+
+    return make
+
+
+def _check_defaults(kind: type, section: type[Section]) -> None:
+    """A default is what the key accepts, or what that becomes, such as 2097152 for '2 MiB'."""
+    for name, field in section.model_fields.items():
+        default = field.default
+        hint: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        is_read = any(isinstance(mark, Accept) for mark in _marks(hint)) and not isinstance(default, str)
+        if is_read or default is PydanticUndefined or default is None or _is_object(default):
+            continue
+        try:
+            TypeAdapter[Any](hint).validate_python(default, strict=True)
+        except ValidationError as error:
+            phrase = phrase_of(error.errors(include_url=False)[0])
+            sentence = f"{kind.__qualname__}.{name} = {default!r}: expected {phrase}"
+            raise ValueError(f"Options whose defaults fit, but {sentence}") from None
+
+
+def _marks(hint: Any) -> Iterator[Any]:
+    for inner in get_args(hint):
+        yield inner
+        yield from _marks(inner)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, (Enum, BaseModel, PurePath)) or dataclasses.is_dataclass(value)

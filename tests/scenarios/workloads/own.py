@@ -1,0 +1,61 @@
+"""A program of one's own and a scenario beside it, as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.build import build
+
+TRAIN = """
+import torch
+from scenarios.seam.program import Program
+
+{above}
+
+class Train(Program):
+{body}
+    def __init__(self, scenario):
+        self.steps, self.options, self.scenario = scenario.steps, scenario.options, scenario
+
+    async def __call__(self, rank):
+        for step in range(self.steps):
+            with rank.step(step):
+                await rank.all_reduce(torch.ones(ELEMENTS, device=rank.device))
+"""
+FILE = """
+program = "{program}"
+run = {{steps = 2{run}}}
+
+[cluster]
+profile = "cpu_local"
+hosts = 2
+gpus_per_host = 1
+
+{further}
+"""
+
+
+def train(above: str = "ELEMENTS = 4", body: str = "") -> str:
+    """A program's code; `body` are lines of its class."""
+    return TRAIN.format(above=above, body="".join(f"    {line}\n" for line in body.splitlines()))
+
+
+def written(folder: Path, code: str | None = None, *, further: str = "", run: str = "", program: str = "") -> Path:
+    """The path of a scenario file whose program is `train_step.py` beside it."""
+    folder.mkdir(exist_ok=True)
+    if code is not None:
+        (folder / "train_step.py").write_text(code)
+    path = folder / "my.toml"
+    path.write_text(FILE.format(program=program or "./train_step.py:Train", further=further, run=run))
+    return path
+
+
+def sentences(path: Path, **overrides: object) -> list[str]:
+    """What is wrong with a scenario or its program, without the file's name."""
+    with pytest.raises(ScenarioError) as caught:
+        build(load(path, overrides))
+    return [sentence.removeprefix(f"{path}: ") for sentence in caught.value.sentences]
