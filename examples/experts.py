@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.section import Section
 from scenarios.modules.module import Module
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
 
-class Options(Section):
+@dataclass(frozen=True)
+class Options:
     """The keys of `[options]`; `skew` is the exponent of the experts' popularity."""
 
     samples: int = 128

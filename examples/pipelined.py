@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
 from scenarios.config.host_classes import uniform_host_classes
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.section import Section
 from scenarios.modules.module import Module
 from scenarios.seam.backend import Work
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
 
-class Options(Section):
+@dataclass(frozen=True)
+class Options:
     """The keys of `[options]`."""
 
     samples: int = 64

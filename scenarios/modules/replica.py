@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ class Replica:
         try:
             await self._play(traced, inputs, ready or {}, self._reducer_of(traced) if sync else None)
         finally:
+            if self._running is not None:
+                self._running.advance(None)  # its last stop may be its end: its thread is not to stand there
             self._running = None
             for hook in hooks:
                 hook.remove()
@@ -311,9 +314,12 @@ class Replica:
             raise ProgramError(f"{self}: the backward pass gave other gradients than the module that was traced")
 
     def _noting(self, *, parameter: int = -1, input: int = -1) -> Callable[[Tensor], None]:
+        replica = weakref.ref(self)  # torch keeps the hook with the tensor, where Python sees no cycle
+
         def note(_: Tensor) -> None:
-            if self._running is not None:
-                self._running.has_arrived(parameter=parameter, input=input)
+            own = replica()
+            if own is not None and own._running is not None:
+                own._running.has_arrived(parameter=parameter, input=input)
 
         return note
 

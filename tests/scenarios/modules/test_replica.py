@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from scenarios.config.scenario import Buckets
 from scenarios.modules.module import Module
+from scenarios.modules.replica import Replica
 from scenarios.seam.errors import Note, ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
@@ -68,6 +71,15 @@ def test_buckets_are_reduced_while_the_backward_pass_goes_on(payload: str) -> No
         assert ready.end_ns <= reduction.start_ns
     assert reductions[0].start_ns < passes[1].end_ns
     assert of(recording, "Tower.update")[0].start_ns >= reductions[-1].end_ns
+
+
+def test_no_thread_and_no_copy_is_left_behind() -> None:
+    """A last bucket that is full at the end of the pass is its last stop: the thread of the pass ends all the same."""
+    threads = threading.active_count()
+    play(trains(Module(Tower, scenario(buckets=SMALL), optimizer=adam)), "values")
+    gc.collect()
+    assert threading.active_count() == threads
+    assert not any(type(each) is Replica for each in gc.get_objects())
 
 
 def test_gradients_that_are_added_up_are_reduced_once() -> None:
