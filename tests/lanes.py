@@ -31,6 +31,7 @@ WHOLE = (
     "sim/test_partial_runs.py",
     "sim/test_published.py",
     "test_docs_script.py",
+    "test_examples.py",
     "test_fingerprints.py",
     "test_interruption.py",
     "test_whole_way.py",
