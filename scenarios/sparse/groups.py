@@ -15,7 +15,6 @@ from torch import Tensor
 
 from scenarios.config.scenario import ShardingType
 from scenarios.seam.group import Group
-from scenarios.seam.meta_tensors import cat
 from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import chunks_kernel
 from scenarios.sparse.input_dist import (
@@ -27,6 +26,7 @@ from scenarios.sparse.input_dist import (
     block_size,
 )
 from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.meta_tensors import cat
 from scenarios.sparse.output_dist import (
     DpPooledEmbeddingDist,
     PooledEmbeddingDist,

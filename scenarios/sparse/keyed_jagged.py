@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from scenarios.seam.meta_tensors import cat
+from scenarios.sparse.meta_tensors import cat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

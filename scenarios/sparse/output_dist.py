@@ -17,10 +17,10 @@ from torch import Tensor
 from scenarios.seam.arguments import dtype_name, size_bytes
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.meta_tensors import cat
 from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import permute_kernel
 from scenarios.sparse.input_dist import staggered_sources
+from scenarios.sparse.meta_tensors import cat
 
 LABEL = "output_dist"
 LABEL_BACKWARD = "output_dist_backward"

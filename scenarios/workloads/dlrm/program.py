@@ -25,12 +25,12 @@ from scenarios.modules.ddp_buckets import GradientReducer, check_compression, un
 from scenarios.planner.plan import Plan, plan_tables
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
-from scenarios.seam.meta_tensors import cat
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups, outputs_to_tables, tables_to_outputs
 from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.meta_tensors import cat
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense
 from scenarios.workloads.dlrm.config import step_effort
