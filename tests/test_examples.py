@@ -51,10 +51,9 @@ def test_it_does_the_same_in_both_worlds(path: Path) -> None:
 
 
 @EACH
-@pytest.mark.parametrize("profile", ["dgx_h100", "dgx1_v100"])
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
-def test_it_is_predicted_on_gpus(path: Path, profile: str, fidelity: str) -> None:
-    scenario = load(path, {"profile": profile, "fidelity": fidelity})
+def test_it_is_predicted_on_gpus(path: Path, fidelity: str) -> None:
+    scenario = load(path, {"profile": "dgx_h100", "fidelity": fidelity})
     recording = simulate(scenario, build(scenario))
     steps = [span.end_ns - span.start_ns for span in recording.spans if span.kind == "step"]
     assert len(steps) == scenario.steps * scenario.cluster.world_size
@@ -70,6 +69,7 @@ def test_values_change_no_time(path: Path) -> None:
     assert without.spans == with_values.spans
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
     """Its two files, shorter than 60 lines together, and its three commands; the losses are the same."""

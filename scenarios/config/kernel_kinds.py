@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
-
 from scenarios.config.keys import Names
-
-T = TypeVar("T")
 
 # What kernels are told apart by, and what each does: the rows of efficiency, launches and ramps.
 KERNEL_KINDS = {
@@ -64,10 +59,3 @@ FLOP_RATES = Names(
         "float16": "Peak of float16; required where a model computes in it.",
     },
 )
-
-
-def of_kind(table: Mapping[str, T], kind: str, default: T) -> T:
-    """What a table of a profile has for this kind of kernel."""
-    if kind not in table and kind in TRACED_KINDS:
-        kind = TRACED_KINDS[kind][1]
-    return table.get(kind, default)

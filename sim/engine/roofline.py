@@ -6,12 +6,16 @@ Samuel Williams et al., Roofline, CACM 52(4), 2009: a kernel is bound by arithme
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from scenarios.config.hardware import Gpu
-from scenarios.config.kernel_kinds import of_kind
+from scenarios.config.kernel_kinds import TRACED_KINDS
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
         amount = getattr(kernel, name)
         if not 0 <= amount < math.inf:
             raise ProgramError(f"a {kernel.kind} kernel has {name} = {amount}: expected a finite number of at least 0")
-    efficiency = of_kind(gpu.efficiency, kernel.kind, gpu.efficiency.get("default", 1.0))
+    efficiency = _of_kind(gpu.efficiency, kernel.kind, gpu.efficiency.get("default", 1.0))
     arithmetic_s = 0.0
     if kernel.flops:
         dtype = "float32" if kernel.dtype == "tf32" and "tf32" not in gpu.flops_per_s else kernel.dtype
@@ -80,8 +84,15 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
             raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
         arithmetic_s = kernel.flops / (gpu.flops_per_s[dtype] * efficiency)
     return Cost(
-        launch_ns=of_kind(gpu.launches_ns, kernel.kind, gpu.launch_ns) * kernel.launches,
-        ramp_ns=of_kind(gpu.ramps_ns, kernel.kind, gpu.ramp_ns) * kernel.launches,
+        launch_ns=_of_kind(gpu.launches_ns, kernel.kind, gpu.launch_ns) * kernel.launches,
+        ramp_ns=_of_kind(gpu.ramps_ns, kernel.kind, gpu.ramp_ns) * kernel.launches,
         arithmetic_s=arithmetic_s,
         memory_bytes=(kernel.bytes_read + kernel.bytes_written) / efficiency,
     )
+
+
+def _of_kind(table: Mapping[str, T], kind: str, default: T) -> T:
+    """What a table of a profile has for this kind of kernel."""
+    if kind not in table and kind in TRACED_KINDS:
+        kind = TRACED_KINDS[kind][1]
+    return table.get(kind, default)

@@ -107,13 +107,13 @@ def test_compressed_gradients(kind: Any) -> None:
     agree(2, Ranker, draw_history, {"optimizer": adam, "compression": compression})
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes(unused=False), ranks=st.integers(2, 4))
 def test_random_modules(shape: Shape, ranks: int) -> None:
     agree(ranks, Makes(shape), draw_rows, {"optimizer": adam})
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes(unused=True), ranks=st.integers(2, 3), finds=st.booleans())
 def test_random_modules_with_unused_parameters(shape: Shape, ranks: int, finds: bool) -> None:
     option = "find_unused_parameters" if finds else "static_graph"
@@ -174,7 +174,7 @@ async def train_in_ddp(rank: Rank, make: Callable[[], nn.Module], options: dict[
     return losses, [parameter.detach().clone() for parameter in module.parameters()]
 
 
-@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes(unused=False), ranks=st.integers(2, 3))
 def test_random_modules_train_as_in_ddp(shape: Shape, ranks: int) -> None:
     """But for the order in which gradients are added, so without half precision and the signs that Adam takes."""

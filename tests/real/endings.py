@@ -179,14 +179,16 @@ def _be_rank(env: Mapping[str, str], log: int, kept: Sequence[int]) -> NoReturn:
         os._exit(1)
 
 
-def play(given: Trial, folder: Path, *, forks: bool = False) -> tuple[str, float, list[str]]:
+def play(
+    given: Trial, folder: Path, *, forks: bool = False, timeout_s: float = TIMEOUT_S
+) -> tuple[str, float, list[str]]:
     """The sentence with which the trial ended, how long after the fault, and what did not hold.
 
     `forks`: this process has no threads, so that ranks can be forked from it.
     """
     out, struck = folder / "run", folder / "struck"
     job = Job(
-        scenario=scenario(1, given.ranks, name="trial", timeout_s=TIMEOUT_S),
+        scenario=scenario(1, given.ranks, name="trial", timeout_s=timeout_s),
         program="tests.real.endings:program",
         arguments=(asdict(given), struck),
         writer="reports.writer:write",
@@ -217,7 +219,7 @@ def _wrong_words(given: Trial, sentence: str) -> Iterator[str]:
         "stop": (f"{named} did not reach ", f"{named} did not move "),
     }
     if not sentence.startswith(starts[given.kind]) or step not in sentence or "\n" in sentence:
-        yield f"expected {' or '.join(map(repr, starts[given.kind]))} ... {step}"
+        yield f"expected {' or '.join(map(repr, starts[given.kind]))} ... {step}, got {sentence!r}"
 
 
 def _lost(given: Trial, out: Path, sentence: str) -> Iterator[str]:

@@ -13,5 +13,5 @@ from tests.real import endings
 @pytest.mark.parametrize(("number", "kind"), list(enumerate(endings.KINDS)))
 def test_a_fault_anywhere_is_one_sentence_and_what_was_measured_is_kept(number: int, kind: str, tmp_path: Path) -> None:
     given = dataclasses.replace(endings.trial(1, number), kind=kind)
-    _, _, wrong = endings.play(given, tmp_path)
+    _, _, wrong = endings.play(given, tmp_path, timeout_s=15.0)  # beside other tests, starting alone takes seconds
     assert wrong == []
