@@ -123,6 +123,7 @@ def test_a_process_that_only_unpickles_the_scenario_finds_the_program(tmp_path: 
     assert done.stdout == "b'3\\n'\n"
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_real_ranks_run_the_file_and_comparing_with_other_code_names_it(tmp_path: Path) -> None:
     path = program(tmp_path)
