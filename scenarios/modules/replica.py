@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
-from scenarios.compression.local import copy_cost
-from scenarios.modules.ddp_buckets import GradientReducer
+from scenarios.compression.local import compute, copy_cost
+from scenarios.modules.ddp_buckets import GradientReducer, flatten, unflatten
 from scenarios.modules.needs import Needs
 from scenarios.modules.paused import Paused, PausedBackward
 from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, buffers_of, tensors_of, trainable, wanting
@@ -171,10 +171,10 @@ class Replica:
             chosen = [index for index, spec in enumerate(traced.buffers) if spec.dtype == dtype]
             specs, buffers = [traced.buffers[index] for index in chosen], [own[index] for index in chosen if own]
             flat = torch.empty(sum(prod(spec.shape) for spec in specs), dtype=dtype, device=self._rank.device)
-            await self._rank.compute(copy_cost(flat, flat.numel()), _flatten, buffers, flat, label=label)
+            await compute(self._rank, copy_cost(flat, flat.numel()), flatten, buffers, flat, label=label)
             await self._rank.broadcast(flat, src=0, label=label)
             cost = copy_cost(flat, flat.numel(), launches=len(chosen))
-            await self._rank.compute(cost, _unflatten, flat, buffers, label=label)
+            await compute(self._rank, cost, _spread, flat, buffers, label=label)
 
     async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[_Tape, Any]:
         """From one place where it needs something late to the next."""
@@ -349,16 +349,9 @@ def _last_of_buckets(traced: Trace, members: Sequence[Sequence[int]]) -> set[Rea
     return set(last.values())
 
 
-@torch.no_grad()
-def _flatten(buffers: Sequence[Tensor], flat: Tensor) -> None:
-    if buffers:
-        torch.cat([each.reshape(-1) for each in buffers], out=flat)
-
-
-@torch.no_grad()
-def _unflatten(flat: Tensor, buffers: Sequence[Tensor]) -> None:
-    for each, piece in zip(buffers, flat.split([each.numel() for each in buffers]) if buffers else (), strict=True):
-        each.copy_(piece.view_as(each))
+def _spread(flat: Tensor, buffers: Sequence[Tensor]) -> None:
+    for each, piece in zip(buffers, unflatten(flat, [each.shape for each in buffers]), strict=True):
+        each.copy_(piece)
 
 
 def _gradient_of(tensor: Tensor) -> Tensor:

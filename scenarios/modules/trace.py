@@ -174,50 +174,53 @@ def trace(
     """
     with fake(on_gpu=on_gpu), explained(name):
         module = build_fake(make)
-        parameters = trainable(module)
-        if accumulates:
-            for parameter in parameters:
-                parameter.grad = torch.empty_like(parameter)
         given = tree_map_only(Tensor, _without_values, arguments)
-        inputs = wanting(given)
+        there = [*state(module), *tensors_of(given)]
+        for parameter in trainable(module) if accumulates else ():
+            parameter.grad = torch.empty_like(parameter)
+            there.append(parameter.grad)
         recorder = Recorder(on_gpu=on_gpu)
-        recorder.knows(
-            [*state(module), *tensors_of(given), *(each.grad for each in parameters if each.grad is not None)]
-        )
-        needs: list[Need] = []
-
-        def needed(tensors: list[int]) -> None:
-            needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
-
+        recorder.knows(there)
         with recorder:
-            with Needs([tensors_of(given)[index] for index in late], needed):
-                result = module(*given[0], **given[1])
-            outputs = tensors_of(result)
-            if gradients is None:
-                gradients = _losses(outputs)
-            forward = tuple(recorder.operators)
-            kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
-            recorder.begin_phase(TEMPORARIES)
-            ready = _backward(recorder, (parameters, inputs), outputs, gradients)
-        arrived = {each.parameter for each in ready}
-        leaves, layout = tree_flatten(result)
-        return Trace(
-            forward=forward,
-            backward=tuple(recorder.operators[len(forward) :]),
-            outputs=tuple(_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
-            layout=layout,
-            gradients=tuple(gradients),
-            needs=tuple(needs),
-            ready=tuple(ready),
-            parameters=tuple(map(_spec, parameters, names_of(module))),
-            buffers=tuple(map(_spec, buffers_of(module))),
-            unused=tuple(index for index in range(len(parameters)) if index not in arrived),
-            unknown=tuple(recorder.unknown),
-            kept_bytes=kept,
-            forward_peak_bytes=forward_peak,
-            backward_peak_bytes=recorder.peak_bytes,
-            held_at_peak={key: size for key, size in recorder.held_at_peak.items() if size},
-        )
+            return _passes(recorder, module, given, gradients=gradients, late=late)
+
+
+def _passes(
+    recorder: Recorder, module: Any, given: Arguments, *, gradients: Sequence[bool | None] | None, late: Sequence[int]
+) -> Trace:
+    """Run both passes under the recorder, on tensors without values."""
+    needs: list[Need] = []
+
+    def needed(tensors: list[int]) -> None:
+        needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
+
+    with Needs([tensors_of(given)[index] for index in late], needed):
+        result = module(*given[0], **given[1])
+    outputs, parameters = tensors_of(result), trainable(module)
+    chosen = _losses(outputs) if gradients is None else tuple(gradients)
+    forward = tuple(recorder.operators)
+    kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
+    recorder.begin_phase(TEMPORARIES)
+    ready = _backward(recorder, (parameters, wanting(given)), outputs, chosen)
+    arrived = {each.parameter for each in ready}
+    leaves, layout = tree_flatten(result)
+    return Trace(
+        forward=forward,
+        backward=tuple(recorder.operators[len(forward) :]),
+        outputs=tuple(_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
+        layout=layout,
+        gradients=chosen,
+        needs=tuple(needs),
+        ready=tuple(ready),
+        parameters=tuple(map(_spec, parameters, names_of(module))),
+        buffers=tuple(map(_spec, buffers_of(module))),
+        unused=tuple(index for index in range(len(parameters)) if index not in arrived),
+        unknown=tuple(recorder.unknown),
+        kept_bytes=kept,
+        forward_peak_bytes=forward_peak,
+        backward_peak_bytes=recorder.peak_bytes,
+        held_at_peak={key: size for key, size in recorder.held_at_peak.items() if size},
+    )
 
 
 def _losses(outputs: Sequence[Tensor]) -> tuple[bool | None, ...]:
