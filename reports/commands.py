@@ -22,11 +22,13 @@ from reports.compare import tables as compare_tables
 from reports.errors import ReportError
 from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
-from reports.nccl import fit, fit_tables, nccl_tests, profile, published, published_tables
+from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
-from reports.nccl.published import Measurements, Prediction, PublishedRow
+from reports.published import collective_tables, collectives
+from reports.published.collectives import Measurements, Prediction, PublishedRow
 from reports.side_by_side import frames as side_by_side
 from reports.side_by_side import tables as side_by_side_tables
+from reports.store import replace
 from reports.store import run_folder as store
 from reports.terminal import run_tables, text
 from reports.terminal.present import Tell, print_json, progress_line
@@ -128,14 +130,14 @@ def predict_published(options: Namespace) -> None:
     """Predictions against published times of collectives."""
     found = _measurements(options, options.csv)
     _say_notes(found.notes)
-    joined = published.join(found.rows, _predict, options.profile)
+    joined = collectives.join(found.rows, _predict, options.profile)
     if options.csv is not None:
-        published.write(joined, options.csv)
-    own = {name: _figures(name).nccl_efficiency for name in published_tables.nccl_profiles(joined)}
+        replace.write_csv(joined, options.csv)
+    own = {name: _figures(name).nccl_efficiency for name in collective_tables.nccl_profiles(joined)}
     if options.json:
-        print_json(published_tables.as_json(joined, options.files, options.profile, own))
+        print_json(collective_tables.as_json(joined, options.files, options.profile, own))
     else:
-        text.show(published_tables.summarize(joined, own), sys.stdout)
+        text.show(collective_tables.summarize(joined, own), sys.stdout)
 
 
 def kineto(options: Namespace) -> None:
@@ -166,10 +168,10 @@ def recover(options: Namespace) -> None:
 
 def times(options: Namespace) -> None:
     """What computations took, as a file for a scenario's run.compute_times."""
-    published.check_free(options.csv)
+    replace.check_free(options.csv)
     runs = [(text.printable(folder), store.load(folder)) for folder in options.runs]
     found = compute_times.measure(runs, options.skip, any_runs=options.any)
-    published.write(found.rows, options.csv)
+    replace.write_csv(found.rows, options.csv)
     _say_notes(found.notes)
     text.show(compute_times.summarize(found), sys.stdout)
     print(f"times: {options.csv}")
@@ -182,11 +184,11 @@ def calibrate(options: Namespace) -> None:
     found = _measurements(options, options.out)
     if options.out.suffix != ".toml":
         raise ReportError(f"--out {options.out}: expected a file whose name ends in .toml, as a scenario names it")
-    rows, name, notes = fit.choose(published.join(found.rows, _predict, options.profile), found.rows)
+    rows, name, notes = fit.choose(collectives.join(found.rows, _predict, options.profile), found.rows)
     fitted = fit.fit(rows, _figures(name), lambda row, figures: _predict(row, name, figures).predicted_us)
     base = Path(profile_file(name) or name).read_text(encoding="utf-8")
     today = date.today().isoformat()
-    published.write_text(profile.calibrated(base, name, fitted, command=options.typed, date=today), options.out)
+    replace.write_text(profile.calibrated(base, name, fitted, command=options.typed, date=today), options.out)
     _say_notes([*found.notes, *notes, *fitted.notes])
     if worse := fit_tables.worse(fitted):
         print(f"warning: {worse}", file=sys.stderr)
@@ -201,7 +203,7 @@ def _measurements(options: Namespace, out: Path | None) -> Measurements:
     """The files' measurements; other options are checked first, as it would be too late after long work."""
     found = nccl_tests.read_files(options.files, _taken(nccl_tests.Given, options))
     if out is not None:
-        published.check_free(out)
+        replace.check_free(out)
     if options.profile is not None:
         _figures(options.profile)  # once, not as every row's reason
     return found
@@ -228,7 +230,7 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
     from scenarios.seam.errors import ScenarioError
     from sim.published import predict
 
-    known = {name: getattr(row, name) for name in published.SETTING}
+    known = {name: getattr(row, name) for name in collectives.SETTING}
     if figures is not None:
         known["figures"] = dataclasses.asdict(figures)
     try:

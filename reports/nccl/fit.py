@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from reports.errors import ReportError
-from reports.nccl.published import PublishedRow
-from reports.nccl.published_tables import LARGE_BYTES, missed
+from reports.published.collective_tables import LARGE_BYTES, missed
+from reports.published.collectives import PublishedRow
 from reports.terminal import text
 
 # Below, an operation's time to get going is too small a part of it; above, bytes take over.
@@ -172,7 +172,7 @@ def fit(rows: Sequence[PublishedRow], present: Figures, predicted: Predicted) ->
 def choose(joined: pd.DataFrame, rows: Sequence[PublishedRow]) -> tuple[list[PublishedRow], str, list[str]]:
     """NCCL's rows that can be predicted, the one profile that they are on, and a sentence for each reason of others.
 
-    `joined` is what `published.join` gives of `rows`.
+    `joined` is what `collectives.join` gives of `rows`.
 
     Raises:
         ReportError: there is no such row, or their GPUs have several profiles.

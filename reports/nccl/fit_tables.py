@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 
 from reports.analysis import statistics
 from reports.nccl.fit import Fit, HeldOut
-from reports.nccl.published import PublishedRow
+from reports.published.collectives import PublishedRow
 from reports.store.columns import fixed
 from reports.terminal import text
 from reports.terminal.rows import cells, records

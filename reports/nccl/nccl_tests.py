@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reports.errors import ReportError
-from reports.nccl import published
-from reports.nccl.published import Log, Measurements, PublishedRow
+from reports.published import collectives, csv_rows
+from reports.published.collectives import Measurements, PublishedRow
+from reports.published.csv_rows import Log
 from reports.terminal.text import counted, printable, ranges, shortened
 
 # By the program's name without "_perf"; those that are not here keep it, and are not predicted.
@@ -78,14 +79,14 @@ def read_files(files: Sequence[Path], given: Given = NOTHING) -> Measurements:
         is_ours = is_output(file)
         outputs += is_ours
         try:
-            found.append(read(file, given) if is_ours else published.read(file))
+            found.append(read(file, given) if is_ours else collectives.read(file))
         except ReportError as error:
             mistakes.append(str(error))
     if given != NOTHING and not outputs:
         mistakes.append(f"{_options(given)}: no file is nccl-tests' output; a CSV file says it in its columns")
     if mistakes:
         raise ReportError("\n".join(mistakes))
-    return Measurements(
+    return csv_rows.Measurements(
         rows=tuple(row for one in found for row in one.rows), notes=tuple(note for one in found for note in one.notes)
     )
 
@@ -186,7 +187,7 @@ class _Row(NamedTuple):
     bus_gb_per_s: float
 
 
-class _RunLog(Log):
+class _RunLog(Log[PublishedRow]):
     """What the runs in one file say; sentences begin with a line's number."""
 
     def __init__(self, path: Path, given: Given) -> None:

@@ -1,4 +1,4 @@
-"""Files that follow from a run and take the place of older ones, each whole or not at all."""
+"""Files that are written whole or not at all: new ones, and those that take the place of older ones."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pandas as pd
 
 from reports.errors import ReportError
 
@@ -30,3 +32,35 @@ def replaced(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def check_free(path: Path) -> None:
+    """Before long work: whether `write` will be able to make this file.
+
+    Raises:
+        ReportError: it exists already, or its folder is none.
+    """
+    if os.path.lexists(path):
+        raise ReportError(f"{path}: exists already; nothing is ever overwritten, give another file")
+    if not path.parent.is_dir():
+        raise ReportError(f"{path}: could not be written: {path.parent} is not a folder")
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """The frame as CSV, whole or not at all; what is unknown is blank.
+
+    Raises:
+        ReportError: the file exists already, or the disk refuses.
+    """
+    write_text(frame.to_csv(index=False, lineterminator="\n"), path)
+
+
+def write_text(content: str, path: Path) -> None:
+    """A file in UTF-8, whole or not at all.
+
+    Raises:
+        ReportError: the file exists already, or the disk refuses.
+    """
+    check_free(path)
+    with replaced(path) as draft:
+        draft.write_text(content, encoding="utf-8", newline="")

@@ -15,8 +15,8 @@ from reports.__main__ import main
 from reports.errors import ReportError
 from reports.kineto import recording as kineto
 from reports.kineto.compute_times import Times, measure
-from reports.nccl import published
 from reports.run import Run
+from reports.store import replace
 from reports.store import run_folder as store
 from reports.writer import write
 from scenarios.config.compute_times import ComputeTime, read_compute_times
@@ -194,7 +194,7 @@ def test_a_prediction_reads_what_was_written(tmp_path_factory, known):
     calls = {(label, call): known.get((label, call), 7) for label in labels for call in (1, 2)}
     steps = step(0, *((label, took) for (label, _), took in calls.items()))
     path = tmp_path_factory.mktemp("times") / "times.csv"
-    published.write(measure([("r", run(steps))]).rows, path)
+    replace.write_csv(measure([("r", run(steps))]).rows, path)
     times, mistakes = read_compute_times(path)
     assert mistakes == ()
     assert set(times.rows) == {ComputeTime(label=label, call=call, time_ns=ns) for (label, call), ns in calls.items()}

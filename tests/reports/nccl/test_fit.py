@@ -20,7 +20,7 @@ from reports.errors import ReportError
 from reports.nccl import fit_tables as nccl_fit_tables
 from reports.nccl import profile as nccl_profile
 from reports.nccl.fit import Figures, Fit, fit
-from reports.nccl.published import PublishedRow
+from reports.published.collectives import PublishedRow
 from reports.terminal.text import WIDTH, as_text
 from scenarios.__main__ import main as scenarios_main
 from scenarios.config.catalogue import profile_file, profile_names

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from reports.__main__ import _OPERATIONS, main
 from reports.errors import ReportError
-from reports.nccl import nccl_tests, published, published_tables
+from reports.nccl import nccl_tests
 from reports.nccl.nccl_tests import Given
-from reports.nccl.published import Prediction, PublishedRow
+from reports.published import collective_tables, collectives
+from reports.published.collectives import Prediction, PublishedRow
 from reports.terminal.text import as_text
 from scenarios.config.load import load_profile
 from tests.reports.recordings import PATIENT
@@ -382,7 +383,7 @@ def measured(us: float, size_bytes: int = 16 * MIB, library: str = "nccl") -> Pu
     )  # fmt: skip
 
 
-def at(efficiency: float, bytes_us: float = 100.0) -> published.Predict:
+def at(efficiency: float, bytes_us: float = 100.0) -> collectives.Predict:
     def predict(row: PublishedRow, profile: str | None) -> Prediction:
         return Prediction(
             predicted_us=bytes_us / efficiency, formula_us=None, algorithm="", protocol="", profile="p"
@@ -395,19 +396,19 @@ def at(efficiency: float, bytes_us: float = 100.0) -> published.Predict:
 @given(times=st.lists(st.floats(50.0, 5000.0), min_size=3, max_size=9), own=st.floats(0.2, 1.0))
 def test_with_the_efficiency_that_centres_the_signed_median_is_none(times, own):
     rows = [measured(us) for us in times] + [measured(1.0, MIB)]
-    joined = published.join(rows, at(own))
-    assert published_tables.nccl_profiles(joined) == ["p"]
-    ((_, count, present, efficiency, left),) = published_tables.centred(joined, {"p": own}).itertuples(index=False)
+    joined = collectives.join(rows, at(own))
+    assert collective_tables.nccl_profiles(joined) == ["p"]
+    ((_, count, present, efficiency, left),) = collective_tables.centred(joined, {"p": own}).itertuples(index=False)
     assert (count, present) == (len(times), own)
     assert 0 < efficiency <= 1
-    again = published_tables.tables(published.join(rows, at(efficiency)))["in_all"]
+    again = collective_tables.tables(collectives.join(rows, at(efficiency)))["in_all"]
     assert again["signed_median"][1] == pytest.approx(left, abs=1e-9)
     assert left == pytest.approx(0, abs=1e-9) or efficiency == 1
 
 
 def test_an_efficiency_above_1_is_not_offered():
-    joined = published.join([measured(80.0) for _ in range(3)], at(1.0))
-    assert words(as_text(published_tables.summarize(joined, {"p": 1.0}))).endswith(
+    joined = collectives.join([measured(80.0) for _ in range(3)], at(1.0))
+    assert words(as_text(collective_tables.summarize(joined, {"p": 1.0}))).endswith(
         "p: no nccl_efficiency would centre the 3 rows of 16 MiB and more: at 1 their median error is still +25.0 %"
     )
 
@@ -420,4 +421,4 @@ def test_an_efficiency_above_1_is_not_offered():
     ],
 )
 def test_few_large_rows_or_gloos_say_nothing_of_nccls_efficiency(rows):
-    assert published_tables.nccl_profiles(published.join(rows, at(1.0))) == []
+    assert collective_tables.nccl_profiles(collectives.join(rows, at(1.0))) == []

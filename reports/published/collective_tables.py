@@ -52,7 +52,7 @@ _TITLES = {
 def tables(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """`GROUP_ERRORS` of all predicted rows and by source, operation, size class and scale.
 
-    `joined` is what `published.join` gives. Every group has two rows, of all sizes and of 16 MiB and more (those of a
+    `joined` is what `collectives.join` gives. Every group has two rows, of all sizes and of 16 MiB and more (those of a
     size class one). Sources and operations stand as they first appear, sizes and scales from small to large.
     """
     known = joined[joined["predicted_us"].notna()]

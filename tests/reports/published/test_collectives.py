@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from reports.__main__ import main
 from reports.errors import ReportError
-from reports.nccl import nccl_tests, published
-from reports.nccl.published import PREDICTED, Prediction, PublishedRow
+from reports.nccl import nccl_tests
+from reports.published import collectives
+from reports.published.collectives import PREDICTED, Prediction, PublishedRow
+from reports.store import replace
 from reports.terminal.text import WIDTH
 from scenarios.seam.errors import ScenarioError
 from tests.reports.recordings import PATIENT
@@ -68,7 +70,7 @@ def tenth_too_slow(row: PublishedRow, profile: str | None) -> Prediction:
 
 
 def test_a_row_is_read_as_it_stands(file):
-    found = published.read(file(csv_text([ROW])))
+    found = collectives.read(file(csv_text([ROW])))
     assert found.rows == (
         PublishedRow(
             file="m.csv", line=2, source="some, one (A100)", op="all_reduce", library="nccl", gpu="A100", nodes=2,
@@ -85,10 +87,10 @@ def test_order_of_columns_and_other_columns_change_nothing(tmp_path_factory, col
     path = tmp_path_factory.mktemp("any") / "m.csv"
     head, row = csv_text([ROW | {"comment": "x", "predicted_us": "no"}], columns).splitlines()
     path.write_text("\ufeff" + "\r\n".join([head, *[""] * blank_lines, row]), encoding="utf-8")
-    found = published.read(path)
+    found = collectives.read(path)
     plain = path.with_name("plain.csv")
     plain.write_text(csv_text([ROW]))
-    (expected,) = published.read(plain).rows
+    (expected,) = collectives.read(plain).rows
     assert found.rows == (dataclasses.replace(expected, file=str(path), line=2 + blank_lines),)
     others = [repr(name) for name in columns if name not in COLUMNS]
     assert found.notes == (f"{path}: first line: {', '.join(others)}: not read",)
@@ -99,13 +101,13 @@ def test_order_of_columns_and_other_columns_change_nothing(tmp_path_factory, col
 def test_numbers_come_through_unchanged(tmp_path_factory, nodes, size, time):
     path = tmp_path_factory.mktemp("any") / "m.csv"
     path.write_text(csv_text([ROW | {"nodes": str(nodes), "size_bytes": f"{size}.0", "time_us": repr(time)}]))
-    (row,) = published.read(path).rows
+    (row,) = collectives.read(path).rows
     assert (row.nodes, row.size_bytes, row.time_us) == (nodes, size, time)
 
 
 def test_columns_that_may_be_blank_may_be_missing(file):
     kept = [name for name in COLUMNS if name not in ("gpu", "link_gbit_per_s", "one_way_delay_ms", "quality")]
-    found = published.read(file(csv_text([{name: ROW[name] for name in kept}], kept)))
+    found = collectives.read(file(csv_text([{name: ROW[name] for name in kept}], kept)))
     (row,) = found.rows
     assert (row.gpu, row.link_gbit_per_s, row.one_way_delay_ms, row.quality) == ("", None, None, "")
     assert found.notes == (
@@ -169,8 +171,8 @@ def test_a_folder_is_no_file(tmp_path):
 
 
 def test_rows_that_cannot_be_predicted_keep_their_reason_and_stop_nothing(file):
-    rows = published.read(file(csv_text([ROW | {"gpu": "B300"}, ROW, ROW | {"size_bytes": "0"}]))).rows
-    joined = published.join(rows, tenth_too_slow, "mine")
+    rows = collectives.read(file(csv_text([ROW | {"gpu": "B300"}, ROW, ROW | {"size_bytes": "0"}]))).rows
+    joined = collectives.join(rows, tenth_too_slow, "mine")
     assert joined["reason"].tolist() == [
         "gpu = 'B300': no profile",
         "",
@@ -182,8 +184,8 @@ def test_rows_that_cannot_be_predicted_keep_their_reason_and_stop_nothing(file):
 
 
 def test_dtypes_are_fixed_even_of_no_rows(file):
-    rows = published.read(file(csv_text([ROW]))).rows
-    some, none = published.join(rows, tenth_too_slow), published.join([], tenth_too_slow)
+    rows = collectives.read(file(csv_text([ROW]))).rows
+    some, none = collectives.join(rows, tenth_too_slow), collectives.join([], tenth_too_slow)
     assert list(some.columns) == list(PREDICTED)
     pd.testing.assert_series_equal(some.dtypes, none.dtypes)
     assert some["nodes"].dtype == "int64"
@@ -191,25 +193,25 @@ def test_dtypes_are_fixed_even_of_no_rows(file):
 
 
 def test_a_time_that_is_none_is_our_own_mistake(file):
-    rows = published.read(file(csv_text([ROW]))).rows
+    rows = collectives.read(file(csv_text([ROW]))).rows
     nothing = Prediction(predicted_us=0.0, formula_us=None, algorithm="", protocol="", profile="")
     with pytest.raises(AssertionError, match=r"predicted 0\.0 us"):
-        published.join(rows, lambda row, profile: nothing)
+        collectives.join(rows, lambda row, profile: nothing)
 
 
 def test_what_is_written_can_be_read_again(file):
-    rows = published.read(file(csv_text([ROW, ROW | {"gpu": "B300", "link_gbit_per_s": ""}]))).rows
+    rows = collectives.read(file(csv_text([ROW, ROW | {"gpu": "B300", "link_gbit_per_s": ""}]))).rows
     out = Path("out.csv")
-    published.write(published.join(rows, tenth_too_slow), out)
-    again = published.read(out).rows
+    replace.write_csv(collectives.join(rows, tenth_too_slow), out)
+    again = collectives.read(out).rows
     assert [dataclasses.replace(row, file="m.csv") for row in again] == list(rows)
     assert [path.name for path in sorted(Path().iterdir())] == ["m.csv", "out.csv"]
     with pytest.raises(
         ReportError, match=r"^out\.csv: exists already; nothing is ever overwritten, give another file$"
     ):
-        published.write(published.join(rows, tenth_too_slow), out)
+        replace.write_csv(collectives.join(rows, tenth_too_slow), out)
     with pytest.raises(ReportError, match=r"^no/out\.csv: could not be written: no is not a folder$"):
-        published.check_free(Path("no/out.csv"))
+        replace.check_free(Path("no/out.csv"))
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from reports.errors import ReportError
-from reports.nccl import published
-from reports.nccl.published import PREDICTED, Prediction, PublishedRow
-from reports.nccl.published_tables import CENTRED, GROUP_ERRORS, as_json, summarize, tables
+from reports.published import collectives
+from reports.published.collective_tables import CENTRED, GROUP_ERRORS, as_json, summarize, tables
+from reports.published.collectives import PREDICTED, Prediction, PublishedRow
 from reports.terminal.text import WIDTH, as_text
 from tests.reports.recordings import PATIENT
 
@@ -49,7 +49,7 @@ def test_each_group_counts_its_rows_with_and_without_the_small_ones():
         row(size_bytes=32 * MIB, time_us=125.0),  # -20 %
         row(size_bytes=32 * MIB, gpu="none"),
     ]
-    found = tables(published.join(rows, always_100_us))["in_all"]
+    found = tables(collectives.join(rows, always_100_us))["in_all"]
     everything = group(found, "all sources")
     assert (everything["rows"], everything["signed_median"]) == (3, pytest.approx(-0.2))
     assert everything["mean"] == pytest.approx((1 + 0.5 + 0.2) / 3)
@@ -60,10 +60,10 @@ def test_each_group_counts_its_rows_with_and_without_the_small_ones():
 
 
 def test_groups_without_large_rows_say_that_there_are_none():
-    large = group(tables(published.join([row()], always_100_us))["by_source"], "s", "16 MiB+")
+    large = group(tables(collectives.join([row()], always_100_us))["by_source"], "s", "16 MiB+")
     assert large["rows"] == 0
     assert math.isnan(large["mean"])  # type: ignore[arg-type]
-    assert as_json(published.join([row()], always_100_us), [], None)["by_source"][1]["mean"] is None
+    assert as_json(collectives.join([row()], always_100_us), [], None)["by_source"][1]["mean"] is None
 
 
 def test_sizes_and_scales_stand_from_small_to_large_and_sources_as_they_come():
@@ -72,7 +72,7 @@ def test_sizes_and_scales_stand_from_small_to_large_and_sources_as_they_come():
         row(source="a", nodes=8, gpus_per_node=1, size_bytes=2**16 - 1),
         row(source="z", nodes=2, gpus_per_node=8, size_bytes=2**16),
     ]
-    found = tables(published.join(rows, always_100_us))
+    found = tables(collectives.join(rows, always_100_us))
     assert found["by_source"]["group"].tolist() == ["z", "z", "a", "a"]
     assert found["by_size"]["group"].tolist() == ["below 64 KiB", "64 KiB to 1 MiB", "4 GiB and more"]
     assert found["by_scale"]["group"].tolist()[::2] == ["8x1", "2x8", "16x8"]
@@ -95,7 +95,7 @@ MEASURED = st.builds(
 @PATIENT
 @given(rows=st.lists(MEASURED, max_size=20), seed=st.randoms(use_true_random=False))
 def test_every_table_holds_each_predicted_row_once_in_whatever_order(rows, seed):
-    found = tables(published.join(rows, always_100_us))
+    found = tables(collectives.join(rows, always_100_us))
     count = sum(one.gpu != "none" for one in rows)
     large = sum(one.gpu != "none" and one.size_bytes >= 16 * MIB for one in rows)
     for frame in found.values():
@@ -104,7 +104,7 @@ def test_every_table_holds_each_predicted_row_once_in_whatever_order(rows, seed)
     for name in ("in_all", "by_source", "by_operation", "by_scale"):
         assert found[name].loc[found[name]["sizes"] == "16 MiB+", "rows"].sum() == large
     shuffled = seed.sample(rows, len(rows))
-    again = tables(published.join(shuffled, always_100_us))
+    again = tables(collectives.join(shuffled, always_100_us))
     for name, frame in found.items():
         first, second = (
             one.sort_values(["group", "sizes"])[["rows", "signed_median", "mean", "p95"]].to_numpy(float)
@@ -121,7 +121,7 @@ def test_a_prediction_off_by_one_factor_is_off_by_it_everywhere(rows, factor):
             predicted_us=factor * one.time_us, formula_us=None, algorithm="", protocol="", profile=""
         )  # fmt: skip
 
-    for frame in tables(published.join(rows, predict)).values():
+    for frame in tables(collectives.join(rows, predict)).values():
         some = frame[frame["rows"] > 0]
         for name in ("signed_median", "worst"):
             np.testing.assert_allclose(some[name], factor - 1, atol=1e-12)
@@ -132,14 +132,14 @@ def test_a_prediction_off_by_one_factor_is_off_by_it_everywhere(rows, factor):
 @PATIENT
 @given(rows=st.lists(MEASURED, max_size=20))
 def test_no_line_is_wider_than_a_terminal(rows):
-    shown = as_text(summarize(published.join(rows, always_100_us)))
+    shown = as_text(summarize(collectives.join(rows, always_100_us)))
     assert max(map(cell_len, shown.splitlines())) <= WIDTH
     assert "\x1b" not in shown
 
 
 def test_the_worst_rows_stand_by_their_errors_size():
     rows = [row(line, time_us=time) for line, time in [(2, 110.0), (3, 400.0), (4, 40.0), (5, 99.0)]]
-    shown = as_text(summarize(published.join(rows, always_100_us)))
+    shown = as_text(summarize(collectives.join(rows, always_100_us)))
     lines = [line.split()[0] for line in shown.split("The worst rows")[1].splitlines()[3:11]]
     assert lines == ["4", "formula", "3", "formula", "2", "formula", "5", "formula"]
     assert "ring/ll128" in shown
@@ -151,7 +151,7 @@ def test_nccls_own_formula_stands_beside_the_link_model_where_they_differ():
         formula_us = {2: 104.0, 3: 70.0}.get(one.line)
         return Prediction(predicted_us=100.0, formula_us=formula_us, algorithm="ring", protocol="LL", profile="p")
 
-    joined = published.join([row(2), row(3), row(4, op="all_to_all")], predict)
+    joined = collectives.join([row(2), row(3), row(4, op="all_to_all")], predict)
     assert joined["formula_error"].tolist() == pytest.approx([0.04, -0.3, math.nan], nan_ok=True)
     found = tables(joined)["by_operation"]
     assert group(found, "all_reduce")["formula_mean"] == pytest.approx(0.17)
@@ -163,20 +163,20 @@ def test_nccls_own_formula_stands_beside_the_link_model_where_they_differ():
 
 def test_what_cannot_be_predicted_is_listed_once_a_reason():
     rows = [row(2, gpu="none"), row(3), row(4, gpu="none"), row(5, gpu="none"), row(2, gpu="none", file="n.csv")]
-    shown = as_text(summarize(published.join(rows, always_100_us)))
+    shown = as_text(summarize(collectives.join(rows, always_100_us)))
     assert "Not predicted: 4 rows" in shown
     assert "m.csv: lines 2, 4-5: gpu = 'none': no profile" in shown
     assert "n.csv: line 2: gpu = 'none': no profile" in shown
 
 
 def test_files_of_nothing_that_is_modelled_are_shown_too():
-    shown = as_text(summarize(published.join([row(gpu="none")], always_100_us)))
+    shown = as_text(summarize(collectives.join([row(gpu="none")], always_100_us)))
     assert shown.startswith("1 measurement of 1 source, 0 of them predicted.\n")
     assert "In all" not in shown
 
 
 def test_every_key_is_documented():
     section = DOCUMENT.split("## Published measurements")[1]
-    content = as_json(published.join([row()], always_100_us), [Path("m.csv")], None)
+    content = as_json(collectives.join([row()], always_100_us), [Path("m.csv")], None)
     names = [*content, *GROUP_ERRORS, *CENTRED, *PREDICTED]
     assert [name for name in names if f"`{name}`" not in section] == []

@@ -1,0 +1,120 @@
+"""Published measurements of collectives: read from CSV files, checked, and joined with predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from reports.errors import ReportError
+from reports.published import csv_rows
+from reports.store.columns import fixed
+
+# What of a row a prediction needs to know.
+SETTING = ("op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes", "link_gbit_per_s", "one_way_delay_ms")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRow:
+    """One measurement: the time of one operation, and where it was taken.
+
+    `size_bytes` is the buffer of one rank; of all_gather and reduce_scatter the larger one, as nccl-tests gives it.
+    `gpu` and `quality` are "" and the link's rate and delay None where the file does not say.
+    """
+
+    file: str
+    line: int
+    source: str
+    op: str
+    library: str
+    gpu: str
+    nodes: int
+    gpus_per_node: int
+    size_bytes: int
+    link_gbit_per_s: float | None
+    one_way_delay_ms: float | None
+    time_us: float
+    quality: str
+
+
+# What `join` gives, one row a measurement.
+PREDICTED = {
+    **{field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(PublishedRow)},
+    **dict.fromkeys(["predicted_us", "error", "formula_us", "formula_error"], "float"),
+    **dict.fromkeys(["algorithm", "protocol", "profile", "reason"], "str"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The link model's time of one row and how it was played; `formula_us` is what NCCL's own formula says, if any."""
+
+    predicted_us: float
+    formula_us: float | None
+    algorithm: str
+    protocol: str
+    profile: str
+
+
+Measurements = csv_rows.Measurements[PublishedRow]
+# Of a row and a profile's name (None: the row's GPU decides). It raises ReportError where it cannot predict the row.
+Predict = Callable[[PublishedRow, str | None], Prediction]
+
+
+def read(path: Path) -> Measurements:
+    """Every row of a CSV file, as `csv_rows.read` reads it.
+
+    Raises:
+        ReportError: with a sentence for every mistake in the file.
+    """
+    return csv_rows.read(path, _COLUMNS, PublishedRow)
+
+
+def join(rows: Iterable[PublishedRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
+    """A frame of `PREDICTED`: each row with its prediction and signed error, or with the reason why it has none."""
+    each = [_joined(row, _outcome(row, predict, profile)) for row in rows]
+    return fixed({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
+
+
+def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Prediction | str:
+    if not row.size_bytes:
+        return "size_bytes = 0: expected something to send"  # nccl-tests lists what rounds down to nothing
+    try:
+        found = predict(row, profile)
+    except ReportError as error:
+        return " ".join(str(error).split())
+    assert found.predicted_us > 0, f"{row}: predicted {found.predicted_us} us"
+    assert math.isfinite(found.predicted_us), f"{row}: predicted {found.predicted_us} us"
+    return found
+
+
+def _joined(row: PublishedRow, outcome: Prediction | str) -> dict[str, Any]:
+    known = dataclasses.asdict(row)
+    if isinstance(outcome, str):
+        known |= dict.fromkeys(("predicted_us", "error", "formula_us", "formula_error"), math.nan)
+        known |= dict.fromkeys(("algorithm", "protocol", "profile"), "") | {"reason": outcome}
+    else:
+        formula = None if outcome.formula_us is None else outcome.formula_us / row.time_us - 1
+        known |= dataclasses.asdict(outcome) | {"error": outcome.predicted_us / row.time_us - 1, "reason": ""}
+        known |= {"formula_error": formula}
+    return {name: math.nan if value is None else value for name, value in known.items()}
+
+
+_COLUMNS = {
+    "source": csv_rows.text(),
+    "op": csv_rows.text(),
+    "library": csv_rows.text(),
+    "gpu": csv_rows.text(may_be_blank=True),
+    "nodes": csv_rows.whole(1),
+    "gpus_per_node": csv_rows.whole(1),
+    "size_bytes": csv_rows.whole(0),
+    "link_gbit_per_s": csv_rows.above_zero(may_be_blank=True),
+    "one_way_delay_ms": csv_rows.number(lambda value: value >= 0, "a number from 0 on", may_be_blank=True),
+    "time_us": csv_rows.above_zero(),
+    "quality": csv_rows.text(may_be_blank=True),
+}

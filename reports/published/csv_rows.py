@@ -1,0 +1,164 @@
+"""Reads rows of measurements from CSV files, and says every mistake in them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from reports.errors import ReportError
+from reports.terminal.text import counted, printable, shortened
+
+Row = TypeVar("Row")
+
+_LONGEST = 60  # characters of a value in a sentence
+_MOST = 10**15  # more than any buffer has bytes, and whole as a float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements(Generic[Row]):
+    """All rows of some files in their order; `notes` are sentences on what in them was not as usual."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+class Log(Generic[Row]):
+    """What one file says: its rows, notes and mistakes."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = printable(path)
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+        self.mistakes: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        """Add a mistake."""
+        self.mistakes.append(f"{self.name}: {sentence}")
+
+    def note(self, sentence: str) -> None:
+        """Add what is not as usual."""
+        self.notes.append(f"{self.name}: {sentence}")
+
+    def measurements(self, expected: str) -> Measurements[Row]:
+        """All of it; a ReportError with every mistake, or where there are no rows."""
+        if not self.rows and not self.mistakes:
+            self.say(f"no measurements; expected {expected}")
+        if self.mistakes:
+            raise ReportError("\n".join(self.mistakes))
+        return Measurements(rows=tuple(self.rows), notes=tuple(self.notes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """How a cell is read (a ValueError if it is not `expected`), and what a blank one means, if it may be blank."""
+
+    parse: Callable[[str], object]
+    expected: str
+    may_be_blank: bool = False
+    blank: object = None
+
+
+def read(path: Path, columns: Mapping[str, Column], make: Callable[..., Row]) -> Measurements[Row]:
+    """Every row of a CSV file. Columns may stand in any order; those of other names are not read, which a note says.
+
+    `make` is given the columns' values, and `file` and `line`, by name.
+
+    Raises:
+        ReportError: with a sentence for every mistake in the file.
+    """
+    log, names, line = Log[Row](path), list[str](), 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)  # else a quote that is never closed would swallow the rest
+            for record in reader:
+                cells = [cell.strip() for cell in record]
+                if any(cells) and names:
+                    if len(cells) != len(names):
+                        count = counted(len(cells), "value")
+                        log.say(f"line {line}: {count}; expected {len(names)}, as in the first line")
+                    elif (values := _values(log, line, columns, dict(zip(names, cells, strict=True)))) is not None:
+                        log.rows.append(make(file=log.name, line=line, **values))
+                elif any(cells):
+                    names = cells
+                    _check_names(log, names, columns)
+                    if log.mistakes:
+                        break
+                line = reader.line_num + 1
+    except OSError as error:
+        log.say(f"could not be read: {error.strerror or error}")
+    except UnicodeDecodeError:
+        log.say("not UTF-8 text; expected CSV")
+    except csv.Error as error:
+        log.say(f"line {line}: not CSV: {error}")
+    return log.measurements("a first line with the columns' names, and rows below it")
+
+
+def whole(least: int) -> Column:
+    """A whole number."""
+
+    def parse(cell: str) -> int:
+        return int(_number(cell, lambda value: least <= value <= _MOST and value == int(value)))
+
+    return Column(parse=parse, expected=f"a whole number from {least} to 10^15")
+
+
+def number(is_expected: Callable[[float], bool], expected: str, *, may_be_blank: bool = False) -> Column:
+    """A finite number; None where it is blank."""
+    said = f"{expected} or nothing" if may_be_blank else expected
+    return Column(parse=lambda cell: _number(cell, is_expected), expected=said, may_be_blank=may_be_blank)
+
+
+def text(*, may_be_blank: bool = False) -> Column:
+    """Words with single blanks between them; "" where it is blank."""
+    said = "printable text or nothing" if may_be_blank else "printable text"
+    return Column(parse=_words, expected=said, may_be_blank=may_be_blank, blank="")
+
+
+def above_zero(*, may_be_blank: bool = False) -> Column:
+    """A number above 0."""
+    return number(lambda value: value > 0, "a number above 0", may_be_blank=may_be_blank)
+
+
+def _words(cell: str) -> str:
+    words = " ".join(cell.split())  # a line's end within quotes would break the tables
+    if not words or not words.isprintable():
+        raise ValueError
+    return words
+
+
+def _number(cell: str, is_expected: Callable[[float], bool]) -> float:
+    value = float(cell)
+    if not math.isfinite(value) or "_" in cell or not is_expected(value):  # 1_000 is a number in Python only
+        raise ValueError
+    return value
+
+
+def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, Column]) -> None:
+    """Whether the first line has the columns that are needed, each once."""
+    missing = [name for name, column in columns.items() if name not in names and not column.may_be_blank]
+    twice = [name for name in columns if names.count(name) > 1]
+    if missing:
+        log.say(f"first line: {', '.join(missing)}: missing; expected {', '.join(columns)}, with commas between them")
+    if twice:
+        log.say(f"first line: {', '.join(twice)}: given more than once; expected once")
+    others = [shortened(repr(name), _LONGEST) for name in names if name not in columns]
+    if others:
+        log.note(f"first line: {', '.join(others)}: not read")
+    blank = [name for name in columns if name not in names and name not in missing]
+    if blank:
+        log.note(f"first line: {', '.join(blank)}: missing; taken as blank in every row")
+
+
+def _values(log: Log[Row], line: int, columns: Mapping[str, Column], given: Mapping[str, str]) -> dict[str, Any] | None:
+    values, before = dict[str, Any](), len(log.mistakes)
+    for name, column in columns.items():
+        cell = given.get(name, "")
+        try:
+            values[name] = column.blank if not cell and column.may_be_blank else column.parse(cell)
+        except ValueError:
+            log.say(f"line {line}: {name} = {shortened(repr(cell), _LONGEST)}: expected {column.expected}")
+    return values if len(log.mistakes) == before else None
