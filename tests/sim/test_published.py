@@ -57,7 +57,16 @@ Chosen = Callable[[], pd.DataFrame]
         (lambda: of("tc_cluster_setting", library="nccl", op="all_reduce"), 0.05, 0.15),
         (lambda: of("tc_cluster_setting", library="nccl", op="send_recv"), 0.05, 0.15),
     ],
-    ids=["vTrain", "LLMCompass", "4 and 16 nodes", "all-to-all", "gloo's broadcast", "gloo's all_reduce", "NCCL over TCP", "NCCL's sends"],
+    ids=[
+        "vTrain",
+        "LLMCompass",
+        "4 and 16 nodes",
+        "all-to-all",
+        "gloo's broadcast",
+        "gloo's all_reduce",
+        "NCCL over TCP",
+        "NCCL's sends",
+    ],
 )
 def test_large_buffers_take_what_others_have_measured(chosen: Chosen, mean: float, worst: float) -> None:
     errors = chosen().query(f"size_bytes >= {LARGE_BYTES}")["error"].abs()
