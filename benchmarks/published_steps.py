@@ -2,8 +2,8 @@
 
     python -m benchmarks.published_steps
 
-MLPerf Training 3.0's recommender on 8 H100s, and PowerSGD's speed-ups of pytorch issue 74148; docs/kernels.md has them
-with their reasons. Nothing of these measurements has set anything of the model.
+PowerSGD's speed-ups of pytorch issue 74148; docs/kernels.md has them with their reasons. Nothing of these measurements
+has set anything of the model. MLPerf's step times: `python -m reports published tests/data/published/steps.csv`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from scenarios.workloads.build import build
 from sim.run import simulate
 
 LIBRARY = Path("scenarios/library")
-# 65,536 samples a step on 8 H100s: 4.184 minutes to convergence in round 3.0.
-MLPERF_MS = 5.0
 # By hosts of two GPUs: how many times as fast as one GPU.
 SPEED_UPS = {2: 3.5, 3: 5.23, 4: 5.46}
 
@@ -45,8 +43,6 @@ def on(scenario: Scenario, hosts: int, gpus_per_host: int) -> Scenario:
 def compare() -> pd.DataFrame:
     """A row a measurement: `predicted` and `published` (ms, or times as fast) and `error`, their quotient less 1."""
     rows: list[tuple[str, str, float, float]] = []
-    mlperf = load(str(LIBRARY / "mlperf_dlrm_1x8.toml"))
-    rows.append(("MLPerf Training 3.0, DLRM-DCNv2, 8 H100", "ms a step", step_ms(mlperf), MLPERF_MS))
     compressed = load(str(LIBRARY / "powersgd_4x2_3g.toml"))
     alone_ms = step_ms(dataclasses.replace(on(compressed, 1, 1), compression=Compression()))
     for hosts, published in SPEED_UPS.items():

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rich.console import RenderableType
 
 from reports import report
-from reports.analysis.step_breakdown import step_shown
+from reports.analysis.step_breakdown import steady_steps, step_shown
 from reports.compare import comparison
 from reports.compare import tables as compare_tables
 from reports.errors import ReportError
@@ -24,8 +24,10 @@ from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
 from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
-from reports.published import collective_tables, collectives
+from reports.published import collective_tables, collectives, step_tables, steps
 from reports.published.collectives import Measurements, Prediction, PublishedRow
+from reports.published.steps import StepPrediction, StepRow
+from reports.run import Run
 from reports.side_by_side import frames as side_by_side
 from reports.side_by_side import tables as side_by_side_tables
 from reports.store import replace
@@ -127,7 +129,13 @@ def export(options: Namespace) -> None:
 
 
 def predict_published(options: Namespace) -> None:
-    """Predictions against published times of collectives."""
+    """Predictions against published times: of collectives, or of whole steps."""
+    of_steps = [file for file in options.files if steps.is_steps(file)]
+    if of_steps and len(of_steps) < len(options.files):
+        raise ReportError(f"{of_steps[0]}: times of steps, and of collectives beside it; expected files of one kind")
+    if of_steps:
+        _predict_steps(options)
+        return
     found = _measurements(options, options.csv)
     _say_notes(found.notes)
     joined = collectives.join(found.rows, _predict, options.profile)
@@ -138,6 +146,23 @@ def predict_published(options: Namespace) -> None:
         print_json(collective_tables.as_json(joined, options.files, options.profile, own))
     else:
         text.show(collective_tables.summarize(joined, own), sys.stdout)
+
+
+def _predict_steps(options: Namespace) -> None:
+    given = _taken(nccl_tests.Given, options)
+    if given != nccl_tests.NOTHING:
+        raise ReportError(nccl_tests.needless(given))
+    if options.csv is not None:
+        replace.check_free(options.csv)
+    found = [steps.read(file) for file in options.files]
+    _say_notes(note for one in found for note in one.notes)
+    joined = steps.join((row for one in found for row in one.rows), _predict_step, options.profile)
+    if options.csv is not None:
+        replace.write_csv(joined, options.csv)
+    if options.json:
+        print_json(step_tables.as_json(joined, options.files, options.profile))
+    else:
+        text.show(step_tables.summarize(joined), sys.stdout)
 
 
 def kineto(options: Namespace) -> None:
@@ -238,6 +263,32 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
     return _taken(Prediction, found)
+
+
+def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
+    from scenarios.seam.errors import ProgramError, ScenarioError
+    from scenarios.workloads.build import build_simulation
+    from sim.published import scenario_of_step
+    from sim.run import simulate
+
+    try:
+        made = scenario_of_step(
+            row.scenario or None,
+            model=row.model,
+            round=row.round,
+            profile=profile_name,
+            gpu=row.gpu,
+            nodes=row.nodes,
+            gpus=row.gpus,
+            global_batch=row.global_batch,
+        )
+        run = Run.of(simulate(made, build_simulation(made)))
+    except ScenarioError as error:
+        raise ReportError("; ".join(error.sentences)) from None
+    except ProgramError as error:
+        raise ReportError(str(error)) from None
+    predicted_ms = float(steady_steps(run.steps)["step_ns"].median()) / 1e6
+    return StepPrediction(predicted_ms=predicted_ms, scenario=made.name, profile=made.cluster.profile)
 
 
 def _taken(kind: type[T], source: object) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -11,10 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from scenarios.config.catalogue import TEMPLATE, profile_names
+from scenarios.config.catalogue import TEMPLATE, library_files, profile_names
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LIBRARIES
-from scenarios.config.load import load_profile
+from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
@@ -69,7 +70,7 @@ def predict(
     Raises:
         ScenarioError: there is no such operation, library or GPU, or the numbers fit no cluster.
     """
-    name = profile or _profile_of(gpu, gpus_per_node)
+    name = profile or profile_of(gpu, gpus_per_node)
     like: Cluster = dataclasses.replace(load_profile(name), **(figures or {}))  # type: ignore[arg-type]
     cluster = _cluster(like, nodes, gpus_per_node, gbit_per_s=link_gbit_per_s, delay_ms=one_way_delay_ms)
     _check(op, library, cluster, size_bytes)
@@ -85,25 +86,89 @@ def predict(
     )
 
 
-def _profile_of(gpu: str, gpus_per_node: int) -> str:
-    """The profile with this GPU and the smallest host that has enough of them, else the largest host."""
-    wanted, known = gpu.strip().upper(), _profiles_by_gpu()
-    if wanted not in known:
-        names = ", ".join(sorted(known))
+def profile_of(gpu: str, gpus_per_node: int) -> str:
+    """The ready profile with this GPU: as many words of its name as possible, then a host that fits.
+
+    A name may be NVIDIA's own, such as "NVIDIA H100-SXM5-80GB". Hosts fit best that have just enough GPUs, else as
+    many as possible.
+
+    Raises:
+        ScenarioError: no ready profile has such a GPU.
+    """
+    wanted, known = _words_of(gpu), _gpus_of_profiles()
+    alike = {name: words for name, (words, _) in known.items() if words[0] in wanted}
+    if not alike:
+        names = ", ".join(sorted({words[0] for words, _ in known.values()}))
         raise ScenarioError([f"gpu = '{gpu}': expected one that a ready profile has ({names}), or a profile"])
-    by_gpus = known[wanted]
-    return by_gpus[min((gpus for gpus in by_gpus if gpus >= gpus_per_node), default=max(by_gpus))]
+
+    def unlike(name: str) -> tuple[int, bool, int]:
+        gpus = known[name][1]
+        common = len(set(wanted) & set(alike[name]))
+        return -common, gpus < gpus_per_node, abs(gpus - gpus_per_node)
+
+    return min(alike, key=unlike)
 
 
 @cache
-def _profiles_by_gpu() -> dict[str, dict[int, str]]:
-    """By the GPU's name and how many a host has; of equals the first by name."""
-    known: dict[str, dict[int, str]] = {}
+def _gpus_of_profiles() -> dict[str, tuple[list[str], int]]:
+    """Of each ready profile the words of its GPU's name, and how many a host has."""
+    known = {}
     for name in profile_names():
         host = load_profile(name).host
         if host.gpu.kind == "cuda" and name != TEMPLATE:
-            known.setdefault(host.gpu.name.upper().split()[0], {}).setdefault(host.gpus, name)
+            known[name] = _words_of(host.gpu.name), host.gpus
     return known
+
+
+def _words_of(gpu: str) -> list[str]:
+    """Names, forms and gigabytes in a GPU's name: of "H100-SXM5-80GB" H100, SXM, 80."""
+    return [re.sub(r"^(SXM)\d+$", r"\1", word) for word in re.findall(r"[A-Z]+\d+[A-Z]?|[A-Z]+|\d+", gpu.upper())]
+
+
+def scenario_of_step(
+    scenario: str | None,
+    *,
+    model: str,
+    round: str,
+    gpu: str,
+    nodes: int,
+    gpus: int,
+    global_batch: int,
+    profile: str | None = None,
+) -> Scenario:
+    """What a published step time is held against: a scenario on so many GPUs of the profile that has them.
+
+    Args:
+        scenario: a file, or the name of a ready scenario; None: `mlperf_MODEL_vROUND` of the latest round that is not
+            after this one, else `mlperf_MODEL`.
+        round: such as 3.1.
+        profile: instead of the one that has such a GPU.
+
+    Raises:
+        ScenarioError: there is no such scenario or GPU, or the numbers do not fit it.
+    """
+    if global_batch % gpus:
+        raise ScenarioError([f"global_batch = {global_batch}: expected a multiple of gpus = {gpus}"])
+    overrides: dict[str, object] = {
+        "profile": profile or profile_of(gpu, gpus // nodes),
+        "batch_size": global_batch // gpus,
+        "cluster.hosts": nodes,
+        "cluster.gpus_per_host": gpus // nodes,
+    }
+    return load(scenario or _of_round(model, round), overrides)
+
+
+def _of_round(model: str, round: str) -> str:
+    known = {}
+    for file in library_files():
+        found = re.fullmatch(rf"mlperf_{re.escape(model)}(?:_v(\d+)_(\d+))?", file.stem)
+        if found is not None:
+            known[tuple(int(each or 0) for each in found.groups())] = file.stem
+    asked = tuple(map(int, re.findall(r"\d+", round)[:2])) or (10**6,)
+    fitting = [each for each in known if each <= asked]
+    if not fitting:
+        raise ScenarioError([f"model = '{model}': expected one of which there is a ready scenario, or a scenario"])
+    return known[max(fitting)]
 
 
 def _cluster(like: Cluster, nodes: int, gpus: int, *, gbit_per_s: float | None, delay_ms: float | None) -> Cluster:

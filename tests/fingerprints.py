@@ -27,7 +27,7 @@ METRIC_TOLERANCE = 1e-5
 
 _SIZES = (
     *("all_reduce_4x1_200mbit", "all_to_all_4x2", "criteo_dlrm_2x4", "criteo_dlrm_2x4_straggler", "criteo_dlrm_8x8"),
-    *("criteo_small_2x2", "mlperf_dlrm_1x8", "powersgd_16x1_10g", "powersgd_4x2_3g", "twrw_2x2"),
+    *("criteo_small_2x2", "mlperf_dcnv2", "powersgd_16x1_10g", "powersgd_4x2_3g", "twrw_2x2"),
 )
 _VALUES = ("all_reduce_4x1_200mbit", "all_to_all_4x2", "criteo_small_2x2", "twrw_2x2")
 _FOLDED = ("criteo_dlrm_8x8", "twrw_2048x8")

@@ -16,7 +16,7 @@ def test_each_case_has_a_fingerprint() -> None:
 def is_slow(case: Case) -> bool:
     """Whether it takes many seconds, and smaller cases go through the same code."""
     if case.fidelity == "links":
-        return case.name in ("criteo_dlrm_8x8", "mlperf_dlrm_1x8")
+        return case.name in ("criteo_dlrm_8x8", "mlperf_dcnv2")
     return case.name.startswith(("criteo_dlrm", "mlperf", "powersgd_16x1"))
 
 

@@ -83,12 +83,17 @@ def read_files(files: Sequence[Path], given: Given = NOTHING) -> Measurements:
         except ReportError as error:
             mistakes.append(str(error))
     if given != NOTHING and not outputs:
-        mistakes.append(f"{_options(given)}: no file is nccl-tests' output; a CSV file says it in its columns")
+        mistakes.append(needless(given))
     if mistakes:
         raise ReportError("\n".join(mistakes))
     return csv_rows.Measurements(
         rows=tuple(row for one in found for row in one.rows), notes=tuple(note for one in found for note in one.notes)
     )
+
+
+def needless(given: Given) -> str:
+    """What is said of it where no file is nccl-tests' output."""
+    return f"{_options(given)}: no file is nccl-tests' output; a CSV file says it in its columns"
 
 
 def is_output(path: Path) -> bool:

@@ -217,7 +217,7 @@ def _times(predicted_us: float, error: float) -> list[str]:
 def missed(joined: pd.DataFrame) -> Iterator[str]:
     """A sentence for each file and reason why rows have no prediction, with their lines."""
     groups: dict[tuple[str, str], list[int]] = {}
-    for row in records(joined[joined["predicted_us"].isna()]):
+    for row in records(joined[joined["reason"].ne("")]):
         groups.setdefault((row["file"], row["reason"]), []).append(row["line"])
     for (file, reason), lines in groups.items():
         yield f"{file}: {'line' if len(lines) == 1 else 'lines'} {text.ranges(lines)}: {reason}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from scenarios.config.toml.include import read_profile_tree, read_tree
 from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.tree import Tree
+from scenarios.config.toml.tree import KeyPath, Tree
 from scenarios.workloads import locate
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
+# A table's or a key's name, or an index.
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 # Keys of [cluster] that are no figures of hardware.
 _NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow"})
 _KEYS_NAMED = 4
@@ -38,8 +41,9 @@ OVERRIDES = (
 def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Scenario:
     """Read, check and freeze a scenario, given by the path of its file or by the name of a ready one.
 
-    `overrides` are values of [run] and `cluster.profile` from a command line, by the key's name; None leaves the file's
-    value. Mistakes in them are called `--batch-size = ...`; those in files begin with the path as it was given.
+    `overrides` are values of [run] and `cluster.profile` from a command line, by the key's name, or of any key by its
+    path, such as `cluster.hosts` or `model.tables[3].rows`; None leaves the file's value. Mistakes in them are called
+    `--batch-size = ...` and `--set cluster.hosts = ...`; those in files begin with the path as it was given.
 
     Raises:
         ScenarioError: with a sentence for every mistake in the file, what it includes and the overrides.
@@ -95,8 +99,16 @@ def _read_profile(name: str) -> Document:
 
 def _override(mistakes: Mistakes, overrides: Mapping[str, object]) -> None:
     for key, value in overrides.items():
-        if key not in OVERRIDES:
+        if "." in key:
+            if value is not None and not mistakes.tree.put(_path_of(key), value, f"--set {key}"):
+                mistakes.say(f"--set {key} = {toml_text(value)}: expected a place that the scenario has")
+        elif key not in OVERRIDES:
             known = ", ".join(OVERRIDES)
             mistakes.say(f"{key} = {toml_text(value)}: cannot be overridden; expected one of {known}")
         elif value is not None and key != "profile":
-            mistakes.tree.put("run", key, value, f"--{key.replace('_', '-')}")
+            mistakes.tree.put(("run", key), value, f"--{key.replace('_', '-')}")
+
+
+def _path_of(key: str) -> KeyPath:
+    """`model.tables[3].rows` as a path."""
+    return tuple(int(index) if index else name for name, index in _STEP.findall(key))

@@ -18,7 +18,7 @@ from scenarios.config.toml.document import editors_document
 
 FILES = {path.stem: path for path in library_files()}
 GPUS = {
-    **{"1x8": (1, 8), "2x2": (2, 2), "2x4": (2, 4), "4x1": (4, 1), "4x2": (4, 2)},
+    **{"dcnv2": (1, 8), "v1": (1, 8), "2x2": (2, 2), "2x4": (2, 4), "4x1": (4, 1), "4x2": (4, 2)},
     **{"8x8": (8, 8), "16x1": (16, 1), "2048x8": (2048, 8)},
 }
 
@@ -37,7 +37,8 @@ def test_the_library_is_complete() -> None:
         "criteo_dlrm_2x4_straggler",
         "criteo_dlrm_8x8",
         "criteo_small_2x2",
-        "mlperf_dlrm_1x8",
+        "mlperf_dcnv2",
+        "mlperf_dlrm_v1",
         "powersgd_16x1_10g",
         "powersgd_4x2_3g",
         "twrw_2048x8",

@@ -25,7 +25,7 @@ def read_tree(file: str, profile: object = None) -> Mistakes:
     reader = _Reader(mistakes=mistakes)
     reader.read(file)
     if profile is not None:
-        mistakes.tree.put("cluster", "profile", profile, "--profile")
+        mistakes.tree.put(("cluster", "profile"), profile, "--profile")
     reader.read_profile()
     return mistakes
 

@@ -40,12 +40,27 @@ class Tree:
         """Add what is not there yet."""
         self._lay_under(self.values, values, file, ())
 
-    def put(self, table: str, key: str, value: object, origin: str) -> None:
-        """Replace one value, in a table that is made if absent; a table that is none stays for others to report."""
-        target = self.values.setdefault(table, {})
-        if isinstance(target, dict):
-            target[key] = value
-            self.origins[table, key] = origin
+    def put(self, path: KeyPath, value: object, origin: str) -> bool:
+        """Replace one value, in tables that are made if absent; False where there is no such place.
+
+        What is neither table nor array stays for others to report, and an array is not made longer.
+        """
+        target: Any = self.values
+        for key in path[:-1]:
+            if isinstance(key, str) and isinstance(target, dict):
+                target = target.setdefault(key, {})
+            elif isinstance(key, int) and isinstance(target, list) and key < len(target):
+                target = target[key]
+            else:
+                return False
+        last = path[-1]
+        if isinstance(last, str) != isinstance(target, dict):
+            return False
+        if isinstance(last, int) and not (isinstance(target, list) and last < len(target)):
+            return False
+        target[last] = value
+        self.origins[path] = origin
+        return True
 
     def origin(self, path: KeyPath) -> str:
         """The file in which the value at `path` stands, or in which its table does, when it is absent."""

@@ -1,0 +1,118 @@
+"""Published step times: what is read and refused, how rows are joined with predictions, and what the tables say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reports.__main__ import main
+from reports.errors import ReportError
+from reports.published import step_tables, steps
+from reports.published.steps import StepPrediction, StepRow
+from scenarios.seam.errors import ScenarioError
+from sim.published import profile_of, scenario_of_step
+
+HEAD = "model,round,system,gpu,nodes,gpus,global_batch,step_ms"
+ROWS = """\
+dcnv2,3.0,one,NVIDIA H100-SXM5-80GB,1,8,55296,4.0
+dcnv2,3.0,two,NVIDIA H100-SXM5-80GB,1,8,55296,3.0
+dcnv2,3.1,three,NVIDIA H100-SXM5-80GB,8,64,135168,2.0
+"""
+PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "steps.csv"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "steps.csv"
+    file.write_text(text)
+    return file
+
+
+def of_nodes(row: StepRow, profile: str | None) -> StepPrediction:
+    """7 ms on one node, 1 ms on several."""
+    if row.gpu == "Q1":
+        raise ReportError("gpu = 'Q1': no profile")
+    return StepPrediction(predicted_ms=7.0 if row.nodes == 1 else 1.0, scenario="s", profile=profile or "p")
+
+
+def test_rows_are_read_and_a_configuration_is_predicted_once(tmp_path: Path) -> None:
+    asked = []
+
+    def predict(row: StepRow, profile: str | None) -> StepPrediction:
+        asked.append(row.line)
+        return of_nodes(row, profile)
+
+    joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{ROWS}")).rows, predict)
+    assert asked == [2, 4]
+    assert joined["error"].tolist() == [7 / 4 - 1, 7 / 3 - 1, 1 / 2 - 1]
+
+
+def test_ratios_between_configurations_are_those_of_their_medians(tmp_path: Path) -> None:
+    joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{ROWS}")).rows, of_nodes)
+    (pair,) = steps.pairs(steps.configurations(joined)).to_dict("records")
+    assert (pair["measured"], pair["predicted"], pair["agrees"]) == (2 / 3.5, 1 / 7, True)
+    assert step_tables.right_order(steps.pairs(steps.configurations(joined))) == (1, 1)
+
+
+def test_what_cannot_be_predicted_is_a_reason_with_its_lines(tmp_path: Path) -> None:
+    rows = ROWS + "dcnv2,3.0,four,Q1,1,8,55296,4.0\n"
+    joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{rows}")).rows, of_nodes)
+    found = step_tables.as_json(joined, [], None)
+    assert found["in_all"][0]["rows"] == 3
+    assert found["measurements"][3]["reason"] == "gpu = 'Q1': no profile"
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("dcnv2,3.0,a,H100,3,8,55296,4.0", "line 2: gpus = 8: expected as many on each of 3 nodes"),
+        ("dcnv2,3.0,a,H100,1,8,55296,0", "line 2: step_ms = '0': expected a number above 0"),
+        ("dcnv2,3.0,a,,1,8,55296,4", "line 2: gpu = '': expected printable text"),
+    ],
+)
+def test_a_mistake_is_a_sentence_with_its_line(tmp_path: Path, row: str, sentence: str) -> None:
+    with pytest.raises(ReportError) as caught:
+        steps.read(written(tmp_path, f"{HEAD}\n{row}\n"))
+    assert str(caught.value).endswith(sentence)
+
+
+def test_the_command_knows_steps_by_their_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = written(tmp_path, f"{HEAD},scenario\ndcnv2,3.0,a,H100,1,2,64,9,criteo_small_2x2\n"), tmp_path / "o.csv"
+    assert main(["published", str(file), "--json", "--csv", str(out)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["measurements"]
+    assert (row["scenario"], row["profile"]) == ("criteo_small_2x2", "dgx_h100")
+    assert row["predicted_ms"] > 0
+    assert out.read_text().startswith("file,line,model")
+
+
+def test_files_of_both_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["published", str(PUBLISHED), str(PUBLISHED.with_name("collectives.csv"))]) == 2
+    assert "expected files of one kind" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "profile"),
+    [
+        ("NVIDIA H100-SXM5-80GB", 8, "dgx_h100"),
+        ("NVIDIA A100-SXM4-80GB (500W)", 8, "dgx_a100"),
+        ("NVIDIA H200-SXM-141GB", 8, "hgx_h200"),
+        ("Tesla V100-SXM2-16GB", 1, "v100_tcp_10g"),
+        ("NVIDIA GB200", 4, "gb200_nvl72"),
+    ],
+)
+def test_a_gpu_is_found_by_nvidias_name(gpu: str, gpus: int, profile: str) -> None:
+    assert profile_of(gpu, gpus) == profile
+
+
+def test_a_row_is_the_ready_scenario_of_its_model_with_its_counts() -> None:
+    given = {"model": "dcnv2", "round": "4.1", "gpu": "H100", "nodes": 2, "gpus": 16, "global_batch": 32_768}
+    made = scenario_of_step(None, **given)  # type: ignore[arg-type]
+    assert (made.name, made.cluster.hosts, made.cluster.host.gpus, made.batch_size) == ("mlperf_dcnv2", 2, 8, 2048)
+    for wrong, sentence in (
+        ({"global_batch": 5}, "global_batch = 5: expected a multiple of gpus = 16"),
+        ({"model": "bert"}, "model = 'bert': expected one of which there is a ready scenario, or a scenario"),
+    ):
+        with pytest.raises(ScenarioError) as caught:
+            scenario_of_step(None, **{**given, **wrong})  # type: ignore[arg-type]
+        assert str(caught.value) == sentence
