@@ -267,9 +267,7 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
 
 def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
     from scenarios.seam.errors import ProgramError, ScenarioError
-    from scenarios.workloads.build import build_simulation
-    from sim.published import scenario_of_step
-    from sim.run import simulate
+    from sim.published import scenario_of_step, simulate_step
 
     try:
         made = scenario_of_step(
@@ -282,7 +280,7 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
             gpus=row.gpus,
             global_batch=row.global_batch,
         )
-        run = Run.of(simulate(made, build_simulation(made)))
+        run = Run.of(simulate_step(made))
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
     except ProgramError as error:

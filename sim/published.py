@@ -1,4 +1,4 @@
-"""Predicts one collective on a ready profile's cluster, for comparison with published measurements."""
+"""Predicts a collective or a training step on a ready profile's cluster, to hold against published measurements."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.trace import Recording
+from scenarios.workloads.build import build_simulation
 from sim.library import library_of
 from sim.run import simulate
 
@@ -156,6 +158,11 @@ def scenario_of_step(
         "cluster.gpus_per_host": gpus // nodes,
     }
     return load(scenario or _of_round(model, round), overrides)
+
+
+def simulate_step(scenario: Scenario) -> Recording:
+    """A run of the scenario's own program. Errors as of `build_simulation` and `simulate`."""
+    return simulate(scenario, build_simulation(scenario))
 
 
 def _of_round(model: str, round: str) -> str:
