@@ -19,7 +19,7 @@ from scenarios.interruption import code_of, end
 if TYPE_CHECKING:
     from scenarios.config.provenance import Measured
     from scenarios.config.scenario import Scenario
-    from scenarios.planner.plan import Plan
+    from scenarios.planner.placed import Plan
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
@@ -46,6 +46,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     checked.add_argument("files", nargs="+", metavar="FILE", help="a scenario file, or the name of a ready one")
     planned = commands.add_parser("plan", help="where the planner puts a scenario's tables, and how even that is")
     planned.add_argument("file", metavar="FILE", help="a scenario file, or the name of a ready one")
+    planned.add_argument("--out", metavar="PLAN", help="write the plan as TorchRec's ShardingPlan in JSON")
+    planned.add_argument(
+        "--module", metavar="PATH", help="the tables' module in that plan (default: as in TorchRec's DLRM)"
+    )
     commands.add_parser("list", help="the ready scenarios")
     profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those in files")
     profiles.add_argument("files", nargs="*", metavar="FILE")
@@ -62,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "check":
         return check_files(options.files)
     if options.command == "plan":
-        return print_plan(options.file)
+        return print_plan(options.file, options.out, options.module)
     printed = {"list": list_library, "schema": print_schema, "keys": print_keys}
     with report_mistakes():
         if options.command == "profiles":
@@ -98,9 +102,10 @@ def check_files(files: Sequence[str]) -> int:
     return code
 
 
-def print_plan(file: str) -> int:
-    """Print where a scenario's tables go; 2 if they fit nowhere, or there are none."""
+def print_plan(file: str, out: str | None = None, module: str | None = None) -> int:
+    """Print where a scenario's tables go, and write it to a file; 2 if they fit nowhere, or there are none."""
     from scenarios.config.load import load, report_mistakes
+    from scenarios.planner.plan_file import MODULE, plan_json
     from scenarios.planner.plan_text import format_plan
     from scenarios.seam.errors import ScenarioError
     from scenarios.workloads.registry import built_in
@@ -114,7 +119,26 @@ def print_plan(file: str) -> int:
                 f"{scenario.path}: program = '{scenario.program}': expected {names}, whose tables are planned"
             )
         print(format_plan(plan))
+        if out is not None:
+            host = scenario.cluster.host
+            _write(out, plan_json(plan, host.gpus, host.gpu.kind, MODULE if module is None else module))
     return 0
+
+
+def _write(file: str, text: str) -> None:
+    """Write a new file; ScenarioError where there is one already, or none can be."""
+    from scenarios.seam.errors import ScenarioError
+
+    try:
+        with open(file, "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ScenarioError(
+            [f"--out = {file}: exists already; nothing is ever overwritten, give another file"]
+        ) from None
+    except OSError as error:
+        raise ScenarioError([f"--out = {file}: expected a file that can be written: {error.strerror}"]) from None
+    print(f"plan: {file}")
 
 
 def _planned(scenario: Scenario) -> Plan | None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from scenarios.config.toml.look import utf8_content
 from scenarios.config.toml.mistakes import path_text, toml_text
-from scenarios.workloads.dlrm.ids_file import utf8_content
 
 NEEDED = ("label", "time_us")
 COLUMNS = ("label", "call", "time_us", "spread", "samples")  # the last two are for people

@@ -49,7 +49,7 @@ class Table:
     """One embedding table.
 
     `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
-    `sharding` are the types that the planner may give to this table.
+    `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Table:
     ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
     ids: Ids = Ids()
     sharding: tuple[ShardingType, ...]
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +97,24 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """A plan that is taken as it is; `sha256` is of its content, so that a changed plan is a changed scenario."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """How GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables."""
+    """How GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
+
+    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it.
+    """
 
     sort_by: Literal["storage", "perf"] = "storage"
     balance_modules: bool = False
     reserved_share: float = 0.15
+    plan: PlanFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

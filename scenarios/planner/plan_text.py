@@ -9,7 +9,7 @@ from itertools import chain, pairwise, repeat
 from operator import attrgetter
 
 from scenarios.config.units import format_bytes
-from scenarios.planner.plan import Plan, PlannedTable, planned_table
+from scenarios.planner.placed import Plan, PlannedTable, planned_table
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import ShardingOption, ShardingType
 from scenarios.seam.run_length import Run, runs_of
@@ -44,7 +44,9 @@ def format_plan(plan: Plan) -> str:
     """Tables, ranks, imbalance and its causes; no trailing newline. Perf is the planner's estimate of a step, in ms."""
     capacity = [plan.capacity_bytes] * plan.world_size
     lines = _lines(_Figures(plan.tables, plan.storage_bytes, plan.perf_ms, capacity))
-    return "\n".join([*lines, f"proposals: {plan.tried} tried, {plan.fitting} fitted"])
+    return "\n".join(
+        [*lines, f"proposals: {plan.tried} tried, {plan.fitting} fitted" if plan.tried else "plan: as given"]
+    )
 
 
 def format_proposal(proposal: Sequence[ShardingOption], topology: Topology) -> str:

@@ -95,9 +95,13 @@ class Pool:
                 check=check,
                 start_s=0.0,  # the ranks are there, and nothing but the transport's time-out ends what hangs
             )
-            for rank, (_, connection) in enumerate(self._workers[:size]):
-                connection.send(Request(job, self._place(rank, size), pickle.dumps(program)))
-            answers = self._answers(size)
+            try:
+                for rank, (_, connection) in enumerate(self._workers[:size]):
+                    connection.send(Request(job, self._place(rank, size), pickle.dumps(program)))
+                answers = self._answers(size)
+            except BaseException:
+                self.close()  # an answer to this would be taken for one to the next
+                raise
         return self._result(program, answers, size)
 
     def close(self) -> None:

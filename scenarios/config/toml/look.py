@@ -1,12 +1,13 @@
-"""What checks share: keys that are required, and keys that would have no effect."""
+"""What checks share: keys that are required, keys that would have no effect, and files that a value names."""
 
 from __future__ import annotations
 
+import codecs
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.mistakes import Mistakes, path_text
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import Section
 from scenarios.config.toml.tree import KeyPath
@@ -34,3 +35,22 @@ class Look:
 def named_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:
     """The file that the value at `path` names: relative to the file in which it stands."""
     return Path(os.path.normpath(os.path.join(os.path.dirname(mistakes.tree.origin(path)), name)))
+
+
+def utf8_content(path: Path) -> bytes:
+    """All of a text file, without a byte order mark.
+
+    Raises:
+        ValueError: what was expected instead, as a phrase: of what is no file, cannot be read or is not UTF-8.
+    """
+    try:
+        if not path.is_file():  # neither a folder nor a pipe, whose end may never come
+            raise ValueError(f"{path_text(path)} to be a file")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path_text(path)} to be a file that can be read: {error.strerror}") from None
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path_text(path)} to be UTF-8 text") from None
+    return content.removeprefix(codecs.BOM_UTF8)

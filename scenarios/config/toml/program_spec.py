@@ -67,7 +67,7 @@ class ProgramSpec:
         batch_size: whether `run.batch_size` must be there, may not be there, or has no meaning.
         check: adds what does not fit between the program's tables and the rest of the file.
         why_each: why every rank must be simulated; "" if one host of each class will do.
-        plan: "module:function" that says where a scenario's tables go, as a `scenarios.planner.plan.Plan`; "" without.
+        plan: "module:function" that says where a scenario's tables go, as a `planner.placed.Plan`; "" without.
         build: values of `Scenario`'s fields from a document without mistakes.
         effort: what simulating a step of every rank takes at most.
     """

@@ -27,7 +27,7 @@ BATCH_SIZE = 512
 MIN_CW_DIM = 128
 """Columns of a shard below which TorchRec 1.8 does not cut by default."""
 
-_COLUMN_ALIGNMENT = 4
+COLUMN_ALIGNMENT = 4
 
 # The others are looked at for a table whose constraints name them.
 USUAL_TYPES = tuple(kind for kind in ShardingType if kind is not ShardingType.GRID_SHARD)
@@ -190,7 +190,7 @@ def cut(
 def column_width(dim: int, min_partition: int) -> int:
     """The narrowest even cut of at least `min_partition` columns, a multiple of four; else the whole table."""
     for width in range(min_partition, dim):
-        if dim % width == 0 and width % _COLUMN_ALIGNMENT == 0:
+        if dim % width == 0 and width % COLUMN_ALIGNMENT == 0:
             return width
     return dim
 

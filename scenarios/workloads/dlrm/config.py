@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
 
-from scenarios.config.scenario import Ids, Interaction, Model, Optimizer, Planner, Scenario, ShardingType
+from scenarios.config.scenario import Ids, Interaction, Model, Optimizer, PlanFile, Planner, Scenario, ShardingType
 from scenarios.config.scenario import Table as EmbeddingTable
+from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
 from scenarios.config.toml.section import given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
+from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dlrm.ids_file import read_bags
 from scenarios.workloads.dlrm.sections import (
     DEFAULT_TYPES,
@@ -21,7 +25,6 @@ from scenarios.workloads.dlrm.sections import (
     SHARDING,
     FileIds,
     MeanIds,
-    ModelSection,
     OptimizerSection,
     ShardingSection,
     TableSection,
@@ -37,10 +40,10 @@ CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
 
 
-def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mistakes) -> Model:
-    """The recommender and the sharding types of its tables."""
+def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
+    """The recommender; `placed` has the tables of a given plan by name."""
+    model = have(MODEL.of(document))
     interaction = have(model.interaction)
-    types = tuple((sharding.types if sharding else None) or DEFAULT_TYPES)
     optimizer = given(model.optimizer or OptimizerSection(), "kind", "learning_rate")
     return Model(
         dense_features=have(model.dense_features),
@@ -50,7 +53,7 @@ def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mist
         ),
         top=tuple(have(model.top)),
         tables=tuple(
-            _table(table, model, types, mistakes, index=index) for index, table in enumerate(have(model.tables))
+            _table(table, document, placed, mistakes, index=index) for index, table in enumerate(have(model.tables))
         ),
         dtype=model.dtype or "float32",
         optimizer=Optimizer(**optimizer),
@@ -58,18 +61,29 @@ def _model(model: ModelSection, sharding: ShardingSection | None, mistakes: Mist
 
 
 def _table(
-    table: TableSection, model: ModelSection, types: tuple[ShardingType, ...], mistakes: Mistakes, *, index: int
+    table: TableSection, document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes, *, index: int
 ) -> EmbeddingTable:
     ids, mean, fixed = _ids(table, mistakes, ("model", "tables", index, "ids", "file"))
+    ranks = _pinned(table, have(document.cluster))
+    usual = get_args(ShardingType) if ranks else (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
+    name = have(table.name)
     return EmbeddingTable(
-        name=have(table.name),
+        name=name,
         rows=have(table.rows),
-        dim=have(table_dim(table, model)),
+        dim=have(table_dim(table, have(MODEL.of(document)))),
         ids_per_sample=mean,
         ids_per_sample_kind="fixed" if fixed else "poisson",
         ids=ids,
-        sharding=tuple(table.sharding) if table.sharding else types,
+        sharding=(placed[name].sharding_type.value,) if name in placed else tuple(table.sharding or usual),
+        ranks=ranks,
     )
+
+
+def _pinned(table: TableSection, cluster: ClusterSection) -> tuple[int, ...]:
+    """The ranks on which the table is to lie; () leaves it to the planner."""
+    gpus = have(cluster.gpus_per_host)
+    of_hosts = [range(host * gpus, (host + 1) * gpus) for host in table.hosts or []]
+    return tuple(table.ranks or chain.from_iterable(of_hosts))
 
 
 def _ids(table: TableSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
@@ -77,14 +91,17 @@ def _ids(table: TableSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, f
     if isinstance(table.ids, FileIds):
         file = named_file(mistakes, path, have(table.ids.file))
         lengths = [len(bag) for bag in read_bags(file)]
-        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-        return Ids(kind="file", path=file, sha256=sha256), sum(lengths) / len(lengths), len(set(lengths)) == 1
+        return Ids(kind="file", path=file, sha256=_sha256(file)), sum(lengths) / len(lengths), len(set(lengths)) == 1
     ids = Ids()
     if isinstance(table.ids, ZipfIds):
         ids = Ids(kind="zipf", exponent=have(table.ids.zipf), order=table.ids.order or "shuffled")
     if isinstance(table.ids_per_sample, MeanIds):
         return ids, have(table.ids_per_sample.mean), False
     return ids, float(have(table.ids_per_sample)), True
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _check(document: Document, look: Look) -> None:
@@ -94,9 +111,13 @@ def _check(document: Document, look: Look) -> None:
 
 def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     sharding = SHARDING.of(document)
+    plan, placed = None, {}
+    if sharding is not None and sharding.plan is not None:
+        file = named_file(mistakes, ("sharding", "plan"), sharding.plan)
+        plan, placed = PlanFile(path=file, sha256=_sha256(file)), read_plan(file)
     return {
-        "model": _model(have(MODEL.of(document)), sharding, mistakes),
-        "planner": Planner(**given(sharding, "sort_by", "balance_modules", "reserved_share")),
+        "model": _model(document, placed, mistakes),
+        "planner": Planner(plan=plan, **given(sharding, "sort_by", "balance_modules", "reserved_share")),
         **build_reduction(document),
     }
 

@@ -5,10 +5,10 @@ Only a newline ends a line, and only ASCII's white space separates ids.
 
 from __future__ import annotations
 
-import codecs
 from pathlib import Path
 
-from scenarios.config.toml.mistakes import path_text, toml_text
+from scenarios.config.toml.look import utf8_content
+from scenarios.config.toml.mistakes import toml_text
 
 
 def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
@@ -29,25 +29,6 @@ def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
     if not any(bags):
         raise ValueError("at least one id")
     return bags
-
-
-def utf8_content(path: Path) -> bytes:
-    """All of a text file, without a byte order mark.
-
-    Raises:
-        ValueError: what was expected instead, as a phrase: of what is no file, cannot be read or is not UTF-8.
-    """
-    try:
-        if not path.is_file():  # neither a folder nor a pipe, whose end may never come
-            raise ValueError(f"{path_text(path)} to be a file")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"{path_text(path)} to be a file that can be read: {error.strerror}") from None
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path_text(path)} to be UTF-8 text") from None
-    return content.removeprefix(codecs.BOM_UTF8)
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -10,7 +10,7 @@ import torch
 from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Model, Scenario
 from scenarios.modules.ddp_buckets import reduction_memory_bytes
-from scenarios.planner.plan import Plan
+from scenarios.planner.placed import Plan
 from scenarios.seam.trace import ALWAYS, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup

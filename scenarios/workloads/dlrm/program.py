@@ -22,7 +22,8 @@ from torch.nn import functional
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Optimizer, Scenario
 from scenarios.modules.ddp_buckets import GradientReducer, check_compression, unflatten
-from scenarios.planner.plan import Plan, plan_tables
+from scenarios.planner.placed import Plan
+from scenarios.planner.plan import plan_tables
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
 from scenarios.seam.program import Program

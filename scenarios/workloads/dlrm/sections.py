@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Tag
@@ -26,11 +26,13 @@ from scenarios.config.toml.values import (
     Layers,
     LearningRate,
     Name,
+    Place,
     Reserve,
     Uniform,
     Width,
 )
 from scenarios.config.units import format_bytes
+from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dlrm.ids_file import read_bags
 
 DEFAULT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise", "data_parallel")
@@ -98,7 +100,11 @@ class TableSection(Section):
     ids: IdsKind | None = about(
         "How ids are drawn: 'uniform', {zipf = 1.05, order = 'shuffled'} or {file = 'ids.csv'}. Default 'uniform'."
     )
-    sharding: list[ShardingType] | None = about("Sharding types that it may take. Default: sharding.types.")
+    sharding: list[ShardingType] | None = about(
+        "Sharding types that it may take. Default: sharding.types; of a table with ranks or hosts, all."
+    )
+    ranks: list[Place] | None = about("The ranks on which it lies, in this order. Default: the planner's choice.")
+    hosts: list[Place] | None = about("The hosts on all of whose ranks it lies. Default: the planner's choice.")
 
 
 class InteractionSection(Section):
@@ -140,6 +146,10 @@ class ShardingSection(Section):
     sort_by: Literal["storage", "perf"] | None = about("What the partitioner places first. Default 'storage'.")
     balance_modules: bool | None = about("Whether each module is balanced on its own. Default false.")
     reserved_share: Reserve | None = about("Part of a GPU's memory that is kept from tables. Default 0.15.")
+    plan: File | None = about(
+        "A plan in JSON, as TorchRec makes or `python -m scenarios plan` writes it: taken as it is, whatever the"
+        " tables' sharding, types, sort_by and balance_modules say. Relative to this file. Default: none."
+    )
 
 
 def _check_model(model: ModelSection, document: Document, look: Look) -> None:
@@ -155,7 +165,9 @@ def _check_model(model: ModelSection, document: Document, look: Look) -> None:
     _check_names(model.tables or [], mistakes)
     for index, table in enumerate(model.tables or []):
         _check_table(table, ("model", "tables", index), model, look)
-        _check_fits(table, ("model", "tables", index), document, mistakes)
+        _check_pins(table, ("model", "tables", index), document, look)
+        if not _has_plan(document):
+            _check_fits(table, ("model", "tables", index), document, mistakes)
 
 
 def _check_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes) -> None:
@@ -207,6 +219,28 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
         mistakes.missing((*path, "dim"), f"{expected(TableSection, 'dim')}, here or as model.embedding_dim")
     _check_types(table.sharding, (*path, "sharding"), mistakes)
     _check_ids(table, path, look)
+
+
+def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
+    mistakes, cluster = look.mistakes, document.cluster or ClusterSection()
+    if _has_plan(document):
+        look.refuse(path, table, ("ranks", "hosts"), "with sharding.plan, which places every table")
+    elif table.ranks is not None:
+        look.refuse(path, table, ("hosts",), "with ranks")
+    known = cluster.hosts is not None and cluster.gpus_per_host is not None
+    counts = {"hosts": cluster.hosts, "ranks": have(cluster.hosts) * have(cluster.gpus_per_host) if known else None}
+    for key, count in counts.items():
+        named = getattr(table, key)
+        if named is None or count is None:
+            continue
+        if not named or len(set(named)) < len(named):
+            mistakes.add((*path, key), f"at least one of the {key}, and each once")
+        elif max(named) >= count:
+            mistakes.add((*path, key), f"{key} from 0 to {count - 1}")
+
+
+def _has_plan(document: Document) -> bool:
+    return (SHARDING.of(document) or ShardingSection()).plan is not None
 
 
 def _check_ids(table: TableSection, path: KeyPath, look: Look) -> None:
@@ -270,6 +304,37 @@ def _room_bytes(widest: str, document: Document) -> float | None:
 
 def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -> None:
     _check_types(sharding.types, ("sharding", "types"), look.mistakes)
+    model = MODEL.of(document)
+    if sharding.plan is not None and model is not None:
+        try:
+            given = read_plan(named_file(look.mistakes, ("sharding", "plan"), sharding.plan))
+            _check_plan(given, model)
+        except ValueError as error:
+            look.mistakes.add(("sharding", "plan"), str(error))
+
+
+def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
+    """Raise ValueError where the plan is not one of the model's tables."""
+    tables = {table.name: table for table in model.tables or []}
+    lacking = [name for name in tables if name is not None and name not in given]
+    unknown = [name for name in given if name not in tables]
+    if lacking:
+        raise ValueError(f"a place for each of the model's tables, but it has none for {_few(lacking)}")
+    if unknown:
+        raise ValueError(f"no tables but the model's, but it has {_few(unknown)}")
+    for name, table in tables.items():
+        wanted = (table.rows, table_dim(table, model))
+        if name is None or None in wanted or not given[name].shards:
+            continue
+        rows, columns = given[name].size
+        if (rows, columns) != wanted:
+            raise ValueError(
+                f"shards of {wanted[0]} x {wanted[1]} for table {name!r}, but they make up {rows} x {columns}"
+            )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 MODEL = Table(

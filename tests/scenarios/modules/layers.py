@@ -36,9 +36,9 @@ class Layers(nn.Module):
         first = x
         for index in self.shape.order:
             layer = self.layers[index]
-            x = layer(x.to(layer[0].weight.dtype)).float() + x
+            x = (layer(x.to(layer[0].weight.dtype)).float() + x) / 2  # does not grow with the number of layers
             if self.shape.has_branch:
-                first, x = x, first * 0.5 + x
+                first, x = x, (first + x) / 2
         return (x * self.scale).sum()
 
 

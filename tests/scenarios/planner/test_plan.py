@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Interaction, Model, Optimizer, Planner, Scenario, ShardingType, Table
-from scenarios.planner.plan import capacity_bytes, plan_tables, topology_of
+from scenarios.planner.options import capacity_bytes, topology_of
+from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_text import format_plan, format_proposal, rank_ranges
 from scenarios.planner.topology import Topology
 from scenarios.seam.errors import ScenarioError

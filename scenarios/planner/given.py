@@ -1,0 +1,214 @@
+"""Tables whose place a scenario gives: all of them by a plan's file, or single ones by their ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scenarios.config.scenario import Scenario
+from scenarios.config.units import format_bytes
+from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
+from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
+from scenarios.planner.options import capacity_bytes, options_of
+from scenarios.planner.placed import Plan, one_tier, plan_of
+from scenarios.planner.plan_file import GivenTable, read_plan
+from scenarios.planner.search.enumerator import COLUMN_ALIGNMENT, cut
+from scenarios.planner.topology import Topology
+from scenarios.planner.types import (
+    Shard,
+    ShardingOption,
+    ShardingType,
+    known_perf,
+    known_storage,
+    perf_ms,
+    write_ranks_in_order,
+)
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.run_length import runs_of
+from scenarios.sparse.tables import layouts, tables_of_plan
+
+_ON_ALL_RANKS = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
+_LIES = (
+    "table_wise wants one rank, table_row_wise all of a host, grid_shard all of several, row_wise and data_parallel all"
+    f" ranks in order; columns are cut evenly into multiples of {COLUMN_ALIGNMENT}"
+)
+
+
+def given_plan(scenario: Scenario, topology: Topology) -> Plan:
+    """The plan that the scenario's file gives, with the planner's estimates of perf and storage.
+
+    Raises:
+        ScenarioError: it puts shards where their sharding type does not allow them, on ranks that are not there, or
+            more on a rank than this has for embeddings.
+    """
+    model, file = scenario.model, scenario.planner.plan
+    assert model is not None, "only a scenario with a model has tables to place"
+    assert file is not None, "only a scenario that names a plan has one"
+    place = f"{scenario.path}: sharding.plan = '{file.path}'"
+    given = read_plan(file.path)
+    proposal = []
+    for table in model.tables:
+        option = options_of(table, scenario, topology)[0]
+        try:
+            proposal.append(_estimated(option, _shards(given[table.name], option, topology), topology))
+        except ValueError as error:
+            raise ScenarioError([f"{place}: {error}"]) from None
+    plan = plan_of(proposal, _perf_by_rank(proposal, topology.world_size), scenario)
+    try:
+        layouts(tables_of_plan(plan.row_runs), topology.world_size, scenario.cluster.host.gpus)
+    except ValueError as error:
+        raise ScenarioError([f"{place}: {error}"]) from None
+    _check_room(place, plan.storage_bytes, proposal, scenario)
+    return plan
+
+
+def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOption]:
+    """Options of the tables that the scenario pins, by name, placed, and charged to the topology's ranks.
+
+    Of the sharding types that the table may take and that can lie on just these ranks, the one whose slowest shard is
+    quickest.
+
+    Raises:
+        ScenarioError: no such type, or more on a rank than this has for embeddings.
+    """
+    model = scenario.model
+    assert model is not None, "only a scenario with a model has tables to place"
+    found: dict[str, ShardingOption] = {}
+    held = np.zeros(topology.world_size, np.int64)
+    for index, table in enumerate(model.tables):
+        if not table.ranks:
+            continue
+        place = f"{scenario.path}: model.tables[{index}], on ranks {_short(table.ranks)}"
+        options = [
+            _estimated(option, shards, topology)
+            for option in options_of(table, scenario, topology)
+            if (shards := _on_ranks(option, table.ranks, topology)) is not None
+        ]
+        if not options:
+            types = " or ".join(table.sharding)
+            raise ScenarioError(
+                [f"{place}: expected ranks on which {table.rows} x {table.dim} can be {types}; {_LIES}"]
+            )
+        best = found[table.name] = min(
+            options, key=lambda option: max(perf_ms(each) for _, each in runs_of(option.shards))
+        )
+        for shard in best.shards:
+            assert shard.rank is not None, "its ranks were written above"
+            device = topology.devices[shard.rank]
+            device.storage, device.perf = device.storage - known_storage(shard), device.perf + known_perf(shard)
+            held[shard.rank] += one_tier(known_storage(shard))
+        _check_room(place, held.tolist(), list(found.values()), scenario)
+    return found
+
+
+def _shards(given: GivenTable, option: ShardingOption, topology: Topology) -> Sequence[Shard]:
+    """The table's shards on their ranks; those that are on every rank as runs.
+
+    Raises:
+        ValueError: there are no such ranks, or its sharding type wants others.
+    """
+    name, world, ranks = f"table {given.name!r} ({given.sharding_type})", topology.world_size, given.ranks
+    outside = [rank for rank in ranks if rank >= world]
+    if outside:
+        raise ValueError(f"{name}: expected ranks 0 to {world - 1}, not {outside[0]}")
+    if given.sharding_type in _ON_ALL_RANKS and sorted(ranks) != [*range(world)]:
+        raise ValueError(f"{name}: expected a shard on each of {world} ranks, not {len(ranks)}")
+    if given.sharding_type == ShardingType.TABLE_WISE and len(ranks) != 1:
+        raise ValueError(f"{name}: expected one shard, not {len(ranks)}")
+    if given.sharding_type == ShardingType.TABLE_COLUMN_WISE and len(_hosts(ranks, topology)) > 1:
+        raise ValueError(f"{name}: expected ranks of one host, not {_short(ranks)}")
+    shards = [
+        Shard([each.rows, each.columns], [each.row_offset, each.column_offset], rank=each.rank) for each in given.shards
+    ]
+    if given.sharding_type in _ON_ALL_RANKS:
+        rows, dim = option.tensor.shape
+        even = cut(given.sharding_type, rows, dim, topology)  # looked at one by one, unlike the option's
+        write_ranks_in_order(even)
+        if not shards or _places(shards) == _places(even):
+            write_ranks_in_order(option.shards)
+            return option.shards
+    return shards
+
+
+def _on_ranks(option: ShardingOption, ranks: Sequence[int], topology: Topology) -> Sequence[Shard] | None:
+    """Shards of the option on just these ranks, in this order; None where its sharding type cannot lie there.
+
+    Columns are cut evenly: over the ranks, or, of a grid, over the hosts.
+    """
+    kind, group = option.sharding_type, topology.intra_group_size
+    hosts = _hosts(ranks, topology)
+    whole_hosts = [*ranks] == [rank for host in hosts for rank in range(host * group, (host + 1) * group)]
+    if kind in _ON_ALL_RANKS:
+        shards = option.shards if [*ranks] == [*range(topology.world_size)] else None
+    elif kind == ShardingType.TABLE_WISE:
+        shards = option.shards if len(ranks) == 1 else None
+    elif kind == ShardingType.TABLE_ROW_WISE:
+        shards = option.shards if whole_hosts and len(hosts) == 1 else None
+    elif kind == ShardingType.GRID_SHARD:
+        shards = _columns(option, len(hosts), topology) if whole_hosts else None
+    else:
+        fits = kind == ShardingType.COLUMN_WISE or len(hosts) == 1
+        shards = _columns(option, len(ranks), topology) if fits else None
+    if shards is None:
+        return None
+    if kind in _ON_ALL_RANKS:
+        write_ranks_in_order(shards)
+    else:
+        for shard, rank in zip(shards, ranks, strict=True):
+            shard.rank = rank
+    return shards
+
+
+def _columns(option: ShardingOption, count: int, topology: Topology) -> Sequence[Shard] | None:
+    """The option's shards with its columns cut into so many equal parts; None where they cannot be."""
+    rows, dim = option.tensor.shape
+    width, rest = divmod(dim, count)
+    if rest or (count > 1 and width % COLUMN_ALIGNMENT):
+        return None
+    return cut(option.sharding_type, rows, dim, topology, min_partition=width)
+
+
+def _estimated(option: ShardingOption, shards: Sequence[Shard], topology: Topology) -> ShardingOption:
+    """The option with these shards, priced."""
+    option.shards = shards
+    EmbeddingPerfEstimator(topology).estimate([option])
+    EmbeddingStorageEstimator(topology).estimate([option])
+    return option
+
+
+def _perf_by_rank(proposal: Sequence[ShardingOption], world_size: int) -> list[float]:
+    perf = np.zeros(world_size)
+    for option in proposal:
+        for count, shard in runs_of(option.shards):
+            assert shard.rank is not None, "a given plan has all ranks"
+            perf[shard.rank : shard.rank + count] += perf_ms(shard)
+    return perf.tolist()
+
+
+def _check_room(place: str, held: Sequence[int], tables: Sequence[ShardingOption], scenario: Scenario) -> None:
+    """Raise ScenarioError where a rank holds more than it has for embeddings."""
+    rank, room = int(np.argmax(held)), capacity_bytes(scenario)
+    if held[rank] <= room:
+        return
+    on_rank = {
+        table.name: sum(one_tier(known_storage(shard)) for shard in table.shards if shard.rank == rank)
+        for table in tables
+    }
+    largest = max(on_rank, key=on_rank.__getitem__)
+    expected = f"expected rank {rank} to have room for what lies there, with buffers {format_bytes(held[rank])}"
+    most = f"most of it is table {largest!r} with {format_bytes(on_rank[largest])}"
+    raise ScenarioError([f"{place}: {expected}, in {format_bytes(room)} for embeddings; {most}"])
+
+
+def _places(shards: Sequence[Shard]) -> list[tuple[int | None, list[int], list[int]]]:
+    return [(shard.rank, [*shard.offset], [*shard.size]) for shard in shards]
+
+
+def _hosts(ranks: Sequence[int], topology: Topology) -> list[int]:
+    return list(dict.fromkeys(rank // topology.intra_group_size for rank in ranks))
+
+
+def _short(ranks: Sequence[int]) -> str:
+    text = str([*ranks])
+    return text if len(text) <= 40 else f"{text[:36]}...]"

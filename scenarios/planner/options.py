@@ -1,0 +1,91 @@
+"""What a scenario lets the planner choose from: its cluster's topology, and the ways to shard each table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scenarios.config.hardware import Cluster, Host
+from scenarios.config.scenario import Scenario, Table
+from scenarios.planner.search.enumerator import EmbeddingEnumerator
+from scenarios.planner.topology import Topology
+from scenarios.planner.types import ComputeKernel, ParameterConstraints, ShardingOption, ShardingType, TensorShape
+from scenarios.seam.kernel import ELEMENT_BYTES
+
+OPTIMIZER_ROW_BYTES = {"sgd": 0, "adagrad": 4}  # row-wise Adagrad keeps one float32 a row
+
+_MODULE = "model.tables"
+
+
+def topology_of(scenario: Scenario) -> Topology:
+    """The planner's view of a cluster: bandwidths of one rank in bytes/ms, and what it may fill with embeddings.
+
+    A CPU rank's memory counts as ddr. Shared NICs and bridges are divided among the GPUs that share them.
+    """
+    cluster = scenario.cluster
+    gpu = cluster.host.gpu
+    memory_bytes_per_ms = gpu.memory_bytes_per_s / 1000
+    inside = _inside_bytes_per_s(cluster.host) / 1000
+    return Topology(
+        cluster.world_size,
+        gpu.kind,
+        hbm_cap=capacity_bytes(scenario),
+        ddr_cap=capacity_bytes(scenario) if gpu.kind == "cpu" else cluster.host.memory_bytes // cluster.host.gpus,
+        local_world_size=cluster.host.gpus,
+        hbm_mem_bw=memory_bytes_per_ms,
+        ddr_mem_bw=memory_bytes_per_ms,
+        intra_host_bw=inside,
+        # The estimator prices a replica's all-reduce by this rate also where there is no other host.
+        inter_host_bw=_network_bytes_per_s(cluster) / 1000 if cluster.hosts > 1 else inside,
+    )
+
+
+def capacity_bytes(scenario: Scenario) -> int:
+    """Bytes of one rank's memory that embeddings may take."""
+    return int(scenario.cluster.host.gpu.memory_bytes * (1 - scenario.planner.reserved_share))
+
+
+def _inside_bytes_per_s(host: Host) -> float:
+    inside = host.inside
+    if inside.bridge_bytes_per_s is None or inside.kind == "nvlink_mesh":
+        return inside.gpu_bytes_per_s(host.gpus)
+    return min(inside.link.bytes_per_s, inside.bridge_bytes_per_s / host.gpus)
+
+
+def _network_bytes_per_s(cluster: Cluster) -> float:
+    """What one GPU gets of its host's way out, when all of them use it; payload only."""
+    nics, network = cluster.host.nics, cluster.network
+    rate = nics.link.bytes_per_s * cluster.payload_share
+    if nics.per == "host":
+        rate *= min(1.0, nics.count / cluster.host.gpus)
+    crosses = cluster.hosts > (network.hosts_per_leaf or cluster.hosts)
+    return rate / network.oversubscription if crosses else rate
+
+
+class _TableSharder:
+    """The sharding types that a scenario allows one table; replicas are looked up by the dense kernel."""
+
+    module_type = Table
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def shardable_parameters(self, module: Table) -> dict[str, TensorShape]:
+        return {module.name: TensorShape((module.rows, module.dim))}
+
+    def sharding_types(self, compute_device_type: str) -> Sequence[str]:
+        return self._table.sharding
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]:
+        replicated = sharding_type == ShardingType.DATA_PARALLEL
+        return [ComputeKernel.DENSE if replicated else ComputeKernel.FUSED]
+
+
+def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[ShardingOption]:
+    """Each sharding type that the table may take, with perf and storage of its shards."""
+    model = scenario.model
+    assert model is not None, "only a scenario with a model has tables to plan"
+    wished = ParameterConstraints(sharding_types=table.sharding, pooling_factors=[table.ids_per_sample])
+    enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
+    state = OPTIMIZER_ROW_BYTES[model.optimizer.kind]
+    tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.dtype], state)
+    return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table))

@@ -1,0 +1,149 @@
+"""Plans as values: which shard of which table is where, and what that makes of each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+
+from scenarios.config.scenario import Scenario
+from scenarios.planner.options import OPTIMIZER_ROW_BYTES, capacity_bytes
+from scenarios.planner.types import ShardingOption, ShardingType, Storage, known_storage, perf_ms
+from scenarios.seam.kernel import ELEMENT_BYTES
+from scenarios.seam.run_length import Run, Runs, run_count, runs_of
+from scenarios.seam.trace import PlanRow
+
+_SPLIT_BY_ROW = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingType.GRID_SHARD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTable:
+    """One table; shards are in the order of the sharding type. Shards on every rank are `Runs`."""
+
+    name: str
+    sharding_type: str
+    compute_kernel: str
+    shards: Sequence[PlanRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All tables in the model's order, and by rank: bytes of weights, of optimizer state, of both with buffers, and ms.
+
+    `capacity_bytes` is what each rank has for embeddings. `tried` proposals were looked at; `fitting` of them fitted.
+    `row_runs` is as `rows`, where identical shards on many ranks are one run.
+    """
+
+    tables: tuple[PlannedTable, ...]
+    row_runs: Runs[PlanRow]
+    weight_bytes: tuple[int, ...]
+    optimizer_bytes: tuple[int, ...]
+    storage_bytes: tuple[int, ...]
+    perf_ms: tuple[float, ...]
+    capacity_bytes: int
+    tried: int
+    fitting: int
+
+    @property
+    def world_size(self) -> int:
+        return len(self.weight_bytes)
+
+    @property
+    def rows(self) -> tuple[PlanRow, ...]:
+        """All rows, made anew each time: as many as there are shards."""
+        return tuple(self.row_runs)
+
+    def rows_for(self, replicas: Sequence[int]) -> tuple[PlanRow, ...]:
+        """The rows of all shards, but of data_parallel tables only the copies on these ranks."""
+        rows: list[PlanRow] = []
+        for count, first in self.row_runs.runs:
+            is_copy = first.sharding_type == ShardingType.DATA_PARALLEL
+            ranks = replicas if is_copy else range(first.rank, first.rank + count)
+            rows += [next_row(first, rank - first.rank) for rank in ranks]
+        return tuple(rows)
+
+    def table(self, name: str) -> PlannedTable:
+        """The table of this name; KeyError if there is none."""
+        return {table.name: table for table in self.tables}[name]
+
+
+def plan_of(
+    proposal: Sequence[ShardingOption], perf: Sequence[float], scenario: Scenario, *, tried: int = 0, fitting: int = 0
+) -> Plan:
+    """The plan of a placed proposal; `perf` is each rank's, in ms."""
+    model = scenario.model
+    assert model is not None, "only a scenario with a model has tables to plan"
+    by_name = {option.name: option for option in proposal}
+    world = scenario.cluster.world_size
+    tables = tuple(planned_table(by_name[table.name], one_tier, world) for table in model.tables)
+    element_bytes, state_bytes = ELEMENT_BYTES[model.dtype], OPTIMIZER_ROW_BYTES[model.optimizer.kind]
+    return Plan(
+        tables=tables,
+        row_runs=Runs(chain.from_iterable(runs_of(table.shards) for table in tables), next_row),
+        weight_bytes=by_rank(tables, world, lambda shard: shard.rows * shard.columns * element_bytes),
+        optimizer_bytes=by_rank(tables, world, lambda shard: shard.rows * state_bytes),
+        storage_bytes=by_rank(tables, world, lambda shard: shard.storage_bytes),
+        perf_ms=tuple(perf),
+        capacity_bytes=capacity_bytes(scenario),
+        tried=tried,
+        fitting=fitting,
+    )
+
+
+def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_size: int) -> PlannedTable:
+    """A placed option as a value; `tier` says which of a shard's bytes count."""
+    ids = option.batch_size * sum(option.input_lengths)
+    if option.sharding_type != ShardingType.DATA_PARALLEL:  # a replica serves its own rank's samples only
+        ids *= world_size
+    by_row = option.sharding_type in _SPLIT_BY_ROW
+    rows = max((shard.offset[0] + count * shard.size[0] for count, shard in runs_of(option.shards)), default=0) or 1
+    runs: list[Run[PlanRow]] = []
+    number = 0
+    for count, shard in runs_of(option.shards):
+        if shard.rank is None:
+            raise ValueError(f"{shard} of table {option.name}: no rank; partition the proposal first")
+        row = PlanRow(
+            table=option.name,
+            sharding_type=str(option.sharding_type),
+            compute_kernel=str(option.compute_kernel),
+            shard=number,
+            rank=shard.rank,
+            row_offset=shard.offset[0],
+            column_offset=shard.offset[1],
+            rows=shard.size[0],
+            columns=shard.size[1],
+            storage_bytes=tier(known_storage(shard)),
+            perf_ms=perf_ms(shard),
+            ids_per_step=ids * shard.size[0] / rows if by_row else ids,
+        )
+        runs.append((count, row))
+        number += count
+    whole = run_count(option.shards) == option.num_shards
+    return PlannedTable(
+        name=option.name,
+        sharding_type=str(option.sharding_type),
+        compute_kernel=str(option.compute_kernel),
+        shards=tuple(row for _, row in runs) if whole else Runs(runs, next_row),
+    )
+
+
+def next_row(first: PlanRow, index: int) -> PlanRow:
+    """The row of the shard `index` ranks after the first: a copy, or the next block of rows."""
+    row_offset = first.row_offset + (index * first.rows if first.sharding_type in _SPLIT_BY_ROW else 0)
+    return replace(first, shard=first.shard + index, rank=first.rank + index, row_offset=row_offset)
+
+
+def by_rank(tables: Sequence[PlannedTable], world_size: int, value: Callable[[PlanRow], int]) -> tuple[int, ...]:
+    """On each rank the sum of what a shard counts."""
+    sums = np.zeros(world_size, np.int64)
+    for table in tables:
+        for count, shard in runs_of(table.shards):
+            sums[shard.rank : shard.rank + count] += value(shard)
+    return tuple(sums.tolist())
+
+
+def one_tier(storage: Storage) -> int:
+    """A shard's bytes in the memory that its rank has: hbm on a GPU, ddr on a CPU."""
+    return storage.hbm + storage.ddr

@@ -1,0 +1,168 @@
+"""Plans as files: TorchRec's `ShardingPlan` in JSON, one `EmbeddingModuleShardingPlan` a module.
+
+    {"sparse_arch.embedding_bag_collection": {
+        "t_user": {
+            "sharding_type": "table_wise", "compute_kernel": "fused", "ranks": [3],
+            "sharding_spec": {"shards": [
+                {"shard_offsets": [0, 0], "shard_sizes": [1000, 64], "placement": "rank:3/cuda:3"}]}}}}
+
+Names are those of TorchRec's `ParameterSharding`, `EnumerableShardingSpec` and `ShardMetadata`; a data_parallel table
+has no spec. docs/planner.md shows how to save one from a running job, and how to load one there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from scenarios.config.toml.look import utf8_content
+from scenarios.planner.placed import Plan, PlannedTable
+from scenarios.planner.types import ComputeKernel, ShardingType
+from scenarios.seam.trace import PlanRow
+
+MODULE = "sparse_arch.embedding_bag_collection"
+"""Where TorchRec's own DLRM has its tables."""
+
+_KERNELS = {ShardingType.DATA_PARALLEL: ComputeKernel.DENSE}
+_PLACEMENT = re.compile(r"rank:(\d{1,9})(/.*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenShard:
+    """A rectangle of a table, and whose it is."""
+
+    rank: int
+    row_offset: int
+    column_offset: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenTable:
+    """A table's place as a file gives it: ranks of its copies if it is data_parallel, else shards by column and row."""
+
+    name: str
+    sharding_type: ShardingType
+    ranks: tuple[int, ...]
+    shards: tuple[GivenShard, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns that its shards make up; there must be some."""
+        ends = [(shard.row_offset + shard.rows, shard.column_offset + shard.columns) for shard in self.shards]
+        rows, columns = zip(*ends, strict=True)
+        return max(rows), max(columns)
+
+
+def read_plan(path: Path) -> dict[str, GivenTable]:
+    """The tables of a plan by name, of all its modules.
+
+    Raises:
+        ValueError: what was expected instead, as a phrase: of a file that is not there, that is no JSON or no plan, or
+            that has a sharding type, a kernel or a placement that nothing here runs.
+    """
+    try:
+        modules = json.loads(utf8_content(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"a plan in JSON, but {path} is none: {error}") from None
+    found: dict[str, GivenTable] = {}
+    for module, tables in _mapping(modules, "modules").items():
+        for name, parameter in _mapping(tables, f"tables of module {module!r}").items():
+            if name in found:
+                raise ValueError(f"each table once, but {path} has {name!r} in two modules")
+            found[name] = _table(name, _mapping(parameter, f"a ParameterSharding of table {name!r}"))
+    return found
+
+
+def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE) -> str:
+    """The plan as text, a table a line; `device` is cuda or cpu."""
+
+    def placement(rank: int) -> str:
+        return f"rank:{rank}/{device}:{rank % gpus_per_host}" if device == "cuda" else f"rank:{rank}/{device}"
+
+    def shard_of(row: PlanRow) -> dict[str, object]:
+        return {
+            "shard_offsets": [row.row_offset, row.column_offset],
+            "shard_sizes": [row.rows, row.columns],
+            "placement": placement(row.rank),
+        }
+
+    def parameter_of(table: PlannedTable) -> dict[str, object]:
+        shared = table.sharding_type != ShardingType.DATA_PARALLEL
+        return {
+            "sharding_type": table.sharding_type,
+            "compute_kernel": table.compute_kernel,
+            "ranks": [shard.rank for shard in table.shards],
+            "sharding_spec": {"shards": [shard_of(shard) for shard in table.shards]} if shared else None,
+        }
+
+    lines = [f"  {json.dumps(table.name)}: {json.dumps(parameter_of(table))}" for table in plan.tables]
+    return f"{{{json.dumps(module)}: {{\n" + ",\n".join(lines) + "\n}}\n"
+
+
+def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
+    kind = _one_of(parameter, "sharding_type", tuple(ShardingType), name)
+    sharding_type = ShardingType(kind)
+    kernel = _KERNELS.get(sharding_type, ComputeKernel.FUSED)
+    _one_of(parameter, "compute_kernel", (str(kernel),), name)
+    ranks = parameter.get("ranks")
+    if ranks is not None:
+        _whole(ranks, f"ranks of table {name!r}", len(ranks) if isinstance(ranks, list) else 1)
+    if sharding_type == ShardingType.DATA_PARALLEL:
+        if not ranks:
+            raise ValueError(f"ranks of table {name!r}, which is data_parallel")
+        return GivenTable(name=name, sharding_type=sharding_type, ranks=tuple(ranks))
+    spec = _mapping(parameter.get("sharding_spec"), f"a sharding_spec of table {name!r}")
+    listed = spec.get("shards")
+    if not isinstance(listed, list) or not listed:
+        raise ValueError(f"a list of shards in the sharding_spec of table {name!r}")
+    # Shards that are empty lie at one offset: the ranks that follow keep them in order.
+    shards = sorted((_shard(each, name) for each in listed), key=attrgetter("column_offset", "row_offset", "rank"))
+    held_by = tuple(shard.rank for shard in shards)
+    if ranks and set(ranks) != set(held_by):
+        raise ValueError(f"ranks of table {name!r} to be those of its shards, {_short(held_by)}, not {_short(ranks)}")
+    return GivenTable(name=name, sharding_type=sharding_type, ranks=held_by, shards=tuple(shards))
+
+
+def _shard(listed: object, name: str) -> GivenShard:
+    shard = _mapping(listed, f"a shard of table {name!r}")
+    offsets = _whole(shard.get("shard_offsets"), f"shard_offsets of table {name!r}", 2)
+    sizes = _whole(shard.get("shard_sizes"), f"shard_sizes of table {name!r}", 2)
+    placement = shard.get("placement")
+    found = _PLACEMENT.fullmatch(placement) if isinstance(placement, str) else None
+    if found is None:
+        raise ValueError(f"placements such as 'rank:0/cuda:0', but table {name!r} has {json.dumps(placement)}")
+    return GivenShard(
+        rank=int(found[1]), row_offset=offsets[0], column_offset=offsets[1], rows=sizes[0], columns=sizes[1]
+    )
+
+
+def _mapping(value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} as a JSON object, not {_short(value)}")
+    return value
+
+
+def _whole(value: object, what: str, count: int) -> list[int]:
+    sound = isinstance(value, list) and len(value) == count and all(type(each) is int and each >= 0 for each in value)
+    if not sound:
+        raise ValueError(f"{what} as {count} whole numbers of at least 0, not {_short(value)}")
+    return value  # type: ignore[return-value]
+
+
+def _one_of(parameter: Mapping[str, Any], key: str, known: tuple[str, ...], name: str) -> str:
+    value = parameter.get(key)
+    if value not in known:
+        raise ValueError(f"{key} of table {name!r} to be {' or '.join(known)}, not {_short(value)}")
+    return str(value)
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
