@@ -31,13 +31,13 @@ from torch.nn.parallel import DistributedDataParallel
 import scenarios
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
 from scenarios.config.load import load
-from scenarios.workloads.dlrm.dense import build_layers
+from scenarios.workloads.dlrm.dense import dense_shapes
 from scenarios.workloads.powersgd.config import resnet50_shapes
 
 LIBRARY = Path(scenarios.__file__).parent / "library"
 CRITEO = load(LIBRARY / "criteo_dlrm_8x8.toml").model
 assert CRITEO is not None
-MODELS = {"ResNet-50": resnet50_shapes(), "DLRM dense": build_layers(CRITEO).shapes}
+MODELS = {"ResNet-50": resnet50_shapes(), "DLRM dense": dense_shapes(CRITEO)}
 RANKS = (1, 2, 4)
 OPTIONS = {"start_powerSGD_iter": 2}
 WARM_UP = 4  # steps: two without compression, one that allocates, one more

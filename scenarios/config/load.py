@@ -11,7 +11,7 @@ from pathlib import Path
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.provenance import Measured, come_from
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Scenario, Source
 from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check, check_profile
 from scenarios.config.toml.derive import frozen
@@ -19,6 +19,7 @@ from scenarios.config.toml.document import read_document
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.include import read_profile_tree, read_tree
 from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
+from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath, Tree
@@ -58,9 +59,21 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = 
     made = build(document, have(program), mistakes, Path(file))
     measured = frozen(Measured, document.measured) if document.measured is not None else None
     rests_on = _rests_on(document, mistakes.tree, made.cluster.profile, measured)
-    folder = Path(mistakes.tree.origin(("program",))).parent
-    sources = locate.sources(made.program, have(program).factory, folder)
+    folder, sources = _code(mistakes.tree, have(program))
     return dataclasses.replace(made, rests_on=rests_on, measured=measured, sources=sources, named_in=folder)
+
+
+def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
+    """The folder to which the user's code is relative, and its sources."""
+    try:
+        named = tree.at(program.names) if program.names else None
+    except LookupError:
+        named = None
+    if isinstance(named, str):
+        folder = Path(tree.origin(program.names)).parent
+        return folder, locate.sources(named, named, folder)
+    folder = Path(tree.origin(("program",))).parent
+    return folder, locate.sources(program.name, program.factory, folder)
 
 
 def _rests_on(document: Document, tree: Tree, profile: str, measured: Measured | None) -> str:

@@ -84,16 +84,31 @@ class Optimizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DenseOptimizer:
+    """A class of torch.optim by its name, and what it is given beside the parameters."""
+
+    kind: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A DLRM: dense features through `bottom`, tables, an interaction, then `top` to one logit."""
+    """A DLRM: dense features through `bottom`, tables, an interaction, then `top` to one logit.
+
+    `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
+    "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
+    """
 
     dense_features: int
-    bottom: tuple[int, ...]
-    interaction: Interaction
-    top: tuple[int, ...]
     tables: tuple[Table, ...]
+    bottom: tuple[int, ...] = ()
+    interaction: Interaction = Interaction(kind="cat")
+    top: tuple[int, ...] = ()
+    dense: str = ""
+    dense_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     optimizer: Optimizer = Optimizer()
+    dense_optimizer: DenseOptimizer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

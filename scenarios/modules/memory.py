@@ -62,9 +62,9 @@ def size_of(tensors: Iterable[Tensor]) -> int:
     return sum(storages.values())
 
 
-def parts_of(model: Module, arguments: Arguments, depth: int) -> tuple[Part, ...]:
-    """As of `Module.memory`."""
-    traced = model.traced(arguments)
+def parts_of(model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = ()) -> tuple[Part, ...]:
+    """As of `Module.memory`; `late` are arguments that come while it runs, as of `Module.traced`."""
+    traced = model.traced(arguments, late=late)
     return tuple(part for part in _parts(model, traced, arguments, depth) if part.size_bytes)
 
 

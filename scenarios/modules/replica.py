@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import isawaitable
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,8 @@ class Replica:
         Args:
             outputs: of one call; those that it gave besides are not differentiated.
             gradients: of each output; None where it is a single number, whose gradient is 1.
-            ready: functions that are given the gradient of an argument as soon as it is there, while the pass goes on.
+            ready: functions that are given the gradient of an argument as soon as it is there; the pass goes on once
+                what they return, if it can be awaited, is there.
             sync: whether gradients are complete, and a bucket's are reduced as soon as all are there; else those of
                 the next pass are added to them.
 
@@ -298,7 +300,9 @@ class Replica:
                     reducer.add(each.parameter, self._gradient(traced, each.parameter))
                 elif each.input in waited:
                     given = inputs[each.input]
-                    next(send for key, send in ready.items() if key is given)(_gradient_of(given))
+                    told = next(send for key, send in ready.items() if key is given)(_gradient_of(given))
+                    if isawaitable(told):
+                        await told
                 if each is segment.ready:
                     break
         if reducer is not None and self._model.finds_unused:

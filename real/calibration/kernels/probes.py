@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
+from real.calibration.kernels.blocks import load_autograd
 from real.calibration.kernels.workloads import Sizes, Workload, workloads
 from scenarios.config.hardware import Cluster
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
-from scenarios.workloads.dlrm.dense import load_autograd
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from real.calibration.kernels.blocks import Block, Cross, Dot, Linear
 from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd
 from scenarios.compression.local import compute, copy_cost, cost
 from scenarios.config.scenario import Optimizer
@@ -23,7 +24,6 @@ from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.all_to_all.program import checksum, checksum_cost
-from scenarios.workloads.dlrm.dense import Block, Cross, Dot, Linear
 from scenarios.workloads.dlrm.embedding import Piece, Rows
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
 

@@ -17,6 +17,7 @@ from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import Section
 from scenarios.config.toml.sections import Document, RunSection
+from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.effort import Effort
 
 S = TypeVar("S", bound=Section)
@@ -70,6 +71,7 @@ class ProgramSpec:
         plan: "module:function" that says where a scenario's tables go, as a `planner.placed.Plan`; "" without.
         build: values of `Scenario`'s fields from a document without mistakes.
         effort: what simulating a step of every rank takes at most.
+        names: the key of a value that names further code of the user's, as `program` does; () without.
     """
 
     name: str
@@ -83,6 +85,7 @@ class ProgramSpec:
     why_each: Callable[[Document], str] = lambda document: ""
     build: Callable[[Document, Mistakes], dict[str, Any]] = lambda document, mistakes: {}
     effort: Callable[[Scenario], Effort] = lambda scenario: Effort()
+    names: KeyPath = ()
 
     @property
     def tables(self) -> tuple[Table[Any], ...]:

@@ -8,7 +8,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from scenarios.config.scenario import Ids, Interaction, Model, Optimizer, PlanFile, Planner, Scenario, ShardingType
+from scenarios.config.scenario import (
+    DenseOptimizer,
+    Ids,
+    Interaction,
+    Model,
+    Optimizer,
+    PlanFile,
+    Planner,
+    Scenario,
+    ShardingType,
+)
 from scenarios.config.scenario import Table as EmbeddingTable
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
@@ -24,6 +34,7 @@ from scenarios.workloads.dlrm.sections import (
     MODEL,
     SHARDING,
     FileIds,
+    InteractionSection,
     MeanIds,
     OptimizerSection,
     ShardingSection,
@@ -33,6 +44,7 @@ from scenarios.workloads.dlrm.sections import (
 )
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
+from scenarios.workloads.locate import imported
 
 CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
@@ -43,15 +55,22 @@ EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
 def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
     """The recommender; `placed` has the tables of a given plan by name."""
     model = have(MODEL.of(document))
-    interaction = have(model.interaction)
+    interaction = model.interaction or InteractionSection(kind="cat")
     optimizer = given(model.optimizer or OptimizerSection(), "kind", "learning_rate")
+    dense_optimizer = None
+    if model.dense_optimizer is not None:
+        own = model.dense_optimizer
+        dense_optimizer = DenseOptimizer(kind=have(own.kind), options=dict(own.model_extra or {}))
     return Model(
         dense_features=have(model.dense_features),
-        bottom=tuple(have(model.bottom)),
+        bottom=tuple(model.bottom or ()),
         interaction=Interaction(
             kind=have(interaction.kind), layers=interaction.layers or 0, low_rank=interaction.low_rank or 0
         ),
-        top=tuple(have(model.top)),
+        top=tuple(model.top or ()),
+        dense=model.dense or "",
+        dense_options=dict(model.dense_options.model_extra or {}) if model.dense_options is not None else {},
+        dense_optimizer=dense_optimizer,
         tables=tuple(
             _table(table, document, placed, mistakes, index=index) for index, table in enumerate(have(model.tables))
         ),
@@ -107,6 +126,11 @@ def _sha256(file: Path) -> str:
 def _check(document: Document, look: Look) -> None:
     section = MODEL.of(document)
     check_dtype(section.dtype if section else None, "model", document, look)
+    if section is not None and section.dense is not None:
+        try:
+            imported(section.dense, Path(look.mistakes.tree.origin(("model", "dense"))).parent)
+        except ValueError as error:
+            look.mistakes.add(("model", "dense"), str(error))
 
 
 def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
@@ -152,4 +176,5 @@ SPEC = ProgramSpec(
     check=_check,
     build=_build,
     effort=_effort,
+    names=("model", "dense"),
 )

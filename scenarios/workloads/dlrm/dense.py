@@ -1,275 +1,218 @@
-"""The dense part of a DLRM as blocks with a forward, a backward and their costs.
+"""The dense part of a DLRM: a module of dense features, pooled embeddings and labels that gives the loss.
 
-A block is differentiated by itself, so that its gradients are there as soon as its backward has run, and can be
-reduced while the backward of the blocks before it goes on.
+`Dlrm` is the model's own, made of `bottom`, `interaction` and `top`; `model.dense` names another one.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._pytree import register_pytree_node
 
-from scenarios.config.scenario import Model
-from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
-
-
-@dataclass(slots=True)
-class Tape:
-    """What a block's forward leaves for its backward."""
-
-    inputs: tuple[Tensor, ...]
-    output: Tensor
+from scenarios.config.scenario import Model, Scenario
+from scenarios.modules.module import Module
+from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
+from scenarios.sparse.groups import ShardedGroup, outputs_to_tables
+from scenarios.workloads.locate import imported
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Touched:
-    """How many operators a pass of a block runs, and the elements that they read and write."""
+class Columns:
+    """Where a table's columns are among the outputs of the groups that look it up."""
 
-    launches: int
-    read: int
-    written: int
+    def __init__(self, groups: Sequence[ShardedGroup], tables: Iterable[str]) -> None:
+        self.groups, self.tables = tuple(groups), tuple(tables)
+        self.group_of = {piece.table: index for index, group in enumerate(groups) for piece in group.columns}
+
+    def __repr__(self) -> str:  # part of what a call is known by, each time
+        return "Columns"
 
 
-class Block(ABC):
-    """Some parameters and a function of them and of inputs [batch, ...]; `name` labels its kernels.
+class Pooled(Mapping[str, Tensor]):
+    """Pooled embeddings by table, in the model's order: [batch, dim] each.
 
-    `width_in` and `width_out` are the elements of all inputs and of the output for one sample.
+    The outputs of groups of tables stand behind them: one is first used where a table of it is asked for.
     """
 
-    def __init__(
-        self, name: str, shapes: Sequence[tuple[int, ...]], dtype: str, *, width_in: int, width_out: int
-    ) -> None:
-        self.name = name
-        self.shapes = tuple(shapes)
-        self.dtype = dtype
-        self.width_in, self.width_out = width_in, width_out
-        self.parameters: list[Tensor] = []
+    def __init__(self, columns: Columns, outputs: Sequence[Tensor]) -> None:
+        self.columns, self.outputs = columns, list(outputs)
+        self._tables: dict[str, Tensor] = {}
 
-    @abstractmethod
-    def function(self, *inputs: Tensor) -> Tensor:
-        """The forward, differentiable."""
+    def __getitem__(self, table: str) -> Tensor:
+        if table not in self._tables:
+            index = self.columns.group_of[table]
+            self._tables.update(outputs_to_tables([self.columns.groups[index]], [self.outputs[index]]))
+        return self._tables[table]
 
-    @abstractmethod
-    def flops(self, batch: int) -> float:
-        """Count the forward's flops; the backward takes twice as many, for the inputs and for the parameters."""
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns.tables)
 
-    @abstractmethod
-    def touched(self, batch: int) -> Touched:
-        """Count what the forward reads and writes."""
-
-    @abstractmethod
-    def touched_back(self, batch: int) -> Touched:
-        """Count what the backward of all inputs and parameters reads and writes."""
-
-    @property
-    def parameter_count(self) -> int:
-        return sum(math.prod(shape) for shape in self.shapes)
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tape]:
-        """The output, cut from the graph, and the tape. On meta only shapes: nothing is traced."""
-        if inputs[0].is_meta:
-            output = inputs[0].new_empty(inputs[0].shape[0], self.width_out)
-            return output, Tape(inputs, output)
-        leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
-        with torch.enable_grad():
-            output = self.function(*leaves)
-        return output.detach(), Tape(leaves, output)
-
-    def backward(self, tape: Tape, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The gradients of the inputs and of the parameters."""
-        wanted = [*tape.inputs, *self.parameters]
-        if gradient.is_meta:
-            like = [each.new_empty(each.shape) for each in wanted]
-            return like[: len(tape.inputs)], like[len(tape.inputs) :]
-        gradients = torch.autograd.grad(tape.output, wanted, gradient)
-        return list(gradients[: len(tape.inputs)]), list(gradients[len(tape.inputs) :])
-
-    def forward_kernel(self, batch: int) -> Kernel:
-        return self._kernel(self.flops(batch), self.touched(batch))
-
-    def backward_kernel(self, batch: int) -> Kernel:
-        return self._kernel(2 * self.flops(batch), self.touched_back(batch))
-
-    def _kernel(self, flops: float, touched: Touched) -> Kernel:
-        element = ELEMENT_BYTES[self.dtype]
-        return Kernel(
-            kind="gemm",
-            flops=flops,
-            bytes_read=float(element * touched.read),
-            bytes_written=float(element * touched.written),
-            dtype=self.dtype,
-            launches=touched.launches,
-        )
+    def __len__(self) -> int:
+        return len(self.columns.tables)
 
 
-class Linear(Block):
-    """[batch, inputs] -> [batch, outputs], with ReLU unless it is the last."""
-
-    def __init__(self, name: str, inputs: int, outputs: int, dtype: str, *, relu: bool) -> None:
-        super().__init__(name, [(outputs, inputs), (outputs,)], dtype, width_in=inputs, width_out=outputs)
-        self._relu = relu
-
-    def function(self, *inputs: Tensor) -> Tensor:
-        output = functional.linear(inputs[0], *self.parameters)
-        return functional.relu(output) if self._relu else output
-
-    def flops(self, batch: int) -> float:
-        return 2.0 * batch * self.width_in * self.width_out
-
-    def touched(self, batch: int) -> Touched:
-        """addmm; relu."""
-        given, made, relu = batch * self.width_in, batch * self.width_out, int(self._relu)
-        return Touched(launches=1 + relu, read=given + self.parameter_count + relu * made, written=made + relu * made)
-
-    def touched_back(self, batch: int) -> Touched:
-        """threshold_backward for relu; a product each for the input and the weight, a sum for the bias."""
-        given, made, relu = batch * self.width_in, batch * self.width_out, int(self._relu)
-        return Touched(
-            launches=3 + relu,
-            read=given + self.width_in * self.width_out + (3 + 2 * relu) * made,
-            written=given + self.parameter_count + relu * made,
-        )
+def _flatten(pooled: Pooled) -> tuple[list[Tensor], Columns]:
+    return pooled.outputs, pooled.columns
 
 
-class Cross(Block):
-    """One layer of DCNv2: x -> x0 * (W (V x) + b) + x, V [rank, width], W [width, rank].
+def _unflatten(outputs: Iterable[Tensor], columns: Columns) -> Pooled:
+    return Pooled(columns, list(outputs))
+
+
+register_pytree_node(Pooled, _flatten, _unflatten)
+
+
+class Cross(nn.Module):
+    """One layer of DCNv2: x -> first * (W (V x) + b) + x, with V [rank, width] and W [width, rank].
 
     R. Wang et al., DCN V2, WWW 2021, equation 1 with the low-rank form of section 4.
     """
 
-    def __init__(self, name: str, width: int, low_rank: int, dtype: str) -> None:
-        shapes = [(low_rank, width), (width, low_rank), (width,)]
-        super().__init__(name, shapes, dtype, width_in=2 * width, width_out=width)
-        self._width, self._low_rank = width, low_rank
+    def __init__(self, width: int, low_rank: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(width, low_rank, bias=False), nn.Linear(low_rank, width)
 
-    def function(self, *inputs: Tensor) -> Tensor:
-        first, x = inputs
-        down, up, bias = self.parameters
-        return first * functional.linear(functional.linear(x, down), up, bias) + x
-
-    def flops(self, batch: int) -> float:
-        return batch * self._width * (4.0 * self._low_rank + 2.0)
-
-    def touched(self, batch: int) -> Touched:
-        """mm, addmm, mul, add."""
-        wide, low = batch * self._width, batch * self._low_rank
-        return Touched(launches=4, read=5 * wide + low + self.parameter_count, written=3 * wide + low)
-
-    def touched_back(self, batch: int) -> Touched:
-        """Two products with the gradient, two for either factor, a sum for the bias, the two gradients of x added."""
-        wide, low = batch * self._width, batch * self._low_rank
-        factors = 2 * self._width * self._low_rank
-        return Touched(launches=8, read=10 * wide + 3 * low + factors, written=4 * wide + low + self.parameter_count)
+    def forward(self, first: Tensor, x: Tensor) -> Tensor:
+        crossed: Tensor = first * self.up(self.down(x)) + x
+        return crossed
 
 
-class Dot(Block):
+class Dot(nn.Module):
     """[batch, features * dim] -> [batch, dim + pairs]: the first feature, then dot products of all pairs."""
 
-    def __init__(self, name: str, features: int, dim: int, dtype: str) -> None:
-        pairs = features * (features - 1) // 2
-        super().__init__(name, [], dtype, width_in=features * dim, width_out=dim + pairs)
-        self._features, self._dim = features, dim
+    def __init__(self, features: int, dim: int) -> None:
+        super().__init__()
+        self.features, self.dim = features, dim
 
-    def function(self, *inputs: Tensor) -> Tensor:
-        features = inputs[0].view(-1, self._features, self._dim)
+    def forward(self, together: Tensor) -> Tensor:
+        features = together.view(-1, self.features, self.dim)
         products = torch.bmm(features, features.transpose(1, 2))
-        row, column = torch.tril_indices(self._features, self._features, -1, device=features.device)
+        row, column = torch.tril_indices(self.features, self.features, -1, device=together.device)
         return torch.cat([features[:, 0], products[:, row, column]], dim=1)
 
-    def flops(self, batch: int) -> float:
-        return 2.0 * batch * self._features**2 * self._dim
 
-    def touched(self, batch: int) -> Touched:
-        """bmm, tril_indices, index, cat."""
-        given, products, made = self._elements(batch)
-        pairs = made - batch * self._dim
-        return Touched(launches=4, read=2 * given + pairs + made, written=products + pairs + made)
+class Dlrm(nn.Module):
+    """Layers over the dense features, the interaction with the embeddings, layers to the logit, and the mean loss."""
 
-    def touched_back(self, batch: int) -> Touched:
-        """zeros, index_put for the pairs; select_backward for the first feature; two bmm; two sums."""
-        given, products, made = self._elements(batch)
-        pairs, first = made - batch * self._dim, batch * self._dim
-        return Touched(
-            launches=7, read=6 * given + 3 * products + 2 * pairs + first, written=5 * given + 2 * products + pairs
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.bottom = _stack((model.dense_features, *model.bottom), last_relu=True)
+        dims, interaction = [table.dim for table in model.tables], model.interaction
+        width = model.bottom[-1] + sum(dims)
+        self.cross, self.dot = nn.ModuleList(), None
+        if interaction.kind == "dot":
+            self.dot = Dot(len(dims) + 1, model.bottom[-1])
+            width = model.bottom[-1] + len(dims) * (len(dims) + 1) // 2
+        elif interaction.kind == "dcn":
+            self.cross.extend(Cross(width, interaction.low_rank) for _ in range(interaction.layers))
+        self.top = _stack((width, *model.top), last_relu=False)
+
+    def forward(self, dense: Tensor, pooled: Mapping[str, Tensor], labels: Tensor) -> Tensor:
+        bottom = self.bottom(dense)
+        together = x = torch.cat([bottom, *pooled.values()], 1)
+        for layer in self.cross:
+            x = layer(together, x)
+        logits: Tensor = self.top(x if self.dot is None else self.dot(x))
+        return functional.binary_cross_entropy_with_logits(logits.float().view(-1), labels)
+
+
+class WideAdagrad(torch.optim.Optimizer):
+    """Adagrad whose state is float32: half precision has neither the squares nor the epsilon."""
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float, eps: float = 1e-10) -> None:
+        super().__init__(parameters, {"lr": lr, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Change parameters and state in place."""
+        for group in self.param_groups:
+            given = [each for each in group["params"] if each.grad is not None]
+            wide = [each.grad.float() for each in given]
+            for each in given:
+                if not self.state[each]:
+                    self.state[each]["sum"] = torch.zeros_like(each, dtype=torch.float32)
+            squares = [self.state[each]["sum"] for each in given]
+            torch._foreach_addcmul_(squares, wide, wide)
+            roots = torch._foreach_sqrt(squares)
+            torch._foreach_add_(roots, group["eps"])
+            torch._foreach_div_(wide, roots)
+            changes = [change.to(each.dtype) for change, each in zip(wide, given, strict=True)]
+            torch._foreach_add_(given, changes, alpha=-group["lr"])
+
+
+def build_dense(scenario: Scenario) -> Module:
+    """The dense part of a scenario's model, of which every rank has a copy.
+
+    Raises:
+        ScenarioError: there is nothing of the name that `model.dense` or `model.dense_optimizer` gives.
+    """
+    model = scenario.model
+    assert model is not None
+    make: Callable[[], nn.Module] = partial(Dlrm, model)
+    if model.dense:
+        try:
+            found = imported(model.dense, scenario.program_folder)
+        except ValueError as error:
+            raise ScenarioError(f"{scenario.path}: model.dense = '{model.dense}': expected {error}") from error
+        dims = {table.name: table.dim for table in model.tables}
+        make = partial(found, model.dense_features, dims, **model.dense_options)
+    dtype: torch.dtype = getattr(torch, model.dtype)
+    return Module(partial(_cast, make, dtype), scenario, name="dense", optimizer=_optimizer(scenario, model))
+
+
+@contextmanager
+def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
+    """Turn what a user's dense part raises into a sentence with the user's lines.
+
+    Raises:
+        ScenarioError: it raised.
+    """
+    try:
+        yield
+    except (ScenarioError, ProgramError):
+        raise
+    except Exception as error:
+        if not model.dense:
+            raise
+        key = f"{scenario.path}: model.dense = '{model.dense}'"
+        sentence = (
+            f"{key}: expected a module of dense features, pooled embeddings and labels, but it raised {told(error)}"
         )
-
-    def _elements(self, batch: int) -> tuple[int, int, int]:
-        return batch * self.width_in, batch * self._features**2, batch * self.width_out
+        raise ScenarioError("\n".join([sentence, *users_traceback(error)])) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """The dense model: `bottom` takes the dense features; then `cross` (DCN) or `dot`; `top` gives the logit."""
-
-    bottom: tuple[Block, ...]
-    dot: tuple[Block, ...]
-    cross: tuple[Block, ...]
-    top: tuple[Block, ...]
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """In the order of the forward pass."""
-        return (*self.bottom, *self.cross, *self.dot, *self.top)
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of all parameters, in the order of the forward pass."""
-        return tuple(shape for block in self.blocks for shape in block.shapes)
-
-    def set_parameters(self, seed: int, device: torch.device, dtype: torch.dtype) -> None:
-        """Set the same first values on every rank: uniform within 1/sqrt(fan in), zero biases."""
-        generator = np.random.default_rng([seed, 1])
-        for block in self.blocks:
-            block.parameters = [_first_values(generator, shape, device, dtype) for shape in block.shapes]
+def dense_shapes(model: Model) -> list[tuple[int, ...]]:
+    """Shapes of the parameters of a model's own dense part."""
+    with torch.device("meta"):
+        return [tuple(parameter.shape) for parameter in Dlrm(model).parameters()]
 
 
-def build_layers(model: Model) -> Layers:
-    """The blocks that a model describes; parameters are set later, once a rank."""
-    dtype = model.dtype
-    bottom = _stack("bottom", (model.dense_features, *model.bottom), dtype, last_relu=True)
-    dims = [table.dim for table in model.tables]
-    width = model.bottom[-1] + sum(dims)
-    dot: tuple[Block, ...] = ()
-    cross: tuple[Block, ...] = ()
-    if model.interaction.kind == "dot":
-        dot = (Dot("interaction", len(dims) + 1, model.bottom[-1], dtype),)
-        width = dot[0].width_out
-    elif model.interaction.kind == "dcn":
-        layers = range(model.interaction.layers)
-        cross = tuple(Cross(f"cross.{index}", width, model.interaction.low_rank, dtype) for index in layers)
-    return Layers(bottom, dot, cross, _stack("top", (width, *model.top), dtype, last_relu=False))
+def _cast(make: Callable[[], nn.Module], dtype: torch.dtype) -> nn.Module:
+    return make().to(dtype)
 
 
-def load_autograd(device: torch.device) -> None:
-    """A first backward, of one number: torch loads 0.7 s worth of modules at it, which is no part of a step."""
-    if device.type != "meta":
-        leaf = torch.ones((), device=device, requires_grad=True)
-        torch.autograd.grad(leaf * leaf, leaf, torch.ones_like(leaf))
+def _optimizer(scenario: Scenario, model: Model) -> Callable[[Iterable[Tensor]], torch.optim.Optimizer]:
+    """What `model.dense_optimizer` names, else what updates the tables."""
+    if model.dense_optimizer is not None:
+        kind = getattr(torch.optim, model.dense_optimizer.kind, None)
+        if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+            key = f"model.dense_optimizer.kind = '{model.dense_optimizer.kind}'"
+            raise ScenarioError(f"{scenario.path}: {key}: expected an optimizer of torch.optim, such as 'Adam'")
+        return partial(kind, **model.dense_optimizer.options)
+    kinds = {
+        "sgd": torch.optim.SGD,
+        "adagrad": torch.optim.Adagrad if model.dtype == "float32" else WideAdagrad,
+    }
+    return partial(kinds[model.optimizer.kind], lr=model.optimizer.learning_rate)
 
 
-def _stack(name: str, widths: Sequence[int], dtype: str, *, last_relu: bool) -> tuple[Block, ...]:
-    pairs = list(pairwise(widths))
-    return tuple(
-        Linear(f"{name}.{index}", inputs, outputs, dtype, relu=last_relu or index < len(pairs) - 1)
-        for index, (inputs, outputs) in enumerate(pairs)
-    )
-
-
-def _first_values(
-    generator: np.random.Generator, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
-) -> Tensor:
-    if device.type == "meta":
-        return torch.empty(shape, device=device, dtype=dtype)
-    if len(shape) == 1:
-        return torch.zeros(shape, device=device, dtype=dtype, requires_grad=True)
-    bound = 1 / math.sqrt(shape[1])
-    values = generator.uniform(-bound, bound, shape).astype(np.float32)
-    return torch.from_numpy(values).to(device, dtype).requires_grad_()
+def _stack(widths: Sequence[int], *, last_relu: bool) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*(layers if last_relu else layers[:-1]))

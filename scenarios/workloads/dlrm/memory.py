@@ -9,32 +9,30 @@ import torch
 
 from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Model, Scenario
-from scenarios.modules.ddp_buckets import reduction_memory_bytes
+from scenarios.modules.memory import Part
 from scenarios.planner.placed import Plan
-from scenarios.seam.trace import ALWAYS, MemoryRow, PlanRow
+from scenarios.seam.trace import MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup
-from scenarios.workloads.dlrm.dense import Layers
 from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES
 from scenarios.workloads.dlrm.id_distribution import draws_of
 
-# When parts are there that are not always: a block's output from its forward to its backward, and its gradient then.
-_PHASES = {"activations": "forward backward", "dense gradients": "backward update"}
-
-_ADAGRAD_BYTES = 4  # a float32 for each element of a dense parameter, or for each row of a table
+_ADAGRAD_BYTES = 4  # a float32 for each row of a table
 
 
 def memory_rows(
     scenario: Scenario,
     plan: Iterable[PlanRow],
-    layers: Layers,
+    dense: Sequence[Part],
     ranks: Sequence[int] | None = None,
     *,
     counts: Sequence[int] | None = None,
 ) -> tuple[MemoryRow, ...]:
-    """Every part on every rank, or on these, each for so many; their shards must all be in `plan`."""
+    """Every part on every rank, or on these, each for so many; their shards must all be in `plan`.
+
+    `dense` are the parts of the dense part, of which every rank has a copy.
+    """
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
-    dense = _dense_parts(scenario, layers)
     chosen = range(scenario.cluster.world_size) if ranks is None else ranks
     shards: dict[int, list[PlanRow]] = {rank: [] for rank in chosen}
     for row in plan:
@@ -43,18 +41,18 @@ def memory_rows(
     return tuple(
         MemoryRow(
             rank=rank,
-            part=part,
-            size_bytes=round(size_bytes),
+            part=part.name,
+            size_bytes=part.size_bytes,
             capacity_bytes=capacity_bytes,
             rank_count=count,
-            phases=_PHASES.get(part, ALWAYS),
+            phases=part.phases,
         )
         for rank, count in zip(chosen, counts or (1,) * len(chosen), strict=True)
-        for part, size_bytes in {**_embedding_parts(scenario, shards[rank]), **dense}.items()
+        for part in (*_embedding_parts(scenario, shards[rank]), *dense)
     )
 
 
-def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> dict[str, float]:
+def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Part, ...]:
     """Rows and their optimizer state; ids and pooled rows of the global batch, there and their gradients back."""
     assert scenario.model is not None
     element_bytes = _dtype(scenario).itemsize
@@ -67,24 +65,8 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> dict[str,
         # Ids arrive source-major and are put into key-major order: twice.
         buffers += 2 * (ID_BYTES * shard.ids_per_step + LENGTH_BYTES * pooled_samples)
         buffers += 2 * pooled_samples * shard.columns * element_bytes
-    return {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
-
-
-def _dense_parts(scenario: Scenario, layers: Layers) -> dict[str, float]:
-    """The same on every rank: all is replicated, and a block's output is kept until its backward."""
-    assert scenario.model is not None
-    dtype = _dtype(scenario)
-    elements = sum(block.parameter_count for block in layers.blocks)
-    parameters = elements * dtype.itemsize
-    kept = sum(block.width_out for block in layers.blocks) + scenario.model.dense_features
-    kept += scenario.model.bottom[-1] + sum(table.dim for table in scenario.model.tables)
-    return {
-        "dense parameters": parameters,
-        "dense optimizer": elements * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0,
-        "dense gradients": parameters,
-        "activations": scenario.batch_size * kept * dtype.itemsize,
-        **reduction_memory_bytes(layers.shapes, dtype, scenario.buckets, scenario.compression),
-    }
+    sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
+    return tuple(Part(name, round(size)) for name, size in sizes.items())
 
 
 def _dtype(scenario: Scenario) -> torch.dtype:

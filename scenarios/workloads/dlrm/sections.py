@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Tag
+from pydantic import ConfigDict, Discriminator, Tag
 
 from scenarios.config.scenario import Planner, ShardingType
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import Table
+from scenarios.config.toml.program_spec import FreeOptions, Table
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import TAG, Section, about, have
 from scenarios.config.toml.sections import Document
@@ -28,6 +28,7 @@ from scenarios.config.toml.values import (
     Name,
     Place,
     Reserve,
+    Text,
     Uniform,
     Width,
 )
@@ -124,13 +125,26 @@ class OptimizerSection(Section):
     learning_rate: LearningRate | None = about("Learning rate. Default 0.01.")
 
 
+class DenseOptimizerSection(Section):
+    """How the dense part is updated: an optimizer of torch.optim. All keys but `kind` are its arguments."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Name | None = about("Its class, such as 'Adam' or 'AdamW'. Required.")
+
+
 class ModelSection(Section):
     """The recommender, for program 'dlrm'."""
 
     dense_features: Width | None = about("Numbers a sample that enter the bottom layers. Required.")
-    bottom: list[Width] | None = about("Widths of the layers over the dense features. Required.")
-    top: list[Width] | None = about("Widths of the layers over the interaction; the last is 1. Required.")
-    interaction: InteractionSection | None = about("How dense and sparse features meet. Required.")
+    bottom: list[Width] | None = about("Widths of the layers over the dense features. Required without dense.")
+    top: list[Width] | None = about("Widths of the layers over the interaction; the last is 1. Required without dense.")
+    interaction: InteractionSection | None = about("How dense and sparse features meet. Required without dense.")
+    dense: Text | None = about(
+        "A module in place of these three: 'package.module:Class' or './file.py:Class'. Default: none."
+    )
+    dense_options: FreeOptions | None = about("What its class is given by name. Default: nothing.")
+    dense_optimizer: DenseOptimizerSection | None = about("How the dense part is updated. Default: as the tables are.")
     dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of weights and arithmetic. Default 'float32'.")
     optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")
     embedding_dim: Width | None = about("Elements a row of the tables that do not say. Default: none.")
@@ -155,13 +169,21 @@ class ShardingSection(Section):
 def _check_model(model: ModelSection, document: Document, look: Look) -> None:
     """Add what is missing from the model or does not fit together."""
     mistakes = look.mistakes
-    look.need(("model",), model, "dense_features", "bottom", "top", "interaction", "tables")
+    look.need(("model",), model, "dense_features", "tables")
+    if model.dense is None:
+        look.need(("model",), model, "bottom", "top", "interaction")
+        look.refuse(("model",), model, ("dense_options",), "without dense")
+    else:
+        look.refuse(("model",), model, ("bottom", "top", "interaction"), "with dense, which is in their place")
+    if model.dense_optimizer is not None:
+        look.need(("model", "dense_optimizer"), model.dense_optimizer, "kind")
     for key in ("bottom", "top", "tables"):
         if getattr(model, key) == []:
             mistakes.add(("model", key), f"at least one {'table' if key == 'tables' else 'width'}")
     if model.top and model.top[-1] != 1:
         mistakes.add(("model", "top"), "a last width of 1, the logit")
-    _check_interaction(model.interaction or InteractionSection(), model, look)
+    if model.interaction is not None:
+        _check_interaction(model.interaction, model, look)
     _check_names(model.tables or [], mistakes)
     for index, table in enumerate(model.tables or []):
         _check_table(table, ("model", "tables", index), model, look)
