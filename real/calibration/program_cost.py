@@ -26,8 +26,8 @@ _SHORT_NS = 150_000
 # Before these the program may wait for something that is no operation: for another stream.
 _AWAITED = (
     "dense.update",
-    "gradients.bucket",
-    "interaction.forward",
+    "dense.gradients.bucket",
+    "dense.forward.1",
     "table_row_wise.update",
     "table_row_wise.output_dist_backward.columns",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -11,7 +11,7 @@ ELEMENT_BYTES = {
     **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
     **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
 }
-# The kind of a kernel that is made of several.
+# The kind of a kernel that is made of several without flops.
 MODULE = "module"
 
 
@@ -51,22 +51,23 @@ class Kernel:
         )
 
 
-def together(kernels: Iterable[Kernel], kind: str = MODULE) -> Kernel:
-    """One kernel made of others, which run one after the other; its dtype is that of most of the flops.
+def together(kernels: Iterable[Kernel]) -> Kernel:
+    """One kernel made of others, which run one after the other; its kind and its dtype are those of most of the flops.
 
     Those that are equal are put together: a roofline gives n of them n times the time of one.
     """
     counted = Counter(kernels)
     parts = tuple(kernel.times(count) for kernel, count in counted.items())
-    flops = dict[str, float]()
+    kinds, dtypes = defaultdict[str, float](float), defaultdict[str, float](float)
     for part in parts:
-        flops[part.dtype] = flops.get(part.dtype, 0.0) + part.flops
+        kinds[part.kind] += part.flops
+        dtypes[part.dtype] += part.flops
     return Kernel(
-        kind=kind,
+        kind=max(kinds, key=kinds.__getitem__) if any(kinds.values()) else MODULE,
         flops=sum(part.flops for part in parts),
         bytes_read=sum(part.bytes_read for part in parts),
         bytes_written=sum(part.bytes_written for part in parts),
-        dtype=max(flops, key=lambda dtype: flops[dtype], default="float32"),
+        dtype=max(dtypes, key=dtypes.__getitem__, default="float32"),
         launches=sum(part.launches for part in parts),
         parts=parts,
     )

@@ -17,6 +17,7 @@ from torch.utils._pytree import register_pytree_node
 
 from scenarios.config.scenario import Model, Scenario
 from scenarios.modules.module import Module
+from scenarios.modules.trace import TensorSpec, Trace
 from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
 from scenarios.sparse.groups import ShardedGroup, outputs_to_tables
 from scenarios.workloads.locate import imported
@@ -186,6 +187,16 @@ def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
         raise ScenarioError("\n".join([sentence, *users_traceback(error)])) from error
 
 
+def check_losses(scenario: Scenario, traced: Trace) -> None:
+    """ScenarioError unless all that the dense part returns are losses."""
+    tensors = [leaf for leaf in traced.outputs if isinstance(leaf, TensorSpec)]
+    if not tensors or any(gradient is not False for gradient in traced.gradients):
+        shapes = " and ".join(str(list(each.shape)) for each in tensors) or "no tensor"
+        named = scenario.model.dense if scenario.model is not None else ""
+        sentence = f"expected a loss, or several, of one element that parameters decide, but it returns {shapes}"
+        raise ScenarioError(f"{scenario.path}: model.dense = '{named}': {sentence}")
+
+
 def dense_shapes(model: Model) -> list[tuple[int, ...]]:
     """Shapes of the parameters of a model's own dense part."""
     with torch.device("meta"):
@@ -203,7 +214,13 @@ def _optimizer(scenario: Scenario, model: Model) -> Callable[[Iterable[Tensor]],
         if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
             key = f"model.dense_optimizer.kind = '{model.dense_optimizer.kind}'"
             raise ScenarioError(f"{scenario.path}: {key}: expected an optimizer of torch.optim, such as 'Adam'")
-        return partial(kind, **model.dense_optimizer.options)
+        options = dict(model.dense_optimizer.options)
+        try:
+            kind([torch.empty(0)], **options)
+        except (TypeError, ValueError) as error:
+            sentence = f"expected what torch.optim.{kind.__name__} takes, but it raised {told(error)}"
+            raise ScenarioError(f"{scenario.path}: model.dense_optimizer: {sentence}") from error
+        return partial(kind, **options)
     kinds = {
         "sgd": torch.optim.SGD,
         "adagrad": torch.optim.Adagrad if model.dtype == "float32" else WideAdagrad,

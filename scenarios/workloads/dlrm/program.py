@@ -1,11 +1,12 @@
-"""A full training step of a DLRM, written once over `Rank`: exchanges, look-ups, dense passes, reduction, updates.
+"""A full training step of a DLRM, written once over `Rank`: exchanges, look-ups, the dense part, reduction, updates.
 
-    ids ─ input exchange ─ look-up ─ output exchange ─┐                 (output exchange on the stream "embeddings",
-    dense features ─ bottom ──────────────────────────┴ interaction ─ top ─ loss    beside the bottom's forward)
+    ids ─ input exchange ─ look-up ─ output exchange ─┐                    (output exchange on the stream "embeddings",
+    dense features ─ dense part ──────────────────────┴ dense part ─ loss    beside what needs no embeddings yet)
 
-and back: while the backward of the bottom goes on, the embeddings' gradients travel on "embeddings" and the dense ones
-are reduced, bucket by bucket, on "gradients". The loss is the mean over the global batch: dense gradients are averaged
-over ranks, and embedding gradients, which the exchange sums, are divided by the number of ranks before they leave.
+and back: a group's gradients travel on "embeddings" as soon as the dense part's backward pass has them, and those of its
+parameters are reduced, bucket by bucket, on "dense.gradients", while that goes on. The loss is the mean over the global
+batch: dense gradients are averaged over ranks, and embedding gradients, which the exchange sums, are divided by the
+number of ranks before they leave.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense
 from scenarios.workloads.dlrm.config import step_effort
-from scenarios.workloads.dlrm.dense import Columns, Pooled, build_dense, told_as
+from scenarios.workloads.dlrm.dense import Columns, Pooled, build_dense, check_losses, told_as
 from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
 from scenarios.workloads.dlrm.memory import (
     expected_features,
@@ -88,6 +89,7 @@ class DlrmProgram(Program):
         with told_as(scenario, model):
             traced = self.dense.traced(arguments, late=late)
             parts = parts_of(self.dense, arguments, 1, late)
+        check_losses(scenario, traced)
         check_compression(scenario, [each.shape for each in traced.parameters], dtype)
         return parts
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from scenarios.modules.memory import Part
 from scenarios.planner.plan import plan_tables
-from scenarios.workloads.dlrm.dense import build_layers
 from scenarios.workloads.dlrm.memory import memory_rows
 from tests.scenarios.planner.test_plan import cluster, scenario, table
 
+DENSE = [Part("weights", 1000), Part("temporaries", 50, "backward")]
 TABLES = [table("copied", 30, ["data_parallel"]), table("cut", 5000, ["table_row_wise"]), table("whole", 9)]
 
 
 def test_some_ranks_have_what_they_have_among_all() -> None:
     asked = scenario(TABLES, cluster(3, 2))
     plan, ranks = plan_tables(asked), [5, 0, 2]
-    assert asked.model is not None
-    layers = build_layers(asked.model)
-    every = memory_rows(asked, plan.rows, layers)
+    every = memory_rows(asked, plan.rows, DENSE)
     assert {row.rank for row in every} == set(range(6))
-    some = memory_rows(asked, plan.rows_for(ranks), layers, ranks)
+    some = memory_rows(asked, plan.rows_for(ranks), DENSE, ranks)
     assert list(some) == [row for rank in ranks for row in every if row.rank == rank]
 
 
@@ -27,8 +26,7 @@ def test_some_ranks_have_what_they_have_among_all() -> None:
 def test_the_weights_of_a_rank_are_those_of_its_shards(rank: int) -> None:
     asked = scenario(TABLES, cluster(3, 2))
     plan = plan_tables(asked)
-    assert asked.model is not None
-    rows = memory_rows(asked, plan.rows, build_layers(asked.model), [rank])
+    rows = memory_rows(asked, plan.rows, DENSE, [rank])
     sizes = {row.part: row.size_bytes for row in rows}
     assert sizes["embedding weights"] == plan.weight_bytes[rank]
     assert sizes["embedding optimizer"] == plan.optimizer_bytes[rank]

@@ -1,0 +1,18 @@
+"""Costs of the blocks that are probed."""
+
+from __future__ import annotations
+
+from real.calibration.kernels.blocks import Cross, Dot
+
+
+def test_blocks_cost_what_their_shapes_say() -> None:
+    """A linear layer is 2 * batch * inputs * outputs; a cross layer twice that of its two factors, and 2 a element.
+
+    Its backward writes 4 times [batch, width], the gradient between the factors, and those of all parameters.
+    """
+    cross, dot = Cross("c", 10, 3, "float32"), Dot("d", 4, 5, "float32")
+    assert cross.flops(7) == 7 * (2 * 10 * 3 * 2 + 2 * 10)
+    assert dot.flops(7) == 7 * 2 * 4 * 4 * 5
+    kernel = cross.backward_kernel(7)
+    assert kernel.flops == 2 * cross.flops(7)
+    assert kernel.bytes_written == 4 * (7 * 10 * 4 + 7 * 3 + 2 * 30 + 10)

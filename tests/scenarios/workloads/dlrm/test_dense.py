@@ -1,0 +1,156 @@
+"""A dense part of the user's own in program dlrm: trained as torch trains it, and told about in one sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scenarios.config.load import load
+from scenarios.modules.trace import trainable
+from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.workloads.build import build
+from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, initial_rows
+from scenarios.workloads.dlrm.dense import WideAdagrad, build_dense
+from sim.run import simulate
+
+ROOT = Path(__file__).parents[4]
+HEAD = """
+program = "dlrm"
+[cluster]
+profile = "cpu_local"
+hosts = 1
+gpus_per_host = 2
+[run]
+batch_size = 8
+payload = "values"
+"""
+CPU = torch.device("cpu")
+
+
+def documented(folder: Path, **changes: str) -> Path:
+    """The scenario and the file that docs/programs.md has, with tables that a test can hold."""
+    section = (ROOT / "docs/programs.md").read_text().partition("## Only the dense part")[2].partition("## Rules")[0]
+    (toml,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    for old, new in {"1_000_000": "100", "2_000_000": "200", **changes}.items():
+        assert old in toml + code
+        toml, code = toml.replace(old, new), code.replace(old, new)
+    (folder / "over_arch.py").write_text(code)
+    (folder / "s.toml").write_text(HEAD + toml)
+    return folder / "s.toml"
+
+
+def test_the_documented_one_trains_as_in_torch(tmp_path: Path) -> None:
+    scenario = load(documented(tmp_path))
+    assert scenario.model is not None
+    recording = simulate(scenario, build(scenario))
+    module, dense = build_dense(scenario).build(CPU), torch.optim.AdamW
+    optimizer = dense(module.parameters(), lr=1e-3, weight_decay=0.01)
+    tables = [
+        initial_rows(number, scenario.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
+        for number, table in enumerate(scenario.model.tables)
+    ]
+    for step in range(scenario.steps):
+        batches = [draw_dense(scenario, scenario.model, rank, step, device=CPU) for rank in range(2)]
+        features, labels = (torch.cat([getattr(each, name) for each in batches]) for name in ("features", "labels"))
+        pooled = {}
+        for number, table in enumerate(scenario.model.tables):
+            bags = [draw_bags(scenario, number, rank, step) for rank in range(2)]
+            rows = [tables[number][ids].sum(0) for bag in bags for ids in _bags(bag)]
+            pooled[table.name] = torch.stack(rows)
+        losses = module(features, pooled, labels)
+        total = losses["click"] + losses["buy"]
+        optimizer.zero_grad()
+        for table in tables:
+            table.grad = None
+        total.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for table in tables:
+                table.sub_(0.01 * table.grad)
+        found = {name: [each.value for each in recording.metrics if (each.step, each.name) == (step, name)] for name in
+                 ("loss", "click", "buy")}  # fmt: skip
+        assert sum(found["loss"]) / 2 == pytest.approx(total.item(), rel=1e-5)
+        assert sum(found["click"]) / 2 == pytest.approx(losses["click"].item(), rel=1e-5)
+
+
+def _bags(bag: object) -> list[Tensor]:
+    return list(torch.from_numpy(bag.ids).split(bag.lengths.tolist()))  # type: ignore[attr-defined]
+
+
+def test_what_needs_no_embeddings_runs_while_they_are_on_their_way(tmp_path: Path) -> None:
+    scenario = load(documented(tmp_path))
+    spans = [each for each in simulate(scenario, build(scenario)).spans if (each.rank, each.step) == (0, 1)]
+    (bottom,) = [each for each in spans if each.label == "dense.forward.0"]
+    exchanges = [each for each in spans if each.stream == "embeddings" and "output_dist" in each.label]
+    assert min(each.start_ns for each in exchanges) < bottom.end_ns < max(each.end_ns for each in exchanges)
+
+
+def test_its_file_is_part_of_the_scenario(tmp_path: Path) -> None:
+    before = load(documented(tmp_path))
+    assert [source.name for source in before.sources] == ["over_arch.py"]
+    (tmp_path / "over_arch.py").write_text((tmp_path / "over_arch.py").read_text() + "# changed\n")
+    assert load(tmp_path / "s.toml").digest() != before.digest()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            ":OverArch",
+            ":Other",
+            "model.dense = './over_arch.py:Other': expected a program in ./over_arch.py, but module",
+        ),
+        ("./over_arch.py:", "over_arch", "model.dense = 'over_archOverArch': expected 'package.module:factory' or"),
+        ('kind = "AdamW"', 'kind = "Adm"', "model.dense_optimizer.kind = 'Adm': expected an optimizer of torch.optim"),
+        ('kind = "AdamW", ', "", "model.dense_optimizer.kind: missing; expected "),
+        (
+            "weight_decay",
+            "decay",
+            "model.dense_optimizer: expected what torch.optim.AdamW takes, but it raised TypeError",
+        ),
+        ("hidden = 256", "width = 256", "model.dense = './over_arch.py:OverArch': expected a module of dense features"),
+        ('pooled["items"]', 'pooled["ads"]', "model.dense = './over_arch.py:OverArch': expected a module of dense"),
+        (
+            "return losses",
+            "return dense",
+            "model.dense = './over_arch.py:OverArch': expected a loss, or several, of one",
+        ),
+        (
+            "dense_features = 13",
+            "dense_features = 13\nbottom = [3]",
+            "model.bottom = [3]: expected no bottom with dense",
+        ),
+    ],
+)
+def test_what_is_wrong_with_it_is_a_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        build(load(documented(tmp_path, **{old: new})))
+    assert sentence in caught.value.sentences[0]
+
+
+def test_what_depends_on_values_is_named_with_its_line(tmp_path: Path) -> None:
+    path = documented(tmp_path, **{"bottom = self.bottom(dense)": "bottom = self.bottom(dense[dense.sum(1) > 0])"})
+    with pytest.raises(ProgramError, match=r"module OverArch: index .over_arch.py:1\d"):
+        build(load(path))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_wide_adagrad_is_torchs_in_float32(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    wide, usual = nn.Linear(5, 3), nn.Linear(5, 3)
+    usual.load_state_dict(wide.state_dict())
+    wide.to(dtype)
+    for steps in range(3):
+        for module, make in ((wide, WideAdagrad), (usual, torch.optim.Adagrad)):
+            if not steps:
+                module.optimizer = make(module.parameters(), lr=0.1)  # type: ignore[operator, assignment]
+            for index, parameter in enumerate(trainable(module)):
+                parameter.grad = torch.full_like(parameter, 0.25 * (index + 1))
+            module.optimizer.step()  # type: ignore[operator, union-attr]
+    for own, other in zip(trainable(wide), trainable(usual), strict=True):
+        torch.testing.assert_close(own.float(), other, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=2e-2)
