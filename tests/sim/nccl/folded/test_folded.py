@@ -374,7 +374,7 @@ def test_memory_is_that_of_the_fullest_represented_rank() -> None:
         for one in (DlrmProgram(every), folded)
     ]
     assert fullest[0] == fullest[1]
-    assert sum(row.rank_count for row in folded.memory if row.part == "activations") == 32
+    assert sum(row.rank_count for row in folded.memory if row.part == "inputs") == 32
 
 
 def test_all_hosts_may_be_slow() -> None:
