@@ -27,7 +27,7 @@ def play(**changes: int) -> list[Span]:
 def test_the_program_has_kernels_calls_and_compression() -> None:
     spans = play()
     assert {span.step for span in spans if span.kind == "compute"} == set(range(STEPS))
-    assert {span.label for span in spans} >= {"loss", "powersgd.P", "table_row_wise.input_dist.splits"}
+    assert {span.label for span in spans} >= {"dense.forward.1", "powersgd.P", "table_row_wise.input_dist.splits"}
 
 
 @pytest.mark.parametrize(("verb_ns", "cold_ns"), [(40_000, 100_000), (150_000, 300_000)])
