@@ -3,10 +3,10 @@
     ids ─ input exchange ─ look-up ─ output exchange ─┐                    (output exchange on the stream "embeddings",
     dense features ─ dense part ──────────────────────┴ dense part ─ loss    beside what needs no embeddings yet)
 
-and back: a group's gradients travel on "embeddings" as soon as the dense part's backward pass has them, and those of its
-parameters are reduced, bucket by bucket, on "dense.gradients", while that goes on. The loss is the mean over the global
-batch: dense gradients are averaged over ranks, and embedding gradients, which the exchange sums, are divided by the
-number of ranks before they leave.
+and back: a group's gradients travel on "embeddings" as soon as the dense part's backward pass has them, and those of
+its parameters are reduced, bucket by bucket, on "dense.gradients", while that goes on. The loss is the mean over the
+global batch: dense gradients are averaged over ranks, and embedding gradients, which the exchange sums, are divided by
+the number of ranks before they leave.
 """
 
 from __future__ import annotations
