@@ -1,7 +1,8 @@
 """Passes of a module that stop on their way, so that something else can be awaited before they go on.
 
 What torch runs, a module's forward or autograd, calls back but can wait for nothing that an `await` gives: so it has a
-thread, which stands still between the stops. Only one of the two threads runs at any time.
+thread, which stands still between the stops. Only one of the two threads runs at any time. Threads are kept for later
+passes: to OpenMP each new one is new, with a team of its own to start.
 """
 
 from __future__ import annotations
@@ -9,12 +10,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from scenarios.modules.trace import Ready
+
+
+class _PassThread(threading.Thread):
+    """Runs one pass after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(name="pass", daemon=True)
+        self.tasks = SimpleQueue[Callable[[], object]]()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            self.tasks.get()()
+            _idle.append(self)
+
+
+_idle: list[_PassThread] = []
 
 
 class Paused:
@@ -25,7 +45,7 @@ class Paused:
         self._stops = stops
         self._function, self._device = function, device
         self._go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
-        self._thread: threading.Thread | None = None
+        self._has_begun = False
         self._error: BaseException | None = None
         self._is_over = False
 
@@ -34,12 +54,13 @@ class Paused:
         if not self._stops:
             self.result = self._function()
             return
-        if self._thread is None:
+        if not self._has_begun:
+            self._has_begun = True
             stream: AbstractContextManager[object] = nullcontext()
             if self._device.type == "cuda":
                 stream = torch.cuda.stream(torch.cuda.current_stream(self._device))
-            self._thread = threading.Thread(target=self._run, args=(stream,), name="pass", daemon=True)
-            self._thread.start()
+            thread = _idle.pop() if _idle else _PassThread()
+            thread.tasks.put(partial(self._run, stream, torch.get_num_threads()))
         elif self._is_over:
             return
         else:
@@ -53,8 +74,10 @@ class Paused:
         self._stands.release()
         self._go.acquire()
 
-    def _run(self, stream: AbstractContextManager[object]) -> None:
+    def _run(self, stream: AbstractContextManager[object], threads: int) -> None:
         try:
+            if torch.get_num_threads() != threads:  # what the rank's thread was told holds for that one alone
+                torch.set_num_threads(threads)
             with stream:
                 self.result = self._function()
         except BaseException as error:  # raised where it is asked to go on

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, groupby
 from typing import Any
 
 import torch
@@ -115,11 +116,15 @@ class Trace:
 
     @cached_property
     def forward_segments(self) -> tuple[ForwardSegment, ...]:
-        """The forward pass up to each place where it needs something that was late; the rest comes last."""
+        """The forward pass up to each place where it needs something that was late; the rest comes last.
+
+        What it needs with no operator between is one place.
+        """
         segments, begin = [], 0
-        for need in self.needs:
-            segments.append(ForwardSegment(kernel=cost_of(self.forward[begin : need.after]), needs=need.tensors))
-            begin = need.after
+        for after, needs in groupby(self.needs, lambda need: need.after):
+            tensors = tuple(chain.from_iterable(need.tensors for need in needs))
+            segments.append(ForwardSegment(kernel=cost_of(self.forward[begin:after]), needs=tensors))
+            begin = after
         return (*segments, ForwardSegment(kernel=cost_of(self.forward[begin:]), needs=()))
 
     def segments(self, stops: frozenset[Ready]) -> tuple[Segment, ...]:
