@@ -21,7 +21,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m tests -m "not slow"
+	$(BIN)/python -m tests --hypothesis-profile check -m "not slow"
 
 # What a change is tried on while it is made: no processes, namespaces or browsers, nothing that computes for long, and a
 # tenth of Hypothesis's examples.

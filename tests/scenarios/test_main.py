@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DLRM = str(ROOT / "scenarios/library/twrw_2x2.toml")
-COMMANDS = [["list"], ["profiles"], ["profile", "dgx_h100"], ["keys"], ["schema"], ["check", DLRM], ["plan", DLRM]]
+DLRM, BARE = (str(ROOT / f"scenarios/library/{name}.toml") for name in ("twrw_2x2", "all_to_all_4x2"))
+COMMANDS = [["list"], ["profiles"], ["profile", "dgx_h100"], ["keys"], ["schema"], ["check", BARE], ["plan", DLRM]]
 
 
 def run_to(redirection: str, *arguments: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
@@ -42,10 +42,10 @@ def test_a_full_disk_is_one_sentence() -> None:
 
 
 def test_mistakes_keep_their_code_when_nobody_reads_the_output() -> None:
-    done = run_to("| true; exit ${PIPESTATUS[0]}", "check", DLRM, "none.toml")
+    done = run_to("| true; exit ${PIPESTATUS[0]}", "check", BARE, "none.toml")
     assert done.returncode == 2
     assert done.stderr == "none.toml: no such file; expected a scenario in TOML\n"
-    done = run_to("2>&1 | true; exit ${PIPESTATUS[0]}", "check", "none.toml", DLRM)
+    done = run_to("2>&1 | true; exit ${PIPESTATUS[0]}", "check", "none.toml", BARE)
     assert (done.returncode, done.stderr) == (2, "")
 
 

@@ -89,7 +89,7 @@ def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("check", ["first", "always"])
+@pytest.mark.parametrize("check", ["first", pytest.param("always", marks=pytest.mark.slow)])
 def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path, check: Check) -> None:
     began_s = time.monotonic()
     given = job(tmp_path / "run", "is_killed", ranks=3, check=check)
@@ -160,7 +160,13 @@ def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131), (signal.SIGKILL, -9)],
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+        pytest.param(signal.SIGQUIT, 131, marks=pytest.mark.slow),
+        (signal.SIGKILL, -9),
+    ],
 )
 def test_no_rank_outlives_its_launcher(tmp_path: Path, number: int, code: int) -> None:
     """Ctrl-C reaches the launcher alone, as its ranks have sessions of their own; SIGKILL leaves it no last word.
@@ -270,7 +276,10 @@ runpy.run_module("real", run_name="__main__")
 
 @pytest.mark.parametrize(
     ("program", "start"),
-    [("is_killed", ["-m", "real"]), ("is_killed_later", ["-c", ELSEWHERE])],
+    [
+        ("is_killed", ["-m", "real"]),
+        pytest.param("is_killed_later", ["-c", ELSEWHERE], marks=pytest.mark.slow),
+    ],
     ids=["a rank of the same machine", "a rank that tells its steps now and then"],
 )
 def test_srun_starts_the_ranks_and_the_loss_of_one_ends_all(tmp_path: Path, program: str, start: list[str]) -> None:

@@ -120,7 +120,14 @@ def check_whole(browser: Browser, page: Path) -> None:
 
 
 # Alike in what their pages have to the scenario named before them.
-ALIKE = {"criteo_dlrm_2x4_straggler", "criteo_dlrm_8x8", "mlperf_dcnv2", "powersgd_16x1_10g"}
+ALIKE = {
+    "criteo_dlrm_2x4_straggler",
+    "criteo_dlrm_8x8",
+    "mlperf_dcnv2",
+    "mlperf_dlrm_v1",
+    "powersgd_16x1_10g",
+    "twrw_2x2",
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ALIKE)) for name in LIBRARY])

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from scenarios.config.scenario import Buckets
 from scenarios.modules.module import Module
+from tests.lanes import examples
 from tests.scenarios.modules.layers import WIDTH, Layers, Shape, shapes
 from tests.small import scenario
 
@@ -56,19 +57,19 @@ def of_trace(shape: Shape, **options: Any) -> list[Bucket]:
     return [tuple(traced.parameters[index].name for index in bucket) for bucket in module.buckets_of(traced)]
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20, deadline=None)
 @given(shape=shapes(unused=False))
 def test_buckets_are_rebuilt_in_the_order_of_arrival(shape: Shape) -> None:
     assert of_trace(shape) == of_ddp(shape)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20, deadline=None)
 @given(shape=shapes(unused=True))
 def test_buckets_with_static_graph(shape: Shape) -> None:
     assert of_trace(shape, static_graph=True) == of_ddp(shape, static_graph=True)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20, deadline=None)
 @given(shape=shapes(unused=True))
 def test_buckets_with_unused_parameters(shape: Shape) -> None:
     assert of_trace(shape, find_unused_parameters=True) == of_ddp(shape, find_unused_parameters=True)
