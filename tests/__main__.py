@@ -18,7 +18,8 @@ NICENESS = 10
 # What runs beside all other tests, and at which niceness.
 BESIDE = (
     (("real",), 0),
-    (("scenarios", "sim", "test_fingerprints.py"), NICENESS),
+    (("scenarios",), NICENESS),
+    (("sim", "test_fingerprints.py"), NICENESS),
     (("benchmarks", "mutations", "reports"), NICENESS),
 )
 NO_TESTS = 5  # pytest's exit code where the arguments choose none

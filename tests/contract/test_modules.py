@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,6 +18,7 @@ from scenarios.modules.module import Module
 from scenarios.seam.rank import Rank
 from tests.contract.scripts import Script
 from tests.contract.worlds import WORLDS, results, scenario
+from tests.lanes import examples
 from tests.scenarios.modules.layers import WIDTH, Layers, Shape, shapes
 from tests.small import scenario as small
 
@@ -107,13 +108,13 @@ def test_compressed_gradients(kind: Any) -> None:
     agree(2, Ranker, draw_history, {"optimizer": adam, "compression": compression})
 
 
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@examples(8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes(unused=False), ranks=st.integers(2, 4))
 def test_random_modules(shape: Shape, ranks: int) -> None:
     agree(ranks, Makes(shape), draw_rows, {"optimizer": adam})
 
 
-@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.too_slow])
+@examples(5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes(unused=True), ranks=st.integers(2, 3), finds=st.booleans())
 def test_random_modules_with_unused_parameters(shape: Shape, ranks: int, finds: bool) -> None:
     option = "find_unused_parameters" if finds else "static_graph"
@@ -174,7 +175,7 @@ async def train_in_ddp(rank: Rank, make: Callable[[], nn.Module], options: dict[
     return losses, [parameter.detach().clone() for parameter in module.parameters()]
 
 
-@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@examples(4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes(unused=False), ranks=st.integers(2, 3))
 def test_random_modules_train_as_in_ddp(shape: Shape, ranks: int) -> None:
     """But for the order in which gradients are added, so without half precision and the signs that Adam takes."""

@@ -14,12 +14,13 @@ from real.check.cases.case import Case, RankGroups, play
 from real.check.falsify import SETTINGS, command
 from scenarios.seam.rank import Rank
 from tests.contract.worlds import results
+from tests.lanes import examples
 
 # hosts, GPUs a host
 SIZES = [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (1, 4), (4, 1), (1, 5), (5, 1), (2, 3), (3, 2), (1, 6), (6, 1)]
 
 _PROFILES = {
-    "normal": settings(SETTINGS, derandomize=True, max_examples=24),
+    "normal": settings(SETTINGS, derandomize=True, max_examples=examples(24).max_examples),
     "thorough": settings(SETTINGS, max_examples=1000, print_blob=True, phases=[*SETTINGS.phases, Phase.reuse]),
 }
 # Not loaded as Hypothesis's own profile, which would hold for every other test of the session too.
