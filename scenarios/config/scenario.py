@@ -26,6 +26,10 @@ ShardingType = Literal[
     "table_column_wise",
     "grid_shard",
 ]
+# What TorchRec 1.8 shards an EmbeddingCollection by.
+SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
+
+Bag = Literal["pooled", "weighted", "sequence"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,8 @@ class Table:
 
     `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
     `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
+    A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
+    of them, where that is not 0.
     """
 
     name: str
@@ -60,6 +66,17 @@ class Table:
     ids: Ids = Ids()
     sharding: tuple[ShardingType, ...]
     ranks: tuple[int, ...] = ()
+    weighted: bool = False
+    sequence: int = 0
+
+    @property
+    def is_pooled(self) -> bool:
+        return not self.sequence
+
+    @property
+    def bag(self) -> Bag:
+        """What becomes of a bag's rows."""
+        return "sequence" if self.sequence else "weighted" if self.weighted else "pooled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +126,12 @@ class Model:
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     optimizer: Optimizer = Optimizer()
     dense_optimizer: DenseOptimizer | None = None
+
+    @property
+    def bags(self) -> dict[Bag, tuple[Table, ...]]:
+        """The tables by what becomes of their bags' rows, in the order in which that first comes."""
+        kinds = dict.fromkeys(table.bag for table in self.tables)
+        return {kind: tuple(table for table in self.tables if table.bag == kind) for kind in kinds}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,11 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
     """Each sharding type that the table may take, with perf and storage of its shards."""
     model = scenario.model
     assert model is not None, "only a scenario with a model has tables to plan"
-    wished = ParameterConstraints(sharding_types=table.sharding, pooling_factors=[table.ids_per_sample])
+    wished = ParameterConstraints(
+        sharding_types=table.sharding,
+        pooling_factors=[table.ids_per_sample],
+        is_weighted=table.weighted,
+    )
     enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
     state = OPTIMIZER_ROW_BYTES[model.optimizer.kind]
     tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.dtype], state)

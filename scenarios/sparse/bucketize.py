@@ -150,19 +150,21 @@ def block_bucketize(
     return done.to(device, lengths.device)
 
 
-def bucketize_kernel(lengths: Tensor, ids: Tensor, my_size: int, weights: Tensor | None, *, positions: bool) -> Kernel:
+def bucketize_kernel(
+    lengths: Tensor, ids: Tensor, my_size: int, weights: Tensor | None, *, positions: bool, sequence: bool = False
+) -> Kernel:
     """What it costs: one pass over bags and ids to count, one to place them; both need prefix sums of lengths.
 
     On the host the lengths are looked at twice by torch, and compiled functions assign ids and place each tensor.
     """
     bags, width = lengths.numel() * lengths.element_size(), ids.numel() * ids.element_size()
     carried = 0 if weights is None else weights.numel() * weights.element_size()
-    written = width + carried + (width if positions else 0)
+    written = width + carried + (width if positions else 0) + (width if sequence else 0)
     return Kernel(
         kind="bucketize",
         bytes_read=float(3 * bags + 2 * my_size * bags + 2 * width + carried),
         bytes_written=float(bags + 2 * my_size * bags + written),
-        launches=4 + (weights is not None) + positions,
+        launches=4 + (weights is not None) + positions + sequence,
     )
 
 

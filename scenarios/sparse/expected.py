@@ -28,7 +28,7 @@ from scenarios.sparse.tables import Layout, Piece
 
 Floats = npt.NDArray[np.float64]
 
-# Lengths, ids and the batch: what every rank is told before data moves.
+# Lengths, ids and the batch, and of weighted ids their weights: what every rank is told before data moves.
 _SIZES = 3
 
 
@@ -190,11 +190,17 @@ class ExpectedJagged:
     ids: tuple[float, ...]
     stride: int
     batch_per_rank: tuple[int, ...] = ()
+    weighted: bool = False
 
     @property
     def values(self) -> Tensor:
         """The shape of the ids: on meta."""
         return _shape(sum(self.ids))
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The shape of the ids' weights, if they have some: on meta."""
+        return _shape(sum(self.ids), torch.float32) if self.weighted else None
 
     @property
     def lengths(self) -> Tensor:
@@ -211,10 +217,10 @@ class ExpectedInput:
     One object serves every rank: all draw from the same distribution.
     """
 
-    def __init__(self, layout: Layout, draws: Mapping[str, Draws], label: str = "") -> None:
-        """`draws` by table."""
-        self._layout, self._label = layout, label + LABEL
-        self._sent = tuple(piece.table for owned in layout.pieces for piece in owned)
+    def __init__(self, layout: Layout, draws: Mapping[str, Draws], label: str = "", *, sequence: bool = False) -> None:
+        """`draws` by table; with `sequence` ids' rows shall find back to them."""
+        self._layout, self._label, self._sequence = layout, label + LABEL, sequence
+        self._sent = tuple(piece.table for piece in layout.sent)
         blocks = 1 if layout.kind == "replicated" else layout.buckets
         self._means = {table: draws[table].moments(blocks).mean for table in dict.fromkeys(self._sent)}
         counts = [len(owned) for owned in layout.pieces]
@@ -235,10 +241,11 @@ class ExpectedInput:
             ids=tuple(world.size * ids for ids in self.ids_for(rank.rank)),
             stride=world.total(batches),
             batch_per_rank=batches,
+            weighted=taken.weighted,
         )
         if world.size > 1:
-            await self._exchange(rank, taken.stride)
-            kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values)
+            await self._exchange(rank, taken)
+            kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values, arrived.weights)
             await rank.compute(kernel, _nothing, label=f"{self._label}.recat")
         return arrived
 
@@ -254,35 +261,40 @@ class ExpectedInput:
         if features.keys == self._sent:
             return features
         share = len(self._sent) / len(features.keys)
-        kernel = chunks_kernel(share, features.lengths, features.values)
+        kernel = chunks_kernel(share, features.lengths, features.values, features.weights)
         await rank.compute(kernel, _nothing, label=f"{self._label}.select")
         ids = dict(zip(features.keys, features.ids, strict=True))
-        return ExpectedJagged(keys=self._sent, ids=tuple(ids[key] for key in self._sent), stride=features.stride)
+        return replace(features, keys=self._sent, ids=tuple(ids[key] for key in self._sent))
 
     async def _bucketize(self, rank: Rank, taken: ExpectedJagged) -> None:
         buckets = self._layout.buckets
-        kernel = bucketize_kernel(taken.lengths, taken.values, buckets, None, positions=False)
+        kernel = bucketize_kernel(
+            taken.lengths, taken.values, buckets, taken.weights, positions=False, sequence=self._sequence
+        )
         await rank.compute(kernel, _nothing, label=f"{self._label}.bucketize")
         if self._is_shuffled:
             cut_lengths = _shape(buckets * taken.lengths.numel())
-            await rank.compute(chunks_kernel(1.0, cut_lengths, taken.values), _nothing, label=f"{self._label}.shuffle")
+            kernel = chunks_kernel(1.0, cut_lengths, taken.values, taken.weights)
+            await rank.compute(kernel, _nothing, label=f"{self._label}.shuffle")
 
-    async def _exchange(self, rank: Rank, batch: int) -> None:
-        """Exchange sizes first, then lengths and values concurrently."""
-        world, mine = rank.world, self.ids_for(rank.rank)
-        told = torch.empty(world.size, _SIZES, dtype=torch.int64, device="meta")
+    async def _exchange(self, rank: Rank, taken: ExpectedJagged) -> None:
+        """Exchange sizes first, then lengths, values and weights concurrently."""
+        world, mine, batch = rank.world, self.ids_for(rank.rank), taken.stride
+        told = torch.empty(world.size, _SIZES + taken.weighted, dtype=torch.int64, device="meta")
         await rank.all_to_all_single(torch.empty_like(told), told, group=world, label=f"{self._label}.splits")
 
-        def issue(name: str, of_each: Sequence[float], own: float) -> Work[Tensor]:
+        def issue(name: str, of_each: Sequence[float], own: float, dtype: torch.dtype = torch.int64) -> Work[Tensor]:
             each = [own] * len(world.ranks)
-            given, taken = _shape(world.total(of_each)), _shape(world.total(each))
-            return rank.all_to_all_single(taken, given, each, of_each, world, label=f"{self._label}.{name}")
+            given, came = _shape(world.total(of_each), dtype), _shape(world.total(each), dtype)
+            return rank.all_to_all_single(came, given, each, of_each, world, label=f"{self._label}.{name}")
 
         loads = self._loads_of(world)
         works = [
             issue("lengths", [batch * keys for keys in loads.keys], batch * len(mine)),
             issue("values", loads.ids, sum(mine)),
         ]
+        if taken.weighted:
+            works.append(issue("weights", loads.ids, sum(mine), torch.float32))
         for work in works:
             await work
 
@@ -302,8 +314,8 @@ class _Loads(NamedTuple):
     ids: list[float]
 
 
-def _shape(numel: float) -> Tensor:
-    return torch.empty(round(numel), dtype=torch.int64, device="meta")
+def _shape(numel: float, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.empty(round(numel), dtype=dtype, device="meta")
 
 
 def _nothing() -> None:

@@ -25,8 +25,7 @@ from scenarios.sparse.input_dist import (
     TwSparseFeaturesDist,
     block_size,
 )
-from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.sparse.meta_tensors import cat
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat
 from scenarios.sparse.output_dist import (
     DpPooledEmbeddingDist,
     PooledEmbeddingDist,
@@ -55,18 +54,11 @@ class InputDist(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedGroup:
-    """All tables of one sharding type, and their way there and back.
-
-    `features` are the keys it takes, in sending order; one that is cut by columns comes once a shard. `columns` says
-    what stands where in `forward`'s output and in `backward`'s input.
-    """
+class TableGroup:
+    """All tables of one sharding type. `columns` says what stands where in what its output exchange gives."""
 
     layout: Layout
-    features: tuple[str, ...]
     columns: tuple[Piece, ...]
-    input_dist: InputDist
-    output_dist: PooledEmbeddingDist
     label: str = ""
 
     @property
@@ -74,19 +66,21 @@ class ShardedGroup:
         return self.layout.sharding_type
 
     @property
-    def width(self) -> int:
-        """Columns of `forward`'s output."""
-        return sum(column.columns for column in self.columns)
+    def features(self) -> tuple[str, ...]:
+        """The keys that it takes, in sending order; one that is cut by columns comes once a shard."""
+        return tuple(piece.table for piece in self.columns)
+
+    def parts(self, output: Tensor) -> Sequence[Tensor]:
+        """What its output exchange gave, by `columns`."""
+        raise NotImplementedError
 
     def lookups(self, rank: int) -> tuple[Lookup, ...]:
         """What global rank `rank` looks up: one for each key that `input` gives it, in the same order."""
         owner, slot = divmod(rank, self.layout.span)
         return tuple(_lookup(piece, self.layout.buckets, slot) for piece in self.layout.pieces[owner])
 
-    async def input(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """This rank's keys with the samples of all ranks; ids are rows of its shards.
-
-        `features` holds at least the keys in `features`; where ids are cut by rows, their values must be real.
+    async def select(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """The group's own keys in sending order.
 
         Raises:
             ValueError: a key is missing.
@@ -98,7 +92,34 @@ class ShardedGroup:
             share = len(order) / len(features.keys)
             kernel = chunks_kernel(share, features.lengths, features.values, features.weights)
             features = await rank.compute(kernel, features.permute, order, label=f"{self.label}{LABEL}.select")
-        return await self.input_dist(rank, features)
+        return features
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedGroup(TableGroup):
+    """Pooled tables of one sharding type, and their way there and back."""
+
+    input_dist: InputDist
+    output_dist: PooledEmbeddingDist
+
+    @property
+    def width(self) -> int:
+        """Columns of `forward`'s output."""
+        return sum(column.columns for column in self.columns)
+
+    def parts(self, output: Tensor) -> Sequence[Tensor]:
+        """[batch, columns] each."""
+        return torch.split_with_sizes(output, [column.columns for column in self.columns], dim=1)
+
+    async def input(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        """This rank's keys with the samples of all ranks; ids are rows of its shards.
+
+        `features` holds at least the keys in `features`; where ids are cut by rows, their values must be real.
+
+        Raises:
+            ValueError: a key is missing.
+        """
+        return await self.input_dist(rank, await self.select(rank, features))
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """[batch, width] from what this rank pooled, [samples, columns of its lookups]; samples as `input` gave them.
@@ -133,12 +154,11 @@ def build_groups(
     return tuple(groups)
 
 
-def outputs_to_tables(groups: Sequence[ShardedGroup], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """What the groups' forwards gave, by table: [batch, dim] each, in the order of the groups' columns."""
+def outputs_to_tables(groups: Sequence[TableGroup], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """What the groups' forwards gave, by table: [batch, ..., dim] each, in the order of the groups' columns."""
     parts: dict[str, list[tuple[int, Tensor]]] = {}
     for group, output in zip(groups, outputs, strict=True):
-        widths = [column.columns for column in group.columns]
-        for column, part in zip(group.columns, torch.split_with_sizes(output, widths, dim=1), strict=True):
+        for column, part in zip(group.columns, group.parts(output), strict=True):
             parts.setdefault(column.table, []).append((column.column_offset, part))
     return {table: _join([part for _, part in sorted(found, key=_offset)]) for table, found in parts.items()}
 
@@ -156,7 +176,7 @@ def _offset(found: tuple[int, Tensor]) -> int:
 
 
 def _join(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else cat(parts, 1)
+    return parts[0] if len(parts) == 1 else cat(parts, -1)
 
 
 def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:
@@ -172,12 +192,10 @@ def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:
 
 
 def _build(layout: Layout, world: Group, need_pos: bool, label: str) -> ShardedGroup:
-    pieces = tuple(piece for owned in layout.pieces for piece in owned)
     input_dist, output_dist = _dists(layout, world, need_pos, label)
     return ShardedGroup(
         layout=layout,
-        features=tuple(piece.table for piece in pieces),
-        columns=pieces,
+        columns=layout.sent,
         input_dist=input_dist,
         output_dist=output_dist,
         label=label,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
@@ -69,7 +70,7 @@ class TwRwSparseFeaturesDist:
     async def bucketized(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """What this rank sends: bucketized by local rank, in the order of the receivers."""
         position = wants_positions(features, self.has_feature_processor, self.need_pos)
-        cut = await bucketize_features(
+        cut, _ = await bucketize_features(
             rank,
             features,
             self.block_sizes,
@@ -150,18 +151,27 @@ class RwSparseFeaturesDist:
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """This rank's features: ids are rows of its shards; samples by source rank; `features.values` must be real."""
-        group = group_of(self.pg, rank)
-        position = wants_positions(features, self.has_feature_processor, self.need_pos)
-        cut = await bucketize_features(
-            rank, features, self.block_sizes, group.size, positions=position, device=self.device, label=self.label
-        )
-        route = Route(
-            group=group,
-            keys_per_rank=(len(features.keys),) * group.size,
-            keys=features.keys,
+        cut, _ = await self.bucketized(rank, features)
+        return await exchange_features(rank, cut, self.route(group_of(self.pg, rank), features.keys))
+
+    async def bucketized(
+        self, rank: Rank, features: KeyedJagged, *, sequence: bool = False
+    ) -> tuple[KeyedJagged, Tensor | None]:
+        """What this rank sends, bucket by bucket, and with `sequence` the place there that each id went to."""
+        return await bucketize_features(
+            rank,
+            features,
+            self.block_sizes,
+            group_of(self.pg, rank).size,
+            positions=wants_positions(features, self.has_feature_processor, self.need_pos),
+            sequence=sequence,
+            device=self.device,
             label=self.label,
         )
-        return await exchange_features(rank, cut, route)
+
+    def route(self, group: Group, keys: tuple[str, ...]) -> Route:
+        """Who gets what: everybody all keys."""
+        return Route(group=group, keys_per_rank=(len(keys),) * group.size, keys=keys, label=self.label)
 
 
 class DpSparseFeaturesDist:
@@ -183,23 +193,30 @@ async def bucketize_features(
     buckets: int,
     *,
     positions: bool,
+    sequence: bool = False,
     device: torch.device | None,
     label: str,
-) -> KeyedJagged:
-    """All keys once for every bucket, bucket by bucket; with `positions` they stand in for the weights."""
+) -> tuple[KeyedJagged, Tensor | None]:
+    """All keys once for every bucket, bucket by bucket; with `positions` they stand in for the weights.
+
+    With `sequence` also the place there that each id went to.
+    """
     weights = None if positions else features.weights
     cut = partial(
         block_bucketize,
         weights=weights,
         bucketize_pos=positions,
+        sequence=sequence,
         batch_size_per_feature=features.stride_per_key,
         device=device or rank.device,
     )
-    kernel = bucketize_kernel(features.lengths, features.values, buckets, weights, positions=positions)
+    kernel = bucketize_kernel(
+        features.lengths, features.values, buckets, weights, positions=positions, sequence=sequence
+    )
     given = (features.lengths, features.values, block_sizes, buckets)
     done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize")
     by_rank = features.stride_per_key_per_rank
-    return KeyedJagged(
+    cut_features = KeyedJagged(
         keys=features.keys * buckets,
         values=done.values,
         lengths=done.lengths,
@@ -207,6 +224,7 @@ async def bucketize_features(
         stride=features.stride,
         stride_per_key_per_rank=None if by_rank is None else by_rank * buckets,
     )
+    return cut_features, done.unbucketize_permute
 
 
 def wants_positions(features: KeyedJagged, has_feature_processor: bool, need_pos: bool) -> bool:

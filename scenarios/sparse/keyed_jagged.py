@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from scenarios.sparse.meta_tensors import cat
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedJagged:
@@ -200,6 +198,19 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
         if first.stride_per_key_per_rank is None
         else tuple(strides for part in parts for strides in part.stride_per_key_per_rank or ()),
     )
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """torch.cat; of meta tensors only the shape.
+
+    On meta torch's own loads its compiler first, which costs seconds once and some 100 us a call (torch 2.13).
+    """
+    first = tensors[0]
+    if not first.is_meta:
+        return torch.cat(list(tensors), dim)
+    shape = list(first.shape)
+    shape[dim] = sum(tensor.shape[dim] for tensor in tensors)
+    return first.new_empty(shape)
 
 
 def _stride(lengths: int, keys: int) -> int:

@@ -20,7 +20,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.sparse.feature_exchange import permute_kernel
 from scenarios.sparse.input_dist import staggered_sources
-from scenarios.sparse.meta_tensors import cat
+from scenarios.sparse.keyed_jagged import cat
 
 LABEL = "output_dist"
 LABEL_BACKWARD = "output_dist_backward"

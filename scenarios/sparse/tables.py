@@ -80,6 +80,11 @@ class Layout:
     has_feature_processor: bool
 
     @property
+    def sent(self) -> tuple[Piece, ...]:
+        """All pieces, owner by owner: what travels, in sending order."""
+        return tuple(piece for owned in self.pieces for piece in owned)
+
+    @property
     def cuts_rows(self) -> bool:
         """Whether ids decide where they go: their values are read."""
         return self.kind in ("by_host", "by_row")

@@ -23,7 +23,7 @@ from scenarios.config.scenario import (
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording
 from scenarios.workloads.build import build
-from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, initial_rows
+from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, draw_weights, initial_rows
 from scenarios.workloads.dlrm.dense import build_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
@@ -75,6 +75,13 @@ def losses(recording: Recording) -> list[float]:
     return [sum(values) / len(values) for _, values in sorted(found.items())]
 
 
+class Looked(dict[str, Tensor]):
+    """Embeddings as a dense part gets them."""
+
+    def __init__(self) -> None:
+        self.lengths: dict[str, Tensor] = {}
+
+
 class Reference:
     """One process, all tables whole, the global batch at once; torch's own look-up, autograd and dense optimizers."""
 
@@ -97,9 +104,13 @@ class Reference:
     def step(self, step: int) -> float:
         ranks = range(self.training.cluster.world_size)
         batches = [draw_dense(self.training, self.model, rank, step, device=CPU) for rank in ranks]
-        pooled = [self.look_up(number, step) for number in range(len(self.weights))]
+        tables = Looked()
+        for number, table in enumerate(self.model.tables):
+            bags = [bag for rank in ranks for bag in self.bags(number, rank, step)]
+            tables[table.name] = torch.stack([self.look_up(number, *bag) for bag in bags])
+            if table.sequence:
+                tables.lengths[table.name] = torch.tensor([len(ids) for ids, _ in bags])
         dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
-        tables = {table.name: rows for table, rows in zip(self.model.tables, pooled, strict=True)}
         loss = self.module(dense, tables, labels)
         self.dense.zero_grad()
         for weight in self.weights:
@@ -109,13 +120,20 @@ class Reference:
         self.update_tables()
         return loss.item()
 
-    def look_up(self, number: int, step: int) -> Tensor:
-        rows = []
-        for rank in range(self.training.cluster.world_size):
-            bags = draw_bags(self.training, number, rank, step)
-            ids = torch.from_numpy(bags.ids).split(bags.lengths.tolist())
-            rows += [self.weights[number][bag].sum(0) for bag in ids]
-        return torch.stack(rows)
+    def bags(self, number: int, rank: int, step: int) -> list[tuple[Tensor, Tensor]]:
+        """Ids and their weights, by sample."""
+        drawn = draw_bags(self.training, number, rank, step)
+        weights = torch.ones(len(drawn.ids))
+        if self.model.tables[number].weighted:
+            weights = torch.from_numpy(draw_weights(self.training, number, rank, step, len(drawn.ids)))
+        lengths = drawn.lengths.tolist()
+        return list(zip(torch.from_numpy(drawn.ids).split(lengths), weights.split(lengths), strict=True))
+
+    def look_up(self, number: int, ids: Tensor, weights: Tensor) -> Tensor:
+        rows, longest = self.weights[number][ids], self.model.tables[number].sequence
+        if not longest:
+            return (rows * weights[:, None]).sum(0)
+        return torch.cat([rows[:longest], rows.new_zeros(max(0, longest - len(ids)), rows.shape[1])])
 
     @torch.no_grad()
     def update_tables(self) -> None:

@@ -203,7 +203,7 @@ def _features(
 async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> None:
     """Bucketized and reordered as on the way through an exchange; then looked up and updated."""
     blocks = [-(-rows // _MEMBERS)] * len(features.keys)
-    cut = await bucketize_features(rank, features, blocks, _MEMBERS, positions=False, device=None, label="ids")
+    cut, _ = await bucketize_features(rank, features, blocks, _MEMBERS, positions=False, device=None, label="ids")
     assert features.stride is not None
     group = Group("exchange", tuple(range(_MEMBERS)))
     keys = len(features.keys)

@@ -155,8 +155,9 @@ class EmbeddingEnumerator:
 
 
 def _is_pooled(module: object) -> bool:
-    """Whether its bags become one row each: so in all modules but TorchRec's EmbeddingCollection, known by its name."""
-    return not any(base.__name__ == "EmbeddingCollectionInterface" for base in type(module).__mro__)
+    """Whether its bags become one row each, as it says; TorchRec's EmbeddingCollection, which does not, has a name."""
+    named = any(base.__name__ == "EmbeddingCollectionInterface" for base in type(module).__mro__)
+    return bool(getattr(module, "is_pooled", not named))
 
 
 def cut(

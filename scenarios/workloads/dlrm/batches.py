@@ -97,6 +97,14 @@ def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count:
     return result
 
 
+def draw_weights(scenario: Scenario, number: int, rank: int, step: int, ids: int) -> npt.NDArray[np.float32]:
+    """What each id's row of table `number` counts in its bag, around 1: [ids]."""
+    assert scenario.model is not None
+    tables = len(scenario.model.tables)
+    generator = np.random.default_rng([scenario.seed, rank, step, tables + 1 + number])
+    return generator.random(ids, dtype=np.float32) + np.float32(0.5)
+
+
 def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, *, device: torch.device) -> Dense:
     """Normal features; labels that a linear rule with noise gives, so that training has something to learn."""
     dtype: torch.dtype = getattr(torch, model.dtype)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from scenarios.config.scenario import (
+    SEQUENCE_TYPES,
     DenseOptimizer,
     Ids,
     Interaction,
@@ -85,6 +86,8 @@ def _table(
     ids, mean, fixed = _ids(table, mistakes, ("model", "tables", index, "ids", "file"))
     ranks = _pinned(table, have(document.cluster))
     usual = get_args(ShardingType) if ranks else (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
+    if table.sequence is not None:
+        usual = tuple(kind for kind in usual if kind in SEQUENCE_TYPES) or SEQUENCE_TYPES
     name = have(table.name)
     return EmbeddingTable(
         name=name,
@@ -95,6 +98,8 @@ def _table(
         ids=ids,
         sharding=(placed[name].sharding_type.value,) if name in placed else tuple(table.sharding or usual),
         ranks=ranks,
+        weighted=bool(table.weighted),
+        sequence=table.sequence or 0,
     )
 
 

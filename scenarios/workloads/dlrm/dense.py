@@ -1,4 +1,4 @@
-"""The dense part of a DLRM: a module of dense features, pooled embeddings and labels that gives the loss.
+"""The dense part of a DLRM: a module of dense features, embeddings and labels that gives the loss.
 
 `Dlrm` is the model's own, made of `bottom`, `interaction` and `top`; `model.dense` names another one.
 """
@@ -15,33 +15,36 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import register_pytree_node
 
-from scenarios.config.scenario import Model, Scenario
+from scenarios.config.scenario import Model, Scenario, Table
 from scenarios.modules.module import Module
 from scenarios.modules.trace import TensorSpec, Trace
 from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
-from scenarios.sparse.groups import ShardedGroup, outputs_to_tables
+from scenarios.sparse.groups import TableGroup, outputs_to_tables
 from scenarios.workloads.locate import imported
 
 
 class Columns:
-    """Where a table's columns are among the outputs of the groups that look it up."""
+    """Where a table's columns are among the outputs of the groups that look it up, and which tables have lengths."""
 
-    def __init__(self, groups: Sequence[ShardedGroup], tables: Iterable[str]) -> None:
-        self.groups, self.tables = tuple(groups), tuple(tables)
+    def __init__(self, groups: Sequence[TableGroup], tables: Sequence[Table]) -> None:
+        self.groups, self.tables = tuple(groups), tuple(table.name for table in tables)
+        self.sequences = tuple(table.name for table in tables if table.sequence)
         self.group_of = {piece.table: index for index, group in enumerate(groups) for piece in group.columns}
 
     def __repr__(self) -> str:  # part of what a call is known by, each time
         return "Columns"
 
 
-class Pooled(Mapping[str, Tensor]):
-    """Pooled embeddings by table, in the model's order: [batch, dim] each.
+class Embeddings(Mapping[str, Tensor]):
+    """Embeddings by table, in the model's order: pooled ones [batch, dim], sequences [batch, sequence, dim].
 
-    The outputs of groups of tables stand behind them: one is first used where a table of it is asked for.
+    `lengths` [batch] of a sequence's table, int64, are how many ids its samples have, kept or not. The outputs of
+    groups of tables stand behind them all: one is first used where a table of it is asked for.
     """
 
-    def __init__(self, columns: Columns, outputs: Sequence[Tensor]) -> None:
+    def __init__(self, columns: Columns, outputs: Sequence[Tensor], lengths: Sequence[Tensor]) -> None:
         self.columns, self.outputs = columns, list(outputs)
+        self.lengths = dict(zip(columns.sequences, lengths, strict=True))
         self._tables: dict[str, Tensor] = {}
 
     def __getitem__(self, table: str) -> Tensor:
@@ -57,15 +60,16 @@ class Pooled(Mapping[str, Tensor]):
         return len(self.columns.tables)
 
 
-def _flatten(pooled: Pooled) -> tuple[list[Tensor], Columns]:
-    return pooled.outputs, pooled.columns
+def _flatten(embeddings: Embeddings) -> tuple[list[Tensor], Columns]:
+    return [*embeddings.outputs, *embeddings.lengths.values()], embeddings.columns
 
 
-def _unflatten(outputs: Iterable[Tensor], columns: Columns) -> Pooled:
-    return Pooled(columns, list(outputs))
+def _unflatten(tensors: Iterable[Tensor], columns: Columns) -> Embeddings:
+    given, groups = list(tensors), len(columns.groups)
+    return Embeddings(columns, given[:groups], given[groups:])
 
 
-register_pytree_node(Pooled, _flatten, _unflatten)
+register_pytree_node(Embeddings, _flatten, _unflatten)
 
 
 class Cross(nn.Module):
@@ -113,9 +117,9 @@ class Dlrm(nn.Module):
             self.cross.extend(Cross(width, interaction.low_rank) for _ in range(interaction.layers))
         self.top = _stack((width, *model.top), last_relu=False)
 
-    def forward(self, dense: Tensor, pooled: Mapping[str, Tensor], labels: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, embeddings: Mapping[str, Tensor], labels: Tensor) -> Tensor:
         bottom = self.bottom(dense)
-        together = x = torch.cat([bottom, *pooled.values()], 1)
+        together = x = torch.cat([bottom, *embeddings.values()], 1)
         for layer in self.cross:
             x = layer(together, x)
         logits: Tensor = self.top(x if self.dot is None else self.dot(x))
@@ -181,9 +185,7 @@ def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
         if not model.dense:
             raise
         key = f"{scenario.path}: model.dense = '{model.dense}'"
-        sentence = (
-            f"{key}: expected a module of dense features, pooled embeddings and labels, but it raised {told(error)}"
-        )
+        sentence = f"{key}: expected a module of dense features, embeddings and labels, but it raised {told(error)}"
         raise ScenarioError("\n".join([sentence, *users_traceback(error)])) from error
 
 

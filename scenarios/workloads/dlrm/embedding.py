@@ -1,4 +1,4 @@
-"""One rank's embedding rows: pooled look-up, gradient and update, with their costs.
+"""One rank's embedding rows: look-up, pooled or not, gradient and update, with their costs.
 
 The costs are those of one compiled pass over all tables (`embedding_cpu`; on GPUs fbgemm's table-batched embeddings).
 """
@@ -27,6 +27,8 @@ ID_BYTES = 8
 LENGTH_BYTES = 8
 # Of a row's Adagrad state.
 SQUARE_BYTES = 4
+# What an id's row counts in its bag.
+WEIGHT_BYTES = 4
 # An id's key, and the number of its bag.
 KEY_BYTES, BAG_BYTES = 8, 4
 # Keys are sorted digit by digit of 8 bits, of which row numbers have four.
@@ -44,17 +46,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What bags name: ids, elements of their rows, and elements of what is pooled."""
+    """What bags name: ids, elements of their rows, and elements of what is looked up; `weights` are of ids."""
 
     ids: float
     elements: float
-    pooled: float
+    found: float
     lengths: float
+    weights: float
 
     @property
     def naming_bytes(self) -> float:
-        """Bytes of ids and lengths."""
-        return ID_BYTES * self.ids + LENGTH_BYTES * self.lengths
+        """Bytes of ids, lengths and weights."""
+        return ID_BYTES * self.ids + LENGTH_BYTES * self.lengths + WEIGHT_BYTES * self.weights
 
 
 class Rows:
@@ -62,12 +65,22 @@ class Rows:
 
     `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. With Adagrad there is a state, the sum
     of mean squares of each row's gradients: row-wise, one float32 a row.
+
+    What is looked up is [samples, sum of dims]; of `unpooled` rows it is flat: each id's row, key by key. A gradient is
+    laid out as what it is of.
     """
 
     def __init__(
-        self, pieces: Sequence[Piece], seed: int, device: torch.device, dtype: torch.dtype, *, optimizer: Optimizer
+        self,
+        pieces: Sequence[Piece],
+        seed: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        optimizer: Optimizer,
+        unpooled: bool = False,
     ) -> None:
-        self.pieces = tuple(pieces)
+        self.pieces, self._unpooled = tuple(pieces), unpooled
         places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
         rows, self._dims = places.rows.tolist(), places.dims.tolist()
         self.flat = torch.empty(sum(map(_numel, pieces)), dtype=dtype, device=device)
@@ -85,29 +98,30 @@ class Rows:
         self._kernels.load(dtype)
 
     def look_up(self, features: Features) -> Tensor:
-        """The sum of each bag's rows: [samples, sum of dims], columns in key order."""
+        """The sum of each bag's rows, times their weights where there are some: columns in key order."""
         samples = _samples(features)
         if features.values.is_meta or not self.pieces:
-            return features.values.new_empty(samples, sum(self._dims), dtype=self._dtype)
-        pooled: Tensor = self._kernels.look_up(self._storage, _named(features), samples)
-        return pooled
+            shape = (round(self._touched(features).found),) if self._unpooled else (samples, sum(self._dims))
+            return features.values.new_empty(shape, dtype=self._dtype)
+        found: Tensor = self._kernels.look_up(self._storage, self._named(features), samples)
+        return found
 
     def update(self, features: Features, gradient: Tensor) -> None:
-        """One optimizer step on the rows that were looked up; `gradient` is [samples, sum of dims]."""
+        """One optimizer step on the rows that were looked up."""
         if features.values.is_meta or not self.pieces:
             return
         rate = self._optimizer.learning_rate
         if self._optimizer.kind == "sgd":
-            self._kernels.add(self._storage, _named(features), gradient, -rate)
+            self._kernels.add(self._storage, self._named(features), gradient, -rate)
         else:
-            self._kernels.adagrad(self._storage, _named(features), gradient, rate)
+            self._kernels.adagrad(self._storage, self._named(features), gradient, rate)
 
     def dense_gradients(self, features: Features, gradient: Tensor) -> Tensor:
         """The gradients of all pieces' weights in one flat tensor, for tables that every rank has a copy of."""
         if features.values.is_meta:
             return gradient.new_empty(self.flat.numel())
         total = torch.zeros_like(self.flat)
-        self._kernels.add(self._storage._replace(weights=total), _named(features), gradient, 1.0)
+        self._kernels.add(self._storage._replace(weights=total), self._named(features), gradient, 1.0)
         return total
 
     def update_dense(self, gradients: Tensor) -> None:
@@ -121,13 +135,13 @@ class Rows:
             self._kernels.adagrad_all(self._storage, gradients, rate)
 
     def look_up_kernel(self, features: Features) -> Kernel:
-        """Ids and one row for each are read, one row for each bag is written."""
+        """Ids and one row for each are read, one row for each bag is written, or for each id."""
         touched, size = self._touched(features), self._element_bytes
         return self._kernel(
             "embedding_lookup",
             flops=touched.elements,
             read=touched.naming_bytes + size * touched.elements,
-            written=size * touched.pooled,
+            written=size * touched.found,
         )
 
     def update_kernel(self, features: Features) -> Kernel:
@@ -140,12 +154,13 @@ class Rows:
         if self._optimizer.kind == "sgd":
             return self._kernel("embedding_update", flops=2 * touched.elements, read=read, written=written)
         sorting = (SORT_PASSES + 1) * KEY_BYTES * touched.ids
-        bags, squares = BAG_BYTES * touched.ids, SQUARE_BYTES * touched.ids
+        carried = BAG_BYTES * touched.ids + WEIGHT_BYTES * touched.weights
+        squares = SQUARE_BYTES * touched.ids
         return self._kernel(
             "embedding_update",
             flops=5 * touched.elements,
-            read=read + sorting + bags + squares,
-            written=written + sorting + bags + squares,
+            read=read + sorting + carried + squares,
+            written=written + sorting + carried + squares,
         )
 
     def dense_gradients_kernel(self, features: Features) -> Kernel:
@@ -181,12 +196,18 @@ class Rows:
 
     def _touched(self, features: Features) -> _Touched:
         per_key, samples = features.length_per_key(), _samples(features)
+        ids = float(sum(per_key))
+        elements = float(sum(ids * dim for ids, dim in zip(per_key, self._dims, strict=True)))
         return _Touched(
-            ids=float(sum(per_key)),
-            elements=float(sum(ids * dim for ids, dim in zip(per_key, self._dims, strict=True))),
-            pooled=float(samples * sum(self._dims)),
+            ids=ids,
+            elements=elements,
+            found=elements if self._unpooled else float(samples * sum(self._dims)),
             lengths=float(samples * len(self.pieces)),
+            weights=0.0 if features.weights is None else ids,
         )
+
+    def _named(self, features: Features) -> Named:
+        return Named(features.values, features.lengths, features.weights, self._unpooled)
 
 
 def _numel(piece: Piece) -> int:
@@ -199,10 +220,6 @@ def _kernels(device: torch.device) -> ModuleType:
     from scenarios.workloads.dlrm import embedding_cpu  # noqa: PLC0415  (loads numba, which takes a while)
 
     return embedding_cpu
-
-
-def _named(features: Features) -> Named:
-    return Named(features.values, features.lengths)
 
 
 def _samples(features: Features) -> int:

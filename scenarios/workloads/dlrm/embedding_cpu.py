@@ -47,18 +47,23 @@ class _Rows(NamedTuple):
 
 
 class _Bags(NamedTuple):
-    """A `Named` as numba takes it, and the number of bags of each piece."""
+    """A `Named` as numba takes it: of each piece the number of bags, where the first one's row stands among what is
+    looked up, and how far the next one's is. An unpooled id is a bag of its own.
+    """
 
     ids: Array
     lengths: Array
-    samples: int
+    weights: Array
+    counts: Array
+    firsts: Array
+    strides: Array
 
 
 class _Order(NamedTuple):
-    """Each id's key and sample; the keys are sorted."""
+    """Each id's key, and its bag's number in its piece; the keys are sorted."""
 
     keys: Array
-    samples: Array
+    bags: Array
 
 
 @cache
@@ -75,25 +80,29 @@ def load(dtype: torch.dtype) -> None:
 def look_up(rows: Storage, named: Named, samples: int) -> Tensor:
     """The sum of each bag's rows: [samples, all columns] of the dtype of the weights, summed in float32 at least.
 
+    Unpooled: the row of each id, flat.
+
     Raises:
         IndexError: an id is no row of its piece.
     """
-    pooled = rows.weights.new_empty(samples, int(rows.places.dims.sum()))
-    _check(_look_up(_rows(rows), _bags(named, samples), _elements(pooled).stored), named.ids)
-    return pooled
+    bags, width = _bags(named, rows.places), int(rows.places.dims.sum())
+    found = rows.weights.new_empty(int((bags.counts * rows.places.dims).sum()))
+    _check(_look_up(_rows(rows), bags, _elements(found).stored), named.ids)
+    return found if named.unpooled else found.view(samples, width)
 
 
 def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
-    """Add `scale` times the gradient of each bag, [samples, all columns], to each row that the bag names."""
-    _check(_add(_rows(rows), _bags(named, len(gradient)), _elements(gradient), scale), named.ids)
+    """Add `scale` times the gradient of each bag, laid out as `look_up` gives it, to each row that the bag names."""
+    _check(_add(_rows(rows), _bags(named, rows.places), _elements(gradient.reshape(-1)), scale), named.ids)
 
 
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """One step of row-wise Adagrad on each row that bags name, with the sum of its bags' gradients."""
+    bags = _bags(named, rows.places)
     order = _Order(np.empty(named.ids.numel(), np.int64), np.empty(named.ids.numel(), np.int32))
-    _check(_number(rows.places, _bags(named, len(gradient)), order), named.ids)
+    _check(_number(rows.places, bags, order), named.ids)
     order.keys.sort()
-    _adagrad(_rows(rows), order, _elements(gradient), rate)
+    _adagrad(_rows(rows), bags, order, _elements(gradient.reshape(-1)), rate)
 
 
 def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
@@ -107,8 +116,15 @@ def _rows(rows: Storage) -> _Rows:
     return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), sums)
 
 
-def _bags(named: Named, samples: int) -> _Bags:
-    return _Bags(named.ids.numpy(), named.lengths.numpy(), samples)
+def _bags(named: Named, places: Places) -> _Bags:
+    ids, lengths, pieces = named.ids.numpy(), named.lengths.numpy(), places.dims.size
+    weights = np.empty(0, np.float32) if named.weights is None else np.ascontiguousarray(named.weights.numpy())
+    if not named.unpooled:
+        counts = np.full(pieces, lengths.size // max(pieces, 1))
+        return _Bags(ids, lengths, weights, counts, places.columns, np.full(pieces, places.dims.sum()))
+    counts = lengths.reshape(pieces, -1).sum(1)
+    sizes = counts * places.dims
+    return _Bags(ids, np.ones(ids.size, lengths.dtype), weights, counts, sizes.cumsum() - sizes, places.dims)
 
 
 def _elements(tensor: Tensor) -> _Elements:
@@ -133,14 +149,20 @@ def _check(outside: int, ids: Tensor) -> None:
 
 
 @_inlined
-def _take(row: Array, worth: Array, total: Array) -> None:
-    """Add a row to `total`. Loops over slices are what LLVM makes vector instructions of."""
+def _take(row: Array, worth: Array, share: Any, total: Array) -> None:
+    """Add `share` times a row to `total`. Loops over slices are what LLVM makes vector instructions of."""
     if worth.size:
         for j in range(total.size):
-            total[j] += worth[np.int64(row[j])]
+            total[j] += share * worth[np.int64(row[j])]
     else:
         for j in range(total.size):
-            total[j] += row[j]
+            total[j] += share * row[j]
+
+
+@_inlined
+def _share(weights: Array, i: int) -> Any:
+    """What an id's row counts in its bag."""
+    return weights[i] if weights.size else np.float32(1)
 
 
 @_inlined
@@ -183,76 +205,80 @@ def _rounded(value: Any, bits: Any, kind: int) -> Any:
 
 
 @_compiled
-def _look_up(into: _Rows, bags: _Bags, pooled: Array) -> int:
-    of, places, sums = into.of, into.places, into.sums
-    ids, lengths, samples = bags.ids, bags.lengths, bags.samples
-    i = 0
+def _look_up(into: _Rows, bags: _Bags, found: Array) -> int:
+    of, places, sums, ids = into.of, into.places, into.sums, bags.ids
+    i = bag = 0
     for piece in range(places.dims.size):
-        dim, column, rows = places.dims[piece], places.columns[piece], places.rows[piece]
+        dim, rows, place = places.dims[piece], places.rows[piece], bags.firsts[piece]
         total = sums[:dim]
-        for sample in range(samples):
+        for _ in range(bags.counts[piece]):
             total[:] = 0
-            for _ in range(lengths[piece * samples + sample]):
+            for _ in range(bags.lengths[bag]):
                 if ids[i] < 0 or ids[i] >= rows:
                     return i
                 start = places.offsets[piece] + ids[i] * dim
-                _take(of.stored[start : start + dim], of.worth, total)
+                _take(of.stored[start : start + dim], of.worth, _share(bags.weights, i), total)
                 i += 1
-            _store(pooled[sample, column : column + dim], of.kind, total)
+            _store(found[place : place + dim], of.kind, total)
+            place += bags.strides[piece]
+            bag += 1
     return -1
 
 
 @_compiled
 def _add(into: _Rows, bags: _Bags, given: _Elements, scale: float) -> int:
-    of, places, sums = into.of, into.places, into.sums
-    ids, lengths, samples = bags.ids, bags.lengths, bags.samples
-    i = 0
+    of, places, sums, ids = into.of, into.places, into.sums, bags.ids
+    i = bag = 0
     for piece in range(places.dims.size):
-        dim, column, rows = places.dims[piece], places.columns[piece], places.rows[piece]
+        dim, rows, place = places.dims[piece], places.rows[piece], bags.firsts[piece]
         total = sums[:dim]
-        for sample in range(samples):
-            for _ in range(lengths[piece * samples + sample]):
+        for _ in range(bags.counts[piece]):
+            for _ in range(bags.lengths[bag]):
                 if ids[i] < 0 or ids[i] >= rows:
                     return i
                 total[:] = 0
-                _take(given.stored[sample, column : column + dim], given.worth, total)
+                _take(given.stored[place : place + dim], given.worth, _share(bags.weights, i), total)
                 start = places.offsets[piece] + ids[i] * dim
                 _put(of.stored[start : start + dim], of, scale, total)
                 i += 1
+            place += bags.strides[piece]
+            bag += 1
     return -1
 
 
 @_compiled
 def _number(places: Places, bags: _Bags, order: _Order) -> int:
-    """Write each id's key and sample; returns the place of the first id outside its piece, or -1."""
-    ids, lengths, samples = bags.ids, bags.lengths, bags.samples
-    i = 0
+    """Write each id's key and its bag's number; returns the place of the first id outside its piece, or -1."""
+    ids = bags.ids
+    i = bag = 0
     for piece in range(places.dims.size):
         rows, first = places.rows[piece], places.first_rows[piece]
-        for sample in range(samples):
-            for _ in range(lengths[piece * samples + sample]):
+        for number in range(bags.counts[piece]):
+            for _ in range(bags.lengths[bag]):
                 if ids[i] < 0 or ids[i] >= rows:
                     return i
                 order.keys[i] = ((first + ids[i]) << _ID_BITS) | i
-                order.samples[i] = sample
+                order.bags[i] = number
                 i += 1
+            bag += 1
     return -1
 
 
 @_compiled
-def _adagrad(into: _Rows, order: _Order, given: _Elements, rate: float) -> None:
-    of, places, sums, keys, bags = into.of, into.places, into.sums, order.keys, order.samples
+def _adagrad(into: _Rows, bags: _Bags, order: _Order, given: _Elements, rate: float) -> None:
+    of, places, sums, keys = into.of, into.places, into.sums, order.keys
     i = piece = 0
     while i < keys.size:
         row = keys[i] >> _ID_BITS
         while row >= places.first_rows[piece] + places.rows[piece]:
             piece += 1
-        dim, column = places.dims[piece], places.columns[piece]
+        dim, first, stride = places.dims[piece], bags.firsts[piece], bags.strides[piece]
         total = sums[:dim]
         total[:] = 0
         while i < keys.size and keys[i] >> _ID_BITS == row:
-            bag = bags[keys[i] & _ID_MASK]
-            _take(given.stored[bag, column : column + dim], given.worth, total)
+            which = keys[i] & _ID_MASK
+            place = first + order.bags[which] * stride
+            _take(given.stored[place : place + dim], given.worth, _share(bags.weights, which), total)
             i += 1
         start = places.offsets[piece] + (row - places.first_rows[piece]) * dim
         scale = _scale(into.squares, row, total, rate)
@@ -268,7 +294,7 @@ def _adagrad_all(into: _Rows, given: _Elements, rate: float) -> None:
         for row in range(places.rows[piece]):
             start = places.offsets[piece] + row * dim
             total[:] = 0
-            _take(given.stored[start : start + dim], given.worth, total)
+            _take(given.stored[start : start + dim], given.worth, np.float32(1), total)
             scale = _scale(into.squares, places.first_rows[piece] + row, total, rate)
             _put(of.stored[start : start + dim], of, -scale, total)
 

@@ -51,10 +51,16 @@ class Storage(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The ids of all bags, piece by piece (rows of the piece), and [pieces * samples] lengths of the bags."""
+    """The ids of all bags, piece by piece (rows of the piece), and [pieces * samples] lengths of the bags.
+
+    `weights` [ids], float32, are what each id's row counts in its bag's sum; without them, 1. What is looked up of
+    `unpooled` bags, and its gradient, is flat: a row for each id, piece by piece.
+    """
 
     ids: Tensor
     lengths: Tensor
+    weights: Tensor | None = None
+    unpooled: bool = False
 
 
 def load(dtype: torch.dtype) -> None:
@@ -63,27 +69,27 @@ def load(dtype: torch.dtype) -> None:
 
 def look_up(rows: Storage, named: Named, samples: int) -> Tensor:
     """As `embedding_cpu.look_up`."""
-    chosen, bags = _by_piece(rows.places, *named)
+    chosen, bags, weights = _by_piece(rows.places, named)
+    tables = _tables(rows.weights, rows.places)
+    if named.unpooled:
+        return torch.cat([table[ids].view(-1) for table, ids in zip(tables, chosen, strict=True)])
     pooled = [
-        functional.embedding_bag(ids, table, bag.cumsum(0) - bag, mode="sum")
-        for table, ids, bag in zip(_tables(rows.weights, rows.places), chosen, bags, strict=True)
+        _pool(table, ids, bag, weight) for table, ids, bag, weight in zip(tables, chosen, bags, weights, strict=True)
     ]
     return torch.cat(pooled, dim=1)
 
 
 def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
     """As `embedding_cpu.add`."""
-    chosen, bags = _by_piece(rows.places, *named)
-    each = _repeated(gradient, rows.places, bags)
+    chosen, each = _gradients(rows.places, named, gradient)
     for table, ids, given in zip(_tables(rows.weights, rows.places), chosen, each, strict=True):
-        table.index_add_(0, ids, given, alpha=scale)
+        table.index_add_(0, ids, given.to(table.dtype), alpha=scale)
 
 
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
-    chosen, bags = _by_piece(rows.places, *named)
+    chosen, each = _gradients(rows.places, named, gradient)
     states = rows.squares.split_with_sizes(rows.places.rows.tolist())
-    each = _repeated(gradient, rows.places, bags)
     for table, state, ids, given in zip(_tables(rows.weights, rows.places), states, chosen, each, strict=True):
         unique, inverse = torch.unique(ids, return_inverse=True)
         total = torch.zeros(len(unique), given.shape[1], device=given.device).index_add_(0, inverse, given.float())
@@ -109,13 +115,33 @@ def _tables(flat: Tensor, places: Places) -> list[Tensor]:
     return [part.view(rows, -1) for part, rows in zip(parts, places.rows.tolist(), strict=True)]
 
 
-def _by_piece(places: Places, ids: Tensor, lengths: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Each piece's ids, and the lengths of its bags on their device."""
-    bags = lengths.view(len(places.rows), -1)
-    return ids.split_with_sizes(bags.sum(1).tolist()), list(bags.to(ids.device))
+def _by_piece(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor | None]]:
+    """Each piece's ids, the lengths of its bags on their device, and its weights."""
+    bags = named.lengths.view(len(places.rows), -1)
+    counts = bags.sum(1).tolist()
+    weights = [None] * len(counts) if named.weights is None else named.weights.split_with_sizes(counts)
+    return named.ids.split_with_sizes(counts), list(bags.to(named.ids.device)), weights
 
 
-def _repeated(gradient: Tensor, places: Places, bags: Sequence[Tensor]) -> list[Tensor]:
-    """Repeat each bag's gradient for each of its ids, by piece."""
-    parts = gradient.split_with_sizes(places.dims.tolist(), dim=1)
-    return [part.repeat_interleave(bag, dim=0) for part, bag in zip(parts, bags, strict=True)]
+def _pool(table: Tensor, ids: Tensor, bag: Tensor, weights: Tensor | None) -> Tensor:
+    """The sum of each bag's rows; weighted ones are summed in float32, as the weights are."""
+    if weights is None:
+        return functional.embedding_bag(ids, table, bag.cumsum(0) - bag, mode="sum")
+    sums = functional.embedding_bag(
+        torch.arange(len(ids), device=ids.device), table[ids] * weights[:, None], bag.cumsum(0) - bag, mode="sum"
+    )
+    return sums.to(table.dtype)
+
+
+def _gradients(places: Places, named: Named, gradient: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:
+    """Each piece's ids, and for each of them what its row gets of its bag's gradient."""
+    chosen, bags, weights = _by_piece(places, named)
+    dims = places.dims.tolist()
+    if named.unpooled:
+        parts = gradient.split_with_sizes([len(ids) * dim for ids, dim in zip(chosen, dims, strict=True)])
+        return chosen, [part.view(-1, dim) for part, dim in zip(parts, dims, strict=True)]
+    columns = gradient.split_with_sizes(dims, dim=1)
+    each = [part.repeat_interleave(bag, dim=0) for part, bag in zip(columns, bags, strict=True)]
+    return chosen, [
+        part if weight is None else part * weight[:, None] for part, weight in zip(each, weights, strict=True)
+    ]

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 
 from scenarios.config.host_classes import Floats
-from scenarios.config.scenario import Model, Scenario
+from scenarios.config.scenario import Bag, Model, Scenario
 from scenarios.modules.memory import Part
 from scenarios.planner.placed import Plan
 from scenarios.seam.trace import MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
-from scenarios.sparse.groups import ShardedGroup
-from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES
+from scenarios.sparse.groups import TableGroup
+from scenarios.sparse.sequences import SequenceGroup
+from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES, WEIGHT_BYTES
 from scenarios.workloads.dlrm.id_distribution import draws_of
 
 _ADAGRAD_BYTES = 4  # a float32 for each row of a table
@@ -53,18 +54,19 @@ def memory_rows(
 
 
 def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Part, ...]:
-    """Rows and their optimizer state; ids and pooled rows of the global batch, there and their gradients back."""
+    """Rows and their optimizer state; ids and what they look up for the global batch, and their gradients back."""
     assert scenario.model is not None
-    element_bytes = _dtype(scenario).itemsize
+    element_bytes, bags = _dtype(scenario).itemsize, {table.name: table.bag for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.cluster.world_size
     weights = state = buffers = 0.0
     for shard in shards:
-        pooled_samples = scenario.batch_size if shard.sharding_type == "data_parallel" else samples
+        bag, pooled = bags[shard.table], scenario.batch_size if shard.sharding_type == "data_parallel" else samples
         weights += shard.rows * shard.columns * element_bytes
         state += shard.rows * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0
         # Ids arrive source-major and are put into key-major order: twice.
-        buffers += 2 * (ID_BYTES * shard.ids_per_step + LENGTH_BYTES * pooled_samples)
-        buffers += 2 * pooled_samples * shard.columns * element_bytes
+        id_bytes = ID_BYTES + (WEIGHT_BYTES if bag == "weighted" else 0)
+        buffers += 2 * (id_bytes * shard.ids_per_step + LENGTH_BYTES * pooled)
+        buffers += 2 * (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns * element_bytes
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     return tuple(Part(name, round(size)) for name, size in sizes.items())
 
@@ -75,25 +77,32 @@ def _dtype(scenario: Scenario) -> torch.dtype:
     return dtype
 
 
-def expected_features(model: Model, batch_size: int) -> ExpectedJagged:
+def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged]:
     """What each rank has of every table before any exchange."""
-    draws = [draws_of(table, batch_size) for table in model.tables]
-    return ExpectedJagged(
-        keys=tuple(table.name for table in model.tables),
-        ids=tuple(float(one.moments().mean[0]) for one in draws),
-        stride=batch_size,
+    return {
+        bag: ExpectedJagged(
+            keys=tuple(table.name for table in tables),
+            ids=tuple(float(draws_of(table, batch_size).moments().mean[0]) for table in tables),
+            stride=batch_size,
+            weighted=bag == "weighted",
+        )
+        for bag, tables in model.bags.items()
+    }
+
+
+def expected_inputs(groups: Sequence[TableGroup], model: Model, batch_size: int) -> tuple[ExpectedInput, ...]:
+    """The groups' input exchanges."""
+    draws = {table.name: draws_of(table, batch_size) for table in model.tables}
+    return tuple(
+        ExpectedInput(group.layout, draws, group.label, sequence=isinstance(group, SequenceGroup)) for group in groups
     )
 
 
-def expected_inputs(groups: Sequence[ShardedGroup], model: Model, batch_size: int) -> tuple[ExpectedInput, ...]:
-    """The groups' input exchanges."""
-    draws = {table.name: draws_of(table, batch_size) for table in model.tables}
-    return tuple(ExpectedInput(group.layout, draws, group.label) for group in groups)
-
-
-def rank_loads(groups: Sequence[ShardedGroup], inputs: Sequence[ExpectedInput], world_size: int) -> Floats:
-    """What each rank does of each group: ids for it from one rank, elements of their rows, keys and columns;
-    [groups, ranks, 4]. Tables that every rank has a copy of are left out.
+def rank_loads(
+    groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], world_size: int, batch_size: int
+) -> Floats:
+    """What each rank does of each group: ids for it from one rank, elements of their rows, keys, and elements of what
+    is sent back to that rank; [groups, ranks, 4]. Tables that every rank has a copy of are left out.
     """
     loads = np.zeros((len(groups), world_size, 4))
     for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
@@ -102,7 +111,8 @@ def rank_loads(groups: Sequence[ShardedGroup], inputs: Sequence[ExpectedInput], 
             for rank in range(owner * layout.span, (owner + 1) * layout.span) if pieces else ():
                 ids, columns = exchange.ids_for(rank), [piece.columns for piece in pieces]
                 elements = sum(count * width for count, width in zip(ids, columns, strict=True))
-                of_rank[rank] = sum(ids), elements, len(ids), sum(columns)
+                found = elements if isinstance(group, SequenceGroup) else batch_size * sum(columns)
+                of_rank[rank] = sum(ids), elements, len(ids), found
     return loads
 
 
@@ -114,7 +124,7 @@ def host_loads(loads: Floats, gpus: int) -> Floats:
 
 def held_bytes(loads: Floats, plan: Plan, batch_size: int, element_bytes: int) -> Floats:
     """Bytes of embedding rows, their optimizer and sparse buffers, [ranks]; without what is equal on all ranks."""
-    ids, _, keys, columns = np.moveaxis(loads.sum(axis=0), -1, 0)
-    samples = batch_size * plan.world_size
-    buffers = 2 * (ID_BYTES * plan.world_size * ids + LENGTH_BYTES * samples * keys + samples * columns * element_bytes)
+    ids, _, keys, found = np.moveaxis(loads.sum(axis=0), -1, 0)
+    of_one = ID_BYTES * ids + LENGTH_BYTES * batch_size * keys + found * element_bytes
+    buffers = 2 * plan.world_size * of_one
     return np.asarray(np.array(plan.weight_bytes) + np.array(plan.optimizer_bytes) + buffers)

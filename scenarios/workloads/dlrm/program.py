@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scenarios.config.hardware import Cluster
 from scenarios.config.host_classes import HostClasses
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Bag, Model, Scenario, Table
 from scenarios.modules.ddp_buckets import check_compression
 from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
@@ -34,10 +35,11 @@ from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import ShardedGroup, build_groups
 from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.sequences import SequenceGroup, build_sequence_groups
 from scenarios.sparse.tables import tables_of_plan
-from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense
+from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense, draw_weights
 from scenarios.workloads.dlrm.config import step_effort
-from scenarios.workloads.dlrm.dense import Columns, Pooled, build_dense, check_losses, told_as
+from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, told_as
 from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
 from scenarios.workloads.dlrm.memory import (
     expected_features,
@@ -47,6 +49,9 @@ from scenarios.workloads.dlrm.memory import (
     memory_rows,
     rank_loads,
 )
+
+Group = ShardedGroup | SequenceGroup
+Batch = Mapping[Bag, Features]
 
 
 class DlrmProgram(Program):
@@ -62,12 +67,11 @@ class DlrmProgram(Program):
         assert scenario.model is not None
         self.scenario, self.model = scenario, scenario.model
         cluster, plan = scenario.cluster, plan_tables(scenario)
-        tables = tables_of_plan(plan.row_runs)
-        self.groups = build_groups(tables, cluster.world_size, cluster.host.gpus, label="{sharding_type}.")
-        self.columns = Columns(self.groups, [table.name for table in self.model.tables])
+        self.groups, self.bags = _groups(self.model, plan, cluster)
+        self.columns = Columns(self.groups, self.model.tables)
         self.dense = build_dense(scenario)
         parts = self._trace()
-        self.features: ExpectedJagged | None = None  # of every rank, where they are not drawn
+        self.features: Mapping[Bag, ExpectedJagged] | None = None  # of every rank, where they are not drawn
         self.expected: tuple[ExpectedInput, ...] = ()
         if scenario.ranks == "alike":
             self._expect(plan, parts)
@@ -81,10 +85,11 @@ class DlrmProgram(Program):
         """Trace the dense part, before any step; what it takes of a rank's memory."""
         scenario, model, dtype = self.scenario, self.model, getattr(torch, self.model.dtype)
         samples, groups = scenario.batch_size, len(self.groups)
-        outputs = [torch.empty(samples, each.width, dtype=dtype, device="meta") for each in self.groups]
+        outputs = [torch.empty(output_shape(each, samples), dtype=dtype, device="meta") for each in self.groups]
         features = torch.empty(samples, model.dense_features, dtype=dtype, device="meta")
-        pooled = Pooled(self.columns, [each.requires_grad_() for each in outputs])
-        arguments: Arguments = (features, pooled, torch.empty(samples, device="meta")), {}
+        lengths = [torch.empty(samples, dtype=torch.int64, device="meta") for _ in self.columns.sequences]
+        embeddings = Embeddings(self.columns, [each.requires_grad_() for each in outputs], lengths)
+        arguments: Arguments = (features, embeddings, torch.empty(samples, device="meta")), {}
         late = tuple(range(1, 1 + groups))
         with told_as(scenario, model):
             traced = self.dense.traced(arguments, late=late)
@@ -98,7 +103,7 @@ class DlrmProgram(Program):
         scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
         self.features = expected_features(self.model, batch_size)
         self.expected = expected_inputs(self.groups, self.model, batch_size)
-        loads = rank_loads(self.groups, self.expected, cluster.world_size)
+        loads = rank_loads(self.groups, self.expected, cluster.world_size, batch_size)
         by_host = host_loads(loads, cluster.host.gpus)
         self.host_classes = HostClasses.of(by_host, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
         self.plan = plan.rows_for(self.host_classes.ranks)
@@ -118,9 +123,10 @@ class DlrmProgram(Program):
 class _Looked:
     """What one group's look-up leaves for its backward."""
 
-    group: ShardedGroup
+    group: Group
     rows: Rows
     features: Features
+    way: Any  # what the group's output exchange wants to know of its input exchange
 
     @property
     def is_copy(self) -> bool:
@@ -140,9 +146,11 @@ class _Replica:
     """One rank's parameters and its part of a step."""
 
     def __init__(self, program: DlrmProgram, rank: Rank) -> None:
-        self._scenario, self._model, self._groups = program.scenario, program.model, program.groups
+        self._scenario, self._model = program.scenario, program.model
+        self._groups, self._bags = program.groups, program.bags
         self._features, self._expected = program.features, program.expected
         self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
+        self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._rank = rank
         self._embeddings = rank.stream("embeddings")
         self._columns, self._dense = program.columns, program.dense.on(rank)
@@ -157,48 +165,63 @@ class _Replica:
         with self._rank.step(step):
             await self.train(features, dense)
 
-    def draw(self, step: int) -> tuple[Features, Dense]:
+    def draw(self, step: int) -> tuple[Batch, Dense]:
         """This rank's batch. Ids are real even where payload is not: they decide sizes."""
         dense = draw_dense(self._scenario, self._model, self._rank.rank, step, device=self._rank.device)
-        return self._features or self._draw_ids(step), dense
+        if self._features is not None:
+            return self._features, dense
+        return {bag: self._draw_ids(bag, tables, step) for bag, tables in self._model.bags.items()}, dense
 
-    def _draw_ids(self, step: int) -> KeyedJagged:
+    def _draw_ids(self, bag: Bag, tables: Sequence[Table], step: int) -> KeyedJagged:
         """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
-        rank, tables = self._rank, self._model.tables
-        is_read = [rank.device.type != "meta" or table.name in self._cut_by_rows for table in tables]
-        bags = [
-            draw_bags(self._scenario, number, rank.rank, step, with_ids=reads) for number, reads in enumerate(is_read)
-        ]
-        device = rank.control_device if rank.device.type == "meta" else rank.device
-        lengths = np.concatenate([bag.lengths for bag in bags])
-        ids = np.zeros(int(lengths.sum()), np.int64)
-        begin = 0
-        for bag, reads in zip(bags, is_read, strict=True):
-            end = begin + int(bag.lengths.sum())
-            if reads:
-                ids[begin:end] = bag.ids
-            begin = end
+        scenario, rank, has_payload = self._scenario, self._rank, self._rank.device.type != "meta"
+        lengths, ids, weights = [], [], []
+        for table in tables:
+            number, reads = self._numbers[table.name], has_payload or table.name in self._cut_by_rows
+            drawn = draw_bags(scenario, number, rank.rank, step, with_ids=reads)
+            count = int(drawn.lengths.sum())
+            lengths.append(drawn.lengths)
+            ids.append(drawn.ids if reads else np.zeros(count, np.int64))
+            if bag == "weighted":
+                weights.append(
+                    draw_weights(scenario, number, rank.rank, step, count)
+                    if has_payload
+                    else np.zeros(count, np.float32)
+                )
+        device = rank.device if has_payload else rank.control_device
         return KeyedJagged(
             keys=tuple(table.name for table in tables),
-            values=torch.from_numpy(ids).to(device),
-            lengths=torch.from_numpy(lengths).to(rank.control_device),
-            stride=self._scenario.batch_size,
+            values=torch.from_numpy(np.concatenate(ids)).to(device),
+            lengths=torch.from_numpy(np.concatenate(lengths)).to(rank.control_device),
+            weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
+            stride=scenario.batch_size,
         )
 
-    async def train(self, features: Features, dense: Dense) -> None:
+    async def train(self, features: Batch, dense: Dense) -> None:
         looked = [await self._look_up_input(index, features) for index in range(len(self._groups))]
-        works = [await self._send_pooled(one) for one in looked]
+        works = [await self._send_rows(one) for one in looked]
         outputs = [self._output(one.group, work) for one, work in zip(looked, works, strict=True)]
-        result = await self._dense(dense.features, Pooled(self._columns, outputs), dense.labels)
+        embeddings = Embeddings(self._columns, outputs, self._lengths(features))
+        result = await self._dense(dense.features, embeddings, dense.labels)
         returning = _Returning()
         ready = {output: partial(self._return, one, returning) for output, one in zip(outputs, looked, strict=True)}
         await self._dense.backward(self._record(result), ready=ready)
         await self._update_embeddings(returning)
         await self._dense.update()
 
-    def _output(self, group: ShardedGroup, work: Work[Tensor]) -> Tensor:
+    def _output(self, group: Group, work: Work[Tensor]) -> Tensor:
         """What the dense part is given of a group, while that is on its way."""
-        return self._dense.later(work, self._scenario.batch_size, group.width, dtype=self._dtype, requires_grad=True)
+        shape = output_shape(group, self._scenario.batch_size)
+        return self._dense.later(work, *shape, dtype=self._dtype, requires_grad=True)
+
+    def _lengths(self, features: Batch) -> list[Tensor]:
+        """How many ids the samples of each sequence have."""
+        given, device = features.get("sequence"), self._rank.device
+        if given is None:
+            return []
+        if device.type == "meta":
+            return [torch.empty(given.stride or 0, dtype=torch.int64, device=device) for _ in given.keys]
+        return list(given.lengths.view(len(given.keys), -1).to(device))
 
     def _record(self, result: Any) -> list[Tensor]:
         """The losses: one, several, or a mapping of names to them; their sum is the metric `loss`."""
@@ -210,62 +233,102 @@ class _Replica:
         self._rank.record("loss", total)
         return losses
 
-    def _rows_of(self, group: ShardedGroup, dtype: torch.dtype) -> Rows:
-        numbers = {table.name: number for number, table in enumerate(self._model.tables)}
+    def _rows_of(self, group: Group, dtype: torch.dtype) -> Rows:
         pieces = [
             Piece(
-                table=numbers[part.table],
+                table=self._numbers[part.table],
                 rows=range(part.row_offset, part.row_offset + part.rows),
                 columns=range(part.column_offset, part.column_offset + part.columns),
             )
             for part in group.lookups(self._rank.rank)
         ]
-        optimizer = self._model.optimizer
-        return Rows(pieces, self._scenario.seed, self._rank.device, dtype, optimizer=optimizer)
+        return Rows(
+            pieces,
+            self._scenario.seed,
+            self._rank.device,
+            dtype,
+            optimizer=self._model.optimizer,
+            unpooled=isinstance(group, SequenceGroup),
+        )
 
-    async def _look_up_input(self, index: int, features: Features) -> _Looked:
-        group, rows = self._groups[index], self._rows[index]
+    async def _look_up_input(self, index: int, batch: Batch) -> _Looked:
+        group, rows, features = self._groups[index], self._rows[index], batch[self._bags[index]]
         if isinstance(features, ExpectedJagged):
-            return _Looked(group, rows, await self._expected[index](self._rank, features))
-        return _Looked(group, rows, await group.input(self._rank, features))
+            exchange = self._expected[index]
+            arrived = await exchange(self._rank, features)
+            if isinstance(group, SequenceGroup):
+                return _Looked(group, rows, arrived, group.expected_way(self._rank, features, exchange))
+            return _Looked(group, rows, arrived, arrived.batch_per_rank)
+        if isinstance(group, SequenceGroup):
+            return _Looked(group, rows, *await group.input(self._rank, features))
+        taken = await group.input(self._rank, features)
+        return _Looked(group, rows, taken, taken.batch_per_rank)
 
-    async def _send_pooled(self, looked: _Looked) -> Work[Tensor]:
+    async def _send_rows(self, looked: _Looked) -> Work[Tensor]:
         """Look up, and let the result travel while others are looked up."""
-        features, label = looked.features, f"{looked.group.sharding_type}.lookup"
-        pooled = await self._rank.compute(
+        features, label = looked.features, f"{looked.group.label}lookup"
+        found = await self._rank.compute(
             looked.rows.look_up_kernel(features), looked.rows.look_up, features, label=label
         )
         side = self._embeddings
-        return side.spawn(looked.group.forward(side, pooled, features.batch_per_rank))
+        return side.spawn(looked.group.forward(side, found, looked.way))
 
     async def _return(self, looked: _Looked, returning: _Returning, gradient: Tensor) -> None:
         """A group's gradients start on their way to the rows' owners, or, of copies, to be summed."""
         cost = elementwise(gradient.numel(), dtype=self._model.dtype)
-        label, size = f"{looked.group.sharding_type}.gradients", self._rank.world_size
+        label, size = f"{looked.group.label}gradients", self._rank.world_size
         share = await self._rank.compute(cost, _divide, gradient, size, label=label)
         if looked.is_copy:
+            if isinstance(looked.group, SequenceGroup):
+                share = await looked.group.backward(self._rank, share, looked.way)
             returning.copies.append((looked, await self._sum_copies(looked, share)))
             return
-        back = looked.group.backward(self._embeddings, share, looked.features.batch_per_rank)
+        back = looked.group.backward(self._embeddings, share, looked.way)
         returning.shards.append((looked, self._embeddings.spawn(back)))
 
     async def _update_embeddings(self, returning: _Returning) -> None:
         for one, work in returning.shards:
             await self._update_shards(one, await work)
         for one, total in returning.copies:
-            kernel, label = one.rows.dense_update_kernel(), "data_parallel.update"
+            kernel, label = one.rows.dense_update_kernel(), f"{one.group.label}update"
             await self._rank.compute(kernel, one.rows.update_dense, await total, label=label)
 
     async def _update_shards(self, looked: _Looked, gradient: Tensor) -> None:
-        rows, features, label = looked.rows, looked.features, f"{looked.group.sharding_type}.update"
+        rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
         await self._rank.compute(rows.update_kernel(features), rows.update, features, gradient, label=label)
 
     async def _sum_copies(self, looked: _Looked, gradient: Tensor) -> Work[Tensor]:
         """Every rank has a copy of these tables: their whole gradients are summed, like a dense layer's."""
         rows, features, rank = looked.rows, looked.features, self._rank
         kernel = rows.dense_gradients_kernel(features)
-        flat = await rank.compute(kernel, rows.dense_gradients, features, gradient, label="data_parallel.gradients")
-        return rank.all_reduce(flat, label="data_parallel.all_reduce")
+        label = looked.group.label
+        flat = await rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
+        return rank.all_reduce(flat, label=f"{label}all_reduce")
+
+
+def _groups(model: Model, plan: Plan, cluster: Cluster) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
+    """Pooled tables, weighted ones and sequences, each by sharding type as TorchRec's modules; and which those are."""
+    sharded = {table.name: table for table in tables_of_plan(plan.row_runs)}
+    place = cluster.world_size, cluster.host.gpus
+    groups: list[Group] = []
+    bags: list[Bag] = []
+    for bag, tables in model.bags.items():
+        names = {table.name for table in tables}
+        of_bag = [table for name, table in sharded.items() if name in names]
+        if bag == "sequence":
+            longest = {table.name: table.sequence for table in tables}
+            found: Sequence[Group] = build_sequence_groups(of_bag, longest, *place, label="sequence.{sharding_type}.")
+        else:
+            label = "{sharding_type}." if bag == "pooled" else "weighted.{sharding_type}."
+            found = build_groups(of_bag, *place, label=label)
+        groups += found
+        bags += [bag] * len(found)
+    return tuple(groups), tuple(bags)
+
+
+def output_shape(group: Group, batch_size: int) -> tuple[int, ...]:
+    """What a group's output exchange gives: pooled rows by sample, sequences flat."""
+    return (batch_size * group.width,) if isinstance(group, SequenceGroup) else (batch_size, group.width)
 
 
 def _divide(gradient: Tensor, count: int) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Tag
 
-from scenarios.config.scenario import Planner, ShardingType
+from scenarios.config.scenario import SEQUENCE_TYPES, Planner, ShardingType
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -103,6 +103,11 @@ class TableSection(Section):
     )
     sharding: list[ShardingType] | None = about(
         "Sharding types that it may take. Default: sharding.types; of a table with ranks or hosts, all."
+    )
+    weighted: bool | None = about("Whether ids have weights by which their rows are summed. Default false.")
+    sequence: Count | None = about(
+        "The most rows of a sample that model.dense gets one by one, [batch, sequence, dim], zeros behind the last."
+        " Default: rows are summed."
     )
     ranks: list[Place] | None = about("The ranks on which it lies, in this order. Default: the planner's choice.")
     hosts: list[Place] | None = about("The hosts on all of whose ranks it lies. Default: the planner's choice.")
@@ -237,9 +242,15 @@ def _check_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
 def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: Look) -> None:
     mistakes = look.mistakes
     look.need(path, table, "name", "rows")
+    if table.sequence is not None:
+        look.refuse(path, table, ("weighted",), "with sequence")
+        if model.dense is None:
+            mistakes.add((*path, "sequence"), "no sequence without model.dense, a module that takes one")
     if table_dim(table, model) is None and mistakes.sound(("model", "embedding_dim")):
         mistakes.missing((*path, "dim"), f"{expected(TableSection, 'dim')}, here or as model.embedding_dim")
     _check_types(table.sharding, (*path, "sharding"), mistakes)
+    if table.sequence is not None and not set(table.sharding or SEQUENCE_TYPES) <= {*SEQUENCE_TYPES}:
+        mistakes.add((*path, "sharding"), f"of a table with a sequence {' or '.join(SEQUENCE_TYPES)}")
     _check_ids(table, path, look)
 
 
@@ -348,6 +359,11 @@ def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
         wanted = (table.rows, table_dim(table, model))
         if name is None or None in wanted or not given[name].shards:
             continue
+        if table.sequence is not None and given[name].sharding_type.value not in SEQUENCE_TYPES:
+            raise ValueError(
+                f"{' or '.join(SEQUENCE_TYPES)} for table {name!r}, which has a sequence,"
+                f" but it is {given[name].sharding_type}"
+            )
         rows, columns = given[name].size
         if (rows, columns) != wanted:
             raise ValueError(

@@ -111,6 +111,15 @@ WORKLOADS: Cases = {
             " 'table_row_wise', 'column_wise', 'table_column_wise' or 'grid_shard'"
         ],
     ),
+    "a sequence that cannot be": (
+        DLRM + "sequence = 4\nweighted = true\nsharding = ['table_row_wise']\n",
+        [
+            "bad.toml: model.tables[0].sequence = 4: expected no sequence without model.dense, a module that takes one",
+            "bad.toml: model.tables[0].weighted = true: expected no weighted with sequence",
+            "bad.toml: model.tables[0].sharding = ['table_row_wise']: expected of a table with a sequence"
+            " data_parallel or table_wise or row_wise or column_wise",
+        ],
+    ),
     "sharding twice or not at all": (
         DLRM + "sharding = ['row_wise', 'row_wise']\n[sharding]\ntypes = []\n",
         [

@@ -16,6 +16,7 @@ from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, initial_rows
 from scenarios.workloads.dlrm.dense import WideAdagrad, build_dense
 from sim.run import simulate
+from tests.sim.test_dlrm_steps import Reference, losses
 
 ROOT = Path(__file__).parents[4]
 HEAD = """
@@ -31,15 +32,15 @@ payload = "values"
 CPU = torch.device("cpu")
 
 
-def documented(folder: Path, **changes: str) -> Path:
+def documented(folder: Path, number: int = 0, **changes: str) -> Path:
     """The scenario and the file that docs/programs.md has, with tables that a test can hold."""
     section = (ROOT / "docs/programs.md").read_text().partition("## Only the dense part")[2].partition("## Rules")[0]
-    (toml,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    toml = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[number]
+    code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
     for old, new in {"1_000_000": "100", "2_000_000": "200", **changes}.items():
         assert old in toml + code
         toml, code = toml.replace(old, new), code.replace(old, new)
-    (folder / "over_arch.py").write_text(code)
+    (folder / ("over_arch.py", "history.py")[number]).write_text(code)
     (folder / "s.toml").write_text(HEAD + toml)
     return folder / "s.toml"
 
@@ -78,6 +79,12 @@ def test_the_documented_one_trains_as_in_torch(tmp_path: Path) -> None:
         assert sum(found["click"]) / 2 == pytest.approx(losses["click"].item(), rel=1e-5)
 
 
+def test_the_documented_history_trains_as_in_torch(tmp_path: Path) -> None:
+    scenario = load(documented(tmp_path, 1), {"run.steps": 3, "model.optimizer": {"learning_rate": 0.5}})
+    recording = simulate(scenario, build(scenario))
+    assert losses(recording) == pytest.approx(Reference(scenario).losses(), rel=1e-5)
+
+
 def _bags(bag: object) -> list[Tensor]:
     return list(torch.from_numpy(bag.ids).split(bag.lengths.tolist()))  # type: ignore[attr-defined]
 
@@ -114,7 +121,11 @@ def test_its_file_is_part_of_the_scenario(tmp_path: Path) -> None:
             "model.dense_optimizer: expected what torch.optim.AdamW takes, but it raised TypeError",
         ),
         ("hidden = 256", "width = 256", "model.dense = './over_arch.py:OverArch': expected a module of dense features"),
-        ('pooled["items"]', 'pooled["ads"]', "model.dense = './over_arch.py:OverArch': expected a module of dense"),
+        (
+            'embeddings["items"]',
+            'embeddings["ads"]',
+            "model.dense = './over_arch.py:OverArch': expected a module of dense",
+        ),
         (
             "return losses",
             "return dense",

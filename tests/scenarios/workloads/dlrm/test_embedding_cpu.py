@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from scenarios.config.scenario import Bag
 from scenarios.workloads.dlrm import embedding_cpu, embedding_torch
 from scenarios.workloads.dlrm.embedding_torch import Named, Places, Storage
 
@@ -21,13 +23,14 @@ CLOSE = {torch.float32: 1e-5, torch.float64: 1e-6, torch.bfloat16: 0.05, torch.f
 
 @dataclass(frozen=True)
 class Case:
-    """Some pieces with their rows and dims, and bags of ids for each."""
+    """Some pieces with their rows and dims, and bags of ids for each; some are weighted, some not pooled."""
 
     dtype: torch.dtype
     rows: tuple[int, ...]
     dims: tuple[int, ...]
     bags: tuple[tuple[tuple[int, ...], ...], ...]
     seed: int
+    bag: Bag
 
     @property
     def samples(self) -> int:
@@ -48,7 +51,20 @@ class Case:
     def named(self) -> Named:
         ids = [one for piece in self.bags for bag in piece for one in bag]
         lengths = torch.tensor([len(bag) for piece in self.bags for bag in piece])
-        return Named(torch.tensor(ids, dtype=torch.int64), lengths)
+        weights = torch.rand(len(ids), generator=torch.Generator().manual_seed(self.seed))
+        return Named(
+            torch.tensor(ids, dtype=torch.int64),
+            lengths,
+            weights if self.bag == "weighted" else None,
+            unpooled=self.bag == "sequence",
+        )
+
+    def gradient(self) -> Tensor:
+        """As what is looked up."""
+        if self.bag != "sequence":
+            return self.drawn(self.samples, sum(self.dims))
+        sizes = [sum(map(len, piece)) * dim for piece, dim in zip(self.bags, self.dims, strict=True)]
+        return self.drawn(sum(sizes))
 
     def storage(self) -> Storage:
         """Weights, and a state of 1/4 for each row."""
@@ -63,7 +79,8 @@ def cases(draw: st.DrawFn) -> Case:
         tuple(tuple(draw(st.lists(st.integers(0, count - 1), max_size=4))) for _ in range(samples)) for count in rows
     )
     dims = tuple(draw(st.integers(1, 9)) for _ in range(pieces))
-    return Case(draw(st.sampled_from(DTYPES)), rows, dims, bags, draw(st.integers(0, 99)))
+    bag = draw(st.sampled_from(get_args(Bag)))
+    return Case(draw(st.sampled_from(DTYPES)), rows, dims, bags, draw(st.integers(0, 99)), bag)
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -80,7 +97,7 @@ def test_a_look_up_sums_rows(case: Case) -> None:
 @given(cases(), st.sampled_from([1.0, -0.5]))
 def test_gradients_are_added_to_rows(case: Case, scale: float) -> None:
     ours, theirs = case.storage(), case.storage()
-    gradient = case.drawn(case.samples, sum(case.dims))
+    gradient = case.gradient()
     embedding_cpu.add(ours, case.named, gradient, scale)
     embedding_torch.add(theirs, case.named, gradient, scale)
     close(ours.weights, theirs.weights)
@@ -88,7 +105,7 @@ def test_gradients_are_added_to_rows(case: Case, scale: float) -> None:
 
 @given(cases())
 def test_adagrad_changes_the_rows_that_were_named_and_their_state(case: Case) -> None:
-    first, gradient = case.weights(), case.drawn(case.samples, sum(case.dims))
+    first, gradient = case.weights(), case.gradient()
     ours, theirs = case.storage(), case.storage()
     embedding_cpu.adagrad(ours, case.named, gradient, 0.1)
     embedding_torch.adagrad(theirs, case.named, gradient, 0.1)

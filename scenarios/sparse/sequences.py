@@ -1,0 +1,264 @@
+"""The exchanges of tables whose rows are not pooled: each id's row goes to the rank of its sample.
+
+The rows' way is that of TorchRec 1.8.0's EmbeddingCollection, which has these sharding types; what comes home is padded
+as its users do with `to_padded_dense`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from scenarios.config.scenario import SEQUENCE_TYPES
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
+from scenarios.sparse.feature_exchange import exchange_features, per_rank, permute_kernel
+from scenarios.sparse.groups import TableGroup
+from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
+from scenarios.sparse.input_dist import DpSparseFeaturesDist, RwSparseFeaturesDist, TwSparseFeaturesDist
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, take_chunks
+from scenarios.sparse.output_dist import LABEL, LABEL_BACKWARD
+from scenarios.sparse.tables import Layout, ShardedTable, layouts
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Where a key's rows come to lie: the `taken`-th of those that came at place `put` of [batch * longest] ones.
+
+    int64, both [rows that are kept].
+    """
+
+    taken: Tensor
+    put: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How the rows of one batch travel, in elements.
+
+    `sends` and `receives` are by member of the world's group. `looked_up` [keys of this rank][sources] and `came`
+    [owners' buckets][keys sent] are chunks of what is looked up and of what arrives, and `homes` [keys sent] the places
+    of rows: all () where rows are not real.
+    """
+
+    batch: int
+    sends: tuple[int, ...]
+    receives: tuple[int, ...]
+    looked_up: tuple[tuple[int, ...], ...] = ()
+    came: tuple[tuple[int, ...], ...] = ()
+    homes: tuple[Home, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceGroup(TableGroup):
+    """Tables of one sharding type whose rows are not pooled, and their way there and back.
+
+    `longest` says by column how many rows a sample has at home: zeros stand behind the last, and further ones are not
+    kept.
+    """
+
+    input_dist: DpSparseFeaturesDist | TwSparseFeaturesDist | RwSparseFeaturesDist
+    longest: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Elements a sample in `forward`'s output."""
+        return sum(column.columns * rows for column, rows in zip(self.columns, self.longest, strict=True))
+
+    def parts(self, output: Tensor) -> Sequence[Tensor]:
+        """[batch, longest, columns] each."""
+        batch = output.numel() // self.width
+        shapes = [(batch, rows, column.columns) for column, rows in zip(self.columns, self.longest, strict=True)]
+        sizes = [batch * rows * columns for _, rows, columns in shapes]
+        return [part.view(shape) for part, shape in zip(torch.split_with_sizes(output, sizes), shapes, strict=True)]
+
+    async def input(self, rank: Rank, features: KeyedJagged) -> tuple[KeyedJagged, Way]:
+        """This rank's keys with the samples of all ranks, ids as rows of its shards; and the way of the rows.
+
+        Raises:
+            ValueError: a key is missing.
+        """
+        own = await self.select(rank, features)
+        sent, moved = own, None
+        if isinstance(self.input_dist, RwSparseFeaturesDist):
+            sent, moved = await self.input_dist.bucketized(rank, own, sequence=True)
+            arrived = await exchange_features(rank, sent, self.input_dist.route(rank.world, own.keys))
+        else:
+            arrived = await self.input_dist(rank, own)
+        return arrived, self._way(rank, own, sent, moved, arrived)
+
+    def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> Way:
+        """The way of rows that are expected to be looked up; `features` are those before `exchange`."""
+        if self.layout.kind == "replicated":
+            ids = dict(zip(features.keys, features.ids, strict=True))
+            elements = round(sum(ids[column.table] * column.columns for column in self.columns))
+            return Way(batch=features.stride, sends=(), receives=(elements,))
+
+        def elements_of(owner: int) -> int:
+            widths = [each.columns for each in self.lookups(owner)]
+            return round(sum(ids * width for ids, width in zip(exchange.ids_for(owner), widths, strict=True)))
+
+        world = rank.world.ranks
+        return Way(
+            batch=features.stride,
+            sends=(elements_of(rank.rank),) * len(world),
+            receives=tuple(elements_of(owner) for owner in world),
+        )
+
+    async def forward(self, rank: Rank, rows: Tensor, way: Way) -> Tensor:
+        """[batch * width] from the rows that this rank looked up, flat, key by key as `input` gave them."""
+        label, world = f"{self.label}sequence_{LABEL}", rank.world
+        if self._travels(rank):
+            rows = await rank.compute(
+                permute_kernel(rows), _by_source, rows, way, world.total(way.sends), label=f"{label}.recat"
+            )
+            came = rows.new_empty(world.total(way.receives))
+            rows = await rank.all_to_all_single(came, rows, way.receives, way.sends, world, label=f"{label}.all_to_all")
+        kernel = self._home_kernel(rows.numel(), way, rows.element_size())
+        return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
+
+    async def backward(self, rank: Rank, grad: Tensor, way: Way) -> Tensor:
+        """The transpose of `forward`: a gradient for each row that this rank looked up."""
+        label, world = f"{self.label}sequence_{LABEL_BACKWARD}", rank.world
+        travels = self._travels(rank)
+        numel = world.total(way.receives) if travels else sum(way.receives)
+        kernel = self._home_kernel(numel, way, grad.element_size())
+        rows = await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
+        if not travels:
+            return rows
+        came = rows.new_empty(world.total(way.sends))
+        rows = await rank.all_to_all_single(came, rows, way.sends, way.receives, world, label=f"{label}.all_to_all")
+        return await rank.compute(permute_kernel(rows), _by_key, rows, way, label=f"{label}.recat")
+
+    def _travels(self, rank: Rank) -> bool:
+        return rank.world.size > 1 and self.layout.kind != "replicated"
+
+    def _way(self, rank: Rank, own: KeyedJagged, sent: KeyedJagged, moved: Tensor | None, arrived: KeyedJagged) -> Way:
+        """The way back of ids: `own` in sending order, of which id i went to place `moved[i]` of `sent`, or stayed."""
+        widths = np.array([column.columns for column in self.columns], np.int64)
+        counts = np.array(chunk_sums(sent.lengths, sent.stride_per_key), np.int64).reshape(-1, len(widths))
+        came, mine, sources = counts * widths, self.lookups(rank.rank), arrived.batch_per_rank
+        ids = np.array(chunk_sums(arrived.lengths, sources * len(mine)), np.int64).reshape(len(mine), len(sources))
+        looked_up = ids * np.array([each.columns for each in mine], np.int64)[:, None]
+        assert own.stride is not None
+        return Way(
+            batch=own.stride,
+            sends=tuple(looked_up.sum(0).tolist()),
+            receives=self._by_owner(came),
+            looked_up=tuple(map(tuple, looked_up.tolist())),
+            came=tuple(map(tuple, came.tolist())),
+            homes=() if arrived.values.is_meta else tuple(self._homes(own, counts, moved)),
+        )
+
+    def _by_owner(self, came: Ints) -> tuple[int, ...]:
+        """Elements that come from each owner: buckets, or consecutive keys."""
+        if self.layout.kind != "by_rank":
+            return tuple(came.sum(1).tolist())
+        owned = [len(pieces) for pieces in self.layout.pieces]
+        return tuple(per_rank(came.ravel().tolist(), owned))
+
+    def _homes(self, own: KeyedJagged, counts: Ints, moved: Tensor | None) -> Iterator[Home]:
+        """By key; `counts` [buckets][keys] are ids that were sent."""
+        keys = len(self.columns)
+        slots = np.arange(own.values.numel()) if moved is None else moved.cpu().numpy().astype(np.int64)
+        starts, before = counts.ravel().cumsum() - counts.ravel(), counts.cumsum(0) - counts
+        lengths = own.lengths.cpu().numpy().reshape(keys, -1)
+        first = 0
+        for key, longest in enumerate(self.longest):
+            ids = int(lengths[key].sum())
+            of_key = slots[first : first + ids]
+            chunk = np.searchsorted(starts[key::keys], of_key, side="right") - 1
+            # Empty chunks share their start with the next: the last of them is the one that has the slot.
+            taken = of_key - starts[key::keys][chunk] + before[chunk, key]
+            sample = np.repeat(np.arange(lengths[key].size), lengths[key])
+            place = np.arange(ids) - np.repeat(lengths[key].cumsum() - lengths[key], lengths[key])
+            kept = place < longest
+            put = sample[kept] * longest + place[kept]
+            device = own.values.device
+            yield Home(taken=torch.from_numpy(taken[kept]).to(device), put=torch.from_numpy(put).to(device))
+            first += ids
+
+    def _home_kernel(self, numel: int, way: Way, element_bytes: int) -> Kernel:
+        """Places are filled with zeros; rows are gathered, and written where they belong. Back likewise."""
+        rows, padded = float(numel * element_bytes), float(way.batch * self.width * element_bytes)
+        launches = 1 + 2 * len(self.columns)
+        return Kernel(kind="permute", bytes_read=2 * rows, bytes_written=2 * rows + padded, launches=launches)
+
+    def _pad(self, rows: Tensor, way: Way) -> Tensor:
+        padded = rows.new_zeros(way.batch * self.width) if not rows.is_meta else rows.new_empty(way.batch * self.width)
+        if rows.is_meta:
+            return padded
+        came = torch.split_with_sizes(rows, [size for bucket in way.came for size in bucket])
+        for key, (part, home) in enumerate(zip(self.parts(padded), way.homes, strict=True)):
+            width = part.shape[-1]
+            of_key = cat(came[key :: len(self.columns)]).view(-1, width)
+            part.view(-1, width).index_copy_(0, home.put, of_key[home.taken])
+        return padded
+
+    def _unpad(self, grad: Tensor, way: Way, numel: int) -> Tensor:
+        if grad.is_meta:
+            return grad.new_empty(numel)
+        by_key = []
+        for key, (part, home) in enumerate(zip(self.parts(grad), way.homes, strict=True)):
+            width = part.shape[-1]
+            sizes = [bucket[key] for bucket in way.came]
+            rows = part.new_zeros(sum(sizes) // width, width)
+            rows.index_copy_(0, home.taken, part.reshape(-1, width)[home.put])
+            by_key.append(torch.split_with_sizes(rows.view(-1), sizes))
+        return cat([of_key[bucket] for bucket in range(len(way.came)) for of_key in by_key])
+
+
+def build_sequence_groups(
+    tables: Sequence[ShardedTable], longest: Mapping[str, int], world_size: int, local_world_size: int, *, label: str
+) -> tuple[SequenceGroup, ...]:
+    """One group a sharding type, as `build_groups` makes them; `longest` by table.
+
+    Raises:
+        ValueError: shards that are not laid out as their sharding type says, or a type that sequences cannot have.
+    """
+    world = Group("world", tuple(range(world_size)))
+    groups = []
+    for layout in layouts(tables, world_size, local_world_size):
+        prefix = label.replace("{sharding_type}", layout.sharding_type)
+        lengths = tuple(longest[piece.table] for piece in layout.sent)
+        dist = _input_dist(layout, world, prefix + INPUT_LABEL)
+        groups.append(SequenceGroup(layout=layout, columns=layout.sent, label=prefix, input_dist=dist, longest=lengths))
+    return tuple(groups)
+
+
+def _input_dist(
+    layout: Layout, world: Group, label: str
+) -> DpSparseFeaturesDist | TwSparseFeaturesDist | RwSparseFeaturesDist:
+    if layout.kind == "replicated":
+        return DpSparseFeaturesDist()
+    if layout.kind == "by_rank":
+        return TwSparseFeaturesDist(world, [len(owned) for owned in layout.pieces], label=label)
+    if layout.kind == "by_row":
+        return RwSparseFeaturesDist(world, len(layout.sent), [piece.rows for piece in layout.sent], label=label)
+    raise ValueError(f"sequences of a {layout.sharding_type} table: expected one of {', '.join(SEQUENCE_TYPES)}")
+
+
+def _by_source(rows: Tensor, way: Way, numel: int) -> Tensor:
+    """From key by key to source by source."""
+    return rows.new_empty(numel) if rows.is_meta else _regrouped(rows, way.looked_up)
+
+
+def _by_key(rows: Tensor, way: Way) -> Tensor:
+    """From source by source to key by key."""
+    return rows if rows.is_meta else _regrouped(rows, tuple(zip(*way.looked_up, strict=True)))
+
+
+def _regrouped(flat: Tensor, chunks: Sequence[Sequence[int]]) -> Tensor:
+    """Chunks of `flat`, row by row of their sizes, column by column."""
+    columns = len(chunks[0]) if chunks else 0
+    order = [row * columns + column for column in range(columns) for row in range(len(chunks))]
+    return take_chunks(flat, [size for row in chunks for size in row], order)

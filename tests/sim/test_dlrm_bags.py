@@ -1,0 +1,140 @@
+"""Weighted bags and sequences in a training step: as in plain torch whatever the sharding, and alike in both worlds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from scenarios.config.scenario import SEQUENCE_TYPES, Bag, Optimizer, Scenario, ShardingType, Table
+from scenarios.planner.plan import plan_tables
+from scenarios.seam.trace import Recording
+from scenarios.workloads.dlrm.dense import Embeddings
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
+from tests.small import GPU, cluster
+
+LONGEST = 2
+BIG = dataclasses.replace(GPU, memory_bytes=1 << 40)
+
+
+class Attentive(nn.Module):
+    """Looks at each table with a query made of the dense features, and at a sequence's real places only."""
+
+    def __init__(self, dense_features: int, dims: dict[str, int]) -> None:
+        super().__init__()
+        self.queries = nn.ModuleDict({name: nn.Linear(dense_features, dim) for name, dim in dims.items()})
+        self.score = nn.Linear(sum(dims.values()), 1)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings, labels: Tensor) -> Tensor:
+        found = []
+        for name, rows in embeddings.items():
+            query = self.queries[name](dense)
+            if name not in embeddings.lengths:
+                found.append(rows * query)
+                continue
+            real = torch.arange(rows.shape[1])[None] < embeddings.lengths[name][:, None]
+            scores = (rows @ query[:, :, None]).squeeze(2).masked_fill(~real, -1e4)
+            found.append((torch.softmax(scores, 1)[:, :, None] * rows).sum(1))
+        return functional.binary_cross_entropy_with_logits(self.score(torch.cat(found, 1)).squeeze(1), labels)
+
+
+def mixed(bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str = "sgd", **changes: Any) -> Scenario:
+    """`training` with tables that take bags and sharding types in turn; sequences those that they can have."""
+    made = training(types, optimizer=optimizer, **changes)
+    assert made.model is not None
+    tables = tuple(_as(bags[number % len(bags)], table) for number, table in enumerate(made.model.tables))
+    own = Optimizer(kind=optimizer, learning_rate=0.5)  # type: ignore[arg-type]
+    model = dataclasses.replace(
+        made.model, tables=tables, optimizer=own, dense=f"{__name__}:Attentive", bottom=(), top=()
+    )
+    return dataclasses.replace(made, model=model)
+
+
+def _as(bag: Bag, table: Table) -> Table:
+    (kind,) = table.sharding
+    if bag != "sequence":
+        return dataclasses.replace(table, weighted=bag == "weighted")
+    return dataclasses.replace(table, sequence=LONGEST, sharding=(kind if kind in SEQUENCE_TYPES else "row_wise",))
+
+
+SEQUENCES: tuple[ShardingType, ...] = ("row_wise", "column_wise", "table_wise", "data_parallel")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize(
+    ("bags", "types"),
+    [
+        *((("sequence",), (kind,)) for kind in SEQUENCES),
+        (("sequence",), SEQUENCES),
+        (("weighted",), ALL),
+        (("weighted", "pooled"), MORE),
+        (("pooled", "sequence", "weighted"), ALL),
+    ],
+    ids=str,
+)
+def test_every_bag_trains_the_same_model(
+    bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str
+) -> None:
+    made = mixed(bags, types, optimizer)
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+def test_columns_of_a_sequence_are_put_together_again() -> None:
+    made = mixed(("sequence",), ("column_wise",), dim=256)
+    program = DlrmProgram(made)
+    assert max(row.column_offset for row in program.plan) > 0
+    assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+def calls(recording: Recording) -> list[tuple[object, ...]]:
+    spans = sorted(recording.spans, key=lambda span: (span.rank, span.stream, span.sequence))
+    return [(one.rank, one.stream, one.step, one.kind, one.label, one.bytes_in, one.flops) for one in spans]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("types", [ALL, SEQUENCES], ids="+".join)
+def test_both_worlds_do_the_same(types: tuple[ShardingType, ...]) -> None:
+    made = mixed(("sequence", "weighted", "pooled"), types)
+    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+
+
+@pytest.mark.parametrize("bags", [("sequence",), ("weighted",), ("pooled", "sequence", "weighted")], ids=str)
+def test_times_do_not_depend_on_the_payload(bags: tuple[Bag, ...]) -> None:
+    made = mixed(bags, ALL)
+    sizes = dataclasses.replace(made, payload="sizes")
+    with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
+    assert without.spans == with_values.spans
+    assert without.links == with_values.links
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+@pytest.mark.parametrize("bag", ["sequence", "weighted"])
+def test_expected_bags_take_as_long_as_drawn_ones(bag: Bag, kind: ShardingType) -> None:
+    """On average: the same calls of every rank that is simulated, and a step within a few percent."""
+    made = mixed((bag,), (kind,), batch_size=512, payload="sizes", fidelity="flows", library="nccl")
+    made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
+    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
+    ranks = {span.rank for span in folded.spans}
+    labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
+    assert labels[0] == labels[1]
+    steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
+    assert steps[1] == pytest.approx(steps[0], rel=0.05)
+
+
+def test_the_planner_knows_what_a_table_is() -> None:
+    """A sequence's rows travel one by one; weights are read as well."""
+    perf = {}
+    for bag in ("pooled", "weighted", "sequence"):
+        made = mixed((bag,), ("table_wise",))  # type: ignore[arg-type]
+        perf[bag] = sum(row.perf_ms for row in plan_tables(made).rows)
+    assert perf["pooled"] < perf["weighted"] < perf["sequence"]
