@@ -183,6 +183,21 @@ class Compression:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What of the next batch is done beside a step. "sparse_dist": its input exchange."""
+
+    kind: Literal["none", "sparse_dist"] = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """How kernels are launched on GPUs; only predictions heed it."""
+
+    cuda_graphs: bool = False
+    fusion: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """What the program `all_to_all` sends: `size_bytes` a rank; "random" splits are drawn anew each step.
 
@@ -258,6 +273,8 @@ class Scenario:
     planner: Planner = Planner()
     buckets: Buckets = Buckets()
     compression: Compression = Compression()
+    pipeline: Pipeline = Pipeline()
+    launching: Launching = Launching()
     exchange: Exchange | None = None
     collective: Collective | None = None
     gradients: Gradients | None = None

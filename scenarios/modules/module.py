@@ -76,6 +76,7 @@ class Module:
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
         self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+        self._fuses = self._on_gpu and scenario.launching.fusion
         self._traces: dict[Signature, Trace] = {}
         self._has_noted = False
 
@@ -113,6 +114,7 @@ class Module:
                 gradients=chosen,
                 accumulates=accumulates,
                 late=late,
+                fuses=self._fuses,
             )
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates, late] = found
@@ -165,7 +167,9 @@ class Module:
                 with recorder:
                     optimizer.step()
         return Update(
-            kernel=cost_of(recorder.operators), state_bytes=size_of(held), temporary_bytes=recorder.peak_bytes
+            kernel=cost_of(recorder.operators, fuses=self._fuses),
+            state_bytes=size_of(held),
+            temporary_bytes=recorder.peak_bytes,
         )
 
     @cached_property

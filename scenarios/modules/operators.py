@@ -105,6 +105,15 @@ def price(
     return kernel, is_known
 
 
+def touched(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors that a call of an operator reads, and those that it writes."""
+    changed, overwritten = _changed(func, args, kwargs)
+    name = func.overloadpacket.__name__
+    unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
+    given = () if name in _FILLED else _tensors((args, kwargs))
+    return [each for each in given if id(each) not in unread], [*changed, *overwritten] or _tensors(result)
+
+
 @lru_cache
 def _is_pointwise(name: str) -> bool:
     """Whether an operator, or that of which it is the backward or the one in place, works element by element."""

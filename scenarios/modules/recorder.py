@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,20 +16,29 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from scenarios.modules.fake import users_line
-from scenarios.modules.operators import price
+from scenarios.modules.operators import price, size_bytes, touched
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
 
 _DEPENDS = (DataDependentOutputException, DynamicOutputShapeException)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operator:
-    """One operator that does work: its name in aten, the path of the module that called it, its cost."""
+    """One operator that does work: its name in aten, the path of the module that called it, its cost, its place.
+
+    `reads` and `writes` are bytes of tensors by their numbers, each storage its own. `uses` are all operators that
+    read a tensor, and `freed` the tensors that nobody holds any more: both of the whole recording.
+    """
 
     name: str
     module: str
     kernel: Kernel
+    number: int
+    reads: dict[int, int]
+    writes: dict[int, int]
+    uses: dict[int, list[Operator]] = field(repr=False)
+    freed: set[int] = field(repr=False)
 
 
 class Recorder(TorchDispatchMode):
@@ -59,6 +68,11 @@ class Recorder(TorchDispatchMode):
         self._hooks: list[RemovableHandle] = []
         self._owners: dict[int, str | None] = {}
         self._before: list[Tensor] = []
+        self._numbers: dict[int, int] = {}  # of storages that are there
+        self._numbered = 0
+        self._uses: dict[int, list[Operator]] = {}
+        self._freed: set[int] = set()
+        self._is_settled = False
 
     def __enter__(self) -> Recorder:
         self._hooks = [
@@ -70,6 +84,7 @@ class Recorder(TorchDispatchMode):
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.settle()
         for hook in self._hooks:
             hook.remove()
 
@@ -80,6 +95,10 @@ class Recorder(TorchDispatchMode):
             return self._running[-1]
         node = torch._C._current_autograd_node()
         return "" if node is None else self._nodes.get(node._sequence_nr(), "")
+
+    def settle(self) -> None:
+        """What is still held is what is left: that it goes later counts no more."""
+        self._is_settled = True
 
     def _enters(self, module: nn.Module, _: object) -> None:
         if module not in self._names:
@@ -106,15 +125,45 @@ class Recorder(TorchDispatchMode):
             made = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
             self._nodes[made] = self._running[-1]
         kernel, is_known = price(func, args, kwargs, result, on_gpu=self._on_gpu)
-        if kernel is not None:
-            name = func.overloadpacket.__name__
-            self.operators.append(Operator(name=name, module=self.module, kernel=kernel))
-            if not is_known:
-                self.unknown[name] = None
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
                 self._hold(leaf)
+        if kernel is not None:
+            name = func.overloadpacket.__name__
+            read, written = touched(func, args, kwargs, result)
+            self._add(name, kernel, self._sizes(read), self._sizes(written))
+            if not is_known:
+                self.unknown[name] = None
         return result
+
+    def _add(self, name: str, kernel: Kernel, reads: dict[int, int], writes: dict[int, int]) -> None:
+        operator = Operator(
+            name=name,
+            module=self.module,
+            kernel=kernel,
+            number=len(self.operators),
+            reads=reads,
+            writes=writes,
+            uses=self._uses,
+            freed=self._freed,
+        )
+        for tensor in reads:
+            self._uses.setdefault(tensor, []).append(operator)
+        self.operators.append(operator)
+
+    def _sizes(self, tensors: Sequence[Tensor]) -> dict[int, int]:
+        """Bytes by the tensors' numbers; of views of one storage the largest."""
+        sizes: dict[int, int] = {}
+        for tensor in tensors:
+            number = self._number(tensor.untyped_storage()._cdata)
+            sizes[number] = max(size_bytes(tensor), sizes.get(number, 0))
+        return sizes
+
+    def _number(self, key: int) -> int:
+        if key not in self._numbers:
+            self._numbered += 1
+            self._numbers[key] = self._numbered
+        return self._numbers[key]
 
     def knows(self, tensors: Sequence[Tensor]) -> None:
         """Do not count the memory of these tensors, which were there before."""
@@ -152,6 +201,9 @@ class Recorder(TorchDispatchMode):
             self._held_at_peak = dict(self.held_by)
         self._change(key, -size)
         del self._owners[key]
+        number = self._numbers.pop(key, None)
+        if number is not None and not self._is_settled:
+            self._freed.add(number)
 
     def _change(self, key: int, size: int) -> None:
         owner = self._owners[key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only
 
 from scenarios.modules.fake import build_fake, explained, fake
+from scenarios.modules.fusion import fused
 from scenarios.modules.needs import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.kernel import Kernel, together
@@ -85,6 +86,7 @@ class Trace:
         kept_bytes: what the forward pass leaves for the backward pass, by the module that made it.
         forward_peak_bytes, backward_peak_bytes: what tensors take at most, beside parameters and inputs.
         held_at_peak: what is there at the backward pass's peak: of `kept_bytes`, and GRADIENTS and TEMPORARIES.
+        fuses: whether its computations are those of a compiler that fuses operators, in costs alone.
     """
 
     forward: tuple[Operator, ...]
@@ -102,6 +104,7 @@ class Trace:
     forward_peak_bytes: int
     backward_peak_bytes: int
     held_at_peak: dict[str, int]
+    fuses: bool = False
     _segments: dict[frozenset[Ready], tuple[Segment, ...]] = field(default_factory=dict, repr=False)
 
     @property
@@ -123,9 +126,10 @@ class Trace:
         segments, begin = [], 0
         for after, needs in groupby(self.needs, lambda need: need.after):
             tensors = tuple(chain.from_iterable(need.tensors for need in needs))
-            segments.append(ForwardSegment(kernel=cost_of(self.forward[begin:after]), needs=tensors))
+            kernel = cost_of(self.forward[begin:after], fuses=self.fuses)
+            segments.append(ForwardSegment(kernel=kernel, needs=tensors))
             begin = after
-        return (*segments, ForwardSegment(kernel=cost_of(self.forward[begin:]), needs=()))
+        return (*segments, ForwardSegment(kernel=cost_of(self.forward[begin:], fuses=self.fuses), needs=()))
 
     def segments(self, stops: frozenset[Ready]) -> tuple[Segment, ...]:
         """Cut the backward pass behind each of `stops`, which are of `ready`; what is left comes last, if anything is.
@@ -139,15 +143,15 @@ class Trace:
     def _cut(self, stops: frozenset[Ready]) -> Iterator[Segment]:
         begin, last = 0, {ready.after: ready for ready in self.ready if ready in stops}
         for after, ready in last.items():
-            yield Segment(kernel=cost_of(self.backward[begin:after]), ready=ready)
+            yield Segment(kernel=cost_of(self.backward[begin:after], fuses=self.fuses), ready=ready)
             begin = after
         if begin < len(self.backward) or not last:
-            yield Segment(kernel=cost_of(self.backward[begin:]), ready=None)
+            yield Segment(kernel=cost_of(self.backward[begin:], fuses=self.fuses), ready=None)
 
 
-def cost_of(operators: Sequence[Operator]) -> Kernel:
-    """All operators as one computation."""
-    return together(each.kernel for each in operators)
+def cost_of(operators: Sequence[Operator], *, fuses: bool = False) -> Kernel:
+    """All operators as one computation, with fusion or as they are."""
+    return together(fused(operators) if fuses else [each.kernel for each in operators])
 
 
 def trace(
@@ -159,6 +163,7 @@ def trace(
     gradients: Sequence[bool | None] | None = None,
     accumulates: bool = False,
     late: Sequence[int] = (),
+    fuses: bool = False,
 ) -> Trace:
     """Trace what `make` makes, a module or a function, called with these arguments; only their shapes and types count.
 
@@ -173,6 +178,7 @@ def trace(
             differentiated; if there are none, gradients of all outputs are given.
         accumulates: whether gradients are added to some that are there already.
         late: indices, among all tensors that it is called with, of those that may come while the forward pass goes on.
+        fuses: whether costs are those of operators that a compiler fuses.
 
     Raises:
         ProgramError: what it does depends on values, or an operator cannot run without them.
@@ -187,7 +193,8 @@ def trace(
         recorder = Recorder(on_gpu=on_gpu)
         recorder.knows(there)
         with recorder:
-            return _passes(recorder, module, given, gradients=gradients, late=late)
+            traced = _passes(recorder, module, given, gradients=gradients, late=late)
+    return replace(traced, fuses=fuses)
 
 
 def _passes(
@@ -207,6 +214,7 @@ def _passes(
     kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
     recorder.begin_phase(TEMPORARIES)
     ready = _backward(recorder, (parameters, wanting(given)), outputs, chosen)
+    recorder.settle()
     arrived = {each.parameter for each in ready}
     leaves, layout = tree_flatten(result)
     return Trace(

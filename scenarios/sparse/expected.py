@@ -230,11 +230,30 @@ class ExpectedInput:
 
     async def __call__(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
         """This rank's keys; `features` holds what each rank has of every key."""
-        taken, world = await self._select(rank, features), rank.world
+        (arrived,) = await exchange_expected(rank, [(self, features)])
+        return arrived
+
+    async def prepare(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
+        """What is to be exchanged."""
+        taken = await self._select(rank, features)
+        if self._layout.kind not in ("replicated", "by_rank"):
+            await self._bucketize(rank, taken)
+        return taken
+
+    def moves(self, rank: Rank) -> bool:
+        """Whether anything leaves the rank."""
+        return self._layout.kind != "replicated" and rank.world.size > 1
+
+    def tell(self, rank: Rank, taken: ExpectedJagged) -> Work[Tensor]:
+        return _tell(rank, _SIZES + taken.weighted, self._label)
+
+    async def arrive(self, rank: Rank, taken: ExpectedJagged, works: Sequence[Work[Tensor]]) -> ExpectedJagged:
+        """What comes for what was `taken`, when that is done which `issue` began."""
         if self._layout.kind == "replicated":
             return replace(taken, batch_per_rank=(taken.stride,))
-        if self._layout.kind != "by_rank":
-            await self._bucketize(rank, taken)
+        for work in works:
+            await work
+        world = rank.world
         batches = (taken.stride,) * len(world.ranks)
         arrived = ExpectedJagged(
             keys=tuple(piece.table for piece in self._pieces(rank.rank)),
@@ -243,8 +262,7 @@ class ExpectedInput:
             batch_per_rank=batches,
             weighted=taken.weighted,
         )
-        if world.size > 1:
-            await self._exchange(rank, taken)
+        if works:
             kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values, arrived.weights)
             await rank.compute(kernel, _nothing, label=f"{self._label}.recat")
         return arrived
@@ -277,11 +295,9 @@ class ExpectedInput:
             kernel = chunks_kernel(1.0, cut_lengths, taken.values, taken.weights)
             await rank.compute(kernel, _nothing, label=f"{self._label}.shuffle")
 
-    async def _exchange(self, rank: Rank, taken: ExpectedJagged) -> None:
-        """Exchange sizes first, then lengths, values and weights concurrently."""
+    def issue(self, rank: Rank, taken: ExpectedJagged) -> list[Work[Tensor]]:
+        """Send lengths, values and weights, once sizes are known."""
         world, mine, batch = rank.world, self.ids_for(rank.rank), taken.stride
-        told = torch.empty(world.size, _SIZES + taken.weighted, dtype=torch.int64, device="meta")
-        await rank.all_to_all_single(torch.empty_like(told), told, group=world, label=f"{self._label}.splits")
 
         def issue(name: str, of_each: Sequence[float], own: float, dtype: torch.dtype = torch.int64) -> Work[Tensor]:
             each = [own] * len(world.ranks)
@@ -295,8 +311,7 @@ class ExpectedInput:
         ]
         if taken.weighted:
             works.append(issue("weights", loads.ids, sum(mine), torch.float32))
-        for work in works:
-            await work
+        return works
 
     def _loads_of(self, world: Group) -> _Loads:
         """Found once for all ranks."""
@@ -305,6 +320,35 @@ class ExpectedInput:
             ids = [sum(self.ids_for(member)) for member in world.ranks]
             found = self._loads[world.ranks] = _Loads([len(self._pieces(member)) for member in world.ranks], ids)
         return found
+
+
+async def exchange_expected(
+    rank: Rank, exchanges: Sequence[tuple[ExpectedInput, ExpectedJagged]], *, fused_label: str = ""
+) -> list[ExpectedJagged]:
+    """As `feature_exchange.exchange_features` does it, of each exchange with its features."""
+    taken, told = [], []
+    for one, features in exchanges:
+        taken.append(await one.prepare(rank, features))
+        if one.moves(rank) and not fused_label:
+            told.append(one.tell(rank, taken[-1]))
+    moving = [(one, own) for (one, _), own in zip(exchanges, taken, strict=True) if one.moves(rank)]
+    if fused_label and moving:
+        told = [_tell(rank, sum(_SIZES + own.weighted for _, own in moving), fused_label)]
+    works = []
+    for number, (one, own) in enumerate(moving):
+        if number < len(told):
+            await told[number]
+        works.append(one.issue(rank, own))
+    issued = iter(works)
+    return [
+        await one.arrive(rank, own, next(issued) if one.moves(rank) else ())
+        for (one, _), own in zip(exchanges, taken, strict=True)
+    ]
+
+
+def _tell(rank: Rank, numbers: int, label: str) -> Work[Tensor]:
+    told = torch.empty(rank.world.size, numbers, dtype=torch.int64, device="meta")
+    return rank.all_to_all_single(torch.empty_like(told), told, group=rank.world, label=f"{label}.splits")
 
 
 class _Loads(NamedTuple):

@@ -1,12 +1,13 @@
 """Exchanges keyed jagged features between all ranks of a group, given which keys go where.
 
 One small all-to-all of sizes, then one all-to-all a tensor, then a local reordering from source-major to key-major.
+Several such exchanges go together, as TorchRec 1.8.0 has them: all sizes are on their way before the first is awaited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 import torch
@@ -35,19 +36,65 @@ class Route:
     source_order: tuple[int, ...] = ()
 
 
-async def exchange_features(rank: Rank, features: KeyedJagged, route: Route) -> KeyedJagged:
-    """Send each member its keys, and give back this rank's, with the samples of all sources.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """What a rank sends: `features` with keys in sending order, values where payload lives; without `route` nothing.
 
-    `features`: keys in sending order, values where payload lives. A group of one moves nothing.
+    Where rows must find back to their ids, `own` is what the features were before they were cut into buckets, and
+    `moved` the place there that each id went to.
     """
-    if route.group.size == 1:
-        batches = () if features.stride is None else (features.stride,)
-        return replace(features, keys=route.keys, batch_per_rank=batches)
-    strides = features.stride_per_key
-    ids = chunk_sums(features.lengths, strides)
-    sent = _Sizes(lengths=per_rank(strides, route.keys_per_rank), values=per_rank(ids, route.keys_per_rank))
-    received = await _exchange_sizes(rank, features, sent, route)
-    return await reorder(rank, await _exchange_tensors(rank, features, route, sent=sent, received=received), route)
+
+    features: KeyedJagged
+    route: Route | None = None
+    own: KeyedJagged | None = None
+    moved: Tensor | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything leaves this rank: a group of one moves nothing."""
+        return self.route is not None and self.route.group.size > 1
+
+
+async def exchange_features(
+    rank: Rank, prepare: Sequence[Callable[[], Awaitable[Sending]]], *, fused_label: str = ""
+) -> list[tuple[Sending, KeyedJagged]]:
+    """Send each member its keys, and give back this rank's, with the samples of all sources; for each of `prepare`.
+
+    What is prepared tells its sizes at once, and sends when it knows those of the others. With a `fused_label` the
+    sizes of all travel in one call of that label; their groups must be the same.
+    """
+    sendings, moving, works = [], [], []
+    for make in prepare:
+        sendings.append(await make())
+        if sendings[-1].moves:
+            moving.append(_Moving.of(sendings[-1]))
+            if not fused_label:
+                works.append(moving[-1].tell(rank))
+    told = await _told(rank, moving, fused_label) if fused_label else None
+    sizes = []
+    for number, one in enumerate(moving):
+        sizes.append(one.received(_rows(await works[number]) if told is None else told[number]))
+        one.issue(rank, sizes[-1])
+    arrived = iter(
+        [await reorder(rank, await one.arrived(own), one.route) for one, own in zip(moving, sizes, strict=True)]
+    )
+    return [(sending, next(arrived) if sending.moves else _stayed(sending)) for sending in sendings]
+
+
+async def exchange_one(rank: Rank, sending: Sending) -> KeyedJagged:
+    """The same of one alone."""
+
+    async def prepared() -> Sending:
+        return sending
+
+    ((_, arrived),) = await exchange_features(rank, [prepared])
+    return arrived
+
+
+def _stayed(sending: Sending) -> KeyedJagged:
+    features, route = sending.features, sending.route
+    batches = () if features.stride is None else (features.stride,)
+    return replace(features, keys=features.keys if route is None else route.keys, batch_per_rank=batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,49 +175,90 @@ class _Sizes:
     batches: tuple[int, ...] = ()
 
 
-async def _exchange_sizes(rank: Rank, features: KeyedJagged, sizes: _Sizes, route: Route) -> _Sizes:
-    """Tell every member how much it will get: one column a tensor, and the batch where all keys have the same one.
+@dataclass(slots=True)
+class _Moving:
+    """One exchange on its way."""
 
-    Ranks that send different tensors (weights on some only, say) differ here in size, before any data moves.
-    """
-    batch = features.stride
-    rows = [sizes.lengths, sizes.values]
-    rows += [] if features.weights is None else [sizes.values]
-    rows.append(list(route.keys_per_rank) if batch is None else [batch] * route.group.size)
+    features: KeyedJagged
+    route: Route
+    sent: _Sizes
+    works: dict[str, Work[Tensor]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(sending: Sending) -> _Moving:
+        features, route = sending.features, sending.route
+        assert route is not None
+        strides = features.stride_per_key
+        ids = chunk_sums(features.lengths, strides)
+        lengths, values = per_rank(strides, route.keys_per_rank), per_rank(ids, route.keys_per_rank)
+        return _Moving(features, route, _Sizes(lengths=lengths, values=values))
+
+    def sizes(self) -> list[list[int]]:
+        """What to tell every member: one row a tensor, and the batch where all keys have the same one.
+
+        Ranks that send different tensors (weights on some only, say) differ here in size, before any data moves.
+        """
+        batch, size = self.features.stride, self.route.group.size
+        rows = [self.sent.lengths, self.sent.values]
+        rows += [] if self.features.weights is None else [self.sent.values]
+        return [*rows, list(self.route.keys_per_rank) if batch is None else [batch] * size]
+
+    def tell(self, rank: Rank) -> Work[Tensor]:
+        return _tell(rank, self.sizes(), self.route.group, self.route.label)
+
+    def received(self, told: Sequence[Sequence[int]]) -> _Sizes:
+        """Sizes from what every member told."""
+        lengths, values, *_, last = told
+        batches = () if self.features.stride is None else tuple(last)
+        return _Sizes(lengths=list(lengths), values=list(values), batches=batches)
+
+    def issue(self, rank: Rank, received: _Sizes) -> None:
+        """Send all tensors; none is awaited."""
+        features, route, sent = self.features, self.route, self.sent
+
+        def issue(name: str, tensor: Tensor, sends: Sequence[int], receives: Sequence[int]) -> None:
+            output = tensor.new_empty(sum(receives))
+            label = f"{route.label}.{name}"
+            self.works[name] = rank.all_to_all_single(output, tensor, receives, sends, route.group, label=label)
+
+        issue("lengths", features.lengths, sent.lengths, received.lengths)
+        issue("values", features.values, sent.values, received.values)
+        if features.stride is None:
+            strides = torch.tensor(features.stride_per_key, dtype=torch.int64, device=features.lengths.device)
+            issue("strides", strides, route.keys_per_rank, [len(route.keys)] * route.group.size)
+        if features.weights is not None:
+            issue("weights", features.weights, sent.values, received.values)
+
+    async def arrived(self, received: _Sizes) -> Arrived:
+        done = {name: await work for name, work in self.works.items()}
+        by_source: list[list[int]] | None = None
+        if "strides" in done:
+            by_source = done["strides"].view(-1, len(self.route.keys)).tolist() if self.route.keys else []
+        return Arrived(
+            values=done["values"],
+            lengths=done["lengths"],
+            weights=done.get("weights"),
+            batches=received.batches,
+            strides=by_source,
+        )
+
+
+def _tell(rank: Rank, rows: list[list[int]], group: Group, label: str) -> Work[Tensor]:
+    """Each row has a number for each member."""
     sent = torch.tensor(rows, dtype=torch.int64).t().contiguous().to(rank.control_device)
-    came = torch.empty_like(sent)
-    await rank.all_to_all_single(came, sent, group=route.group, label=f"{route.label}.splits")
-    lengths, values, *_, last = came.t().tolist()
-    return _Sizes(lengths=lengths, values=values, batches=() if batch is None else tuple(last))
+    return rank.all_to_all_single(torch.empty_like(sent), sent, group=group, label=f"{label}.splits")
 
 
-async def _exchange_tensors(
-    rank: Rank, features: KeyedJagged, route: Route, *, sent: _Sizes, received: _Sizes
-) -> Arrived:
-    """All tensors are issued before the first is awaited."""
+def _rows(came: Tensor) -> list[list[int]]:
+    """What all members told, row by row."""
+    rows: list[list[int]] = came.t().tolist()
+    return rows
 
-    def issue(name: str, tensor: Tensor, sends: Sequence[int], receives: Sequence[int]) -> Work[Tensor]:
-        output = tensor.new_empty(sum(receives))
-        label = f"{route.label}.{name}"
-        return rank.all_to_all_single(output, tensor, receives, sends, route.group, label=label)
 
-    works = {}
-    works["lengths"] = issue("lengths", features.lengths, sent.lengths, received.lengths)
-    works["values"] = issue("values", features.values, sent.values, received.values)
-    if features.stride is None:
-        strides = torch.tensor(features.stride_per_key, dtype=torch.int64, device=features.lengths.device)
-        each = [len(route.keys)] * route.group.size
-        works["strides"] = issue("strides", strides, route.keys_per_rank, each)
-    if features.weights is not None:
-        works["weights"] = issue("weights", features.weights, sent.values, received.values)
-    done = {name: await work for name, work in works.items()}
-    by_source: list[list[int]] | None = None
-    if "strides" in done:
-        by_source = done["strides"].view(-1, len(route.keys)).tolist() if route.keys else []
-    return Arrived(
-        values=done["values"],
-        lengths=done["lengths"],
-        weights=done.get("weights"),
-        batches=received.batches,
-        strides=by_source,
-    )
+async def _told(rank: Rank, moving: Sequence[_Moving], label: str) -> list[list[list[int]]]:
+    """The same of all exchanges in one call."""
+    if not moving:
+        return []
+    each = [one.sizes() for one in moving]
+    came = iter(_rows(await _tell(rank, [row for rows in each for row in rows], moving[0].route.group, label)))
+    return [[next(came) for _ in rows] for rows in each]

@@ -16,7 +16,8 @@ from torch import Tensor
 from scenarios.config.scenario import ShardingType
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.sparse.feature_exchange import chunks_kernel
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
+from scenarios.sparse.feature_exchange import Sending, chunks_kernel, exchange_one
 from scenarios.sparse.input_dist import (
     LABEL,
     DpSparseFeaturesDist,
@@ -51,6 +52,7 @@ class InputDist(Protocol):
     """What all input exchanges have in common."""
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged: ...
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class TableGroup:
 
     layout: Layout
     columns: tuple[Piece, ...]
+    input_dist: InputDist
     label: str = ""
 
     @property
@@ -79,8 +82,10 @@ class TableGroup:
         owner, slot = divmod(rank, self.layout.span)
         return tuple(_lookup(piece, self.layout.buckets, slot) for piece in self.layout.pieces[owner])
 
-    async def select(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """The group's own keys in sending order.
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
+        """What is to be exchanged of `features`, which hold at least the keys in `features`.
+
+        Where ids are cut by rows, their values must be real.
 
         Raises:
             ValueError: a key is missing.
@@ -92,14 +97,13 @@ class TableGroup:
             share = len(order) / len(features.keys)
             kernel = chunks_kernel(share, features.lengths, features.values, features.weights)
             features = await rank.compute(kernel, features.permute, order, label=f"{self.label}{LABEL}.select")
-        return features
+        return await self.input_dist.prepare(rank, features)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedGroup(TableGroup):
     """Pooled tables of one sharding type, and their way there and back."""
 
-    input_dist: InputDist
     output_dist: PooledEmbeddingDist
 
     @property
@@ -111,6 +115,14 @@ class ShardedGroup(TableGroup):
         """[batch, columns] each."""
         return torch.split_with_sizes(output, [column.columns for column in self.columns], dim=1)
 
+    def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> tuple[int, ...]:
+        """What the output exchange wants to know of the input exchange: `batch_per_rank`."""
+        return arrived.batch_per_rank
+
+    def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> tuple[int, ...]:
+        """The same of `features` whose exchange is expected."""
+        return (features.stride,) * (1 if self.layout.kind == "replicated" else len(rank.world.ranks))
+
     async def input(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """This rank's keys with the samples of all ranks; ids are rows of its shards.
 
@@ -119,7 +131,7 @@ class ShardedGroup(TableGroup):
         Raises:
             ValueError: a key is missing.
         """
-        return await self.input_dist(rank, await self.select(rank, features))
+        return await exchange_one(rank, await self.prepare(rank, features))
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         """[batch, width] from what this rank pooled, [samples, columns of its lookups]; samples as `input` gave them.

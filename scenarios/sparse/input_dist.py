@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.sparse.bucketize import block_bucketize, bucketize_kernel
-from scenarios.sparse.feature_exchange import Route, chunks_kernel, exchange_features
+from scenarios.sparse.feature_exchange import Route, Sending, chunks_kernel, exchange_one
 from scenarios.sparse.keyed_jagged import KeyedJagged
 
 LABEL = "input_dist"
@@ -63,9 +62,13 @@ class TwRwSparseFeaturesDist:
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """This rank's features: ids are rows of its shards; `features.values` must be real."""
+        return await exchange_one(rank, await self.prepare(rank, features))
+
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
+        """What is to be exchanged."""
         group = group_of(self.pg, rank)
-        pooled = await self.bucketized(rank, features)
-        return await exchange_features(rank, pooled, self.route(group, features.keys, group.index(rank.rank)))
+        cut = await self.bucketized(rank, features)
+        return Sending(features=cut, route=self.route(group, features.keys, group.index(rank.rank)))
 
     async def bucketized(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """What this rank sends: bucketized by local rank, in the order of the receivers."""
@@ -112,6 +115,10 @@ class TwSparseFeaturesDist:
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """This rank's features; samples by source rank."""
+        return await exchange_one(rank, await self.prepare(rank, features))
+
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
+        """What is to be exchanged."""
         group = group_of(self.pg, rank)
         index = group.index(rank.rank)
         start = sum(self.features_per_rank[:index])
@@ -121,13 +128,13 @@ class TwSparseFeaturesDist:
             keys=features.keys[start : start + self.features_per_rank[index]],
             label=self.label,
         )
-        return await exchange_features(rank, features.to_payload(self.device or rank.device), route)
+        return Sending(features=features.to_payload(self.device or rank.device), route=route, own=features)
 
 
 class RwSparseFeaturesDist:
     """Every table cut by rows over all ranks: each rank takes all features, and of the ids those of its rows.
 
-    `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist.
+    `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist. Of a sequence rows must find back to their ids.
 
     Raises:
         ValueError: the number of features differs.
@@ -142,36 +149,34 @@ class RwSparseFeaturesDist:
         device: torch.device | None = None,
         has_feature_processor: bool = False,
         need_pos: bool = False,
+        is_sequence: bool = False,
         label: str = LABEL,
     ) -> None:
         _check("feature_hash_sizes", len(feature_hash_sizes), num_features)
+        self.is_sequence = is_sequence
         self.pg, self.device, self.label = pg, device, label
         self.block_sizes = tuple(block_size(rows, pg.size) for rows in feature_hash_sizes)
         self.has_feature_processor, self.need_pos = has_feature_processor, need_pos
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """This rank's features: ids are rows of its shards; samples by source rank; `features.values` must be real."""
-        cut, _ = await self.bucketized(rank, features)
-        return await exchange_features(rank, cut, self.route(group_of(self.pg, rank), features.keys))
+        return await exchange_one(rank, await self.prepare(rank, features))
 
-    async def bucketized(
-        self, rank: Rank, features: KeyedJagged, *, sequence: bool = False
-    ) -> tuple[KeyedJagged, Tensor | None]:
-        """What this rank sends, bucket by bucket, and with `sequence` the place there that each id went to."""
-        return await bucketize_features(
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
+        """What is to be exchanged, bucket by bucket; of a sequence also the place there that each id went to."""
+        group, keys = group_of(self.pg, rank), features.keys
+        cut, moved = await bucketize_features(
             rank,
             features,
             self.block_sizes,
-            group_of(self.pg, rank).size,
+            group.size,
             positions=wants_positions(features, self.has_feature_processor, self.need_pos),
-            sequence=sequence,
+            sequence=self.is_sequence,
             device=self.device,
             label=self.label,
         )
-
-    def route(self, group: Group, keys: tuple[str, ...]) -> Route:
-        """Who gets what: everybody all keys."""
-        return Route(group=group, keys_per_rank=(len(keys),) * group.size, keys=keys, label=self.label)
+        route = Route(group=group, keys_per_rank=(len(keys),) * group.size, keys=keys, label=self.label)
+        return Sending(features=cut, route=route, own=features, moved=moved)
 
 
 class DpSparseFeaturesDist:
@@ -182,8 +187,11 @@ class DpSparseFeaturesDist:
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
         """The same features, where payload lives."""
-        batches = () if features.stride is None else (features.stride,)
-        return replace(features.to_payload(self.device or rank.device), batch_per_rank=batches)
+        return await exchange_one(rank, await self.prepare(rank, features))
+
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
+        """Nothing is to be exchanged."""
+        return Sending(features=features.to_payload(self.device or rank.device), own=features)
 
 
 async def bucketize_features(

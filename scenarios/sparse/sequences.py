@@ -19,8 +19,8 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
-from scenarios.sparse.feature_exchange import exchange_features, per_rank, permute_kernel
-from scenarios.sparse.groups import TableGroup
+from scenarios.sparse.feature_exchange import Sending, per_rank, permute_kernel
+from scenarios.sparse.groups import InputDist, TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
 from scenarios.sparse.input_dist import DpSparseFeaturesDist, RwSparseFeaturesDist, TwSparseFeaturesDist
 from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, take_chunks
@@ -66,7 +66,6 @@ class SequenceGroup(TableGroup):
     kept.
     """
 
-    input_dist: DpSparseFeaturesDist | TwSparseFeaturesDist | RwSparseFeaturesDist
     longest: tuple[int, ...]
 
     @property
@@ -80,21 +79,6 @@ class SequenceGroup(TableGroup):
         shapes = [(batch, rows, column.columns) for column, rows in zip(self.columns, self.longest, strict=True)]
         sizes = [batch * rows * columns for _, rows, columns in shapes]
         return [part.view(shape) for part, shape in zip(torch.split_with_sizes(output, sizes), shapes, strict=True)]
-
-    async def input(self, rank: Rank, features: KeyedJagged) -> tuple[KeyedJagged, Way]:
-        """This rank's keys with the samples of all ranks, ids as rows of its shards; and the way of the rows.
-
-        Raises:
-            ValueError: a key is missing.
-        """
-        own = await self.select(rank, features)
-        sent, moved = own, None
-        if isinstance(self.input_dist, RwSparseFeaturesDist):
-            sent, moved = await self.input_dist.bucketized(rank, own, sequence=True)
-            arrived = await exchange_features(rank, sent, self.input_dist.route(rank.world, own.keys))
-        else:
-            arrived = await self.input_dist(rank, own)
-        return arrived, self._way(rank, own, sent, moved, arrived)
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> Way:
         """The way of rows that are expected to be looked up; `features` are those before `exchange`."""
@@ -142,10 +126,14 @@ class SequenceGroup(TableGroup):
     def _travels(self, rank: Rank) -> bool:
         return rank.world.size > 1 and self.layout.kind != "replicated"
 
-    def _way(self, rank: Rank, own: KeyedJagged, sent: KeyedJagged, moved: Tensor | None, arrived: KeyedJagged) -> Way:
-        """The way back of ids: `own` in sending order, of which id i went to place `moved[i]` of `sent`, or stayed."""
+    def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> Way:
+        """The way back of what was looked up; `arrived` is what came for what was `sent`."""
+        own = sent.own
+        assert own is not None
         widths = np.array([column.columns for column in self.columns], np.int64)
-        counts = np.array(chunk_sums(sent.lengths, sent.stride_per_key), np.int64).reshape(-1, len(widths))
+        counts = np.array(chunk_sums(sent.features.lengths, sent.features.stride_per_key), np.int64).reshape(
+            -1, len(widths)
+        )
         came, mine, sources = counts * widths, self.lookups(rank.rank), arrived.batch_per_rank
         ids = np.array(chunk_sums(arrived.lengths, sources * len(mine)), np.int64).reshape(len(mine), len(sources))
         looked_up = ids * np.array([each.columns for each in mine], np.int64)[:, None]
@@ -156,7 +144,7 @@ class SequenceGroup(TableGroup):
             receives=self._by_owner(came),
             looked_up=tuple(map(tuple, looked_up.tolist())),
             came=tuple(map(tuple, came.tolist())),
-            homes=() if arrived.values.is_meta else tuple(self._homes(own, counts, moved)),
+            homes=() if arrived.values.is_meta else tuple(self._homes(own, counts, sent.moved)),
         )
 
     def _by_owner(self, came: Ints) -> tuple[int, ...]:
@@ -235,15 +223,14 @@ def build_sequence_groups(
     return tuple(groups)
 
 
-def _input_dist(
-    layout: Layout, world: Group, label: str
-) -> DpSparseFeaturesDist | TwSparseFeaturesDist | RwSparseFeaturesDist:
+def _input_dist(layout: Layout, world: Group, label: str) -> InputDist:
     if layout.kind == "replicated":
         return DpSparseFeaturesDist()
     if layout.kind == "by_rank":
         return TwSparseFeaturesDist(world, [len(owned) for owned in layout.pieces], label=label)
     if layout.kind == "by_row":
-        return RwSparseFeaturesDist(world, len(layout.sent), [piece.rows for piece in layout.sent], label=label)
+        rows = [piece.rows for piece in layout.sent]
+        return RwSparseFeaturesDist(world, len(rows), rows, is_sequence=True, label=label)
     raise ValueError(f"sequences of a {layout.sharding_type} table: expected one of {', '.join(SEQUENCE_TYPES)}")
 
 

@@ -211,8 +211,11 @@ class SimBackend:
         """When the host has launched the first and the last of so many kernels; it runs ahead of the GPU in a step.
 
         A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on.
-        So a launch counts from the launch before it, and not from the end of what it depends on.
+        So a launch counts from the launch before it, and not from the end of what it depends on. Those of CUDA graphs
+        are there before the step.
         """
+        if self.shared.scenario.launching.cuda_graphs:
+            return self.clock.now_ns, self.clock.now_ns
         free_ns = self.shared.step_began_ns[self.rank] if STEP.get() >= 0 else self.clock.now_ns
         begun_ns = max(self._launched_until_ns, free_ns)
         self._launched_until_ns = begun_ns + kernels * each_ns

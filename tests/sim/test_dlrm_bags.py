@@ -1,4 +1,4 @@
-"""Weighted bags and sequences in a training step: as in plain torch whatever the sharding, and alike in both worlds."""
+"""Weighted bags, sequences and pipelined steps: as in plain torch whatever the sharding, and alike in both worlds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scenarios.config.scenario import SEQUENCE_TYPES, Bag, Optimizer, Scenario, ShardingType, Table
+from scenarios.config.scenario import (
+    SEQUENCE_TYPES,
+    Bag,
+    Launching,
+    Optimizer,
+    Pipeline,
+    Scenario,
+    ShardingType,
+    Table,
+)
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.dense import Embeddings
@@ -129,6 +138,65 @@ def test_expected_bags_take_as_long_as_drawn_ones(bag: Bag, kind: ShardingType) 
     assert labels[0] == labels[1]
     steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
     assert steps[1] == pytest.approx(steps[0], rel=0.05)
+
+
+PIPELINE = Pipeline(kind="sparse_dist")
+EVERY: tuple[Bag, ...] = ("pooled", "sequence", "weighted")
+
+
+@pytest.mark.parametrize("types", [ALL, ("row_wise",), ("data_parallel",)], ids="+".join)
+def test_a_pipeline_trains_the_same_model(types: tuple[ShardingType, ...]) -> None:
+    made = mixed(EVERY, types, pipeline=PIPELINE)
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.real
+def test_a_pipeline_is_alike_in_both_worlds() -> None:
+    made = mixed(EVERY, ALL, pipeline=PIPELINE)
+    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+
+
+def test_the_next_batch_is_exchanged_beside_each_step_with_all_sizes_in_one_call() -> None:
+    made = mixed(EVERY, ALL, batch_size=64, payload="sizes", library="nccl")
+    steps = {}
+    for kind in ("none", "sparse_dist"):
+        chosen = dataclasses.replace(made, pipeline=Pipeline(kind=kind))  # type: ignore[arg-type]
+        spans = simulate(chosen, DlrmProgram(chosen)).spans
+        steps[kind] = [one.end_ns - one.start_ns for one in spans if one.kind == "step" and one.rank == 0]
+        told = [one for one in spans if one.rank == 0 and one.label.endswith(".splits")]
+        if kind == "none":
+            assert [one.step for one in told].count(0) == len({one.label for one in told}) > 1
+    assert {one.stream for one in told} == {"data_dist"}
+    assert [one.step for one in told] == [-1, 0, 1, 2]
+    assert max(steps["sparse_dist"]) < min(steps["none"])
+    assert max(steps["sparse_dist"]) < 1.1 * min(steps["sparse_dist"])
+
+
+def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
+    made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl", pipeline=PIPELINE)
+    made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
+    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
+    steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
+    assert steps[1] == pytest.approx(steps[0], rel=0.05)
+
+
+def test_graphs_launch_at_once() -> None:
+    """With launches that take long, a step is as long as all of them together; with graphs it does without."""
+    slow = dataclasses.replace(GPU, launch_ns=200_000)
+    made = training(ALL, payload="sizes", library="nccl")
+    made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=slow))
+    steps = {}
+    for on in (False, True):
+        chosen = dataclasses.replace(made, launching=Launching(cuda_graphs=on))
+        spans = simulate(chosen, DlrmProgram(chosen)).spans
+        steps[on] = min(one.end_ns - one.start_ns for one in spans if one.kind == "step")
+    quick = dataclasses.replace(made, cluster=cluster(2, 2, gpu=dataclasses.replace(GPU, launch_ns=0)))
+    spans = simulate(quick, DlrmProgram(quick)).spans
+    assert steps[True] == min(one.end_ns - one.start_ns for one in spans if one.kind == "step")
+    assert steps[False] > 5 * steps[True]
 
 
 def test_the_planner_knows_what_a_table_is() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,10 +35,14 @@ class Bags:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """`features` [batch, dense features] in the model's dtype, `labels` [batch] of 0 and 1 in float32."""
+    """`features` [batch, dense features] in the model's dtype, `labels` [batch] of 0 and 1 in float32.
+
+    `lengths` [batch], int64, are how many ids the samples of each sequence have.
+    """
 
     features: Tensor
     labels: Tensor
+    lengths: Sequence[Tensor] = ()
 
 
 def draw_bags(scenario: Scenario, number: int, rank: int, step: int, *, with_ids: bool = True) -> Bags:

@@ -46,6 +46,7 @@ from scenarios.workloads.dlrm.sections import (
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import imported
+from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, build_step
 
 CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
@@ -148,6 +149,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         "model": _model(document, placed, mistakes),
         "planner": Planner(plan=plan, **given(sharding, "sort_by", "balance_modules", "reserved_share")),
         **build_reduction(document),
+        **build_step(document),
     }
 
 
@@ -175,7 +177,7 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
     summary="a training step",
     needs=MODEL,
-    may=(SHARDING, BUCKETS, COMPRESSION),
+    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING),
     batch_size="required",
     plan="scenarios.planner.plan:plan_tables",
     check=_check,

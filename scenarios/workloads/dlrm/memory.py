@@ -58,14 +58,15 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
     assert scenario.model is not None
     element_bytes, bags = _dtype(scenario).itemsize, {table.name: table.bag for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.cluster.world_size
+    # Ids arrive source-major and are put into key-major order: twice; and a pipeline has those of the next batch, too.
+    copies = 2 if scenario.pipeline.kind == "none" else 3
     weights = state = buffers = 0.0
     for shard in shards:
         bag, pooled = bags[shard.table], scenario.batch_size if shard.sharding_type == "data_parallel" else samples
         weights += shard.rows * shard.columns * element_bytes
         state += shard.rows * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0
-        # Ids arrive source-major and are put into key-major order: twice.
         id_bytes = ID_BYTES + (WEIGHT_BYTES if bag == "weighted" else 0)
-        buffers += 2 * (id_bytes * shard.ids_per_step + LENGTH_BYTES * pooled)
+        buffers += copies * (id_bytes * shard.ids_per_step + LENGTH_BYTES * pooled)
         buffers += 2 * (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns * element_bytes
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     return tuple(Part(name, round(size)) for name, size in sizes.items())

@@ -12,7 +12,7 @@ the number of ranks before they leave.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,8 @@ from scenarios.seam.backend import Work
 from scenarios.seam.kernel import ELEMENT_BYTES, elementwise
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
+from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup, build_groups
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup, build_sequence_groups
@@ -114,8 +115,11 @@ class DlrmProgram(Program):
         )
 
     async def __call__(self, rank: Rank) -> None:
-        replica = _Replica(self, rank)
-        for step in range(self.scenario.steps):
+        replica, steps = _Replica(self, rank), range(self.scenario.steps)
+        if self.scenario.pipeline.kind == "sparse_dist":
+            await replica.pipelined(steps)
+            return
+        for step in steps:
             await replica.step(step)
 
 
@@ -153,6 +157,7 @@ class _Replica:
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._rank = rank
         self._embeddings = rank.stream("embeddings")
+        self._fused_label = "" if program.scenario.pipeline.kind == "none" else "input_dist"
         self._columns, self._dense = program.columns, program.dense.on(rank)
         dtype: torch.dtype = getattr(torch, self._model.dtype)
         self._dtype = dtype
@@ -163,14 +168,32 @@ class _Replica:
         features, dense = self.draw(step)
         await self._rank.barrier(label="start")
         with self._rank.step(step):
-            await self.train(features, dense)
+            await self.train(await self._inputs(self._rank, features), dense)
+
+    async def pipelined(self, steps: range) -> None:
+        """Steps beside each of which the ids of the next one's batch are exchanged: also beside the last, so that it is
+        as long as the others. Those of the first are exchanged before it.
+        """
+        ahead = self._rank.stream("data_dist")
+        features, dense = self.draw(steps.start)
+        looked = await self._inputs(ahead, features)
+        for step in steps:
+            features, next_dense = self.draw(step + 1)
+            await self._rank.barrier(label="start")
+            with self._rank.step(step):
+                coming = ahead.spawn(self._inputs(ahead, features))
+                await self.train(looked, dense)
+                looked = await coming
+            dense = next_dense
 
     def draw(self, step: int) -> tuple[Batch, Dense]:
         """This rank's batch. Ids are real even where payload is not: they decide sizes."""
         dense = draw_dense(self._scenario, self._model, self._rank.rank, step, device=self._rank.device)
         if self._features is not None:
-            return self._features, dense
-        return {bag: self._draw_ids(bag, tables, step) for bag, tables in self._model.bags.items()}, dense
+            features: Batch = self._features
+        else:
+            features = {bag: self._draw_ids(bag, tables, step) for bag, tables in self._model.bags.items()}
+        return features, replace(dense, lengths=self._lengths(features))
 
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], step: int) -> KeyedJagged:
         """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
@@ -197,11 +220,10 @@ class _Replica:
             stride=scenario.batch_size,
         )
 
-    async def train(self, features: Batch, dense: Dense) -> None:
-        looked = [await self._look_up_input(index, features) for index in range(len(self._groups))]
+    async def train(self, looked: Sequence[_Looked], dense: Dense) -> None:
         works = [await self._send_rows(one) for one in looked]
         outputs = [self._output(one.group, work) for one, work in zip(looked, works, strict=True)]
-        embeddings = Embeddings(self._columns, outputs, self._lengths(features))
+        embeddings = Embeddings(self._columns, outputs, dense.lengths)
         result = await self._dense(dense.features, embeddings, dense.labels)
         returning = _Returning()
         ready = {output: partial(self._return, one, returning) for output, one in zip(outputs, looked, strict=True)}
@@ -251,18 +273,29 @@ class _Replica:
             unpooled=isinstance(group, SequenceGroup),
         )
 
-    async def _look_up_input(self, index: int, batch: Batch) -> _Looked:
-        group, rows, features = self._groups[index], self._rows[index], batch[self._bags[index]]
-        if isinstance(features, ExpectedJagged):
-            exchange = self._expected[index]
-            arrived = await exchange(self._rank, features)
-            if isinstance(group, SequenceGroup):
-                return _Looked(group, rows, arrived, group.expected_way(self._rank, features, exchange))
-            return _Looked(group, rows, arrived, arrived.batch_per_rank)
-        if isinstance(group, SequenceGroup):
-            return _Looked(group, rows, *await group.input(self._rank, features))
-        taken = await group.input(self._rank, features)
-        return _Looked(group, rows, taken, taken.batch_per_rank)
+    async def _inputs(self, rank: Rank, batch: Batch) -> list[_Looked]:
+        """Ids to the ranks that look them up, of all groups at once; and how what they look up finds back."""
+        taken = [batch[bag] for bag in self._bags]
+        arrived: list[tuple[Features, Any]]
+        if self._features is not None:
+            expected = [features for features in taken if isinstance(features, ExpectedJagged)]
+            exchanges = list(zip(self._expected, expected, strict=True))
+            found = await exchange_expected(rank, exchanges, fused_label=self._fused_label)
+            arrived = [
+                (here, group.expected_way(rank, given, exchange))
+                for group, given, exchange, here in zip(self._groups, expected, self._expected, found, strict=True)
+            ]
+        else:
+            prepare = [
+                partial(group.prepare, rank, features)
+                for group, features in zip(self._groups, taken, strict=True)
+                if isinstance(features, KeyedJagged)
+            ]
+            exchanged = await exchange_features(rank, prepare, fused_label=self._fused_label)
+            arrived = [
+                (here, group.way(rank, sent, here)) for group, (sent, here) in zip(self._groups, exchanged, strict=True)
+            ]
+        return [_Looked(group, rows, *one) for group, rows, one in zip(self._groups, self._rows, arrived, strict=True)]
 
     async def _send_rows(self, looked: _Looked) -> Work[Tensor]:
         """Look up, and let the result travel while others are looked up."""

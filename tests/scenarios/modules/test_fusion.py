@@ -1,0 +1,104 @@
+"""Operators that a compiler fuses: what is saved, and that nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from scenarios.modules.fusion import fused
+from scenarios.modules.recorder import Operator
+from scenarios.modules.trace import Trace, trace
+from tests.scenarios.modules.zoo import ZOO
+
+ROWS, WIDTH = 64, 32
+SIZE = 4 * ROWS * WIDTH
+
+
+def traced(function: object, *arguments: Tensor) -> Trace:
+    return trace(lambda: function, "f", (arguments, {}), on_gpu=True)
+
+
+def moved(operators: Sequence[Operator]) -> list[tuple[str, float, float]]:
+    return [(one.kind, one.bytes_read, one.bytes_written) for one in fused(operators)]
+
+
+def rows(*, wants: bool = False) -> Tensor:
+    return torch.empty(ROWS, WIDTH, requires_grad=wants)
+
+
+def test_what_only_the_next_one_needs_is_not_written() -> None:
+    found = traced(lambda x, y: (x * y + 1).tanh(), rows(), rows())
+    assert moved(found.forward) == [("elementwise", 2 * SIZE, SIZE)]
+
+
+def test_a_product_takes_what_is_done_to_each_element_of_it() -> None:
+    weight = torch.empty(WIDTH, WIDTH)
+    found = traced(lambda x, w: (x @ w).relu(), rows(), weight)
+    assert moved(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE)]
+
+
+def test_what_the_backward_pass_needs_is_written() -> None:
+    """Of tanh its result, of the product both factors: x, and sin(x), which is made on the way."""
+    found = traced(lambda x: (x.tanh() * x.sin()).sum(), rows(wants=True))
+    ((kind, read, written),) = moved(found.forward)
+    assert (kind, read) == ("elementwise", SIZE)
+    assert written == 2 * SIZE + 4, "x itself is there anyway"
+
+
+def test_a_sum_ends_it() -> None:
+    found = traced(lambda x: (x * 2).sum(1, keepdim=True) + x, rows())
+    assert [one.launches for one in fused(found.forward)] == [1, 1]
+
+
+def test_products_stay_apart() -> None:
+    found = traced(lambda x, w: x @ w @ w, rows(), torch.empty(WIDTH, WIDTH))
+    assert len(fused(found.forward)) == 2
+
+
+def test_what_is_changed_in_place_since_is_not_read_as_it_was() -> None:
+    """z is read by the product before it changes: what changes it comes after."""
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        z = x * 1
+        y = z + 1
+        product = z @ w
+        return z.mul_(2) + y + product
+
+    found = traced(function, rows(), torch.empty(WIDTH, WIDTH))
+    assert moved(found.forward) == [
+        ("elementwise", SIZE, 2 * SIZE),
+        ("gemm", SIZE + 4 * WIDTH**2, SIZE),
+        ("elementwise", 3 * SIZE, SIZE),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_no_module_does_more_than_before(name: str) -> None:
+    make, arguments = ZOO[name]
+    found = trace(make, name, (arguments(), {}), on_gpu=True)
+    for operators in (found.forward, found.backward):
+        kernels, before = fused(operators), [one.kernel for one in operators]
+        assert sum(one.flops for one in kernels) == pytest.approx(sum(one.flops for one in before))
+        assert len(kernels) <= len(before)
+        for key in ("bytes_read", "bytes_written"):
+            assert sum(getattr(one, key) for one in kernels) <= sum(getattr(one, key) for one in before)
+
+
+def test_a_linear_layer_saves_as_a_compiler_does() -> None:
+    """Bias and activation in the product's kernel; back, the activation's and the bias's gradients in one."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.relu(self.layer(x))
+
+    found = trace(Layer, "layer", ((rows(wants=True),), {}), on_gpu=True)
+    assert [one.kind for one in fused(found.forward)] == ["gemm"]
+    assert [one.kind for one in fused(found.backward)] == ["elementwise", "gemm", "gemm"]
