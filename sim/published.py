@@ -141,8 +141,8 @@ def scenario_of_step(
     """What a published step time is held against: a scenario on so many GPUs of the profile that has them.
 
     Args:
-        scenario: a file, or the name of a ready scenario; None: `mlperf_MODEL_vROUND` of the latest round that is not
-            after this one, else `mlperf_MODEL`.
+        scenario: a file, or the name of a ready scenario; None: `mlperf_MODEL_vX_Y` of the first round X.Y that is not
+            before this one, which is as the submissions were until then, else `mlperf_MODEL`.
         round: such as 3.1.
         profile: instead of the one that has such a GPU.
 
@@ -170,12 +170,12 @@ def _of_round(model: str, round: str) -> str:
     for file in library_files():
         found = re.fullmatch(rf"mlperf_{re.escape(model)}(?:_v(\d+)_(\d+))?", file.stem)
         if found is not None:
-            known[tuple(int(each or 0) for each in found.groups())] = file.stem
+            known[tuple(int(each or 10**6) for each in found.groups())] = file.stem
     asked = tuple(map(int, re.findall(r"\d+", round)[:2])) or (10**6,)
-    fitting = [each for each in known if each <= asked]
+    fitting = [each for each in known if each >= asked]
     if not fitting:
         raise ScenarioError([f"model = '{model}': expected one of which there is a ready scenario, or a scenario"])
-    return known[max(fitting)]
+    return known[min(fitting)]
 
 
 def _cluster(like: Cluster, nodes: int, gpus: int, *, gbit_per_s: float | None, delay_ms: float | None) -> Cluster:

@@ -38,12 +38,14 @@ class Ids:
 
     "uniform": every row alike. "zipf": the k-th most frequent row with a weight of k ** -exponent, rows shuffled
     unless `order = "by_frequency"` (then id 0 is the most frequent). "file": bags of ids read from `path` in order,
-    sample after sample over ranks and steps, from the start again at the end.
+    sample after sample over ranks and steps, from the start again at the end. With `bags = "by_first"` the first id of
+    a bag is drawn so, and each of the others is uniform over rows, but always the same for the same first id.
     """
 
     kind: Literal["uniform", "zipf", "file"] = "uniform"
     exponent: float = 0.0
     order: Literal["shuffled", "by_frequency"] = "shuffled"
+    bags: Literal["independent", "by_first"] = "independent"
     path: Path | None = None
     sha256: str = ""  # of the file's content, so that a changed file is a changed scenario
 
@@ -94,10 +96,20 @@ class Interaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """ "sgd", or "adagrad" (row-wise in embedding tables: one float32 a row)."""
+    """ "sgd", or "adagrad"; in embedding tables with a float32 for each row, or for each element."""
 
     kind: Literal["sgd", "adagrad"] = "sgd"
     learning_rate: float = 0.01
+    state: Literal["row", "element"] = "row"
+
+    @property
+    def has_state(self) -> Literal["none", "row", "element"]:
+        """What there is a float32 of in tables."""
+        return "none" if self.kind == "sgd" else self.state
+
+    def state_bytes(self, columns: int) -> int:
+        """What a row of so many columns has beside its weights."""
+        return 0 if self.kind == "sgd" else 4 * (columns if self.state == "element" else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +124,8 @@ class DenseOptimizer:
 class Model:
     """A DLRM: dense features through `bottom`, tables, an interaction, then `top` to one logit.
 
+    `dtype` is that of the dense part, and of what tables give it and get back; their rows are of `embedding_dtype`.
+
     `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
     "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
     """
@@ -124,6 +138,7 @@ class Model:
     dense: str = ""
     dense_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    embedding_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     optimizer: Optimizer = Optimizer()
     dense_optimizer: DenseOptimizer | None = None
 

@@ -11,8 +11,6 @@ from scenarios.planner.topology import Topology
 from scenarios.planner.types import ComputeKernel, ParameterConstraints, ShardingOption, ShardingType, TensorShape
 from scenarios.seam.kernel import ELEMENT_BYTES
 
-OPTIMIZER_ROW_BYTES = {"sgd": 0, "adagrad": 4}  # row-wise Adagrad keeps one float32 a row
-
 _MODULE = "model.tables"
 
 
@@ -90,6 +88,6 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
         is_weighted=table.weighted,
     )
     enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
-    state = OPTIMIZER_ROW_BYTES[model.optimizer.kind]
-    tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.dtype], state)
+    by_row, by_element = (4 * (model.optimizer.has_state == kind) for kind in ("row", "element"))
+    tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.embedding_dtype], by_row, by_element)
     return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table))

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from scenarios.config.scenario import Scenario
-from scenarios.planner.options import OPTIMIZER_ROW_BYTES, capacity_bytes
+from scenarios.planner.options import capacity_bytes
 from scenarios.planner.types import ShardingOption, ShardingType, Storage, known_storage, perf_ms
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import Run, Runs, run_count, runs_of
@@ -78,12 +78,12 @@ def plan_of(
     by_name = {option.name: option for option in proposal}
     world = scenario.cluster.world_size
     tables = tuple(planned_table(by_name[table.name], one_tier, world) for table in model.tables)
-    element_bytes, state_bytes = ELEMENT_BYTES[model.dtype], OPTIMIZER_ROW_BYTES[model.optimizer.kind]
+    element_bytes, state_bytes = ELEMENT_BYTES[model.embedding_dtype], model.optimizer.state_bytes
     return Plan(
         tables=tables,
         row_runs=Runs(chain.from_iterable(runs_of(table.shards) for table in tables), next_row),
         weight_bytes=by_rank(tables, world, lambda shard: shard.rows * shard.columns * element_bytes),
-        optimizer_bytes=by_rank(tables, world, lambda shard: shard.rows * state_bytes),
+        optimizer_bytes=by_rank(tables, world, lambda shard: shard.rows * state_bytes(shard.columns)),
         storage_bytes=by_rank(tables, world, lambda shard: shard.storage_bytes),
         perf_ms=tuple(perf),
         capacity_bytes=capacity_bytes(scenario),

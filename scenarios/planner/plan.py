@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from scenarios.config.scenario import Model, Scenario
 from scenarios.config.units import format_bytes
 from scenarios.planner.given import given_plan, place_pinned
-from scenarios.planner.options import OPTIMIZER_ROW_BYTES, capacity_bytes, options_of, topology_of
+from scenarios.planner.options import capacity_bytes, options_of, topology_of
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.placed import Plan, one_tier, plan_of
 from scenarios.planner.planner import Search
@@ -133,4 +133,4 @@ def _stored_bytes(option: ShardingOption, model: Model) -> int:
 def _shard_bytes(shard: Shard, model: Model) -> int:
     """Weights and optimizer state: what it takes whatever the batch is."""
     rows, columns = shard.size
-    return rows * (columns * ELEMENT_BYTES[model.dtype] + OPTIMIZER_ROW_BYTES[model.optimizer.kind])
+    return rows * (columns * ELEMENT_BYTES[model.embedding_dtype] + model.optimizer.state_bytes(columns))

@@ -229,6 +229,7 @@ class TensorShape:
     shape: tuple[int, int]
     element_bytes: int = 4
     optimizer_row_bytes: int = 0
+    optimizer_element_bytes: int = 0
 
     def element_size(self) -> int:
         return self.element_bytes

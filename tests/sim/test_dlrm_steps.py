@@ -93,7 +93,8 @@ class Reference:
             initial_rows(number, training.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
             for number, table in enumerate(self.model.tables)
         ]
-        self.squares = [torch.zeros(len(weight)) for weight in self.weights]
+        self.by_element = self.model.optimizer.state == "element"
+        self.squares = [torch.zeros_like(weight if self.by_element else weight[:, :1]) for weight in self.weights]
         self.is_adagrad = self.model.optimizer.kind == "adagrad"
         make = torch.optim.Adagrad if self.is_adagrad else torch.optim.SGD
         self.dense = make(self.module.parameters(), lr=self.model.optimizer.learning_rate)
@@ -139,8 +140,9 @@ class Reference:
     def update_tables(self) -> None:
         for weight, square in zip(self.weights, self.squares, strict=True):
             assert weight.grad is not None
-            square.add_(weight.grad.square().mean(dim=1))
-            scale = 1 / (square.sqrt() + 1e-10)[:, None] if self.is_adagrad else 1.0
+            squares = weight.grad.square()
+            square.add_(squares if self.by_element else squares.mean(dim=1, keepdim=True))
+            scale = 1 / (square.sqrt() + 1e-10) if self.is_adagrad else 1.0
             weight.sub_(self.model.optimizer.learning_rate * weight.grad * scale)
 
 
@@ -166,6 +168,42 @@ def test_columns_are_cut_where_tables_are_wide() -> None:
 def test_every_interaction_and_optimizer_is_torchs(kind: Kind, optimizer: str) -> None:
     made = training(ALL, kind, optimizer)
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+def test_adagrad_may_have_a_state_for_each_element() -> None:
+    made = training(ALL, optimizer="adagrad")
+    assert made.model is not None
+    own = dataclasses.replace(made.model.optimizer, state="element")
+    made = dataclasses.replace(made, model=dataclasses.replace(made.model, optimizer=own))
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+    assert losses(simulate(made, DlrmProgram(made))) != pytest.approx(losses_of_rows(made), rel=TOLERANCE)
+
+
+def losses_of_rows(made: Scenario) -> list[float]:
+    assert made.model is not None
+    own = dataclasses.replace(made.model.optimizer, state="row")
+    return Reference(dataclasses.replace(made, model=dataclasses.replace(made.model, optimizer=own))).losses()
+
+
+def test_tables_may_be_wider_than_what_travels() -> None:
+    """Rows of float32, looked up and updated as such; between ranks, and in the dense part, halves."""
+    made = training(ALL)
+    assert made.model is not None
+    gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, "float16": 1e14})
+    made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=gpu), payload="sizes")
+    sent = {}
+    for dtype, rows in (("float32", "float32"), ("float16", "float32"), ("float16", "float16")):
+        model = dataclasses.replace(made.model, dtype=dtype, embedding_dtype=rows)  # type: ignore[arg-type, type-var]
+        program = DlrmProgram(dataclasses.replace(made, model=model))
+        spans = simulate(program.scenario, program).spans
+        sent[dtype, rows] = sum(one.bytes_in for one in spans if "output_dist" in one.label)
+        weights = {row.part: row.size_bytes for row in program.memory if row.rank == 0}["embedding weights"]
+        assert weights == pytest.approx({"float32": 4, "float16": 2}[rows] * 8 * _rows_of(program), abs=8)
+    assert sent["float16", "float32"] == sent["float16", "float16"] == sent["float32", "float32"] / 2
+
+
+def _rows_of(program: DlrmProgram) -> int:
+    return sum(row.rows for row in program.plan if row.rank == 0)
 
 
 def test_the_loss_falls() -> None:
@@ -220,13 +258,15 @@ def test_a_model_too_large_for_a_gpu_is_an_error_with_figures() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("rows", ["", "float32"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_half_precision_trains_without_nan(dtype: str, optimizer: str) -> None:
+def test_half_precision_trains_without_nan(dtype: str, optimizer: str, rows: str) -> None:
     """Adagrad's squares and its epsilon are below what float16 has: its state is float32."""
     made = training(ALL, optimizer=optimizer)
     assert made.model is not None
     gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, dtype: 1e14})
-    model = dataclasses.replace(made.model, dtype=dtype, optimizer=Optimizer(kind=optimizer, learning_rate=0.01))  # type: ignore[arg-type]
+    own = Optimizer(kind=optimizer, learning_rate=0.01)  # type: ignore[arg-type]
+    model = dataclasses.replace(made.model, dtype=dtype, embedding_dtype=rows or dtype, optimizer=own)  # type: ignore[arg-type, type-var]
     made = dataclasses.replace(made, model=model, cluster=cluster(2, 2, gpu=gpu))
     found = losses(simulate(made, DlrmProgram(made)))
     assert found == pytest.approx([0.69] * 3, abs=0.1)

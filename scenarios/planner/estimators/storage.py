@@ -134,7 +134,8 @@ def _optimizer_bytes(option: ShardingOption, shard: Shard, weight_bytes: int) ->
     row_bytes: int | None = getattr(option.tensor, "optimizer_row_bytes", None)
     if row_bytes is not None:  # in proportion, so that a cache's state is its share
         element_bytes: int = option.tensor.element_size()
-        return ceil(weight_bytes * row_bytes / (shard.size[1] * element_bytes))
+        of_elements = getattr(option.tensor, "optimizer_element_bytes", 0)
+        return ceil(weight_bytes * (row_bytes / shard.size[1] + of_elements) / element_bytes)
     return ceil(weight_bytes * _optimizer_multiple(option))
 
 

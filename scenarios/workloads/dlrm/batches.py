@@ -57,7 +57,22 @@ def draw_bags(scenario: Scenario, number: int, rank: int, step: int, *, with_ids
         lengths = generator.poisson(table.ids_per_sample, scenario.batch_size).astype(np.int64)
     else:
         lengths = np.full(scenario.batch_size, int(table.ids_per_sample), dtype=np.int64)
+    if with_ids and table.ids.bags == "by_first":
+        firsts = draw_ids(generator, table, scenario.batch_size)
+        return Bags(lengths, bags_of_firsts(table, np.repeat(firsts, lengths), places_in(lengths)))
     return Bags(lengths, draw_ids(generator, table, int(lengths.sum()) if with_ids else 0))
+
+
+def places_in(lengths: Ints) -> Ints:
+    """The place of each id in its bag."""
+    return np.arange(int(lengths.sum())) - np.repeat(lengths.cumsum() - lengths, lengths)
+
+
+def bags_of_firsts(table: Table, firsts: Ints, places: Ints) -> Ints:
+    """The ids at these places of bags with these first ids: those themselves at place 0, else fixed uniform ones."""
+    with np.errstate(over="ignore"):
+        mixed = _mix(_mix(firsts.astype(np.uint64)) + places.astype(np.uint64)) % np.uint64(table.rows)
+    return np.where(places == 0, firsts, mixed.astype(np.int64))
 
 
 def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:

@@ -58,7 +58,7 @@ def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mista
     """The recommender; `placed` has the tables of a given plan by name."""
     model = have(MODEL.of(document))
     interaction = model.interaction or InteractionSection(kind="cat")
-    optimizer = given(model.optimizer or OptimizerSection(), "kind", "learning_rate")
+    optimizer = given(model.optimizer or OptimizerSection(), "kind", "learning_rate", "state")
     dense_optimizer = None
     if model.dense_optimizer is not None:
         own = model.dense_optimizer
@@ -77,6 +77,7 @@ def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mista
             _table(table, document, placed, mistakes, index=index) for index, table in enumerate(have(model.tables))
         ),
         dtype=model.dtype or "float32",
+        embedding_dtype=model.embedding_dtype or model.dtype or "float32",
         optimizer=Optimizer(**optimizer),
     )
 
@@ -119,7 +120,13 @@ def _ids(table: TableSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, f
         return Ids(kind="file", path=file, sha256=_sha256(file)), sum(lengths) / len(lengths), len(set(lengths)) == 1
     ids = Ids()
     if isinstance(table.ids, ZipfIds):
-        ids = Ids(kind="zipf", exponent=have(table.ids.zipf), order=table.ids.order or "shuffled")
+        own = table.ids
+        ids = Ids(
+            kind="zipf",
+            exponent=have(own.zipf),
+            order=own.order or "shuffled",
+            bags=own.bags or "independent",
+        )
     if isinstance(table.ids_per_sample, MeanIds):
         return ids, have(table.ids_per_sample.mean), False
     return ids, float(have(table.ids_per_sample)), True

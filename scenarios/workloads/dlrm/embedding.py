@@ -5,7 +5,7 @@ The costs are those of one compiled pass over all tables (`embedding_cpu`; on GP
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -25,7 +25,7 @@ Features = KeyedJagged | ExpectedJagged
 
 ID_BYTES = 8
 LENGTH_BYTES = 8
-# Of a row's Adagrad state.
+# Of a number of Adagrad's state.
 SQUARE_BYTES = 4
 # What an id's row counts in its bag.
 WEIGHT_BYTES = 4
@@ -66,8 +66,8 @@ class Rows:
     `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. With Adagrad there is a state, the sum
     of mean squares of each row's gradients: row-wise, one float32 a row.
 
-    What is looked up is [samples, sum of dims]; of `unpooled` rows it is flat: each id's row, key by key. A gradient is
-    laid out as what it is of.
+    What is looked up is [samples, sum of dims], in the dtype that it `travels_as`; of `unpooled` rows it is flat: each
+    id's row, key by key. A gradient is laid out as what it is of.
     """
 
     def __init__(
@@ -79,8 +79,12 @@ class Rows:
         *,
         optimizer: Optimizer,
         unpooled: bool = False,
+        travels_as: torch.dtype | None = None,
+        distinct: Callable[[int, range, float], float] | None = None,
     ) -> None:
-        self.pieces, self._unpooled = tuple(pieces), unpooled
+        """`distinct` says how many of a table's rows so many ids name that fall into them; without it, as many."""
+        self.pieces, self._unpooled, self._travels_as = tuple(pieces), unpooled, travels_as or dtype
+        self._distinct = distinct
         places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
         rows, self._dims = places.rows.tolist(), places.dims.tolist()
         self.flat = torch.empty(sum(map(_numel, pieces)), dtype=dtype, device=device)
@@ -91,19 +95,21 @@ class Rows:
         for piece, weight in zip(pieces, self.weights, strict=True):
             weight.copy_(initial_rows(piece.table, seed, piece.rows, piece.columns, device=device))
         self._optimizer = optimizer
-        squares = torch.zeros(sum(rows) if optimizer.kind == "adagrad" else 0, device=device)
-        self._storage = Storage(self.flat, places, squares)
+        by_element = optimizer.state == "element"
+        states = self.flat.numel() if by_element else sum(rows)
+        squares = torch.zeros(states if optimizer.kind == "adagrad" else 0, device=device)
+        self._storage = Storage(self.flat, places, squares, by_element)
         self._dtype, self._element_bytes = dtype, dtype.itemsize
         self._kernels = _kernels(device)
-        self._kernels.load(dtype)
+        self._kernels.load(dtype, self._travels_as)
 
     def look_up(self, features: Features) -> Tensor:
         """The sum of each bag's rows, times their weights where there are some: columns in key order."""
         samples = _samples(features)
         if features.values.is_meta or not self.pieces:
             shape = (round(self._touched(features).found),) if self._unpooled else (samples, sum(self._dims))
-            return features.values.new_empty(shape, dtype=self._dtype)
-        found: Tensor = self._kernels.look_up(self._storage, self._named(features), samples)
+            return features.values.new_empty(shape, dtype=self._travels_as)
+        found: Tensor = self._kernels.look_up(self._storage, self._named(features), samples, self._travels_as)
         return found
 
     def update(self, features: Features, gradient: Tensor) -> None:
@@ -119,7 +125,7 @@ class Rows:
     def dense_gradients(self, features: Features, gradient: Tensor) -> Tensor:
         """The gradients of all pieces' weights in one flat tensor, for tables that every rank has a copy of."""
         if features.values.is_meta:
-            return gradient.new_empty(self.flat.numel())
+            return gradient.new_empty(self.flat.numel(), dtype=self._dtype)
         total = torch.zeros_like(self.flat)
         self._kernels.add(self._storage._replace(weights=total), self._named(features), gradient, 1.0)
         return total
@@ -141,27 +147,35 @@ class Rows:
             "embedding_lookup",
             flops=touched.elements,
             read=touched.naming_bytes + size * touched.elements,
-            written=size * touched.found,
+            written=self._travels_as.itemsize * touched.found,
         )
 
     def update_kernel(self, features: Features) -> Kernel:
-        """Each id's gradient is read, and its row read and written, as if no id came twice.
+        """Each id's gradient is read, and its row read and written.
 
-        Adagrad has the ids in order first, so that those of a row are one behind the other.
+        Adagrad has the ids in order first, so that those of a row are one behind the other: a row and its state are
+        read and written once.
         """
         touched, size = self._touched(features), self._element_bytes
-        read, written = touched.naming_bytes + 2 * size * touched.elements, size * touched.elements
+        read = touched.naming_bytes + self._travels_as.itemsize * touched.elements
         if self._optimizer.kind == "sgd":
-            return self._kernel("embedding_update", flops=2 * touched.elements, read=read, written=written)
+            moved = size * touched.elements
+            return self._kernel("embedding_update", flops=2 * touched.elements, read=read + moved, written=moved)
         sorting = (SORT_PASSES + 1) * KEY_BYTES * touched.ids
         carried = BAG_BYTES * touched.ids + WEIGHT_BYTES * touched.weights
-        squares = SQUARE_BYTES * touched.ids
+        rows = sum(
+            self._rows_named(piece, ids) * (size * dim + self._optimizer.state_bytes(dim))
+            for piece, ids, dim in zip(self.pieces, features.length_per_key(), self._dims, strict=True)
+        )
         return self._kernel(
             "embedding_update",
             flops=5 * touched.elements,
-            read=read + sorting + carried + squares,
-            written=written + sorting + carried + squares,
+            read=read + sorting + carried + rows,
+            written=rows + sorting + carried,
         )
+
+    def _rows_named(self, piece: Piece, ids: float) -> float:
+        return ids if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
 
     def dense_gradients_kernel(self, features: Features) -> Kernel:
         """Each id's gradient is added to one of as many zeros as there are weights."""
@@ -169,7 +183,7 @@ class Rows:
         return self._kernel(
             "embedding_update",
             flops=touched.elements,
-            read=touched.naming_bytes + 2 * size * touched.elements,
+            read=touched.naming_bytes + (size + self._travels_as.itemsize) * touched.elements,
             written=size * (touched.elements + self.flat.numel()),
             launches=2,
         )

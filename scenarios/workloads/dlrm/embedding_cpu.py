@@ -43,6 +43,7 @@ class _Rows(NamedTuple):
     of: _Elements
     places: Places
     squares: Array
+    by_element: bool
     sums: Array
 
 
@@ -67,18 +68,19 @@ class _Order(NamedTuple):
 
 
 @cache
-def load(dtype: torch.dtype) -> None:
+def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
     """Compile all that rows of `dtype` need, or find it on disk: no part of a step."""
     weights, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64)
-    rows, named, gradient = Storage(weights, Places.of([], []), torch.empty(0)), Named(ids, ids), weights.view(0, 0)
-    look_up(rows, named, 0)
+    rows, named = Storage(weights, Places.of([], []), torch.empty(0)), Named(ids, ids)
+    gradient = torch.empty(0, 0, dtype=travels_as)
+    look_up(rows, named, 0, travels_as)
     adagrad_all(rows, weights, 0.0)
     add(rows, named, gradient, 0.0)
     adagrad(rows, named, gradient, 0.0)
 
 
-def look_up(rows: Storage, named: Named, samples: int) -> Tensor:
-    """The sum of each bag's rows: [samples, all columns] of the dtype of the weights, summed in float32 at least.
+def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
+    """The sum of each bag's rows: [samples, all columns] of this dtype, summed in float32 at least.
 
     Unpooled: the row of each id, flat.
 
@@ -86,8 +88,8 @@ def look_up(rows: Storage, named: Named, samples: int) -> Tensor:
         IndexError: an id is no row of its piece.
     """
     bags, width = _bags(named, rows.places), int(rows.places.dims.sum())
-    found = rows.weights.new_empty(int((bags.counts * rows.places.dims).sum()))
-    _check(_look_up(_rows(rows), bags, _elements(found).stored), named.ids)
+    found = rows.weights.new_empty(int((bags.counts * rows.places.dims).sum()), dtype=dtype)
+    _check(_look_up(_rows(rows), bags, _elements(found)), named.ids)
     return found if named.unpooled else found.view(samples, width)
 
 
@@ -113,7 +115,7 @@ def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
 def _rows(rows: Storage) -> _Rows:
     wide = np.float64 if rows.weights.dtype == torch.float64 else np.float32
     sums = np.empty(int(rows.places.dims.max(initial=0)), wide)
-    return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), sums)
+    return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), rows.by_element, sums)
 
 
 def _bags(named: Named, places: Places) -> _Bags:
@@ -205,7 +207,7 @@ def _rounded(value: Any, bits: Any, kind: int) -> Any:
 
 
 @_compiled
-def _look_up(into: _Rows, bags: _Bags, found: Array) -> int:
+def _look_up(into: _Rows, bags: _Bags, found: _Elements) -> int:
     of, places, sums, ids = into.of, into.places, into.sums, bags.ids
     i = bag = 0
     for piece in range(places.dims.size):
@@ -219,7 +221,7 @@ def _look_up(into: _Rows, bags: _Bags, found: Array) -> int:
                 start = places.offsets[piece] + ids[i] * dim
                 _take(of.stored[start : start + dim], of.worth, _share(bags.weights, i), total)
                 i += 1
-            _store(found[place : place + dim], of.kind, total)
+            _store(found.stored[place : place + dim], found.kind, total)
             place += bags.strides[piece]
             bag += 1
     return -1
@@ -281,7 +283,7 @@ def _adagrad(into: _Rows, bags: _Bags, order: _Order, given: _Elements, rate: fl
             _take(given.stored[place : place + dim], given.worth, _share(bags.weights, which), total)
             i += 1
         start = places.offsets[piece] + (row - places.first_rows[piece]) * dim
-        scale = _scale(into.squares, row, total, rate)
+        scale = _scale(into, row, start, total, rate)
         _put(of.stored[start : start + dim], of, -scale, total)
 
 
@@ -295,13 +297,22 @@ def _adagrad_all(into: _Rows, given: _Elements, rate: float) -> None:
             start = places.offsets[piece] + row * dim
             total[:] = 0
             _take(given.stored[start : start + dim], given.worth, np.float32(1), total)
-            scale = _scale(into.squares, places.first_rows[piece] + row, total, rate)
+            scale = _scale(into, places.first_rows[piece] + row, start, total, rate)
             _put(of.stored[start : start + dim], of, -scale, total)
 
 
 @_inlined
-def _scale(squares: Array, row: int, total: Array, rate: float) -> Any:
-    """How far a row moves along its gradient, by whose mean square its state has grown."""
+def _scale(into: _Rows, row: int, start: int, total: Array, rate: float) -> Any:
+    """How far a row moves along its gradient, by whose mean square its state has grown; by element, by its own.
+
+    By element `total` becomes that of which the row moves so far.
+    """
+    squares = into.squares
+    if into.by_element:
+        for j in range(total.size):
+            squares[start + j] += total[j] * total[j]
+            total[j] /= np.sqrt(squares[start + j]) + ADAGRAD_EPSILON
+        return rate
     square = 0.0
     for j in range(total.size):
         square += total[j] * total[j]

@@ -43,11 +43,14 @@ class Places(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other."""
+    """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other, or one per
+    element, laid out as the weights.
+    """
 
     weights: Tensor
     places: Places
     squares: Tensor
+    by_element: bool = False
 
 
 class Named(NamedTuple):
@@ -63,18 +66,19 @@ class Named(NamedTuple):
     unpooled: bool = False
 
 
-def load(dtype: torch.dtype) -> None:
+def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
     """Nothing is compiled here."""
 
 
-def look_up(rows: Storage, named: Named, samples: int) -> Tensor:
+def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
     """As `embedding_cpu.look_up`."""
     chosen, bags, weights = _by_piece(rows.places, named)
     tables = _tables(rows.weights, rows.places)
     if named.unpooled:
-        return torch.cat([table[ids].view(-1) for table, ids in zip(tables, chosen, strict=True)])
+        return torch.cat([table[ids].view(-1) for table, ids in zip(tables, chosen, strict=True)]).to(dtype)
     pooled = [
-        _pool(table, ids, bag, weight) for table, ids, bag, weight in zip(tables, chosen, bags, weights, strict=True)
+        _pool(table, ids, bag, weight, dtype)
+        for table, ids, bag, weight in zip(tables, chosen, bags, weights, strict=True)
     ]
     return torch.cat(pooled, dim=1)
 
@@ -89,30 +93,37 @@ def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
     chosen, each = _gradients(rows.places, named, gradient)
-    states = rows.squares.split_with_sizes(rows.places.rows.tolist())
-    for table, state, ids, given in zip(_tables(rows.weights, rows.places), states, chosen, each, strict=True):
+    for table, state, ids, given in zip(_tables(rows.weights, rows.places), _states(rows), chosen, each, strict=True):
         unique, inverse = torch.unique(ids, return_inverse=True)
         total = torch.zeros(len(unique), given.shape[1], device=given.device).index_add_(0, inverse, given.float())
-        state[unique] += total.square().mean(dim=1)
+        squares = total.square()
+        state[unique] += squares if rows.by_element else squares.mean(dim=1, keepdim=True)
         scale = rate / (state[unique].sqrt() + ADAGRAD_EPSILON)
-        table[unique] = (table[unique] - total * scale[:, None]).to(table.dtype)
+        table[unique] = (table[unique] - total * scale).to(table.dtype)
 
 
 def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad_all`."""
-    states = rows.squares.split_with_sizes(rows.places.rows.tolist())
     for table, state, given in zip(
-        _tables(rows.weights, rows.places), states, _tables(gradients, rows.places), strict=True
+        _tables(rows.weights, rows.places), _states(rows), _tables(gradients, rows.places), strict=True
     ):
         wide = given.float()
-        state.add_(wide.square().mean(dim=1))
-        table.copy_(table - wide * (rate / (state.sqrt() + ADAGRAD_EPSILON))[:, None])
+        squares = wide.square()
+        state.add_(squares if rows.by_element else squares.mean(dim=1, keepdim=True))
+        table.copy_(table - wide * (rate / (state.sqrt() + ADAGRAD_EPSILON)))
 
 
 def _tables(flat: Tensor, places: Places) -> list[Tensor]:
     """Each piece's part, [rows, columns]."""
     parts = flat.split_with_sizes((places.rows * places.dims).tolist())
     return [part.view(rows, -1) for part, rows in zip(parts, places.rows.tolist(), strict=True)]
+
+
+def _states(rows: Storage) -> list[Tensor]:
+    """Each piece's state, [rows, columns] or [rows, 1]."""
+    if rows.by_element:
+        return _tables(rows.squares, rows.places)
+    return [part.view(-1, 1) for part in rows.squares.split_with_sizes(rows.places.rows.tolist())]
 
 
 def _by_piece(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor | None]]:
@@ -123,14 +134,14 @@ def _by_piece(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[
     return named.ids.split_with_sizes(counts), list(bags.to(named.ids.device)), weights
 
 
-def _pool(table: Tensor, ids: Tensor, bag: Tensor, weights: Tensor | None) -> Tensor:
-    """The sum of each bag's rows; weighted ones are summed in float32, as the weights are."""
-    if weights is None:
-        return functional.embedding_bag(ids, table, bag.cumsum(0) - bag, mode="sum")
-    sums = functional.embedding_bag(
-        torch.arange(len(ids), device=ids.device), table[ids] * weights[:, None], bag.cumsum(0) - bag, mode="sum"
-    )
-    return sums.to(table.dtype)
+def _pool(table: Tensor, ids: Tensor, bag: Tensor, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The sum of each bag's rows in this dtype; weighted ones, or of another, are summed in float32 at least."""
+    first = bag.cumsum(0) - bag
+    if weights is None and dtype == table.dtype:
+        return functional.embedding_bag(ids, table, first, mode="sum")
+    rows = table[ids].to(torch.promote_types(table.dtype, torch.float32))
+    rows = rows if weights is None else rows * weights[:, None]
+    return functional.embedding_bag(torch.arange(len(ids), device=ids.device), rows, first, mode="sum").to(dtype)
 
 
 def _gradients(places: Places, named: Named, gradient: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,13 +14,19 @@ import numpy.typing as npt
 from scenarios.config.scenario import Ids, Table
 from scenarios.sparse.expected import Draws, Floats, Moments
 from scenarios.sparse.input_dist import block_size
-from scenarios.workloads.dlrm.batches import coprime_step, file_bags
+from scenarios.workloads.dlrm.batches import bags_of_firsts, coprime_step, file_bags
 
 Ints = npt.NDArray[np.int64]
 
 # The most frequent ids are counted one by one: so many at least, and so many a block.
 _HEAD = 1 << 16
 _HEAD_PER_BLOCK = 4
+
+# Of bags that their first ids decide, so many ids of the most frequent ones are looked at one by one.
+_BAG_IDS = 1 << 20
+
+# Of distinct rows, so many of the most frequent ones are counted one by one.
+_ALONE = 1 << 12
 
 # Of 131,072 blocks a MiB each: tables of the same rows and ids share theirs.
 _CACHED = 128
@@ -45,7 +52,58 @@ def draws_of(table: Table, batch_size: int) -> Draws:
     if table.ids.kind == "file":
         assert table.ids.path is not None
         return FileDraws(table.ids.path, table.rows, batch_size)
+    if table.ids.bags == "by_first":
+        return BagsByFirst(table, batch_size)
     return RandomDraws(table, batch_size)
+
+
+def distinct_rows(table: Table, rows: range, ids: float) -> float:
+    """How many rows of a block so many ids that fall into it are expected to name.
+
+    As if each row were named by a Poisson number of ids, those of files were drawn from it, and other ids of bags than
+    the first fell evenly over blocks.
+    """
+    if ids <= 0 or not rows:
+        return 0.0
+    shares, counts = _row_shares(table.ids, table.rows, rows)
+    part, share = len(rows) / table.rows, float(shares @ counts)
+    others = max(table.ids_per_sample - 1, 0.0) if table.ids.bags == "by_first" else 0.0
+    drawn = ids / (share + others * part)  # ids of the whole table, or first ones of bags
+    found = float(-np.expm1(-drawn * shares) @ counts)
+    if others:
+        everywhere, how_many = _row_shares(table.ids, table.rows, range(table.rows))
+        bags = float(-np.expm1(-drawn * everywhere) @ how_many)
+        found += (len(rows) - found) * -math.expm1(-bags * others / table.rows)
+    return min(found, ids, len(rows))
+
+
+@lru_cache(maxsize=_CACHED)
+def _row_shares(ids: Ids, table_rows: int, rows: range) -> tuple[Floats, Floats]:
+    """Probabilities of a block's rows, and how many there are of each.
+
+    Zipf's most frequent ones one by one; of the others those whose ranks are 2 % apart are alike, and of shuffled ones
+    a block has its part.
+    """
+    if ids.kind == "file":
+        assert ids.path is not None
+        named = file_bags(ids.path)[1]
+        inside = named[(named >= rows.start) & (named < rows.stop)]
+        times, many = np.unique(np.bincount(inside), return_counts=True)
+        return _kept(times / max(named.size, 1)), _kept(many.astype(np.float64))
+    zipf = _zipf(ids, table_rows, 1)
+    if zipf is None:
+        return _kept(np.full(1, 1 / table_rows)), _kept(np.full(1, float(len(rows))))
+    zipf = dataclasses.replace(zipf, head=min(_ALONE, table_rows))
+    where = zipf.firsts()
+    alone = zipf.probabilities()[(where >= rows.start) & (where < rows.stop)]
+    within = range(table_rows) if zipf.shuffled else rows
+    first, last = max(within.start, zipf.head) + 1, within.stop + 1
+    if first >= last:
+        return _kept(alone), _kept(np.ones(alone.size))
+    edges = np.unique(np.append(np.geomspace(first, last, 1000).astype(np.int64), last))
+    alike = np.sqrt(edges[:-1] * (edges[1:] - 1.0)) ** -ids.exponent / zipf.total()
+    counts = np.diff(edges) * (len(rows) / table_rows if zipf.shuffled else 1.0)
+    return _kept(np.append(alone, alike)), _kept(np.append(np.ones(alone.size), counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +120,43 @@ class RandomDraws:
         count = ranks * self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample))
         mean = count * shares
         return Moments(mean, mean if is_poisson else mean * np.maximum(1 - shares, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class BagsByFirst:
+    """Bags that their first ids decide. Implements `Draws`.
+
+    Those of the most frequent first ids are looked at one by one, the others as if theirs were independent.
+    """
+
+    table: Table
+    samples: int
+
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+        """As of bags that are independent of each other."""
+        bags, each = ranks * self.samples, _moments_of_bag(self.table, blocks, joined)
+        return Moments(bags * each.mean, bags * each.variance)
+
+
+@lru_cache(maxsize=_CACHED)
+def _moments_of_bag(table: Table, blocks: int, joined: int) -> Moments:
+    """Ids of one bag in each part."""
+    length, parts = int(table.ids_per_sample), blocks // joined
+    if parts == 1:
+        return Moments(_kept(np.full(1, float(length))), _kept(np.zeros(1)))
+    head = min(table.rows, max(_HEAD // 16, _BAG_IDS // length))
+    zipf = Zipf(table.rows, table.ids.exponent, table.ids.order == "shuffled", head)
+    often = zipf.probabilities()
+    ids = bags_of_firsts(table, np.repeat(zipf.firsts(), length), np.tile(np.arange(length), head))
+    where, count = np.unique(
+        np.repeat(np.arange(head), length) * parts + ids // block_size(table.rows, blocks) // joined, return_counts=True
+    )
+    bag, part = np.divmod(where, parts)
+    rest, rows = 1 - often.sum(), np.diff(_bounds(table.rows, blocks)).reshape(-1, joined).sum(1) / table.rows
+    mean = np.bincount(part, often[bag] * count, parts) + rest * length * rows
+    square = np.bincount(part, often[bag] * count**2, parts)
+    square += rest * (length * rows * (1 - rows) + (length * rows) ** 2)
+    return Moments(_kept(mean), _kept(np.maximum(square - mean**2, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +222,19 @@ class Zipf:
             if coarsest <= q <= tail:
                 ends = self.head + q * np.arange(1, min(times, tail // q) + 1, dtype=np.float64)
                 error += 2 * (ends**-self.exponent).sum()
-        return float(error / self._total())
+        return float(error / self.total())
 
-    def _total(self) -> float:
+    def firsts(self) -> Ints:
+        """The most frequent ids."""
+        ranks = np.arange(self.head)
+        return ranks * coprime_step(self.rows) % self.rows if self.shuffled else ranks
+
+    def probabilities(self) -> Floats:
+        """Theirs."""
+        return np.asarray(_powers(self.head, self.exponent) / self.total())
+
+    def total(self) -> float:
+        """All ids' weights."""
         head = _powers(self.head, self.exponent).sum()
         return float(head + self._tail(np.array([self.head, self.rows])).sum())
 

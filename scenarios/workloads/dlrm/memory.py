@@ -18,8 +18,6 @@ from scenarios.sparse.sequences import SequenceGroup
 from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES, WEIGHT_BYTES
 from scenarios.workloads.dlrm.id_distribution import draws_of
 
-_ADAGRAD_BYTES = 4  # a float32 for each row of a table
-
 
 def memory_rows(
     scenario: Scenario,
@@ -56,6 +54,7 @@ def memory_rows(
 def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Part, ...]:
     """Rows and their optimizer state; ids and what they look up for the global batch, and their gradients back."""
     assert scenario.model is not None
+    row_dtype: torch.dtype = getattr(torch, scenario.model.embedding_dtype)
     element_bytes, bags = _dtype(scenario).itemsize, {table.name: table.bag for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.cluster.world_size
     # Ids arrive source-major and are put into key-major order: twice; and a pipeline has those of the next batch, too.
@@ -63,8 +62,8 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
     weights = state = buffers = 0.0
     for shard in shards:
         bag, pooled = bags[shard.table], scenario.batch_size if shard.sharding_type == "data_parallel" else samples
-        weights += shard.rows * shard.columns * element_bytes
-        state += shard.rows * _ADAGRAD_BYTES if scenario.model.optimizer.kind == "adagrad" else 0
+        weights += shard.rows * shard.columns * row_dtype.itemsize
+        state += shard.rows * scenario.model.optimizer.state_bytes(shard.columns)
         id_bytes = ID_BYTES + (WEIGHT_BYTES if bag == "weighted" else 0)
         buffers += copies * (id_bytes * shard.ids_per_step + LENGTH_BYTES * pooled)
         buffers += 2 * (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns * element_bytes

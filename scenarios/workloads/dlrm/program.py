@@ -42,6 +42,7 @@ from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense, draw_
 from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, told_as
 from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
+from scenarios.workloads.dlrm.id_distribution import distinct_rows
 from scenarios.workloads.dlrm.memory import (
     expected_features,
     expected_inputs,
@@ -159,8 +160,8 @@ class _Replica:
         self._embeddings = rank.stream("embeddings")
         self._fused_label = "" if program.scenario.pipeline.kind == "none" else "input_dist"
         self._columns, self._dense = program.columns, program.dense.on(rank)
-        dtype: torch.dtype = getattr(torch, self._model.dtype)
-        self._dtype = dtype
+        self._dtype: torch.dtype = getattr(torch, self._model.dtype)
+        dtype: torch.dtype = getattr(torch, self._model.embedding_dtype)
         self._rows = [self._rows_of(group, dtype) for group in self._groups]
 
     async def step(self, step: int) -> None:
@@ -271,7 +272,12 @@ class _Replica:
             dtype,
             optimizer=self._model.optimizer,
             unpooled=isinstance(group, SequenceGroup),
+            travels_as=self._dtype,
+            distinct=self._distinct,
         )
+
+    def _distinct(self, table: int, rows: range, ids: float) -> float:
+        return distinct_rows(self._model.tables[table], rows, ids)
 
     async def _inputs(self, rank: Rank, batch: Batch) -> list[_Looked]:
         """Ids to the ranks that look them up, of all groups at once; and how what they look up finds back."""

@@ -57,6 +57,10 @@ class ZipfIds(Section):
     order: Literal["shuffled", "by_frequency"] | None = about(
         "Whether frequent rows lie anywhere or first. Default 'shuffled'."
     )
+    bags: Literal["independent", "by_first"] | None = about(
+        "'by_first': only a sample's first id is drawn so; each other one is uniform over rows, but always the same for"
+        " the same first one, as in MLPerf's Criteo. Default 'independent'."
+    )
 
 
 class FileIds(Section):
@@ -126,7 +130,10 @@ class InteractionSection(Section):
 class OptimizerSection(Section):
     """How parameters are updated."""
 
-    kind: Literal["sgd", "adagrad"] | None = about("'adagrad' keeps one float32 a row of each table. Default 'sgd'.")
+    kind: Literal["sgd", "adagrad"] | None = about("Plain steps, or such as shrink with the gradients. Default 'sgd'.")
+    state: Literal["row", "element"] | None = about(
+        "Whether 'adagrad' keeps one float32 for each row of a table, or for each element. Default 'row'."
+    )
     learning_rate: LearningRate | None = about("Learning rate. Default 0.01.")
 
 
@@ -150,7 +157,10 @@ class ModelSection(Section):
     )
     dense_options: FreeOptions | None = about("What its class is given by name. Default: nothing.")
     dense_optimizer: DenseOptimizerSection | None = about("How the dense part is updated. Default: as the tables are.")
-    dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of weights and arithmetic. Default 'float32'.")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = about(
+        "Of weights and arithmetic of the dense part, and of what tables give it and get back. Default 'float32'."
+    )
+    embedding_dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of the tables' rows. Default: dtype.")
     optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")
     embedding_dim: Width | None = about("Elements a row of the tables that do not say. Default: none.")
     tables: list[TableSection] | None = about("The embedding tables. Required.")
@@ -282,6 +292,8 @@ def _check_ids(table: TableSection, path: KeyPath, look: Look) -> None:
         look.need((*path, "ids_per_sample"), table.ids_per_sample, "mean")
     if isinstance(table.ids, ZipfIds) and not _names_file(mistakes, (*path, "ids")):
         look.need((*path, "ids"), table.ids, "zipf")
+    if isinstance(table.ids, ZipfIds) and table.ids.bags == "by_first" and isinstance(table.ids_per_sample, MeanIds):
+        mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
     if not isinstance(table.ids, FileIds):
         if mistakes.sound((*path, "ids")):
             look.need(path, table, "ids_per_sample")
@@ -307,13 +319,14 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
     model, sharding = have(MODEL.of(document)), SHARDING.of(document) or ShardingSection()
     types = table.sharding or sharding.types or DEFAULT_TYPES
     own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
-    settled = mistakes.sound(own, (*path, "dim"), ("model", "dtype"), ("sharding", "reserved_share"))
+    dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
+    settled = mistakes.sound(own, (*path, "dim"), *dtypes, ("sharding", "reserved_share"))
     widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
     room = _room_bytes(widest, document)
     dim = table_dim(table, model)
     if not settled or dim is None or table.rows is None:
         return
-    row_bytes = dim * (4 if model.dtype in (None, "float32") else 2)
+    row_bytes = dim * (4 if (model.embedding_dtype or model.dtype or "float32") == "float32" else 2)
     if table.rows * row_bytes >= BYTES_BELOW:
         rows = (BYTES_BELOW - 1) // row_bytes
         mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")

@@ -125,6 +125,7 @@ ALIKE = {
     "criteo_dlrm_8x8",
     "mlperf_dcnv2",
     "mlperf_dlrm_v1",
+    "mlperf_dlrm_v1_v0_7",
     "powersgd_16x1_10g",
     "twrw_2x2",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from reports.__main__ import main
@@ -84,6 +85,16 @@ def test_the_command_knows_steps_by_their_column(tmp_path: Path, capsys: pytest.
     assert (row["scenario"], row["profile"]) == ("criteo_small_2x2", "dgx_h100")
     assert row["predicted_ms"] > 0
     assert out.read_text().startswith("file,line,model")
+
+
+@pytest.mark.whole
+def test_mlperfs_step_times_are_predicted_as_the_docs_say(capsys: pytest.CaptureFixture[str]) -> None:
+    """8 % in the mean with one number fitted; configurations in their order."""
+    assert main(["published", str(PUBLISHED), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (every,) = found["in_all"]
+    assert (every["rows"], every["mean"] <= 0.08) == (42, True), every
+    assert step_tables.right_order(pd.DataFrame(found["pairs"])) == (14, 14)
 
 
 def test_files_of_both_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

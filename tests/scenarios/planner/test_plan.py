@@ -53,7 +53,8 @@ def scenario(tables: Sequence[Table], on: Cluster | None = None, **changes: Any)
         top=(1,),
         tables=tuple(tables),
         optimizer=Optimizer(kind=changes.pop("optimizer", "adagrad")),
-        dtype=changes.pop("dtype", "float32"),
+        dtype="float32",
+        embedding_dtype=changes.pop("dtype", "float32"),
     )
     planner = changes.pop("planner", Planner(reserved_share=0.0))
     return Scenario(
@@ -162,8 +163,14 @@ def test_bytes_follow_dtype_and_optimizer() -> None:
     plan = plan_tables(scenario(tables, optimizer="sgd", dtype="bfloat16"))
     assert plan.weight_bytes[0] == 1000 * 64 * 2
     assert plan.optimizer_bytes[0] == 0
-    wide = [table("t", 1000, ["column_wise"], dim=256)]  # each half keeps a state for each of its rows
-    assert sum(plan_tables(scenario(wide)).optimizer_bytes) == 2 * 1000 * 4
+    wide = scenario([table("t", 1000, ["column_wise"], dim=256)])  # each half keeps a state for each of its rows
+    assert sum(plan_tables(wide).optimizer_bytes) == 2 * 1000 * 4
+    assert wide.model is not None
+    own = dataclasses.replace(wide.model.optimizer, state="element")
+    each = plan_tables(dataclasses.replace(wide, model=dataclasses.replace(wide.model, optimizer=own)))
+    assert sum(each.optimizer_bytes) == 1000 * 256 * 4
+    more = [sum(one.storage_bytes) for one in (each, plan_tables(wide))]
+    assert more[0] - more[1] == 1000 * 254 * 4
 
 
 def test_a_small_table_is_replicated() -> None:

@@ -14,8 +14,8 @@ from scenarios.workloads.dlrm.ids_file import read_bags
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
 
 TOP_KEYS = (
-    "name, description, include, measured, program, run, cluster, model, sharding, buckets, compression, exchange,"
-    " collective, gradients"
+    "name, description, include, measured, program, run, cluster, model, sharding, buckets, compression, pipeline,"
+    " launching, exchange, collective, gradients"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"
 FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
@@ -43,8 +43,8 @@ def sentences(text: str, **others: str) -> list[str]:
             "run.'<number>' = 3",
             "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times",
         ),
-        (DLRM + 'ids = {zipf = 1, "<zipf>" = 3}\n', "model.tables[0].ids.'<zipf>' = 3", "zipf, order"),
-        (DLRM + "ids = {zipf = 1, word = 3}\n", "model.tables[0].ids.word = 3", "zipf, order"),
+        (DLRM + 'ids = {zipf = 1, "<zipf>" = 3}\n', "model.tables[0].ids.'<zipf>' = 3", "zipf, order, bags"),
+        (DLRM + "ids = {zipf = 1, word = 3}\n", "model.tables[0].ids.word = 3", "zipf, order, bags"),
         (edited(DLRM, "ids_per_sample = 1", "ids_per_sample = {mean = 1, table = 2}"), "", "mean"),
         (EXCHANGE + f"{'k' * 80} = 3\n", f"exchange.{'k' * 57}... = 3", "size, splits, skew, dtype"),
     ],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.workloads.dlrm.batches import coprime_step, draw_bags, draw_ids
-from scenarios.workloads.dlrm.id_distribution import Zipf, block_share_error, block_shares, draws_of
+from scenarios.workloads.dlrm.id_distribution import Zipf, block_share_error, block_shares, distinct_rows, draws_of
 from tests.lanes import examples
 from tests.small import cluster, scenario
 
@@ -173,6 +173,54 @@ def test_moments_are_those_of_drawn_batches(data: st.DataObject) -> None:
     law = draws_of(one, batch_size=16).moments(blocks, joined=joined, ranks=ranks)
     found = counts(training((one,), 1, ranks, 16), 1500, blocks, joined).sum(1)
     assert_drawn_from(found, law.mean, law.variance)
+
+
+@examples(12, derandomize=True)
+@given(st.data())
+def test_moments_of_bags_by_first_id_are_those_of_drawn_ones(data: st.DataObject) -> None:
+    ids = Ids(kind="zipf", exponent=data.draw(EXPONENTS), order=data.draw(ORDERS), bags="by_first")
+    one = table(data.draw(st.integers(1, 50)), ids, data.draw(st.integers(1, 4)))
+    joined, ranks = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 2))
+    blocks, steps = joined * data.draw(st.integers(1, 4)), 1500
+    law = draws_of(one, batch_size=16).moments(blocks, joined=joined, ranks=ranks)
+    found = counts(training((one,), 1, ranks, 16), steps, blocks, joined).sum(1)
+    deviation = np.sqrt(np.maximum(law.variance, 1e-9) / steps)
+    assert (np.abs(found.mean(0) - law.mean) < SIGMAS * deviation + 1e-6).all()
+    assert found.var(0) == pytest.approx(law.variance, rel=0.25, abs=1e-6)
+
+
+def test_bags_of_one_first_id_are_alike() -> None:
+    one = table(1000, Ids(kind="zipf", exponent=1.2, bags="by_first"), 5)
+    made = training((one,), 1, 1, 400)
+    bags = np.concatenate([draw_bags(made, 0, 0, step).ids for step in range(3)]).reshape(-1, 5)
+    by_first = {first: bags[bags[:, 0] == first] for first in bags[:, 0]}
+    assert max(map(len, by_first.values())) > 10
+    assert all((same == same[0]).all() for same in by_first.values())
+    assert len(np.unique(bags[:, 1:])) > 100
+
+
+@pytest.mark.parametrize("order", ["shuffled", "by_frequency"])
+@pytest.mark.parametrize("bags", ["independent", "by_first"])
+@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.05, 1.6])
+@pytest.mark.parametrize("batch", [30, 1000])
+def test_distinct_rows_are_those_of_drawn_batches(order: str, bags: str, exponent: float, batch: int) -> None:
+    """Of the whole table, and of a block; where few bags have most ids, their other ids are not even over blocks."""
+    ids = Ids(kind="zipf", exponent=exponent, order=order, bags=bags)  # type: ignore[arg-type]
+    one, steps = table(2000, ids, 4), 60
+    made = training((one,), 1, 1, batch)
+    drawn = [draw_bags(made, 0, 0, step).ids for step in range(steps)]
+    blocks = [range(2000)] + [range(500, 1000)] * (bags == "independent" or exponent < 1.5)
+    for rows in blocks:
+        inside = [each[(each >= rows.start) & (each < rows.stop)] for each in drawn]
+        found = np.mean([len(np.unique(each)) for each in inside])
+        expected = np.mean([distinct_rows(one, rows, len(each)) for each in inside])
+        assert expected == pytest.approx(found, rel=0.15 if len(rows) < 2000 else 0.06)
+
+
+def test_no_ids_name_no_rows() -> None:
+    assert distinct_rows(table(10, Ids()), range(10), 0.0) == 0
+    assert distinct_rows(table(10, Ids()), range(5, 5), 3.0) == 0
+    assert distinct_rows(table(1, Ids()), range(1), 100.0) == pytest.approx(1)
 
 
 def counts(drawn: Scenario, steps: int, blocks: int, joined: int) -> Floats:
