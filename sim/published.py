@@ -30,6 +30,8 @@ from sim.run import simulate
 _MOST_FLOWS = 64
 _MOST_RANKS = 1 << 14
 _LABEL = "measured"
+# Forms of GPUs without NVSwitch.
+_CARDS = frozenset({"PCIE", "NVL"})
 _TIMEOUT_S = 60.0
 
 
@@ -91,8 +93,8 @@ def predict(
 def profile_of(gpu: str, gpus_per_node: int) -> str:
     """The ready profile with this GPU: as many words of its name as possible, then a host that fits.
 
-    A name may be NVIDIA's own, such as "NVIDIA H100-SXM5-80GB". Hosts fit best that have just enough GPUs, else as
-    many as possible.
+    A name may be NVIDIA's own, such as "NVIDIA H100-SXM5-80GB"; one that says no form is not that of a PCIe card, if
+    there is another. Hosts fit best that have just enough GPUs, else as many as possible.
 
     Raises:
         ScenarioError: no ready profile has such a GPU.
@@ -103,10 +105,11 @@ def profile_of(gpu: str, gpus_per_node: int) -> str:
         names = ", ".join(sorted({words[0] for words, _ in known.values()}))
         raise ScenarioError([f"gpu = '{gpu}': expected one that a ready profile has ({names}), or a profile"])
 
-    def unlike(name: str) -> tuple[int, bool, int]:
+    def unlike(name: str) -> tuple[int, bool, bool, int]:
         gpus = known[name][1]
         common = len(set(wanted) & set(alike[name]))
-        return -common, gpus < gpus_per_node, abs(gpus - gpus_per_node)
+        is_card = any(word in _CARDS and word not in wanted for word in alike[name])
+        return -common, is_card, gpus < gpus_per_node, abs(gpus - gpus_per_node)
 
     return min(alike, key=unlike)
 

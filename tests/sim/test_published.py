@@ -17,7 +17,7 @@ from tests.lanes import examples
 
 FILE = Path(__file__).parents[1] / "data" / "published" / "collectives.csv"
 LARGE_BYTES = 16 << 20
-GPUS = "A100, B200, GB200, H100, H200, V100"
+GPUS = "A100, A30, A40, B200, B300, GB200, H100, H200, L40, L40S, V100"
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 
 
@@ -102,7 +102,8 @@ def test_twice_the_bytes_never_take_less_than_a_switch_of_protocols(
 
 
 @pytest.mark.parametrize(
-    ("gpus_per_node", "profile"), [(1, "v100_tcp_10g"), (2, "dgx1_v100"), (4, "dgx1_v100"), (8, "dgx1_v100")]
+    ("gpus_per_node", "profile"),
+    [(1, "v100_tcp_10g"), (2, "dgx1_v100"), (4, "dgx1_v100"), (8, "dgx1_v100"), (16, "dgx2_v100")],
 )
 def test_of_several_profiles_the_one_with_the_smallest_hosts_that_have_enough_gpus_is_taken(
     gpus_per_node: int, profile: str
@@ -123,7 +124,10 @@ def test_of_several_profiles_the_one_with_the_smallest_hosts_that_have_enough_gp
         ({"nodes": 1, "gpus_per_node": 1}, "nodes x gpus_per_node = 1: expected 2 to 16384 ranks"),
         ({"nodes": 10**9}, "nodes x gpus_per_node = 8000000000: expected 2 to 16384 ranks"),
         ({"nodes": 0}, "nodes = 0: expected at least 1"),
-        ({"gpu": "V100", "gpus_per_node": 9}, "gpus_per_node = 9: expected at most 8, the GPUs of the mesh"),
+        (
+            {"gpu": "V100", "gpus_per_node": 9, "profile": "dgx1_v100"},
+            "gpus_per_node = 9: expected at most 8, the GPUs of the mesh",
+        ),
         ({"size_bytes": 0}, "size_bytes = 0: expected at least 1"),
     ],
 )

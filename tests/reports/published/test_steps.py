@@ -89,12 +89,12 @@ def test_the_command_knows_steps_by_their_column(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.whole
 def test_mlperfs_step_times_are_predicted_as_the_docs_say(capsys: pytest.CaptureFixture[str]) -> None:
-    """8 % in the mean with one number fitted; configurations in their order."""
+    """8.4 % in the mean with one number fitted; configurations in their order."""
     assert main(["published", str(PUBLISHED), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (every,) = found["in_all"]
-    assert (every["rows"], every["mean"] <= 0.08) == (42, True), every
-    assert step_tables.right_order(pd.DataFrame(found["pairs"])) == (14, 14)
+    assert (every["rows"], every["mean"] < 0.085) == (44, True), every
+    assert step_tables.right_order(pd.DataFrame(found["pairs"])) == (18, 18)
 
 
 def test_files_of_both_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +110,16 @@ def test_files_of_both_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureF
         ("NVIDIA H200-SXM-141GB", 8, "hgx_h200"),
         ("Tesla V100-SXM2-16GB", 1, "v100_tcp_10g"),
         ("NVIDIA GB200", 4, "gb200_nvl72"),
+        ("NVIDIA V100-SXM3-32GB (450W)", 16, "dgx2_v100"),
+        ("NVIDIA A100-PCIe-80GB", 4, "a100_pcie"),
+        ("NVIDIA H100-PCIe-80GB", 4, "h100_pcie"),
+        ("NVIDIA H200-NVL-141GB", 4, "h200_nvl"),
+        ("NVIDIA A30", 8, "a30_pcie"),
+        ("NVIDIA A40", 8, "a40_pcie"),
+        ("NVIDIA L40", 8, "l40_pcie"),
+        ("NVIDIA L40S", 8, "l40s_pcie"),
+        ("NVIDIA B300-SXM-270GB", 8, "hgx_b300"),
+        ("NVIDIA B200-SXM-180GB", 8, "p6_b200"),
     ],
 )
 def test_a_gpu_is_found_by_nvidias_name(gpu: str, gpus: int, profile: str) -> None:

@@ -17,13 +17,22 @@ from scenarios.seam.errors import ScenarioError
 from tests.scenarios.config.test_load import LEAST, ROOT, write
 
 PROFILES = (
+    "a100_pcie",
+    "a30_pcie",
+    "a40_pcie",
     "cpu_local",
     "dgx1_v100",
+    "dgx2_v100",
     "dgx_a100",
     "dgx_h100",
     "emulated_200mbit",
     "gb200_nvl72",
+    "h100_pcie",
+    "h200_nvl",
+    "hgx_b300",
     "hgx_h200",
+    "l40_pcie",
+    "l40s_pcie",
     "p6_b200",
     "template",
     "v100_tcp_10g",
