@@ -12,7 +12,8 @@ BENCH_STAMP := $(BENCH)/.installed
 .PHONY: run test check check-fast benchmarks scale mutations format clean
 
 run: $(STAMP)
-	$(BIN)/python -m sim scenarios/library/criteo_dlrm_2x4.toml
+	$(BIN)/python -m sim scenarios/library/mlperf_dcnv2.toml
+	$(BIN)/python -m reports published tests/data/published/steps.csv
 
 test: $(STAMP)
 	$(BIN)/python -m tests
