@@ -29,6 +29,9 @@ ShardingType = Literal[
 # What TorchRec 1.8 shards an EmbeddingCollection by.
 SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
 
+# Columns of a shard below which TorchRec 1.8 does not cut by default.
+MIN_PARTITION = 128
+
 Bag = Literal["pooled", "weighted", "sequence"]
 
 
@@ -56,6 +59,7 @@ class Table:
 
     `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
     `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
+    Shards that are cut by columns have `min_partition` of them at least.
     A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
     of them, where that is not 0.
     """
@@ -68,6 +72,7 @@ class Table:
     ids: Ids = Ids()
     sharding: tuple[ShardingType, ...]
     ranks: tuple[int, ...] = ()
+    min_partition: int = MIN_PARTITION
     weighted: bool = False
     sequence: int = 0
 

@@ -84,6 +84,7 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
     assert model is not None, "only a scenario with a model has tables to plan"
     wished = ParameterConstraints(
         sharding_types=table.sharding,
+        min_partition=table.min_partition,
         pooling_factors=[table.ids_per_sample],
         is_weighted=table.weighted,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from scenarios.config.scenario import (
+    MIN_PARTITION,
     SEQUENCE_TYPES,
     DenseOptimizer,
     Ids,
@@ -100,6 +101,7 @@ def _table(
         ids=ids,
         sharding=(placed[name].sharding_type.value,) if name in placed else tuple(table.sharding or usual),
         ranks=ranks,
+        min_partition=table.min_partition or MIN_PARTITION,
         weighted=bool(table.weighted),
         sequence=table.sequence or 0,
     )

@@ -108,6 +108,7 @@ class TableSection(Section):
     sharding: list[ShardingType] | None = about(
         "Sharding types that it may take. Default: sharding.types; of a table with ranks or hosts, all."
     )
+    min_partition: Width | None = about("Columns of a shard at least, where it is cut by columns. Default 128.")
     weighted: bool | None = about("Whether ids have weights by which their rows are summed. Default false.")
     sequence: Count | None = about(
         "The most rows of a sample that model.dense gets one by one, [batch, sequence, dim], zeros behind the last."

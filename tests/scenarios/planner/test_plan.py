@@ -173,6 +173,12 @@ def test_bytes_follow_dtype_and_optimizer() -> None:
     assert more[0] - more[1] == 1000 * 254 * 4
 
 
+def test_columns_are_cut_as_narrow_as_asked() -> None:
+    for least, shards in ((128, 2), (64, 4), (256, 1)):
+        wide = dataclasses.replace(table("t", 1000, ["column_wise"], dim=256), min_partition=least)
+        assert len(plan_tables(scenario([wide])).table("t").shards) == shards
+
+
 def test_a_small_table_is_replicated() -> None:
     assert plan_tables(scenario([table("t", 10)])).table("t").sharding_type == "data_parallel"
 
