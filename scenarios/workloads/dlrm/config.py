@@ -141,6 +141,8 @@ def _sha256(file: Path) -> str:
 def _check(document: Document, look: Look) -> None:
     section = MODEL.of(document)
     check_dtype(section.dtype if section else None, "model", document, look)
+    if section is not None and section.optimizer is not None and section.optimizer.kind != "adagrad":
+        look.refuse(("model", "optimizer"), section.optimizer, ("state",), "but with kind = 'adagrad'")
     if section is not None and section.dense is not None:
         try:
             imported(section.dense, Path(look.mistakes.tree.origin(("model", "dense"))).parent)

@@ -111,6 +111,14 @@ WORKLOADS: Cases = {
             " 'table_row_wise', 'column_wise', 'table_column_wise' or 'grid_shard'"
         ],
     ),
+    "a state of nothing": (
+        edited(DLRM, "dense_features", "optimizer = {kind = 'sgd', state = 'row'}\ndense_features"),
+        ["bad.toml: model.optimizer.state = 'row': expected no state but with kind = 'adagrad'"],
+    ),
+    "bags by first id of a random length": (
+        edited(DLRM, "ids_per_sample = 1", "ids_per_sample = {mean = 2}") + "ids = {zipf = 1, bags = 'by_first'}\n",
+        ["bad.toml: model.tables[0].ids_per_sample = {mean = 2}: expected a number with ids.bags = 'by_first'"],
+    ),
     "a sequence that cannot be": (
         DLRM + "sequence = 4\nweighted = true\nsharding = ['table_row_wise']\n",
         [
