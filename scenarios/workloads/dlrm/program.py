@@ -29,7 +29,7 @@ from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.backend import Work
-from scenarios.seam.kernel import ELEMENT_BYTES, elementwise
+from scenarios.seam.kernel import ELEMENT_BYTES, Kernel, elementwise
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
@@ -155,6 +155,7 @@ class _Replica:
         self._groups, self._bags = program.groups, program.bags
         self._features, self._expected = program.features, program.expected
         self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
+        self._fuses = program.scenario.launching.fusion and program.scenario.cluster.host.gpu.kind == "cuda"
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._rank = rank
         self._embeddings = rank.stream("embeddings")
@@ -315,6 +316,8 @@ class _Replica:
     async def _return(self, looked: _Looked, returning: _Returning, gradient: Tensor) -> None:
         """A group's gradients start on their way to the rows' owners, or, of copies, to be summed."""
         cost = elementwise(gradient.numel(), dtype=self._model.dtype)
+        if self._fuses:  # with what makes the gradient
+            cost = Kernel(kind="elementwise", dtype=self._model.dtype, launches=0)
         label, size = f"{looked.group.label}gradients", self._rank.world_size
         share = await self._rank.compute(cost, _divide, gradient, size, label=label)
         if looked.is_copy:

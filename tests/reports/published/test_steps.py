@@ -89,11 +89,11 @@ def test_the_command_knows_steps_by_their_column(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.whole
 def test_mlperfs_step_times_are_predicted_as_the_docs_say(capsys: pytest.CaptureFixture[str]) -> None:
-    """8.1 % in the mean with one number fitted; configurations in their order."""
+    """Within 8 % in the mean, with one number fitted; configurations in their order."""
     assert main(["published", str(PUBLISHED), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (every,) = found["in_all"]
-    assert (every["rows"], every["mean"] < 0.082) == (44, True), every
+    assert (every["rows"], every["mean"] <= 0.08) == (44, True), every
     assert step_tables.right_order(pd.DataFrame(found["pairs"])) == (18, 18)
 
 
