@@ -76,7 +76,7 @@ class Module:
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
         self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
-        self._fuses = self._on_gpu and scenario.launching.fusion
+        self.fuses = self._on_gpu and scenario.launching.fusion
         self._traces: dict[Signature, Trace] = {}
         self._has_noted = False
 
@@ -114,7 +114,7 @@ class Module:
                 gradients=chosen,
                 accumulates=accumulates,
                 late=late,
-                fuses=self._fuses,
+                fuses=self.fuses,
             )
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates, late] = found
@@ -167,7 +167,7 @@ class Module:
                 with recorder:
                     optimizer.step()
         return Update(
-            kernel=cost_of(recorder.operators, fuses=self._fuses),
+            kernel=cost_of(recorder.operators, fuses=self.fuses),
             state_bytes=size_of(held),
             temporary_bytes=recorder.peak_bytes,
         )

@@ -83,8 +83,7 @@ def price(
     `torch.utils.flop_counter`; operators that it does not know have none.
     """
     name = func.overloadpacket.__name__
-    changed, overwritten = _changed(func, args, kwargs)
-    made = [*changed, *overwritten] or _tensors(result)
+    given, made = touched(func, args, kwargs, result)
     if not made or name in _FREE or func.is_view or func.namespace == "prim":
         return None, True
     if name.startswith(("_foreach_", "_fused_")) and name not in _KIND_OF:
@@ -92,8 +91,7 @@ def price(
     else:
         kind = _KIND_OF.get(name)
     is_known = kind is not None or _is_pointwise(name)
-    unread = {id(each) for each in (*overwritten, *(changed if name in _OVERWRITE else ()))}
-    read, written = _bytes(name, [each for each in _tensors((args, kwargs)) if id(each) not in unread], made)
+    read, written = _bytes(name, given, made)
     operand = _operand(args, made)
     kernel = Kernel(
         kind=kind or "elementwise",

@@ -155,12 +155,11 @@ class _Replica:
         self._groups, self._bags = program.groups, program.bags
         self._features, self._expected = program.features, program.expected
         self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
-        self._fuses = program.scenario.launching.fusion and program.scenario.cluster.host.gpu.kind == "cuda"
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._rank = rank
         self._embeddings = rank.stream("embeddings")
         self._fused_label = "" if program.scenario.pipeline.kind == "none" else "input_dist"
-        self._columns, self._dense = program.columns, program.dense.on(rank)
+        self._columns, self._dense, self._dense_fuses = program.columns, program.dense.on(rank), program.dense.fuses
         self._dtype: torch.dtype = getattr(torch, self._model.dtype)
         dtype: torch.dtype = getattr(torch, self._model.embedding_dtype)
         self._rows = [self._rows_of(group, dtype) for group in self._groups]
@@ -316,7 +315,7 @@ class _Replica:
     async def _return(self, looked: _Looked, returning: _Returning, gradient: Tensor) -> None:
         """A group's gradients start on their way to the rows' owners, or, of copies, to be summed."""
         cost = elementwise(gradient.numel(), dtype=self._model.dtype)
-        if self._fuses:  # with what makes the gradient
+        if self._dense_fuses:  # with what makes the gradient
             cost = Kernel(kind="elementwise", dtype=self._model.dtype, launches=0)
         label, size = f"{looked.group.label}gradients", self._rank.world_size
         share = await self._rank.compute(cost, _divide, gradient, size, label=label)
