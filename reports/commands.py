@@ -156,7 +156,7 @@ def _predict_steps(options: Namespace) -> None:
         replace.check_free(options.csv)
     found = [steps.read(file) for file in options.files]
     _say_notes(note for one in found for note in one.notes)
-    joined = steps.join((row for one in found for row in one.rows), _predict_step, options.profile)
+    joined = steps.join((_with_scenario(row) for one in found for row in one.rows), _predict_step, options.profile)
     if options.csv is not None:
         replace.write_csv(joined, options.csv)
     if options.json:
@@ -265,15 +265,24 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
     return _taken(Prediction, found)
 
 
+def _with_scenario(row: StepRow) -> StepRow:
+    """The row with the scenario that it is held against, if there is one."""
+    from scenarios.seam.errors import ScenarioError
+    from sim.published import ready_scenario
+
+    try:
+        return dataclasses.replace(row, scenario=row.scenario or ready_scenario(row.model, row.round, row.system))
+    except ScenarioError:
+        return row
+
+
 def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
     from scenarios.seam.errors import ProgramError, ScenarioError
-    from sim.published import scenario_of_step, simulate_step
+    from sim.published import ready_scenario, scenario_of_step, simulate_step
 
     try:
         made = scenario_of_step(
-            row.scenario or None,
-            model=row.model,
-            round=row.round,
+            row.scenario or ready_scenario(row.model, row.round, row.system),
             profile=profile_name,
             gpu=row.gpu,
             nodes=row.nodes,

@@ -130,23 +130,36 @@ def _words_of(gpu: str) -> list[str]:
     return [re.sub(r"^(SXM)\d+$", r"\1", word) for word in re.findall(r"[A-Z]+\d+[A-Z]?|[A-Z]+|\d+", gpu.upper())]
 
 
+def ready_scenario(model: str, round: str = "", system: str = "") -> str:
+    """The ready scenario of a published step time.
+
+    `mlperf_MODEL_vX_Y` of the first round X.Y that is not before this one, which is as the submissions were until then,
+    else `mlperf_MODEL`; `mlperf_MODEL_SOFTWARE`, with or without a round, goes before these for systems in whose names
+    there is SOFTWARE.
+
+    Raises:
+        ScenarioError: there is none of this model.
+    """
+    known = {}
+    for file in library_files():
+        found = re.fullmatch(rf"mlperf_{re.escape(model)}(?:_([a-z]{{2,}}))?(?:_v(\d+)_(\d+))?", file.stem)
+        if found is not None and (found[1] or "") in system.lower():
+            until = (10**6,) if found[2] is None else (int(found[2]), int(found[3]))
+            known[found[1] is None, until] = file.stem
+    asked = tuple(map(int, re.findall(r"\d+", round)[:2])) or (10**6,)
+    fitting = [each for each in known if each[1] >= asked]
+    if not fitting:
+        raise ScenarioError([f"model = '{model}': expected one of which there is a ready scenario, or a scenario"])
+    return known[min(fitting)]
+
+
 def scenario_of_step(
-    scenario: str | None,
-    *,
-    model: str,
-    round: str,
-    gpu: str,
-    nodes: int,
-    gpus: int,
-    global_batch: int,
-    profile: str | None = None,
+    scenario: str, *, gpu: str, nodes: int, gpus: int, global_batch: int, profile: str | None = None
 ) -> Scenario:
     """What a published step time is held against: a scenario on so many GPUs of the profile that has them.
 
     Args:
-        scenario: a file, or the name of a ready scenario; None: `mlperf_MODEL_vX_Y` of the first round X.Y that is not
-            before this one, which is as the submissions were until then, else `mlperf_MODEL`.
-        round: such as 3.1.
+        scenario: a file, or the name of a ready scenario.
         profile: instead of the one that has such a GPU.
 
     Raises:
@@ -160,25 +173,12 @@ def scenario_of_step(
         "cluster.hosts": nodes,
         "cluster.gpus_per_host": gpus // nodes,
     }
-    return load(scenario or _of_round(model, round), overrides)
+    return load(scenario, overrides)
 
 
 def simulate_step(scenario: Scenario) -> Recording:
     """A run of the scenario's own program. Errors as of `build_simulation` and `simulate`."""
     return simulate(scenario, build_simulation(scenario))
-
-
-def _of_round(model: str, round: str) -> str:
-    known = {}
-    for file in library_files():
-        found = re.fullmatch(rf"mlperf_{re.escape(model)}(?:_v(\d+)_(\d+))?", file.stem)
-        if found is not None:
-            known[tuple(int(each or 10**6) for each in found.groups())] = file.stem
-    asked = tuple(map(int, re.findall(r"\d+", round)[:2])) or (10**6,)
-    fitting = [each for each in known if each >= asked]
-    if not fitting:
-        raise ScenarioError([f"model = '{model}': expected one of which there is a ready scenario, or a scenario"])
-    return known[min(fitting)]
 
 
 def _cluster(like: Cluster, nodes: int, gpus: int, *, gbit_per_s: float | None, delay_ms: float | None) -> Cluster:

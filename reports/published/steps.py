@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -19,7 +20,7 @@ from reports.store.columns import fixed
 
 # What a prediction needs to know of a row, and what makes two predicted rows the same configuration.
 SETTING = ("scenario", "model", "round", "gpu", "nodes", "gpus", "global_batch")
-CONFIGURATION = ("model", "round", "profile", "nodes", "gpus", "global_batch")
+CONFIGURATION = ("model", "round", "scenario", "profile", "nodes", "gpus", "global_batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +132,11 @@ def pairs(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def name_of(row: Mapping[Any, Any]) -> str:
-    """A configuration in short."""
-    batch = f"{row['global_batch']:,}"
-    return f"{row['nodes']}x{row['gpus'] // row['nodes']} {row['profile']} {batch} {row['round']}".rstrip()
+    """A configuration in short; what was simulated, unless the model and the round say it."""
+    ready = re.fullmatch(rf"mlperf_{re.escape(row['model'])}(?:_([a-z]{{2,}}))?(?:_v\d+_\d+)?", row["scenario"])
+    own = row["scenario"] if ready is None else ready[1]
+    said = f"{row['nodes']}x{row['gpus'] // row['nodes']} {row['profile']} {row['global_batch']:,}"
+    return " ".join(filter(None, (said, row["round"], own)))
 
 
 def _outcome(row: StepRow, predict: Predict, profile: str | None) -> StepPrediction | str:

@@ -204,9 +204,14 @@ class Compression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What of the next batch is done beside a step. "sparse_dist": its input exchange."""
+    """What goes on beside what. "sparse_dist": the next batch's input exchange beside a step.
+
+    In the `order` "eager" a step waits for the exchanges of rows and of their gradients where a model calls TorchRec's
+    modules; "overlapped": where it uses what they give.
+    """
 
     kind: Literal["none", "sparse_dist"] = "none"
+    order: Literal["eager", "overlapped"] = "eager"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import isawaitable
@@ -61,7 +61,7 @@ class Replica:
         self._members: Sequence[Sequence[int]] = ()
         self._tapes: dict[int, _Tape] = {}
         self._called = 0
-        self._coming: dict[int, tuple[Tensor, Work[Tensor]]] = {}
+        self._coming: dict[int, tuple[Tensor, Awaitable[Tensor]]] = {}
         self._expected: tuple[int, ...] = ()
         self._running: PausedBackward | None = None
         self._reduced: list[Work[Any]] = []
@@ -92,7 +92,7 @@ class Replica:
         return result
 
     def later(
-        self, work: Work[Tensor], *shape: int, dtype: torch.dtype = torch.float32, requires_grad: bool = False
+        self, work: Awaitable[Tensor], *shape: int, dtype: torch.dtype = torch.float32, requires_grad: bool = False
     ) -> Tensor:
         """An argument for the next call whose values `work` gives: the pass goes on until it first uses them."""
         device = self._rank.device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from scenarios.config.scenario import LEAST_POWERSGD_START, Buckets, Compression
@@ -16,7 +17,9 @@ from scenarios.config.toml.values import Count, CountOrZero, NotNegative, Positi
 class BucketsSection(Section):
     """Gradient buckets, as DDP makes them, for programs 'dlrm' and 'powersgd'."""
 
-    first: Size | None = about("Cap of the first bucket. Default '1 MiB'.")
+    first: Size | None = about(
+        "Cap of the first bucket. Default '1 MiB' as of DDP; with program 'dlrm' cap, as of DistributedModelParallel."
+    )
     cap: Size | None = about("Cap of the others. Default '25 MiB'.")
 
 
@@ -57,7 +60,7 @@ def _check_compression(section: CompressionSection, document: Document, look: Lo
         look.mistakes.add(path, f"at least {LEAST_POWERSGD_START} with {' and '.join(on)}")
 
 
-BUCKETS = Table(key="buckets", section=BucketsSection, about="Sizes of gradient buckets. Default: those of DDP.")
+BUCKETS = Table(key="buckets", section=BucketsSection, about="Sizes of gradient buckets. Default: as DDP makes them.")
 COMPRESSION = Table(
     key="compression",
     section=CompressionSection,
@@ -66,11 +69,17 @@ COMPRESSION = Table(
 )
 
 
-def build_reduction(document: Document) -> dict[str, Any]:
-    """The scenario's `buckets` and `compression`; without compression its other keys have no effect."""
+def build_reduction(document: Document, *, first_is_cap: bool = False) -> dict[str, Any]:
+    """The scenario's `buckets` and `compression`; without compression its other keys have no effect.
+
+    With `first_is_cap` the first bucket is like the others, where the document does not say.
+    """
     section = COMPRESSION.of(document)
+    buckets = Buckets(**given(BUCKETS.of(document), "first", "cap", suffix="_bytes"))
+    if first_is_cap and getattr(BUCKETS.of(document), "first", None) is None:
+        buckets = replace(buckets, first_bytes=buckets.cap_bytes)
     is_on = section is not None and section.kind not in (None, "none")
     return {
-        "buckets": Buckets(**given(BUCKETS.of(document), "first", "cap", suffix="_bytes")),
+        "buckets": buckets,
         "compression": Compression(**given(section, *CompressionSection.model_fields)) if is_on else Compression(),
     }

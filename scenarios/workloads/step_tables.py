@@ -11,10 +11,15 @@ from scenarios.config.toml.sections import Document
 
 
 class PipelineSection(Section):
-    """What of the next batch is done beside a step, for program 'dlrm'."""
+    """What goes on beside what, for program 'dlrm'."""
 
     kind: Literal["none", "sparse_dist"] | None = about(
         "'sparse_dist': its input exchange, as TorchRec's TrainPipelineSparseDist does. Default 'none'."
+    )
+    order: Literal["eager", "overlapped"] | None = about(
+        "'eager': tables are exchanged and looked up where the dense part first uses any, and its backward pass waits"
+        " there until their rows are updated, as autograd runs TorchRec's modules; 'overlapped': exchanges go on beside"
+        " what needs them not. Default 'eager'."
     )
 
 
@@ -30,7 +35,9 @@ class LaunchingSection(Section):
 
 
 PIPELINE = Table(
-    key="pipeline", section=PipelineSection, about="What of the next batch is done beside a step. Default: nothing."
+    key="pipeline",
+    section=PipelineSection,
+    about="What goes on beside what. Default: as eager PyTorch does it.",
 )
 LAUNCHING = Table(key="launching", section=LaunchingSection, about="How kernels are launched. Default: one by one.")
 
@@ -38,6 +45,6 @@ LAUNCHING = Table(key="launching", section=LaunchingSection, about="How kernels 
 def build_step(document: Document) -> dict[str, Any]:
     """The scenario's `pipeline` and `launching`."""
     return {
-        "pipeline": Pipeline(**given(PIPELINE.of(document), "kind")),
+        "pipeline": Pipeline(**given(PIPELINE.of(document), "kind", "order")),
         "launching": Launching(**given(LAUNCHING.of(document), "cuda_graphs", "fusion")),
     }

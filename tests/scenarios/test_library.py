@@ -39,6 +39,8 @@ def test_the_library_is_complete() -> None:
         "criteo_small_2x2",
         "mlperf_dcnv2",
         "mlperf_dlrm_v1",
+        "mlperf_dlrm_v1_pytorch_v0_7",
+        "mlperf_dlrm_v1_pytorch_v1_0",
         "mlperf_dlrm_v1_v0_7",
         "powersgd_16x1_10g",
         "powersgd_4x2_3g",

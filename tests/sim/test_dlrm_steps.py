@@ -139,7 +139,8 @@ class Reference:
     @torch.no_grad()
     def update_tables(self) -> None:
         for weight, square in zip(self.weights, self.squares, strict=True):
-            assert weight.grad is not None
+            if weight.grad is None:  # of a table that the dense part does not use
+                continue
             squares = weight.grad.square()
             square.add_(squares if self.by_element else squares.mean(dim=1, keepdim=True))
             scale = 1 / (square.sqrt() + 1e-10) if self.is_adagrad else 1.0

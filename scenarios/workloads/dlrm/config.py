@@ -30,11 +30,9 @@ from scenarios.config.toml.section import given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.planner.plan_file import GivenTable, read_plan
+from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
 from scenarios.workloads.dlrm.ids_file import read_bags
 from scenarios.workloads.dlrm.sections import (
-    DEFAULT_TYPES,
-    MODEL,
-    SHARDING,
     FileIds,
     InteractionSection,
     MeanIds,
@@ -42,7 +40,6 @@ from scenarios.workloads.dlrm.sections import (
     ShardingSection,
     TableSection,
     ZipfIds,
-    table_dim,
 )
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
@@ -159,7 +156,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     return {
         "model": _model(document, placed, mistakes),
         "planner": Planner(plan=plan, **given(sharding, "sort_by", "balance_modules", "reserved_share")),
-        **build_reduction(document),
+        **build_reduction(document, first_is_cap=True),
         **build_step(document),
     }
 

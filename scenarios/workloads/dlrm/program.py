@@ -1,18 +1,17 @@
 """A full training step of a DLRM, written once over `Rank`: exchanges, look-ups, the dense part, reduction, updates.
 
-    ids ─ input exchange ─ look-up ─ output exchange ─┐                    (output exchange on the stream "embeddings",
-    dense features ─ dense part ──────────────────────┴ dense part ─ loss    beside what needs no embeddings yet)
+    ids ─ input exchange ─ look-up ─ output exchange ─┐                    (sparse_part, on the stream "embeddings")
+    dense features ─ dense part ──────────────────────┴ dense part ─ loss
 
-and back: a group's gradients travel on "embeddings" as soon as the dense part's backward pass has them, and those of
-its parameters are reduced, bucket by bucket, on "dense.gradients", while that goes on. The loss is the mean over the
-global batch: dense gradients are averaged over ranks, and embedding gradients, which the exchange sums, are divided by
-the number of ranks before they leave.
+and back; gradients of the dense part's parameters are reduced, bucket by bucket, on "dense.gradients" while that goes
+on. The loss is the mean over the global batch: dense gradients are averaged over ranks, and embedding gradients, which
+the exchange sums, are divided by the number of ranks before they leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,21 +27,17 @@ from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
-from scenarios.seam.backend import Work
-from scenarios.seam.kernel import ELEMENT_BYTES, Kernel, elementwise
+from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
-from scenarios.sparse.feature_exchange import exchange_features
-from scenarios.sparse.groups import ShardedGroup, build_groups
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
+from scenarios.sparse.groups import build_groups
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.sparse.sequences import SequenceGroup, build_sequence_groups
+from scenarios.sparse.sequences import build_sequence_groups
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense, draw_weights
 from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, told_as
-from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
-from scenarios.workloads.dlrm.id_distribution import distinct_rows
 from scenarios.workloads.dlrm.memory import (
     expected_features,
     expected_inputs,
@@ -51,9 +46,7 @@ from scenarios.workloads.dlrm.memory import (
     memory_rows,
     rank_loads,
 )
-
-Group = ShardedGroup | SequenceGroup
-Batch = Mapping[Bag, Features]
+from scenarios.workloads.dlrm.sparse_part import Batch, Group, Placed, SparsePart, SparsePass, output_shape
 
 
 class DlrmProgram(Program):
@@ -69,19 +62,21 @@ class DlrmProgram(Program):
         assert scenario.model is not None
         self.scenario, self.model = scenario, scenario.model
         cluster, plan = scenario.cluster, plan_tables(scenario)
-        self.groups, self.bags = _groups(self.model, plan, cluster)
+        self.groups, bags = _groups(self.model, plan, cluster)
         self.columns = Columns(self.groups, self.model.tables)
         self.dense = build_dense(scenario)
         parts = self._trace()
         self.features: Mapping[Bag, ExpectedJagged] | None = None  # of every rank, where they are not drawn
-        self.expected: tuple[ExpectedInput, ...] = ()
+        expected: tuple[ExpectedInput, ...] = ()
         if scenario.ranks == "alike":
-            self._expect(plan, parts)
+            expected = expected_inputs(self.groups, self.model, scenario.batch_size)
+            self._expect(plan, parts, expected)
         else:
             cut = {name for group in self.groups if group.layout.cuts_rows for name in group.features}
             self.effort = step_effort(scenario, cut, len(self.groups))
             self.plan = plan.rows
             self.memory = memory_rows(scenario, self.plan, parts)
+        self.placed = Placed(groups=self.groups, bags=bags, expected=expected)
 
     def _trace(self) -> tuple[Part, ...]:
         """Trace the dense part, before any step; what it takes of a rank's memory."""
@@ -100,12 +95,11 @@ class DlrmProgram(Program):
         check_compression(scenario, [each.shape for each in traced.parameters], dtype)
         return parts
 
-    def _expect(self, plan: Plan, parts: Sequence[Part]) -> None:
+    def _expect(self, plan: Plan, parts: Sequence[Part], expected: Sequence[ExpectedInput]) -> None:
         """Simulate one host per class; its memory is that of the class's fullest rank."""
         scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
         self.features = expected_features(self.model, batch_size)
-        self.expected = expected_inputs(self.groups, self.model, batch_size)
-        loads = rank_loads(self.groups, self.expected, cluster.world_size, batch_size)
+        loads = rank_loads(self.groups, expected, cluster.world_size, batch_size)
         by_host = host_loads(loads, cluster.host.gpus)
         self.host_classes = HostClasses.of(by_host, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
         self.plan = plan.rows_for(self.host_classes.ranks)
@@ -124,52 +118,24 @@ class DlrmProgram(Program):
             await replica.step(step)
 
 
-@dataclass(slots=True)
-class _Looked:
-    """What one group's look-up leaves for its backward."""
-
-    group: Group
-    rows: Rows
-    features: Features
-    way: Any  # what the group's output exchange wants to know of its input exchange
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether every rank holds these tables whole."""
-        return self.group.sharding_type == "data_parallel"
-
-
-@dataclass(slots=True)
-class _Returning:
-    """Gradients on their way: of shards to their owners, of copies into their sums."""
-
-    shards: list[tuple[_Looked, Work[Tensor]]] = field(default_factory=list)
-    copies: list[tuple[_Looked, Work[Tensor]]] = field(default_factory=list)
-
-
 class _Replica:
     """One rank's parameters and its part of a step."""
 
     def __init__(self, program: DlrmProgram, rank: Rank) -> None:
         self._scenario, self._model = program.scenario, program.model
-        self._groups, self._bags = program.groups, program.bags
-        self._features, self._expected = program.features, program.expected
+        self._groups, self._features = program.groups, program.features
         self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
-        self._rank = rank
-        self._embeddings = rank.stream("embeddings")
-        self._fused_label = "" if program.scenario.pipeline.kind == "none" else "input_dist"
-        self._columns, self._dense, self._dense_fuses = program.columns, program.dense.on(rank), program.dense.fuses
-        self._dtype: torch.dtype = getattr(torch, self._model.dtype)
-        dtype: torch.dtype = getattr(torch, self._model.embedding_dtype)
-        self._rows = [self._rows_of(group, dtype) for group in self._groups]
+        self._rank, self._dense = rank, program.dense.on(rank)
+        self._sparse = SparsePart(program.scenario, program.placed, rank, fuses=program.dense.fuses)
+        self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
 
     async def step(self, step: int) -> None:
         """One step on its own batch, which is gone before the next one is drawn."""
         features, dense = self.draw(step)
         await self._rank.barrier(label="start")
         with self._rank.step(step):
-            await self.train(await self._inputs(self._rank, features), dense)
+            await self.train(self._sparse.forward(features), dense)
 
     async def pipelined(self, steps: range) -> None:
         """Steps beside each of which the ids of the next one's batch are exchanged: also beside the last, so that it is
@@ -177,13 +143,13 @@ class _Replica:
         """
         ahead = self._rank.stream("data_dist")
         features, dense = self.draw(steps.start)
-        looked = await self._inputs(ahead, features)
+        looked = await self._sparse.exchange(ahead, features)
         for step in steps:
             features, next_dense = self.draw(step + 1)
             await self._rank.barrier(label="start")
             with self._rank.step(step):
-                coming = ahead.spawn(self._inputs(ahead, features))
-                await self.train(looked, dense)
+                coming = ahead.spawn(self._sparse.exchange(ahead, features))
+                await self.train(self._sparse.forward(looked=looked), dense)
                 looked = await coming
             dense = next_dense
 
@@ -221,21 +187,20 @@ class _Replica:
             stride=scenario.batch_size,
         )
 
-    async def train(self, looked: Sequence[_Looked], dense: Dense) -> None:
-        works = [await self._send_rows(one) for one in looked]
-        outputs = [self._output(one.group, work) for one, work in zip(looked, works, strict=True)]
+    async def train(self, sparse: SparsePass, dense: Dense) -> None:
+        await sparse.begin()
+        outputs = [self._output(group, sparse.output(number)) for number, group in enumerate(self._groups)]
         embeddings = Embeddings(self._columns, outputs, dense.lengths)
         result = await self._dense(dense.features, embeddings, dense.labels)
-        returning = _Returning()
-        ready = {output: partial(self._return, one, returning) for output, one in zip(outputs, looked, strict=True)}
+        ready = {output: partial(sparse.give, number) for number, output in enumerate(outputs)}
         await self._dense.backward(self._record(result), ready=ready)
-        await self._update_embeddings(returning)
+        await sparse.finish()
         await self._dense.update()
 
-    def _output(self, group: Group, work: Work[Tensor]) -> Tensor:
+    def _output(self, group: Group, coming: Awaitable[Tensor]) -> Tensor:
         """What the dense part is given of a group, while that is on its way."""
         shape = output_shape(group, self._scenario.batch_size)
-        return self._dense.later(work, *shape, dtype=self._dtype, requires_grad=True)
+        return self._dense.later(coming, *shape, dtype=self._dtype, requires_grad=True)
 
     def _lengths(self, features: Batch) -> list[Tensor]:
         """How many ids the samples of each sequence have."""
@@ -256,96 +221,6 @@ class _Replica:
         self._rank.record("loss", total)
         return losses
 
-    def _rows_of(self, group: Group, dtype: torch.dtype) -> Rows:
-        pieces = [
-            Piece(
-                table=self._numbers[part.table],
-                rows=range(part.row_offset, part.row_offset + part.rows),
-                columns=range(part.column_offset, part.column_offset + part.columns),
-            )
-            for part in group.lookups(self._rank.rank)
-        ]
-        return Rows(
-            pieces,
-            self._scenario.seed,
-            self._rank.device,
-            dtype,
-            optimizer=self._model.optimizer,
-            unpooled=isinstance(group, SequenceGroup),
-            travels_as=self._dtype,
-            distinct=self._distinct,
-        )
-
-    def _distinct(self, table: int, rows: range, ids: float) -> float:
-        return distinct_rows(self._model.tables[table], rows, ids)
-
-    async def _inputs(self, rank: Rank, batch: Batch) -> list[_Looked]:
-        """Ids to the ranks that look them up, of all groups at once; and how what they look up finds back."""
-        taken = [batch[bag] for bag in self._bags]
-        arrived: list[tuple[Features, Any]]
-        if self._features is not None:
-            expected = [features for features in taken if isinstance(features, ExpectedJagged)]
-            exchanges = list(zip(self._expected, expected, strict=True))
-            found = await exchange_expected(rank, exchanges, fused_label=self._fused_label)
-            arrived = [
-                (here, group.expected_way(rank, given, exchange))
-                for group, given, exchange, here in zip(self._groups, expected, self._expected, found, strict=True)
-            ]
-        else:
-            prepare = [
-                partial(group.prepare, rank, features)
-                for group, features in zip(self._groups, taken, strict=True)
-                if isinstance(features, KeyedJagged)
-            ]
-            exchanged = await exchange_features(rank, prepare, fused_label=self._fused_label)
-            arrived = [
-                (here, group.way(rank, sent, here)) for group, (sent, here) in zip(self._groups, exchanged, strict=True)
-            ]
-        return [_Looked(group, rows, *one) for group, rows, one in zip(self._groups, self._rows, arrived, strict=True)]
-
-    async def _send_rows(self, looked: _Looked) -> Work[Tensor]:
-        """Look up, and let the result travel while others are looked up."""
-        features, label = looked.features, f"{looked.group.label}lookup"
-        found = await self._rank.compute(
-            looked.rows.look_up_kernel(features), looked.rows.look_up, features, label=label
-        )
-        side = self._embeddings
-        return side.spawn(looked.group.forward(side, found, looked.way))
-
-    async def _return(self, looked: _Looked, returning: _Returning, gradient: Tensor) -> None:
-        """A group's gradients start on their way to the rows' owners, or, of copies, to be summed."""
-        cost = elementwise(gradient.numel(), dtype=self._model.dtype)
-        if self._dense_fuses:  # with what makes the gradient
-            cost = Kernel(kind="elementwise", dtype=self._model.dtype, launches=0)
-        label, size = f"{looked.group.label}gradients", self._rank.world_size
-        share = await self._rank.compute(cost, _divide, gradient, size, label=label)
-        if looked.is_copy:
-            if isinstance(looked.group, SequenceGroup):
-                share = await looked.group.backward(self._rank, share, looked.way)
-            returning.copies.append((looked, await self._sum_copies(looked, share)))
-            return
-        back = looked.group.backward(self._embeddings, share, looked.way)
-        returning.shards.append((looked, self._embeddings.spawn(back)))
-
-    async def _update_embeddings(self, returning: _Returning) -> None:
-        for one, work in returning.shards:
-            await self._update_shards(one, await work)
-        for one, total in returning.copies:
-            kernel, label = one.rows.dense_update_kernel(), f"{one.group.label}update"
-            await self._rank.compute(kernel, one.rows.update_dense, await total, label=label)
-
-    async def _update_shards(self, looked: _Looked, gradient: Tensor) -> None:
-        rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
-        await self._rank.compute(rows.update_kernel(features), rows.update, features, gradient, label=label)
-
-    async def _sum_copies(self, looked: _Looked, gradient: Tensor) -> Work[Tensor]:
-        """Every rank has a copy of these tables: their whole gradients are summed, like a dense layer's."""
-        rows, features, rank = looked.rows, looked.features, self._rank
-        kernel = rows.dense_gradients_kernel(features)
-        label = looked.group.label
-        flat = await rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
-        return rank.all_reduce(flat, label=f"{label}all_reduce")
-
 
 def _groups(model: Model, plan: Plan, cluster: Cluster) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
     """Pooled tables, weighted ones and sequences, each by sharding type as TorchRec's modules; and which those are."""
@@ -365,12 +240,3 @@ def _groups(model: Model, plan: Plan, cluster: Cluster) -> tuple[tuple[Group, ..
         groups += found
         bags += [bag] * len(found)
     return tuple(groups), tuple(bags)
-
-
-def output_shape(group: Group, batch_size: int) -> tuple[int, ...]:
-    """What a group's output exchange gives: pooled rows by sample, sequences flat."""
-    return (batch_size * group.width,) if isinstance(group, SequenceGroup) else (batch_size, group.width)
-
-
-def _divide(gradient: Tensor, count: int) -> Tensor:
-    return gradient if gradient.is_meta else gradient / count

@@ -1,23 +1,15 @@
-"""The tables `model` and `sharding` of a scenario file: their keys, and what must hold among them."""
+"""The keys of the tables `model` and `sharding` of a scenario file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Tag
 
-from scenarios.config.scenario import SEQUENCE_TYPES, Planner, ShardingType
-from scenarios.config.toml.hardware.sections import ClusterSection
-from scenarios.config.toml.look import Look, named_file
-from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.program_spec import FreeOptions, Table
-from scenarios.config.toml.reading import expected
-from scenarios.config.toml.section import TAG, Section, about, have
-from scenarios.config.toml.sections import Document
-from scenarios.config.toml.tree import KeyPath
+from scenarios.config.scenario import ShardingType
+from scenarios.config.toml.program_spec import FreeOptions
+from scenarios.config.toml.section import TAG, Section, about
 from scenarios.config.toml.values import (
-    BYTES_BELOW,
     Count,
     Exponent,
     File,
@@ -32,16 +24,6 @@ from scenarios.config.toml.values import (
     Uniform,
     Width,
 )
-from scenarios.config.units import format_bytes
-from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.workloads.dlrm.ids_file import read_bags
-
-DEFAULT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise", "data_parallel")
-WIDEST_FIRST = ("cluster", "host", "GPU")
-REACH = {  # over what a table of this type may be spread
-    **{"data_parallel": "GPU", "table_wise": "GPU", "table_row_wise": "host", "table_column_wise": "host"},
-    **{"row_wise": "cluster", "column_wise": "cluster", "grid_shard": "cluster"},
-}
 
 
 class MeanIds(Section):
@@ -171,7 +153,7 @@ class ShardingSection(Section):
     """How the planner places tables, for program 'dlrm'."""
 
     types: list[ShardingType] | None = about(
-        "Sharding types for tables that do not say. Default: table_wise, row_wise, table_row_wise, data_parallel."
+        "Sharding types for tables that do not say. Default: all, as on TorchRec's GPUs."
     )
     sort_by: Literal["storage", "perf"] | None = about("What the partitioner places first. Default 'storage'.")
     balance_modules: bool | None = about("Whether each module is balanced on its own. Default false.")
@@ -180,221 +162,3 @@ class ShardingSection(Section):
         "A plan in JSON, as TorchRec makes or `python -m scenarios plan` writes it: taken as it is, whatever the"
         " tables' sharding, types, sort_by and balance_modules say. Relative to this file. Default: none."
     )
-
-
-def _check_model(model: ModelSection, document: Document, look: Look) -> None:
-    """Add what is missing from the model or does not fit together."""
-    mistakes = look.mistakes
-    look.need(("model",), model, "dense_features", "tables")
-    if model.dense is None:
-        look.need(("model",), model, "bottom", "top", "interaction")
-        look.refuse(("model",), model, ("dense_options",), "without dense")
-    else:
-        look.refuse(("model",), model, ("bottom", "top", "interaction"), "with dense, which is in their place")
-    if model.dense_optimizer is not None:
-        look.need(("model", "dense_optimizer"), model.dense_optimizer, "kind")
-    for key in ("bottom", "top", "tables"):
-        if getattr(model, key) == []:
-            mistakes.add(("model", key), f"at least one {'table' if key == 'tables' else 'width'}")
-    if model.top and model.top[-1] != 1:
-        mistakes.add(("model", "top"), "a last width of 1, the logit")
-    if model.interaction is not None:
-        _check_interaction(model.interaction, model, look)
-    _check_names(model.tables or [], mistakes)
-    for index, table in enumerate(model.tables or []):
-        _check_table(table, ("model", "tables", index), model, look)
-        _check_pins(table, ("model", "tables", index), document, look)
-        if not _has_plan(document):
-            _check_fits(table, ("model", "tables", index), document, mistakes)
-
-
-def _check_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes) -> None:
-    """Add what is wrong with a list of sharding types."""
-    if types is not None and len(types) == 0:
-        mistakes.add(path, "at least one sharding type")
-    elif types is not None and len(set(types)) < len(types):
-        mistakes.add(path, "each sharding type once")
-
-
-def table_dim(table: TableSection, model: ModelSection) -> int | None:
-    """Elements a row: the table's own, else the model's."""
-    return table.dim or model.embedding_dim
-
-
-def _check_interaction(interaction: InteractionSection, model: ModelSection, look: Look) -> None:
-    path = ("model", "interaction")
-    look.need(path, interaction, "kind")
-    if interaction.kind == "dcn":
-        look.need(path, interaction, "layers", "low_rank")
-    elif interaction.kind is not None:
-        look.refuse(path, interaction, ("layers", "low_rank"), f"with kind = '{interaction.kind}'")
-    if interaction.kind == "dot":
-        _check_dot(model, look.mistakes)
-
-
-def _check_dot(model: ModelSection, mistakes: Mistakes) -> None:
-    width = model.bottom[-1] if model.bottom else None
-    for index, table in enumerate(model.tables or []):
-        dim = table_dim(table, model)
-        if width is not None and dim is not None and dim != width:
-            key: KeyPath = ("model", "tables", index, "dim") if table.dim else ("model", "embedding_dim")
-            if mistakes.sound(key):
-                mistakes.add(key, f"{width}, the last width of model.bottom, because of interaction 'dot'")
-
-
-def _check_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
-    first: dict[str, int] = {}
-    for index, table in enumerate(tables):
-        if table.name is not None and first.setdefault(table.name, index) != index:
-            place = f"model.tables[{first[table.name]}]"
-            mistakes.add(("model", "tables", index, "name"), f"a name of its own, but {place} has it already")
-
-
-def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: Look) -> None:
-    mistakes = look.mistakes
-    look.need(path, table, "name", "rows")
-    if table.sequence is not None:
-        look.refuse(path, table, ("weighted",), "with sequence")
-        if model.dense is None:
-            mistakes.add((*path, "sequence"), "no sequence without model.dense, a module that takes one")
-    if table_dim(table, model) is None and mistakes.sound(("model", "embedding_dim")):
-        mistakes.missing((*path, "dim"), f"{expected(TableSection, 'dim')}, here or as model.embedding_dim")
-    _check_types(table.sharding, (*path, "sharding"), mistakes)
-    if table.sequence is not None and not set(table.sharding or SEQUENCE_TYPES) <= {*SEQUENCE_TYPES}:
-        mistakes.add((*path, "sharding"), f"of a table with a sequence {' or '.join(SEQUENCE_TYPES)}")
-    _check_ids(table, path, look)
-
-
-def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
-    mistakes, cluster = look.mistakes, document.cluster or ClusterSection()
-    if _has_plan(document):
-        look.refuse(path, table, ("ranks", "hosts"), "with sharding.plan, which places every table")
-    elif table.ranks is not None:
-        look.refuse(path, table, ("hosts",), "with ranks")
-    known = cluster.hosts is not None and cluster.gpus_per_host is not None
-    counts = {"hosts": cluster.hosts, "ranks": have(cluster.hosts) * have(cluster.gpus_per_host) if known else None}
-    for key, count in counts.items():
-        named = getattr(table, key)
-        if named is None or count is None:
-            continue
-        if not named or len(set(named)) < len(named):
-            mistakes.add((*path, key), f"at least one of the {key}, and each once")
-        elif max(named) >= count:
-            mistakes.add((*path, key), f"{key} from 0 to {count - 1}")
-
-
-def _has_plan(document: Document) -> bool:
-    return (SHARDING.of(document) or ShardingSection()).plan is not None
-
-
-def _check_ids(table: TableSection, path: KeyPath, look: Look) -> None:
-    mistakes = look.mistakes
-    if isinstance(table.ids_per_sample, MeanIds):
-        look.need((*path, "ids_per_sample"), table.ids_per_sample, "mean")
-    if isinstance(table.ids, ZipfIds) and not _names_file(mistakes, (*path, "ids")):
-        look.need((*path, "ids"), table.ids, "zipf")
-    if isinstance(table.ids, ZipfIds) and table.ids.bags == "by_first" and isinstance(table.ids_per_sample, MeanIds):
-        mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
-    if not isinstance(table.ids, FileIds):
-        if mistakes.sound((*path, "ids")):
-            look.need(path, table, "ids_per_sample")
-        return
-    if table.ids_per_sample is not None:
-        mistakes.add((*path, "ids_per_sample"), "no ids_per_sample, because the file says it")
-    if table.ids.file is not None:
-        key = (*path, "ids", "file")
-        try:
-            read_bags(named_file(mistakes, key, table.ids.file), table.rows)
-        except ValueError as error:
-            mistakes.add(key, str(error))
-
-
-def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:
-    """Whether the table has a `file` after all, left out of the document because it is wrong."""
-    ids = mistakes.tree.at(path)
-    return isinstance(ids, dict) and "file" in ids
-
-
-def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes: Mistakes) -> None:
-    """The widest of the table's sharding types must have room for its weights at least."""
-    model, sharding = have(MODEL.of(document)), SHARDING.of(document) or ShardingSection()
-    types = table.sharding or sharding.types or DEFAULT_TYPES
-    own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
-    dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
-    settled = mistakes.sound(own, (*path, "dim"), *dtypes, ("sharding", "reserved_share"))
-    widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
-    room = _room_bytes(widest, document)
-    dim = table_dim(table, model)
-    if not settled or dim is None or table.rows is None:
-        return
-    row_bytes = dim * (4 if (model.embedding_dtype or model.dtype or "float32") == "float32" else 2)
-    if table.rows * row_bytes >= BYTES_BELOW:
-        rows = (BYTES_BELOW - 1) // row_bytes
-        mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")
-    elif room is not None and table.rows * row_bytes > room:
-        most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
-        place = f"in the {format_bytes(room)} that one {widest} has for tables"
-        mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
-
-
-def _room_bytes(widest: str, document: Document) -> float | None:
-    """What one GPU, host or cluster has for tables; None while that is not known."""
-    cluster = document.cluster or ClusterSection()
-    memory = cluster.gpu.memory if cluster.gpu else None
-    reserved = (SHARDING.of(document) or ShardingSection()).reserved_share
-    gpus = {"GPU": (), "host": (cluster.gpus_per_host,), "cluster": (cluster.gpus_per_host, cluster.hosts)}[widest]
-    room = None if memory is None else memory * (1 - (Planner().reserved_share if reserved is None else reserved))
-    for count in gpus:
-        room = None if room is None or count is None else room * count
-    return room
-
-
-def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -> None:
-    _check_types(sharding.types, ("sharding", "types"), look.mistakes)
-    model = MODEL.of(document)
-    if sharding.plan is not None and model is not None:
-        try:
-            given = read_plan(named_file(look.mistakes, ("sharding", "plan"), sharding.plan))
-            _check_plan(given, model)
-        except ValueError as error:
-            look.mistakes.add(("sharding", "plan"), str(error))
-
-
-def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
-    """Raise ValueError where the plan is not one of the model's tables."""
-    tables = {table.name: table for table in model.tables or []}
-    lacking = [name for name in tables if name is not None and name not in given]
-    unknown = [name for name in given if name not in tables]
-    if lacking:
-        raise ValueError(f"a place for each of the model's tables, but it has none for {_few(lacking)}")
-    if unknown:
-        raise ValueError(f"no tables but the model's, but it has {_few(unknown)}")
-    for name, table in tables.items():
-        wanted = (table.rows, table_dim(table, model))
-        if name is None or None in wanted or not given[name].shards:
-            continue
-        if table.sequence is not None and given[name].sharding_type.value not in SEQUENCE_TYPES:
-            raise ValueError(
-                f"{' or '.join(SEQUENCE_TYPES)} for table {name!r}, which has a sequence,"
-                f" but it is {given[name].sharding_type}"
-            )
-        rows, columns = given[name].size
-        if (rows, columns) != wanted:
-            raise ValueError(
-                f"shards of {wanted[0]} x {wanted[1]} for table {name!r}, but they make up {rows} x {columns}"
-            )
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-MODEL = Table(
-    key="model", section=ModelSection, about="The recommender. Required by program 'dlrm'.", check=_check_model
-)
-SHARDING = Table(
-    key="sharding",
-    section=ShardingSection,
-    about="What the planner may do. Default: all its defaults.",
-    check=_check_sharding,
-)

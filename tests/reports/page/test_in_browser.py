@@ -125,6 +125,8 @@ ALIKE = {
     "criteo_dlrm_8x8",
     "mlperf_dcnv2",
     "mlperf_dlrm_v1",
+    "mlperf_dlrm_v1_pytorch_v0_7",
+    "mlperf_dlrm_v1_pytorch_v1_0",
     "mlperf_dlrm_v1_v0_7",
     "powersgd_16x1_10g",
     "twrw_2x2",

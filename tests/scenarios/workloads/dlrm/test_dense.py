@@ -90,7 +90,7 @@ def _bags(bag: object) -> list[Tensor]:
 
 
 def test_what_needs_no_embeddings_runs_while_they_are_on_their_way(tmp_path: Path) -> None:
-    scenario = load(documented(tmp_path))
+    scenario = load(documented(tmp_path), {"pipeline.order": "overlapped"})
     spans = [each for each in simulate(scenario, build(scenario)).spans if (each.rank, each.step) == (0, 1)]
     (bottom,) = [each for each in spans if each.label == "dense.forward.0"]
     exchanges = [each for each in spans if each.stream == "embeddings" and "output_dist" in each.label]

@@ -1,0 +1,251 @@
+"""One rank's tables in a step: ids to the rows' owners, rows home, gradients back, updates.
+
+A group's rows travel home, and its gradients back, on the stream "embeddings". In the order "overlapped" that starts as
+early as it can. In the order "eager" the sparse part runs when the dense part first uses any of it, and the backward
+pass stands still at that place until the gradients' exchanges are over and rows are updated: as autograd runs a model
+that calls TorchRec 1.8.0's modules, the last group's gradients first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.config.scenario import Bag, Scenario
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import Kernel, elementwise
+from scenarios.seam.rank import Rank
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
+from scenarios.sparse.feature_exchange import exchange_features
+from scenarios.sparse.groups import ShardedGroup
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.sparse.sequences import SequenceGroup
+from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
+from scenarios.workloads.dlrm.id_distribution import distinct_rows
+
+Group = ShardedGroup | SequenceGroup
+Batch = Mapping[Bag, Features]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """All tables as groups, and the kind of bag of each group; `expected` are input exchanges that are not drawn."""
+
+    groups: tuple[Group, ...]
+    bags: tuple[Bag, ...]
+    expected: tuple[ExpectedInput, ...] = ()
+
+
+@dataclass(slots=True)
+class Looked:
+    """What one group's look-up leaves for its backward."""
+
+    group: Group
+    rows: Rows
+    features: Features
+    way: Any  # what the group's output exchange wants to know of its input exchange
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether every rank holds these tables whole."""
+        return self.group.sharding_type == "data_parallel"
+
+
+class SparsePart:
+    """One rank's rows of all groups; `fuses` says whether the dense part's operators are fused."""
+
+    def __init__(self, scenario: Scenario, placed: Placed, rank: Rank, *, fuses: bool) -> None:
+        assert scenario.model is not None
+        self.placed, self.rank, self.model = placed, rank, scenario.model
+        self.is_eager = scenario.pipeline.order == "eager"
+        self._side = rank.stream("embeddings")
+        self._fused_label = "" if scenario.pipeline.kind == "none" else "input_dist"
+        self._fuses, self._seed = fuses, scenario.seed
+        self._rows = [self._rows_of(group) for group in placed.groups]
+
+    def forward(self, batch: Batch | None = None, looked: Sequence[Looked] = ()) -> SparsePass:
+        """One step's pass over a batch, or over what `exchange` gave for it."""
+        return SparsePass(self, batch, looked)
+
+    async def exchange(self, rank: Rank, batch: Batch, chosen: Sequence[int] | None = None) -> list[Looked]:
+        """Ids to the ranks that look them up, of all groups (or the chosen ones) at once."""
+        numbers = range(len(self.placed.groups)) if chosen is None else chosen
+        groups = [self.placed.groups[number] for number in numbers]
+        taken = [batch[self.placed.bags[number]] for number in numbers]
+        arrived: list[tuple[Features, Any]]
+        expected = [features for features in taken if isinstance(features, ExpectedJagged)]
+        if expected:
+            exchanges = [self.placed.expected[number] for number in numbers]
+            pairs = list(zip(exchanges, expected, strict=True))
+            found = await exchange_expected(rank, pairs, fused_label=self._fused_label)
+            arrived = [
+                (here, group.expected_way(rank, given, exchange))
+                for group, given, exchange, here in zip(groups, expected, exchanges, found, strict=True)
+            ]
+        else:
+            prepare = [
+                partial(group.prepare, rank, features)
+                for group, features in zip(groups, taken, strict=True)
+                if isinstance(features, KeyedJagged)
+            ]
+            exchanged = await exchange_features(rank, prepare, fused_label=self._fused_label)
+            arrived = [
+                (here, group.way(rank, sent, here)) for group, (sent, here) in zip(groups, exchanged, strict=True)
+            ]
+        return [
+            Looked(group, self._rows[number], *one) for number, group, one in zip(numbers, groups, arrived, strict=True)
+        ]
+
+    async def look_up(self, looked: Looked) -> Work[Tensor]:
+        """Look up, and let the result travel while others are looked up."""
+        features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
+        found = await self.rank.compute(rows.look_up_kernel(features), rows.look_up, features, label=label)
+        return self._side.spawn(looked.group.forward(self._side, found, looked.way))
+
+    async def send_back(self, looked: Looked, gradient: Tensor) -> Work[Tensor]:
+        """A group's gradients start on their way to the rows' owners, or, of copies, to be summed."""
+        cost = elementwise(gradient.numel(), dtype=self.model.dtype)
+        if self._fuses:  # with what makes the gradient
+            cost = Kernel(kind="elementwise", dtype=self.model.dtype, launches=0)
+        label, size = f"{looked.group.label}gradients", self.rank.world_size
+        share = await self.rank.compute(cost, _divide, gradient, size, label=label)
+        if not looked.is_copy:
+            return self._side.spawn(looked.group.backward(self._side, share, looked.way))
+        if isinstance(looked.group, SequenceGroup):
+            share = await looked.group.backward(self.rank, share, looked.way)
+        return await self._sum_copies(looked, share)
+
+    async def update(self, looked: Looked, gradient: Tensor) -> None:
+        """One optimizer step on a group's rows here, from what `send_back` gave."""
+        rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
+        if looked.is_copy:
+            await self.rank.compute(rows.dense_update_kernel(), rows.update_dense, gradient, label=label)
+        else:
+            await self.rank.compute(rows.update_kernel(features), rows.update, features, gradient, label=label)
+
+    async def _sum_copies(self, looked: Looked, gradient: Tensor) -> Work[Tensor]:
+        """Every rank has a copy of these tables: their whole gradients are summed, like a dense layer's."""
+        rows, features, label = looked.rows, looked.features, looked.group.label
+        kernel = rows.dense_gradients_kernel(features)
+        flat = await self.rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
+        return self.rank.all_reduce(flat, label=f"{label}all_reduce")
+
+    def _rows_of(self, group: Group) -> Rows:
+        numbers = {table.name: number for number, table in enumerate(self.model.tables)}
+        pieces = [
+            Piece(
+                table=numbers[part.table],
+                rows=range(part.row_offset, part.row_offset + part.rows),
+                columns=range(part.column_offset, part.column_offset + part.columns),
+            )
+            for part in group.lookups(self.rank.rank)
+        ]
+        return Rows(
+            pieces,
+            self._seed,
+            self.rank.device,
+            getattr(torch, self.model.embedding_dtype),
+            optimizer=self.model.optimizer,
+            unpooled=isinstance(group, SequenceGroup),
+            travels_as=getattr(torch, self.model.dtype),
+            distinct=self._distinct,
+        )
+
+    def _distinct(self, table: int, rows: range, ids: float) -> float:
+        return distinct_rows(self.model.tables[table], rows, ids)
+
+
+class SparsePass:
+    """The sparse part of one step."""
+
+    def __init__(self, part: SparsePart, batch: Batch | None, looked: Sequence[Looked]) -> None:
+        self._part, self._batch, self._looked = part, batch, list(looked)
+        self._coming: list[Work[Tensor]] = []
+        self._gradients: dict[int, Tensor] = {}
+        self._returning: list[tuple[Looked, Work[Tensor]]] = []
+
+    async def begin(self) -> None:
+        """In the order "overlapped", what can begin before the dense part does."""
+        if not self._part.is_eager:
+            await self._run()
+
+    def output(self, number: int) -> Awaitable[Tensor]:
+        """What a group's output exchange will give."""
+        return _Output(self, number)
+
+    async def arrived(self, number: int) -> Tensor:
+        """What it gave."""
+        if not self._coming:
+            await self._run()
+        return await self._coming[number]
+
+    async def give(self, number: int, gradient: Tensor) -> None:
+        """The gradient of what a group's output exchange gave."""
+        if not self._part.is_eager:
+            await self._send_back(number, gradient)
+            return
+        self._gradients[number] = gradient
+        if len(self._gradients) == len(self._looked):
+            await self._return_all()
+
+    async def finish(self) -> None:
+        """Update all rows that have not been, copies last."""
+        await self._return_all()
+        await self._update(copies=False)
+        await self._update(copies=True)
+
+    async def _run(self) -> None:
+        part = self._part
+        if self._looked:
+            self._coming = [await part.look_up(one) for one in self._looked]
+            return
+        assert self._batch is not None
+        bags = part.placed.bags
+        # TorchRec's modules, one for each kind of bag, are called one after the other.
+        calls = dict.fromkeys(bags) if part.is_eager else {None: None}
+        for bag in calls:
+            chosen = [number for number, each in enumerate(bags) if bag in (None, each)]
+            found = await part.exchange(part.rank, self._batch, chosen)
+            self._looked += found
+            self._coming += [await part.look_up(one) for one in found]
+
+    async def _return_all(self) -> None:
+        for number in sorted(self._gradients, reverse=True):
+            await self._send_back(number, self._gradients.pop(number))
+        if self._part.is_eager:
+            await self._update(copies=False)
+
+    async def _send_back(self, number: int, gradient: Tensor) -> None:
+        looked = self._looked[number]
+        self._returning.append((looked, await self._part.send_back(looked, gradient)))
+
+    async def _update(self, *, copies: bool) -> None:
+        chosen = [each for each in self._returning if each[0].is_copy is copies]
+        self._returning = [each for each in self._returning if each[0].is_copy is not copies]
+        for looked, work in chosen:
+            await self._part.update(looked, await work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """A group's output, which may be awaited once; nothing is done for it before."""
+
+    run: SparsePass
+    number: int
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        return self.run.arrived(self.number).__await__()
+
+
+def output_shape(group: Group, batch_size: int) -> tuple[int, ...]:
+    """What a group's output exchange gives: pooled rows by sample, sequences flat."""
+    return (batch_size * group.width,) if isinstance(group, SequenceGroup) else (batch_size, group.width)
+
+
+def _divide(gradient: Tensor, count: int) -> Tensor:
+    return gradient if gradient.is_meta else gradient / count

@@ -1,0 +1,169 @@
+"""The order of a step's parts: as eager autograd runs TorchRec's modules, or overlapped; both train the same model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from scenarios.config.load import load
+from scenarios.config.scenario import Buckets, Pipeline, Scenario
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.build import build
+from scenarios.workloads.dlrm.dense import Embeddings
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
+
+EAGER, OVERLAPPED = Pipeline(order="eager"), Pipeline(order="overlapped")
+TYPES = ("table_wise", "row_wise")
+
+
+class Reader(nn.Module):
+    """Uses one table only."""
+
+    def __init__(self, dense_features: int, dims: dict[str, int]) -> None:
+        super().__init__()
+        self.score = nn.Linear(next(iter(dims.values())), 1)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings, labels: Tensor) -> Tensor:
+        rows = next(iter(embeddings.values()))
+        return functional.binary_cross_entropy_with_logits(self.score(rows).squeeze(1), labels)
+
+
+def first_step(recording: Recording, rank: int = 0) -> list[Span]:
+    """Its collectives and computations, as they begin."""
+    found = [one for one in recording.spans if (one.rank, one.step) == (rank, 1) and one.kind != "step"]
+    return sorted(found, key=lambda one: one.start_ns)
+
+
+def run(made: Scenario) -> Recording:
+    return simulate(made, DlrmProgram(made))
+
+
+def labelled(spans: list[Span], part: str) -> list[Span]:
+    return [one for one in spans if part in one.label]
+
+
+@pytest.mark.parametrize("pipeline", [EAGER, OVERLAPPED], ids=["eager", "overlapped"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+def test_every_order_trains_the_same_model(pipeline: Pipeline, optimizer: str) -> None:
+    made = mixed(EVERY, ALL, optimizer, pipeline=pipeline)
+    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["none", "sparse_dist"])
+@pytest.mark.parametrize("order", ["eager", "overlapped"])
+def test_every_order_is_alike_in_both_worlds(order: Any, kind: Any) -> None:
+    made = mixed(EVERY, ALL, pipeline=Pipeline(kind=kind, order=order))
+    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+
+
+def test_an_eager_step_looks_up_where_the_dense_part_first_uses_it() -> None:
+    spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl")))
+    (bottom,) = labelled(spans, "dense.forward.0")
+    splits, values = labelled(spans, ".splits"), labelled(spans, "input_dist.values")
+    assert len(splits) == len(values) == len(TYPES)
+    assert bottom.end_ns <= splits[0].start_ns
+    assert max(one.start_ns for one in splits) <= min(one.start_ns for one in values)
+    (top,) = labelled(spans, "dense.forward.1")
+    assert max(one.end_ns for one in labelled(spans, "output_dist.")) <= top.start_ns
+
+
+def test_its_backward_pass_waits_for_the_exchange_of_gradients_whose_last_group_goes_first() -> None:
+    one = Buckets(first_bytes=1 << 20, cap_bytes=1 << 20)
+    spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl", buckets=one)))
+    back = [one for one in labelled(spans, "output_dist_backward") if one.kind != "compute"]
+    updates = [one for one in spans if one.label.endswith("_wise.update")]
+    assert [one.label.split(".")[0] for one in back] == ["row_wise", "table_wise"]
+    assert [one.label for one in updates] == ["row_wise.update", "table_wise.update"]
+    last = labelled(spans, "dense.backward")[-1]
+    assert max(one.end_ns for one in updates) <= last.start_ns
+    (reduced,) = [one for one in labelled(spans, "dense.gradients") if one.kind == "all_reduce"]
+    assert last.end_ns <= reduced.start_ns
+
+
+def test_the_modules_of_pooled_and_weighted_tables_are_called_one_after_the_other() -> None:
+    made = mixed(("pooled", "weighted"), TYPES, pipeline=EAGER, library="nccl")
+    spans = first_step(run(made))
+    pooled = [one for one in labelled(spans, ".lookup") if not one.label.startswith("weighted")]
+    weighted = [one for one in labelled(spans, ".splits") if one.label.startswith("weighted")]
+    assert max(one.end_ns for one in pooled) <= min(one.start_ns for one in weighted)
+
+
+def test_an_overlapped_step_hides_what_an_eager_one_waits_for() -> None:
+    steps = {}
+    for pipeline in (EAGER, OVERLAPPED):
+        recording = run(training(ALL, batch_size=256, payload="sizes", library="nccl", pipeline=pipeline))
+        steps[pipeline.order] = max(one.end_ns - one.start_ns for one in recording.spans if one.kind == "step")
+    assert steps["overlapped"] < steps["eager"]
+
+
+@pytest.mark.parametrize("pipeline", [EAGER, OVERLAPPED], ids=["eager", "overlapped"])
+def test_tables_that_nobody_uses_hold_nothing_up(pipeline: Pipeline) -> None:
+    made = training(TYPES, pipeline=pipeline)
+    assert made.model is not None
+    model = dataclasses.replace(made.model, dense=f"{__name__}:Reader", bottom=(), top=())
+    made = dataclasses.replace(made, model=model)
+    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+SAME = """
+program = "dlrm"
+[run]
+batch_size = {batch}
+steps = 2
+[cluster]
+profile = "dgx_h100"
+hosts = 1
+gpus_per_host = 2
+[model]
+dense_features = 4
+bottom = [8, {dim}]
+top = [8, 1]
+interaction = {{kind = "dot"}}
+embedding_dim = {dim}
+tables = [
+    {{name = "t0", rows = {rows}, ids_per_sample = 1, ranks = [0], sharding = ["table_wise"]}},
+    {{name = "t1", rows = {rows}, ids_per_sample = 1, sharding = ["row_wise"]}},
+    {{name = "t2", rows = {rows}, ids_per_sample = 1, sharding = ["data_parallel"]}},
+    {{name = "t3", rows = {rows}, ids_per_sample = 1, ranks = [1], sharding = ["table_wise"]}},
+]
+"""
+MARKS = {
+    "dense.forward.0": "dense_arch forward",
+    "dense.forward.1": "over_arch forward",
+    "dense.backward.0": "over_arch backward",
+    "dense.update": "",
+}
+
+
+def test_the_eager_step_is_that_of_torchrec(tmp_path: Path) -> None:
+    """What benchmarks/torchrec_step.py wrote down of a real one; there DDP calls its all-reduces out of sight."""
+    real = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
+    (tmp_path / "same.toml").write_text(SAME.format(**{key: real[key] for key in ("batch", "dim", "rows")}))
+    scenario = load(tmp_path / "same.toml")
+    spans = simulate(scenario, build(scenario)).spans
+    own = [one for one in spans if (one.rank, one.step) == (0, 1) and one.kind not in ("step", "all_reduce")]
+    found = []
+    for one in sorted(own, key=lambda one: one.issued_ns):
+        if one.kind != "compute":
+            size = getattr(torch, one.dtype).itemsize
+            found.append({"op": one.kind, "element_bytes": size, "elements": one.bytes_in // size})
+        elif MARKS.get(one.label):
+            found.append({"op": MARKS[one.label]})
+    bottom = [one for one in own if one.label.startswith("dense.backward")][-1]
+    back = [one for one in own if "output_dist_backward" in one.label and one.kind != "compute"]
+    assert max(one.end_ns for one in back) < bottom.start_ns
+    assert [*found, {"op": "dense_arch backward"}] == real["calls"]
