@@ -129,7 +129,8 @@ class DenseOptimizer:
 class Model:
     """A DLRM: dense features through `bottom`, tables, an interaction, then `top` to one logit.
 
-    `dtype` is that of the dense part, and of what tables give it and get back; their rows are of `embedding_dtype`.
+    `dtype` is that of the dense part, and of what tables give it and get back; their rows are of `embedding_dtype`. Ids
+    and bags' lengths travel as `ids_dtype` and `lengths_dtype`.
 
     `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
     "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
@@ -144,6 +145,8 @@ class Model:
     dense_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     embedding_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    ids_dtype: Literal["int32", "int64"] = "int64"
+    lengths_dtype: Literal["int32", "int64"] = "int64"
     optimizer: Optimizer = Optimizer()
     dense_optimizer: DenseOptimizer | None = None
 

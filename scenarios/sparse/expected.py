@@ -184,18 +184,23 @@ def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedJagged:
-    """`ids` [keys] are expected, of `stride` samples each; `batch_per_rank` is by member of the world's group."""
+    """`ids` [keys] are expected, of `stride` samples each; `batch_per_rank` is by member of the world's group.
+
+    `ids_dtype` and `lengths_dtype` are what they travel as.
+    """
 
     keys: tuple[str, ...]
     ids: tuple[float, ...]
     stride: int
     batch_per_rank: tuple[int, ...] = ()
     weighted: bool = False
+    ids_dtype: torch.dtype = torch.int64
+    lengths_dtype: torch.dtype = torch.int64
 
     @property
     def values(self) -> Tensor:
         """The shape of the ids: on meta."""
-        return _shape(sum(self.ids))
+        return _shape(sum(self.ids), self.ids_dtype)
 
     @property
     def weights(self) -> Tensor | None:
@@ -205,7 +210,7 @@ class ExpectedJagged:
     @property
     def lengths(self) -> Tensor:
         """The shape of a number for each key and sample: on meta."""
-        return _shape(len(self.keys) * self.stride)
+        return _shape(len(self.keys) * self.stride, self.lengths_dtype)
 
     def length_per_key(self) -> list[float]:
         return list(self.ids)
@@ -261,6 +266,8 @@ class ExpectedInput:
             stride=world.total(batches),
             batch_per_rank=batches,
             weighted=taken.weighted,
+            ids_dtype=taken.ids_dtype,
+            lengths_dtype=taken.lengths_dtype,
         )
         if works:
             kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values, arrived.weights)
@@ -291,7 +298,7 @@ class ExpectedInput:
         )
         await rank.compute(kernel, _nothing, label=f"{self._label}.bucketize")
         if self._is_shuffled:
-            cut_lengths = _shape(buckets * taken.lengths.numel())
+            cut_lengths = _shape(buckets * taken.lengths.numel(), taken.lengths_dtype)
             kernel = chunks_kernel(1.0, cut_lengths, taken.values, taken.weights)
             await rank.compute(kernel, _nothing, label=f"{self._label}.shuffle")
 
@@ -299,15 +306,15 @@ class ExpectedInput:
         """Send lengths, values and weights, once sizes are known."""
         world, mine, batch = rank.world, self.ids_for(rank.rank), taken.stride
 
-        def issue(name: str, of_each: Sequence[float], own: float, dtype: torch.dtype = torch.int64) -> Work[Tensor]:
+        def issue(name: str, of_each: Sequence[float], own: float, dtype: torch.dtype) -> Work[Tensor]:
             each = [own] * len(world.ranks)
             given, came = _shape(world.total(of_each), dtype), _shape(world.total(each), dtype)
             return rank.all_to_all_single(came, given, each, of_each, world, label=f"{self._label}.{name}")
 
         loads = self._loads_of(world)
         works = [
-            issue("lengths", [batch * keys for keys in loads.keys], batch * len(mine)),
-            issue("values", loads.ids, sum(mine)),
+            issue("lengths", [batch * keys for keys in loads.keys], batch * len(mine), taken.lengths_dtype),
+            issue("values", loads.ids, sum(mine), taken.ids_dtype),
         ]
         if taken.weighted:
             works.append(issue("weights", loads.ids, sum(mine), torch.float32))
@@ -358,7 +365,7 @@ class _Loads(NamedTuple):
     ids: list[float]
 
 
-def _shape(numel: float, dtype: torch.dtype = torch.int64) -> Tensor:
+def _shape(numel: float, dtype: torch.dtype) -> Tensor:
     return torch.empty(round(numel), dtype=dtype, device="meta")
 
 

@@ -183,6 +183,33 @@ def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
     assert steps[1] == pytest.approx(steps[0], rel=0.05)
 
 
+@pytest.mark.real
+def test_narrow_ids_train_the_same_model_in_both_worlds() -> None:
+    made = mixed(EVERY, ALL)
+    assert made.model is not None
+    narrow = dataclasses.replace(made, model=dataclasses.replace(made.model, ids_dtype="int32", lengths_dtype="int32"))
+    found = [play(DlrmProgram(narrow), narrow) for play in WORLDS.values()]
+    assert losses(found[0]) == losses(simulate(made, DlrmProgram(made)))
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+
+
+@pytest.mark.parametrize("ranks", ["each", "alike"])
+def test_narrow_ids_and_lengths_are_half_as_many_bytes(ranks: Any) -> None:
+    made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="links", library="nccl", ranks=ranks)
+    made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
+    assert made.model is not None
+    sizes, memory = {}, {}
+    for dtype in ("int32", "int64"):
+        model = dataclasses.replace(made.model, ids_dtype=dtype, lengths_dtype=dtype)  # type: ignore[arg-type]
+        recording = simulate(narrow := dataclasses.replace(made, model=model), DlrmProgram(narrow))
+        moved = [one for one in recording.spans if one.label.endswith((".lengths", ".values")) and one.step == 0]
+        sizes[dtype] = sorted((one.rank, one.label, one.bytes_in) for one in moved)
+        memory[dtype] = sum(row.size_bytes for row in recording.memory if row.part == "sparse buffers")
+    assert [(rank, label, 2 * size) for rank, label, size in sizes["int32"]] == sizes["int64"]
+    assert memory["int32"] < memory["int64"]
+
+
 def test_graphs_launch_at_once() -> None:
     """With launches that take long, a step is as long as all of them together; with graphs it does without."""
     slow = dataclasses.replace(GPU, launch_ns=200_000)

@@ -34,6 +34,7 @@ DEFAULT_TYPES: tuple[ShardingType, ...] = (
     *("data_parallel", "table_wise", "column_wise", "table_column_wise"),
     *("row_wise", "table_row_wise", "grid_shard"),
 )
+INT32_ROWS = 1 << 31
 WIDEST_FIRST = ("cluster", "host", "GPU")
 REACH = {  # over what a table of this type may be spread
     **{"data_parallel": "GPU", "table_wise": "GPU", "table_row_wise": "host", "table_column_wise": "host"},
@@ -122,6 +123,8 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
     if table.sequence is not None and not set(table.sharding or SEQUENCE_TYPES) <= {*SEQUENCE_TYPES}:
         mistakes.add((*path, "sharding"), f"of a table with a sequence {' or '.join(SEQUENCE_TYPES)}")
     _check_ids(table, path, look)
+    if model.ids_dtype == "int32" and have(table.rows or 1) > INT32_ROWS:
+        mistakes.add((*path, "rows"), f"at most {INT32_ROWS} rows with model.ids_dtype = 'int32'")
 
 
 def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
@@ -180,7 +183,7 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
     types = table.sharding or sharding.types or DEFAULT_TYPES
     own: KeyPath = (*path, "sharding") if table.sharding else ("sharding", "types")
     dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
-    settled = mistakes.sound(own, (*path, "dim"), *dtypes, ("sharding", "reserved_share"))
+    settled = mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share"))
     widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
     room = _room_bytes(widest, document)
     dim = table_dim(table, model)

@@ -77,6 +77,7 @@ def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mista
         dtype=model.dtype or "float32",
         embedding_dtype=model.embedding_dtype or model.dtype or "float32",
         optimizer=Optimizer(**optimizer),
+        **given(model, "ids_dtype", "lengths_dtype"),
     )
 
 

@@ -23,8 +23,6 @@ from scenarios.workloads.dlrm.embedding_torch import Named, Places, Storage
 # Expected ones have the shapes of real ones: what is computed on them is on meta.
 Features = KeyedJagged | ExpectedJagged
 
-ID_BYTES = 8
-LENGTH_BYTES = 8
 # Of a number of Adagrad's state.
 SQUARE_BYTES = 4
 # What an id's row counts in its bag.
@@ -46,18 +44,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What bags name: ids, elements of their rows, and elements of what is looked up; `weights` are of ids."""
+    """What bags name: ids, elements of their rows, and elements of what is looked up; `weights` are of ids.
+
+    `id_bytes` and `length_bytes` are those of one.
+    """
 
     ids: float
     elements: float
     found: float
     lengths: float
     weights: float
+    id_bytes: int
+    length_bytes: int
 
     @property
     def naming_bytes(self) -> float:
         """Bytes of ids, lengths and weights."""
-        return ID_BYTES * self.ids + LENGTH_BYTES * self.lengths + WEIGHT_BYTES * self.weights
+        return self.id_bytes * self.ids + self.length_bytes * self.lengths + WEIGHT_BYTES * self.weights
 
 
 class Rows:
@@ -218,6 +221,8 @@ class Rows:
             found=elements if self._unpooled else float(samples * sum(self._dims)),
             lengths=float(samples * len(self.pieces)),
             weights=0.0 if features.weights is None else ids,
+            id_bytes=features.values.element_size(),
+            length_bytes=features.lengths.element_size(),
         )
 
     def _named(self, features: Features) -> Named:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,8 +16,10 @@ from scenarios.seam.trace import MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.embedding import ID_BYTES, LENGTH_BYTES, WEIGHT_BYTES
+from scenarios.workloads.dlrm.embedding import WEIGHT_BYTES
 from scenarios.workloads.dlrm.id_distribution import draws_of
+
+Number = TypeVar("Number", float, Floats)
 
 
 def memory_rows(
@@ -55,26 +58,31 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
     """Rows and their optimizer state; ids and what they look up for the global batch, and their gradients back."""
     assert scenario.model is not None
     row_dtype: torch.dtype = getattr(torch, scenario.model.embedding_dtype)
-    element_bytes, bags = _dtype(scenario).itemsize, {table.name: table.bag for table in scenario.model.tables}
+    bags = {table.name: table.bag for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.cluster.world_size
-    # Ids arrive source-major and are put into key-major order: twice; and a pipeline has those of the next batch, too.
-    copies = 2 if scenario.pipeline.kind == "none" else 3
     weights = state = buffers = 0.0
     for shard in shards:
         bag, pooled = bags[shard.table], scenario.batch_size if shard.sharding_type == "data_parallel" else samples
         weights += shard.rows * shard.columns * row_dtype.itemsize
         state += shard.rows * scenario.model.optimizer.state_bytes(shard.columns)
-        id_bytes = ID_BYTES + (WEIGHT_BYTES if bag == "weighted" else 0)
-        buffers += copies * (id_bytes * shard.ids_per_step + LENGTH_BYTES * pooled)
-        buffers += 2 * (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns * element_bytes
+        found = (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns
+        buffers += _buffer_bytes(scenario, bag, ids=shard.ids_per_step, lengths=pooled, found=found)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     return tuple(Part(name, round(size)) for name, size in sizes.items())
 
 
-def _dtype(scenario: Scenario) -> torch.dtype:
-    assert scenario.model is not None
-    dtype: torch.dtype = getattr(torch, scenario.model.dtype)
-    return dtype
+def _buffer_bytes(scenario: Scenario, bag: Bag, *, ids: Number, lengths: Number, found: Number) -> Number:
+    """Bytes of so many ids and lengths for a rank, and elements of what it looks up and of its gradient."""
+    model = scenario.model
+    assert model is not None
+    id_bytes: int = getattr(torch, model.ids_dtype).itemsize
+    length_bytes: int = getattr(torch, model.lengths_dtype).itemsize
+    element_bytes: int = getattr(torch, model.dtype).itemsize
+    # Ids arrive source-major and are put into key-major order: twice; and a pipeline has those of the next batch, too.
+    copies = 2 if scenario.pipeline.kind == "none" else 3
+    weight_bytes = WEIGHT_BYTES if bag == "weighted" else 0
+    naming: Number = (id_bytes + weight_bytes) * ids + length_bytes * lengths
+    return copies * naming + 2 * element_bytes * found
 
 
 def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged]:
@@ -85,6 +93,8 @@ def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged
             ids=tuple(float(draws_of(table, batch_size).moments().mean[0]) for table in tables),
             stride=batch_size,
             weighted=bag == "weighted",
+            ids_dtype=getattr(torch, model.ids_dtype),
+            lengths_dtype=getattr(torch, model.lengths_dtype),
         )
         for bag, tables in model.bags.items()
     }
@@ -122,9 +132,13 @@ def host_loads(loads: Floats, gpus: int) -> Floats:
     return loads.transpose(1, 0, 2).reshape(ranks // gpus, gpus * groups * kinds)
 
 
-def held_bytes(loads: Floats, plan: Plan, batch_size: int, element_bytes: int) -> Floats:
-    """Bytes of embedding rows, their optimizer and sparse buffers, [ranks]; without what is equal on all ranks."""
-    ids, _, keys, found = np.moveaxis(loads.sum(axis=0), -1, 0)
-    of_one = ID_BYTES * ids + LENGTH_BYTES * batch_size * keys + found * element_bytes
-    buffers = 2 * plan.world_size * of_one
+def held_bytes(loads: Floats, bags: Sequence[Bag], plan: Plan, scenario: Scenario) -> Floats:
+    """Bytes of embedding rows, their optimizer and sparse buffers, [ranks]; without what is equal on all ranks.
+
+    `loads` are `rank_loads`, `bags` those of its groups.
+    """
+    world, buffers = plan.world_size, np.zeros(plan.world_size)
+    for bag, of_rank in zip(bags, loads, strict=True):
+        ids, _, keys, found = world * of_rank.T
+        buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=scenario.batch_size * keys, found=found)
     return np.asarray(np.array(plan.weight_bytes) + np.array(plan.optimizer_bytes) + buffers)

@@ -27,7 +27,6 @@ from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
-from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
@@ -70,7 +69,7 @@ class DlrmProgram(Program):
         expected: tuple[ExpectedInput, ...] = ()
         if scenario.ranks == "alike":
             expected = expected_inputs(self.groups, self.model, scenario.batch_size)
-            self._expect(plan, parts, expected)
+            self._expect(plan, parts, bags, expected)
         else:
             cut = {name for group in self.groups if group.layout.cuts_rows for name in group.features}
             self.effort = step_effort(scenario, cut, len(self.groups))
@@ -84,7 +83,10 @@ class DlrmProgram(Program):
         samples, groups = scenario.batch_size, len(self.groups)
         outputs = [torch.empty(output_shape(each, samples), dtype=dtype, device="meta") for each in self.groups]
         features = torch.empty(samples, model.dense_features, dtype=dtype, device="meta")
-        lengths = [torch.empty(samples, dtype=torch.int64, device="meta") for _ in self.columns.sequences]
+        lengths = [
+            torch.empty(samples, dtype=getattr(torch, model.lengths_dtype), device="meta")
+            for _ in self.columns.sequences
+        ]
         embeddings = Embeddings(self.columns, [each.requires_grad_() for each in outputs], lengths)
         arguments: Arguments = (features, embeddings, torch.empty(samples, device="meta")), {}
         late = tuple(range(1, 1 + groups))
@@ -95,7 +97,9 @@ class DlrmProgram(Program):
         check_compression(scenario, [each.shape for each in traced.parameters], dtype)
         return parts
 
-    def _expect(self, plan: Plan, parts: Sequence[Part], expected: Sequence[ExpectedInput]) -> None:
+    def _expect(
+        self, plan: Plan, parts: Sequence[Part], bags: Sequence[Bag], expected: Sequence[ExpectedInput]
+    ) -> None:
         """Simulate one host per class; its memory is that of the class's fullest rank."""
         scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
         self.features = expected_features(self.model, batch_size)
@@ -103,7 +107,7 @@ class DlrmProgram(Program):
         by_host = host_loads(loads, cluster.host.gpus)
         self.host_classes = HostClasses.of(by_host, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
         self.plan = plan.rows_for(self.host_classes.ranks)
-        held = held_bytes(loads, plan, batch_size, ELEMENT_BYTES[self.model.dtype])
+        held = held_bytes(loads, bags, plan, scenario)
         fullest = self.host_classes.most(held)
         self.memory = memory_rows(
             scenario, plan.rows_for(fullest), parts, fullest, counts=self.host_classes.rank_counts
@@ -129,6 +133,7 @@ class _Replica:
         self._rank, self._dense = rank, program.dense.on(rank)
         self._sparse = SparsePart(program.scenario, program.placed, rank, fuses=program.dense.fuses)
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
+        self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
 
     async def step(self, step: int) -> None:
         """One step on its own batch, which is gone before the next one is drawn."""
@@ -181,8 +186,8 @@ class _Replica:
         device = rank.device if has_payload else rank.control_device
         return KeyedJagged(
             keys=tuple(table.name for table in tables),
-            values=torch.from_numpy(np.concatenate(ids)).to(device),
-            lengths=torch.from_numpy(np.concatenate(lengths)).to(rank.control_device),
+            values=torch.from_numpy(np.concatenate(ids)).to(device, getattr(torch, self._model.ids_dtype)),
+            lengths=torch.from_numpy(np.concatenate(lengths)).to(rank.control_device, self._lengths_dtype),
             weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
             stride=scenario.batch_size,
         )
@@ -208,7 +213,7 @@ class _Replica:
         if given is None:
             return []
         if device.type == "meta":
-            return [torch.empty(given.stride or 0, dtype=torch.int64, device=device) for _ in given.keys]
+            return [torch.empty(given.stride or 0, dtype=self._lengths_dtype, device=device) for _ in given.keys]
         return list(given.lengths.view(len(given.keys), -1).to(device))
 
     def _record(self, result: Any) -> list[Tensor]:

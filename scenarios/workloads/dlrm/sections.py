@@ -144,6 +144,8 @@ class ModelSection(Section):
         "Of weights and arithmetic of the dense part, and of what tables give it and get back. Default 'float32'."
     )
     embedding_dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of the tables' rows. Default: dtype.")
+    ids_dtype: Literal["int32", "int64"] | None = about("Of ids. Default 'int64'.")
+    lengths_dtype: Literal["int32", "int64"] | None = about("Of bags' lengths. Default 'int64'.")
     optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")
     embedding_dim: Width | None = about("Elements a row of the tables that do not say. Default: none.")
     tables: list[TableSection] | None = about("The embedding tables. Required.")

@@ -119,6 +119,15 @@ WORKLOADS: Cases = {
         edited(DLRM, "ids_per_sample = 1", "ids_per_sample = {mean = 2}") + "ids = {zipf = 1, bags = 'by_first'}\n",
         ["bad.toml: model.tables[0].ids_per_sample = {mean = 2}: expected a number with ids.bags = 'by_first'"],
     ),
+    "more rows than ids can name": (
+        edited(
+            edited(DLRM, "rows = 10", "rows = 3_000_000_000"), "dense_features", "ids_dtype = 'int32'\ndense_features"
+        ),
+        [
+            "bad.toml: model.tables[0].rows = 3000000000: expected at most 2147483648 rows with"
+            " model.ids_dtype = 'int32'"
+        ],
+    ),
     "a sequence that cannot be": (
         DLRM + "sequence = 4\nweighted = true\nsharding = ['table_row_wise']\n",
         [
