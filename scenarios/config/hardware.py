@@ -283,7 +283,7 @@ class Network:
 
     "non_blocking": one ideal switch. "leaf_spine": `hosts_per_leaf` hosts a leaf; a leaf's uplinks carry, in each
     direction, the sum of its hosts' NIC rates divided by `oversubscription`. "rail_only": an ideal switch for each
-    GPU number, and nothing between them.
+    GPU number, and nothing between them. With `sharp`, switches reduce what NCCL's all-reduces send through them.
     """
 
     kind: Annotated[NetworkKind, Key("kind", f"{SUMMARIES}. Default '{DEFAULT_NETWORK}'.", always=True)] = (
@@ -301,6 +301,9 @@ class Network:
             f"A leaf's host rates over its uplink rates; 1 is enough for all. Only for {WITH_LEAVES}. Default 1.",
         ),
     ] = 1.0
+    sharp: Annotated[
+        bool, Key("sharp", "Whether switches reduce (SHARP), and NCCL may use it (NCCL_COLLNET_ENABLE). Default false.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

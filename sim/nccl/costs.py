@@ -16,7 +16,7 @@ class NcclCosts:
     `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction.
     A host is what NCCL takes for a node: where NVLinks join several (MNNVL), all of these, each with `gpus_per_tray`
     (None: all). `ranks_per_host` is the cluster's, `nics_per_host` how many NICs they share (None: each has its own).
-    `by_rail`: a NIC reaches only those of its number.
+    `by_rail`: a NIC reaches only those of its number. `sharp`: the network's switches reduce.
     `network_latency_ns` is what lies between two NICs; NCCL's formula knows nothing of it. `compute_capability` is 90
     for 9.0. `payload_share` is what of a NIC's bytes is payload, `efficiency` what NCCL reaches of all links,
     `p2p_share` what point-to-point reaches of an NVLink beside that. `start_ns` is what collectives take at most to get
@@ -34,6 +34,7 @@ class NcclCosts:
     nics_per_host: int | None = None
     gpus_per_tray: int | None = None
     by_rail: bool = False
+    sharp: bool = False
     network_latency_ns: int = 0
     payload_share: float = 1.0
     efficiency: float = 1.0
@@ -75,6 +76,7 @@ def costs_of(cluster: Cluster) -> NcclCosts:
         nvlink=inside.kind in ("nvlink", "nvlink_mesh"),
         nics_per_host=None if host.nics.per == "gpu" else host.nics.count,
         by_rail=BETWEEN[cluster.network.kind].by_rail,
+        sharp=cluster.network.sharp,
         network_latency_ns=cluster.network.latency_ns,
         payload_share=cluster.payload_share,
         efficiency=cluster.nccl_efficiency,

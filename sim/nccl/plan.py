@@ -19,7 +19,18 @@ from sim.nccl import rings_and_trees as paths
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model.predictor import Choice, Operation
 from sim.nccl.model.topology import Function, Protocol, ring_steps
-from sim.nccl.tuning import P2P_LL_BYTES, choose, latency_ns, overhead, p2p_latency_ns, topology, transfer_ns
+from sim.nccl.tuning import (
+    P2P_LL_BYTES,
+    SHARP_SHARE,
+    choose,
+    is_offloaded,
+    latency_ns,
+    overhead,
+    p2p_latency_ns,
+    pipeline_overhead,
+    topology,
+    transfer_ns,
+)
 
 if TYPE_CHECKING:
     from scenarios.seam.calls import Call
@@ -38,12 +49,14 @@ class Phase:
 
     `coupled`: they are one pipeline and advance together, at the pace of the slowest; else each is a flow of its own.
     `relays`: of a pair of group ranks, the third on the source's host whose NVLinks its bytes cross on their way.
+    `least_s`: what the transfers of a coupled phase take at least, however idle their links are.
     """
 
     latency_ns: int
     transfers: tuple[tuple[int, int, float], ...]
     coupled: bool
     relays: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    least_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +104,14 @@ def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
     operation = Operation(function=op, size_bytes=size_bytes)
     choice = choose(operation, group.shape, costs)
     loads = _loads(op, choice, group, costs, root=call.root)
-    factor = _link_bytes(loads, choice, operation, group, costs)
+    is_reduced = is_offloaded(choice.algorithm, group.shape)
+    carry = _offloaded_transfers if is_reduced else _transfers
     phase = Phase(
         latency_ns=round(latency_ns(choice, operation, group.shape, costs)),
-        transfers=tuple((source, target, share * factor) for (source, target), share in loads.items()),
+        transfers=carry(loads, choice, operation, group, costs),
         coupled=True,
         relays=paths.relays_of(loads, group.members, costs, group.gpus, uses_rails=False),
+        least_s=_offloaded_s(loads, choice, operation, group, costs) if is_reduced else 0.0,
     )
     return NcclPlan(
         algorithm=choice.algorithm,
@@ -107,8 +122,11 @@ def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
     )
 
 
-def _link_bytes(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> float:
-    """Bytes of a link for each share of the buffer that crosses it.
+Carried: TypeAlias = tuple[tuple[int, int, float], ...]
+
+
+def _transfers(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> Carried:
+    """The payload times one factor.
 
     On an idle cluster NCCL's links are then busy for as long as it takes. PCI Express may be busy for longer, but with
     no more than the protocol's bytes.
@@ -116,9 +134,37 @@ def _link_bytes(loads: paths.Loads, choice: Choice, operation: Operation, group:
     taken_ns = transfer_ns(choice, operation, group.shape, costs)
     counted_ns = 1e9 * paths.idle_seconds(loads, group.members, costs, group.gpus)
     pcie_ns = 1e9 * paths.pcie_seconds(loads, group.members, costs, group.gpus)
-    if pcie_ns <= counted_ns:
-        return taken_ns / counted_ns
-    return max(taken_ns / pcie_ns, operation.size_bytes * overhead(True, costs) / _PAYLOAD_SHARES[choice.protocol])
+    factor = taken_ns / counted_ns
+    if pcie_ns > counted_ns:
+        least_bytes = operation.size_bytes * overhead(True, costs) / _PAYLOAD_SHARES[choice.protocol]
+        factor = max(taken_ns / pcie_ns, least_bytes)
+    return tuple((source, target, share * factor) for (source, target), share in loads.items())
+
+
+def _offloaded_transfers(
+    loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts
+) -> Carried:
+    """The payload: where switches reduce, they or NCCL's own pace may be the limit, so that NICs have room for more."""
+    hosts = _hosts_of(group)
+    each = {is_inside: operation.size_bytes * pipeline_overhead(is_inside, costs) for is_inside in (True, False)}
+    return tuple(
+        (source, target, share * each[hosts[source] == hosts[target]]) for (source, target), share in loads.items()
+    )
+
+
+def _offloaded_s(loads: paths.Loads, choice: Choice, operation: Operation, group: Placed, costs: NcclCosts) -> float:
+    """By NCCL's figure, which does not know what switches reach when they reduce, or by that."""
+    hosts = _hosts_of(group)
+    across = {(one, other): share for (one, other), share in loads.items() if hosts[one] != hosts[other]}
+    reduced_s = paths.idle_seconds(across, group.members, costs, group.gpus) * operation.size_bytes
+    return max(
+        transfer_ns(choice, operation, group.shape, costs) / 1e9,
+        reduced_s * pipeline_overhead(False, costs) / SHARP_SHARE,
+    )
+
+
+def _hosts_of(group: Placed) -> dict[int, int]:
+    return {rank: host for host, ranks in enumerate(group.members) for rank in ranks}
 
 
 def channels(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None = None) -> int:
@@ -156,13 +202,16 @@ _COLLECTIVES: dict[str, Function] = {
 
 
 def _loads(op: Function, choice: Choice, group: Placed, costs: NcclCosts, *, root: int) -> paths.Loads:
+    members, rails = group.members, group.shape.rails
     if choice.algorithm in ("nvls", "nvls_tree"):
-        return paths.nvls_loads(group.members, group.shape.rails)
+        return paths.nvls_loads(members, rails, offload=is_offloaded(choice.algorithm, group.shape))
+    if choice.algorithm == "collnet_direct":
+        return paths.collnet_direct_loads(members, rails)
     if choice.algorithm == "pat":
-        return paths.pat_loads(group.members, towards_owner=op == "reduce_scatter")
-    chains = paths.chains_of(group.members, group.shape, costs, group.gpus)
-    if choice.algorithm == "tree":
-        return paths.tree_loads(chains)
+        return paths.pat_loads(members, towards_owner=op == "reduce_scatter")
+    chains = paths.chains_of(members, group.shape, costs, group.gpus)
+    if choice.algorithm in ("tree", "collnet_chain"):
+        return (paths.tree_loads if choice.algorithm == "tree" else paths.collnet_chain_loads)(chains)
     if op in ("broadcast", "reduce"):
         return paths.chain_loads(chains, root, towards_root=op == "reduce")
     return paths.ring_loads(chains, ring_steps(op, group.shape.ranks) / group.shape.ranks)

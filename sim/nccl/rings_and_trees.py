@@ -101,19 +101,44 @@ def trees(hosts: int) -> list[list[int]]:
     return [tree_parents(hosts), _other_tree(hosts)] if hosts > 1 else [[-1]]
 
 
-def nvls_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
+def nvls_loads(members: Sequence[Sequence[int]], rails: int, *, offload: bool = False) -> Loads:
     """Through the switch of a host every GPU gives its buffer and gets the result; between hosts two trees a rail.
 
-    A GPU has one link to the switch each way: on them that is as if each gave its buffer to the next.
+    A GPU has one link to the switch each way: on them that is as if each gave its buffer to the next. `offload`: the
+    network's switches reduce in place of the trees.
     """
     loads: Loads = {}
     for host in members:
         if len(host) > 1:
             _add(loads, zip(host, [*host[1:], host[0]], strict=True), 1.0)
-    if len(members) > 1:
+    if offload:
+        _add_offload(loads, [[host[rail] for host in members] for rail in range(rails)])
+    elif len(members) > 1:
         for rail in range(rails):
             for edge, share in tree_loads([[[host[rail]] for host in members]]).items():
                 _add(loads, [edge], share / rails)
+    return loads
+
+
+def collnet_direct_loads(members: Sequence[Sequence[int]], rails: int) -> Loads:
+    """Each head (a NIC's GPU) gets its part of the buffer from all GPUs of its host, which get the sum back from it."""
+    loads: Loads = {}
+    for host in members:
+        for head in host[:rails]:
+            others = [rank for rank in host if rank != head]
+            _add(loads, [(rank, head) for rank in others], 1 / rails)
+            _add(loads, [(head, rank) for rank in others], 1 / rails)
+    _add_offload(loads, [[host[rail] for host in members] for rail in range(rails)])
+    return loads
+
+
+def collnet_chain_loads(chains: Chains) -> Loads:
+    """Along each host's chain to its head, the first, and back."""
+    loads: Loads = {}
+    for by_host in chains:
+        up = [(far, near) for one in by_host for near, far in pairwise(one)]
+        _add(loads, [*up, *((near, far) for far, near in up)], 1 / len(chains))
+    _add_offload(loads, [[one[0] for one in by_host] for by_host in chains])
     return loads
 
 
@@ -256,6 +281,15 @@ def _other_tree(size: int) -> list[int]:
 def _rings(chains: Chains) -> list[list[int]]:
     """Through the hosts in order."""
     return [list(chain.from_iterable(by_host)) for by_host in chains]
+
+
+def _add_offload(loads: Loads, heads: Sequence[Sequence[int]]) -> None:
+    """Heads of each rail, one a host, send their part of the buffer to switches that reduce, and get the sum from them.
+
+    On NICs and leaves' uplinks, whose switches send one sum on, that is as if each gave its part to the next host.
+    """
+    for rail in heads:
+        _add(loads, zip(rail, [*rail[1:], rail[0]], strict=True), 1 / len(heads))
 
 
 def _rotated(items: Sequence[int], start: int) -> list[int]:

@@ -188,6 +188,8 @@ class NcclPhases:
         many = self._many(ranks, phase)
         self._count(ranks, phase, many)
         carried = self._load(ranks, phase, many)
+        if phase.least_s:
+            carried.uses[Capacity("pipeline", 1.0)] = phase.least_s
         over = self._machine.begin(carried.uses, weight=carried.weight)
         if self._multiprocessors is not None:
             over.then(self._take_memory_of(rendezvous, phase, carried, many))

@@ -31,6 +31,10 @@ _NVLS_US = 25.0
 # adds. From the all-reduces on 8 DGX H100 of arXiv 2411.13055.
 _LEVEL_US, _LEVEL_BYTES, _MOST_LEVEL_US = 22.0, 32 << 20, 88.0
 
+# What switches reach of the NICs' payload rate when they reduce: from the all-reduce of 16 GiB on 4 nodes of 8 B200 by
+# CollNet, 543.8 GB/s of bus bandwidth (togethercomputer/together-nccl-tests, use3a-ss, 2026-05-02).
+SHARP_SHARE = 0.716
+
 # Along the chain of a broadcast or reduce a host passes on what has come in slices of a channel: one of NCCL's eight
 # steps of its buffer of 4 MiB (NCCL_STEPS, BROADCAST_SLICESTEPS: src/include/device.h, collectives.h).
 _SLICE_BYTES = 512 << 10
@@ -49,7 +53,11 @@ def choose(operation: Operation, shape: Shape, costs: NcclCosts) -> Choice:
 @lru_cache(maxsize=1024)
 def topology(shape: Shape, costs: NcclCosts) -> Topology:
     """The group with the graphs that NCCL's search would find; its CPUs are Intel's, its NICs near the GPUs."""
-    found = graphs(node(shape, costs)) if costs.mesh is None else _mesh_graphs(shape, costs)
+    offload = costs.sharp and shape.hosts > 1
+    if costs.mesh is None:
+        found = graphs(node(shape, costs), offload=offload)
+    else:
+        found = _mesh_graphs(shape, costs, offload=offload)
     return Topology(
         ranks=shape.ranks,
         nodes=shape.hosts,
@@ -58,8 +66,9 @@ def topology(shape: Shape, costs: NcclCosts) -> Topology:
         channels=_COPIES * found["ring"].channels,
         plain_tree=False,
         nvswitch=costs.nvlink and costs.mesh is None,
-        network_offload=False,
+        network_offload=offload,
         graphs=found,
+        chain_offload=offload,
     )
 
 
@@ -94,8 +103,8 @@ def mesh_rings(gpus: tuple[int, ...], shape: Shape, costs: NcclCosts) -> tuple[t
     return nccl_mesh.search(part(gpus, shape, costs)).rings[:fewest]
 
 
-def _mesh_graphs(shape: Shape, costs: NcclCosts) -> dict[Algorithm, Graph]:
-    """As on the host with the slowest channels; a tree's chains are the rings, cut."""
+def _mesh_graphs(shape: Shape, costs: NcclCosts, *, offload: bool) -> dict[Algorithm, Graph]:
+    """As on the host with the slowest channels; the chains of trees and of CollNet are the rings, cut."""
     found = [nccl_mesh.search(part(gpus, shape, costs)) for gpus in shape.gpus]
     rings = [mesh_rings(gpus, shape, costs) for gpus in shape.gpus]
     channels, gb_per_s = twice(costs.compute_capability, len(rings[0]), min(one.gb_per_s for one in found))
@@ -108,7 +117,8 @@ def _mesh_graphs(shape: Shape, costs: NcclCosts) -> dict[Algorithm, Graph]:
         inter_type=Path.PXB,
         same_channels=all(len(set(one)) == 1 for one in rings),
     )
-    return {"tree": ring, "ring": ring, "pat": ring}
+    graphs_by: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
+    return {**graphs_by, "collnet_chain": ring} if offload else graphs_by
 
 
 def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
@@ -130,7 +140,9 @@ def bus_gb_per_s(shape: Shape, costs: NcclCosts) -> float:
 def latency_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclCosts) -> float:
     """What an operation takes beside its bytes: NCCL's figure, and what measurements show beyond it."""
     size_bytes, group = operation.size_bytes, topology(shape, costs)
-    if choice.algorithm == "ring":
+    if is_offloaded(choice.algorithm, shape):
+        crossings = 1  # up to the switches that reduce, and down again
+    elif choice.algorithm == "ring":
         crossings = ring_crossings(operation.function, group.nodes)
     else:  # of the network, one after the other
         crossings = group.node_levels if choice.algorithm == "pat" else 2 * group.node_levels
@@ -168,6 +180,17 @@ def transfer_ns(choice: Choice, operation: Operation, shape: Shape, costs: NcclC
         + a_channel_bytes / max(_COPY_GB_PER_S, _COPY_SPEED * ring.intra_gb_per_s)
         + (again_ns if shape.hosts == 1 else 0.0)
     )
+
+
+def is_offloaded(algorithm: Algorithm, shape: Shape) -> bool:
+    """Whether the network's switches reduce."""
+    return algorithm in ("collnet_direct", "collnet_chain") or (algorithm == "nvls" and shape.hosts > 1)
+
+
+def pipeline_overhead(is_inside: bool, costs: NcclCosts) -> float:
+    """Bytes of a link for one of a pipeline's payload, at the best that NCCL reaches of it."""
+    share = counted_share(costs.compute_capability, nvlink=costs.nvlink) if is_inside else 1.0
+    return 1 / (share * costs.efficiency)
 
 
 def overhead(is_inside: bool, costs: NcclCosts) -> float:

@@ -152,6 +152,7 @@ class FoldedNccl:
             carried.between += np.kron(given * loads.of_host.size_bytes, np.eye(trays) / trays)
             self._leaves.pipeline(carried, plan.algorithm, loads.of_host, len(gpus))
             drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
+            carried.hold(phase.least_s)
             for idle_seconds in (nccl_paths.idle_seconds, nccl_paths.pcie_seconds):
                 carried.hold(idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
             if shape.hosts > 1:

@@ -2,8 +2,9 @@
 
 Pure arithmetic of a `Topology`, in doubles: the results are those of NCCL's 32-bit floats but for their rounding.
 
-The conditions on CollNet and NVLS are those that NCCL's golden results obey: CollNetDirect wants network offload and
-an NVSwitch, over several nodes both only all-reduce, and CollNetChain is never used.
+The conditions on CollNet and NVLS are those of src/graph/tuning.cc: CollNetDirect wants network offload and an
+NVSwitch, CollNetChain offload for its own heads, NVLS over several nodes offload. Over several nodes they only
+all-reduce: gathers and scatters by SHARP, which newer plug-ins offer, are not modelled.
 """
 
 from __future__ import annotations
@@ -85,12 +86,13 @@ def enabled(topology: Topology, function: Function, algorithm: Algorithm, protoc
         return False
     if algorithm in ("collnet_direct", "nvls") and function in _SCATTER and topology.nodes > 1:
         return False
-    if algorithm == "collnet_direct":
-        return topology.network_offload and topology.nvswitch and protocol == "Simple"
+    if algorithm in ("collnet_direct", "collnet_chain"):
+        reaches = topology.nvswitch if algorithm == "collnet_direct" else topology.chain_offload
+        return topology.network_offload and reaches and protocol == "Simple"
     if algorithm == "nvls":
         return topology.nodes == 1 or topology.network_offload
-    if algorithm == "collnet_chain" or protocol != "LL128":
-        return algorithm != "collnet_chain"
+    if protocol != "LL128":
+        return True
     # LL128 trusts stores of 128 bytes to arrive whole: over NVLink they do, and over PCI switches near the NIC.
     graph, farthest = topology.graphs[algorithm], Path.PXN if topology.compute_capability >= 90 else Path.PXB
     return graph.intra_type <= Path.NVB and graph.inter_type <= farthest and topology.compute_capability >= 70
@@ -244,6 +246,11 @@ def _collnet_direct(topology: Topology, function: Function) -> float:
     return bus * (tables.COLLNET_DIRECT_SINCE_HOPPER if topology.compute_capability >= 90 else 1.0)
 
 
+def _collnet_chain(topology: Topology, function: Function) -> float:
+    graph = topology.graphs["collnet_chain"]
+    return graph.channels * graph.intra_gb_per_s
+
+
 def _nvls_channel(topology: Topology, function: Function, graph: Graph) -> float:
     """What the switch does for one channel; the NICs keep one channel in `channels` from it."""
     rate = graph.intra_gb_per_s * tables.NVLS[topology.generation] * (graph.channels - 1) / graph.channels
@@ -266,6 +273,7 @@ def _nvls_tree(topology: Topology, function: Function) -> float:
 
 _OFFLOADED: dict[str, Callable[[Topology, Function], float]] = {
     "collnet_direct": _collnet_direct,
+    "collnet_chain": _collnet_chain,
     "nvls": _nvls,
     "nvls_tree": _nvls_tree,
     "pat": lambda topology, _: tables.PAT * _bus(topology, topology.graphs["pat"]),

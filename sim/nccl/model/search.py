@@ -41,6 +41,7 @@ _NIC_SLOT_GB_PER_S: Mapping[Generation, float] = {"Volta": 12, "Ampere": 24, "Ho
 LEAST_SPEED = 0.49
 MOST_RINGS = 32
 _MOST_HEADS = 32
+_MOST_COLLNET_GPUS = 8  # NCCL_MAX_DIRECT_ARITY + 1: with more on a node NCCL takes neither (src/enqueue.cc)
 # Channels this quick are laid twice, at half the speed; since Hopper only if quicker still, or few.
 _TWICE_GB_PER_S, _TWICE_SINCE_HOPPER_GB_PER_S, _FEW = 25, 50, 4
 
@@ -96,13 +97,16 @@ def speeds(compute_capability: int, *, crosses: bool) -> Sequence[float]:
     return (_INTER if crosses else _INTRA)[generation(compute_capability)]
 
 
-def graphs(node: Node) -> dict[Algorithm, Graph]:
-    """By algorithm; those that these nodes cannot have are not there."""
+def graphs(node: Node, *, offload: bool = False) -> dict[Algorithm, Graph]:
+    """By algorithm; those that these nodes cannot have are not there. `offload`: the network's switches reduce."""
     channels, speed = twice(node.compute_capability, *_packed(node))
     ring = _graph(node, channels, speed, speed)
     found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
     if node.nvlink and node.gpus > 1 and node.compute_capability >= 90:
         found["nvls"] = found["nvls_tree"] = _nvls(node)
+    if offload and node.nics and node.gpus <= _MOST_COLLNET_GPUS:
+        found["collnet_direct"] = _collnet_direct(node)
+        found["collnet_chain"] = _collnet_chain(node, channels)
     return found
 
 
@@ -147,6 +151,31 @@ def _nvls(node: Node) -> Graph:
     intra = max(fits, default=min(node.speeds))
     quicker = [speed for speed in node.speeds if intra <= speed <= min(slot_gb_per_s, 2 * intra)]
     return _graph(node, heads, intra, max(quicker, default=intra))
+
+
+def _collnet_direct(node: Node) -> Graph:
+    """A channel for each NIC, whose GPU (the head) exchanges its part of the buffer with each other GPU of the node."""
+    heads = min(node.nics, node.gpus)
+    # A head's link carries the whole of its channel and, of each other head's, what one peer exchanges.
+    load = 1 + (heads - 1) / (node.gpus - 1) if node.gpus > 1 else 0.0
+    return _offloaded(node, heads, load, node.slot_gb_per_s)
+
+
+def _collnet_chain(node: Node, channels: int) -> Graph:
+    """As many chains through a node as it has rings; each GPU but the last passes a chain on."""
+    load = channels * (node.gpus - 1) / node.gpus
+    return _offloaded(node, channels, load, node.slot_gb_per_s / -(-channels // node.nics))
+
+
+def _offloaded(node: Node, channels: int, load: float, nic_gb_per_s: float) -> Graph:
+    """`load`: what a GPU's link carries for each GB/s of a channel; inside a node NCCL tries quicker ones, too."""
+    fits = [speed for speed in node.speeds if speed * load <= node.link_gb_per_s]
+    inter = max((speed for speed in fits if speed <= nic_gb_per_s), default=min(node.speeds))
+    intra = inter
+    for speed in sorted(fits):
+        if inter <= intra < speed and intra < 2 * inter:
+            intra = speed
+    return _graph(node, channels, intra, inter)
 
 
 def _graph(node: Node, channels: int, intra: float, inter: float) -> Graph:

@@ -44,7 +44,9 @@ class Topology:
     """A group of `ranks` on `nodes`, one GPU a rank, and what was found for it.
 
     `compute_capability` is 90 for 9.0. `channels` is what the communicator opened. `plain_tree`: every tree goes
-    through one GPU of a node, neither split nor balanced over two. An algorithm without a graph is not available.
+    through one GPU of a node, neither split nor balanced over two. `network_offload`: switches of the network reduce
+    (SHARP, by NCCL's CollNet); `chain_offload`: also for the heads of CollNetChain, which must be those of the others.
+    An algorithm without a graph is not available.
     """
 
     ranks: int
@@ -56,6 +58,7 @@ class Topology:
     nvswitch: bool
     network_offload: bool
     graphs: Mapping[Algorithm, Graph]
+    chain_offload: bool = False
 
     @property
     def ranks_per_node(self) -> int:

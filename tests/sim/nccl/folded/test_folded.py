@@ -73,7 +73,9 @@ def worlds(draw: st.DrawFn) -> World:
     nics = draw(st.sampled_from([Nics(per="gpu", count=gpus, link=link), Nics(per="host", count=1, link=link)]))
     per_leaf = draw(st.integers(1, hosts))
     leaves = Network(kind="leaf_spine", hosts_per_leaf=per_leaf, oversubscription=draw(st.sampled_from([1.0, 4.0])))
-    network = draw(st.sampled_from([Network(kind="non_blocking"), leaves]))
+    network = dataclasses.replace(
+        draw(st.sampled_from([Network(kind="non_blocking"), leaves])), sharp=draw(st.booleans())
+    )
     kinds = tuple(draw(st.lists(st.integers(0, 2), min_size=hosts, max_size=hosts)))
     rows = st.lists(st.integers(0, 8), min_size=gpus, max_size=gpus)
     weights = tuple(tuple(draw(rows)) for _ in range(3))

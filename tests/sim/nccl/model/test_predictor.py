@@ -49,6 +49,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         plain_tree=draw(st.booleans()),
         nvswitch=draw(st.booleans()),
         network_offload=draw(st.booleans()),
+        chain_offload=draw(st.booleans()),
         graphs={**draw(st.dictionaries(st.sampled_from(ALGORITHMS), graphs)), "ring": ring},
     )
 
@@ -193,6 +194,9 @@ def test_ll128_wants_nvlink_inside_and_pci_switches_to_the_nic(
         ("collnet_direct", {"network_offload": False}, False),
         ("collnet_direct", {"nvswitch": False}, False),
         ("collnet_chain", {}, False),
+        ("collnet_chain", {"chain_offload": True}, True),
+        ("collnet_chain", {"chain_offload": True, "nvswitch": False}, True),
+        ("collnet_chain", {"chain_offload": True, "network_offload": False}, False),
     ],
 )
 def test_offloaded_all_reduces_want_their_hardware(

@@ -51,6 +51,25 @@ def test_known_nodes(node: Node, ring: tuple[int, float, float], nvls: tuple[int
         assert channels(found["nvls"]) == channels(found["nvls_tree"]) == nvls
 
 
+@pytest.mark.parametrize(
+    ("node", "direct", "chain"),
+    [
+        # A NIC's speed, and what GPUs' links carry beside: up to twice that, or the first beyond (src/graph/search.cc).
+        (dataclasses.replace(HOPPER, nics=8), (8, 48, 48), (8, 48, 48)),
+        (dataclasses.replace(AMPERE, nics=8), (8, 48, 24), (8, 30, 24)),
+        (dataclasses.replace(BLACKWELL, nics=8), (8, 96, 48), (8, 96, 48)),
+        (dataclasses.replace(HOPPER, gpus=9, nics=8), None, None),
+    ],
+)
+def test_channels_of_offload(
+    node: Node, direct: tuple[int, float, float] | None, chain: tuple[int, float, float] | None
+) -> None:
+    found = graphs(node, offload=True)
+    for name, expected in (("collnet_direct", direct), ("collnet_chain", chain)):
+        assert (channels(found[name]) if name in found else None) == expected
+    assert not {"collnet_direct", "collnet_chain"} & set(graphs(node))
+
+
 NODES = st.builds(
     Node,
     gpus=st.integers(1, 16),
