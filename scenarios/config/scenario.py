@@ -225,6 +225,22 @@ class Launching:
     fusion: bool = False
 
 
+CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QComms:
+    """How exchanges of embeddings are quantized, with the option names and defaults of TorchRec's QCommsConfig."""
+
+    forward_precision: CommPrecision = "fp32"
+    backward_precision: CommPrecision = "fp32"
+    forward_loss_scale: float | None = None
+    backward_loss_scale: float | None = None
+    fp8_quantize_dim: int | None = None
+    fp8_quantize_dim_bwd: int | None = None
+    fp8_bwd_uses_143: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """What the program `all_to_all` sends: `size_bytes` a rank; "random" splits are drawn anew each step.
@@ -303,6 +319,7 @@ class Scenario:
     compression: Compression = Compression()
     pipeline: Pipeline = Pipeline()
     launching: Launching = Launching()
+    qcomms: QComms = QComms()
     exchange: Exchange | None = None
     collective: Collective | None = None
     gradients: Gradients | None = None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from scenarios.config.scenario import ShardingType
+from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
@@ -63,6 +64,12 @@ class TableGroup:
     columns: tuple[Piece, ...]
     input_dist: InputDist
     label: str = ""
+    codecs: QuantizedComms = PLAIN
+
+    @property
+    def averages(self) -> bool:
+        """Whether gradients are divided by the number of ranks on their way back: encoded ones are, as in TorchRec."""
+        return self.layout.kind != "replicated" and self.codecs.all_to_all.backward is not None
 
     @property
     def sharding_type(self) -> ShardingType:
@@ -149,12 +156,19 @@ class ShardedGroup(TableGroup):
 
 
 def build_groups(
-    tables: Sequence[ShardedTable], world_size: int, local_world_size: int, *, need_pos: bool = False, label: str = ""
+    tables: Sequence[ShardedTable],
+    world_size: int,
+    local_world_size: int,
+    *,
+    need_pos: bool = False,
+    label: str = "",
+    codecs: QuantizedComms = PLAIN,
 ) -> tuple[ShardedGroup, ...]:
     """One group a sharding type, in the order in which the types first come; a feature is named as its table.
 
     If any table of a group has a feature processor, the whole group sends positions, on every rank. `label` stands
-    before the labels of all that the groups issue, with "{sharding_type}" replaced.
+    before the labels of all that the groups issue, with "{sharding_type}" replaced. `codecs` encode pooled rows and
+    their gradients.
 
     Raises:
         ValueError: shards that are not laid out as their sharding type says.
@@ -162,7 +176,18 @@ def build_groups(
     groups = []
     for layout in layouts(tables, world_size, local_world_size):
         prefix = label.replace("{sharding_type}", layout.sharding_type)
-        groups.append(_build(layout, Group("world", tuple(range(world_size))), need_pos, prefix))
+        world = Group("world", tuple(range(world_size)))
+        input_dist, output_dist = _dists(layout, world, need_pos, prefix, codecs)
+        groups.append(
+            ShardedGroup(
+                layout=layout,
+                columns=layout.sent,
+                input_dist=input_dist,
+                output_dist=output_dist,
+                label=prefix,
+                codecs=codecs,
+            )
+        )
     return tuple(groups)
 
 
@@ -203,32 +228,23 @@ def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:
     )
 
 
-def _build(layout: Layout, world: Group, need_pos: bool, label: str) -> ShardedGroup:
-    input_dist, output_dist = _dists(layout, world, need_pos, label)
-    return ShardedGroup(
-        layout=layout,
-        columns=layout.sent,
-        input_dist=input_dist,
-        output_dist=output_dist,
-        label=label,
-    )
-
-
-def _dists(layout: Layout, world: Group, need_pos: bool, label: str) -> tuple[InputDist, PooledEmbeddingDist]:
+def _dists(
+    layout: Layout, world: Group, need_pos: bool, label: str, codecs: QuantizedComms
+) -> tuple[InputDist, PooledEmbeddingDist]:
     """The input and the output exchange of a layout, by how its tables are cut."""
     input_label, processor = label + LABEL, layout.has_feature_processor
     if layout.kind == "replicated":
         return DpSparseFeaturesDist(), DpPooledEmbeddingDist()
     if layout.kind == "by_rank":
         counts = [len(owned) for owned in layout.pieces]
-        output_dist = TwPooledEmbeddingDist(dim_sum_per_rank=layout.widths, label=label)
+        output_dist = TwPooledEmbeddingDist(dim_sum_per_rank=layout.widths, label=label, codecs=codecs)
         return TwSparseFeaturesDist(world, counts, label=input_label), output_dist
     rows = [piece.rows for owned in layout.pieces for piece in owned]
     if layout.kind == "by_row":
         return RwSparseFeaturesDist(
             world, len(rows), rows, has_feature_processor=processor, need_pos=need_pos, label=input_label
-        ), RwPooledEmbeddingDist(label=label)
+        ), RwPooledEmbeddingDist(label=label, codecs=codecs)
     counts = [len(owned) for owned in layout.pieces for _ in range(layout.span)]
     return TwRwSparseFeaturesDist(
         world, layout.span, counts, rows, None, processor, need_pos, label=input_label
-    ), TwRwPooledEmbeddingDist(dim_sum_per_node=layout.widths, label=label)
+    ), TwRwPooledEmbeddingDist(dim_sum_per_node=layout.widths, label=label, codecs=codecs)

@@ -1,19 +1,24 @@
 """The pooled output exchanges, forward and backward: rows of embeddings to the ranks of their samples.
 
 A forward gives [batch, dims of all features of the group]; which columns are whose is said by each class. Every
-backward is the exact transpose of its forward: gradients are moved and copied, never divided by the number of ranks.
+backward is the exact transpose of its forward: gradients are moved and copied, not divided by the number of ranks.
 `batch_per_rank` is what the input exchange found, for each member of the world's group; batches may differ by rank.
+With codecs (`scenarios.quantized`) what travels is encoded; gradients that were encoded are divided by the number of
+ranks where they are decoded, as in TorchRec.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from scenarios.quantized.codec import PLAIN, Codec, QuantizedComms
+from scenarios.quantized.exchange import check_adds, decode, encode, exchange
 from scenarios.seam.arguments import dtype_name, size_bytes
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
@@ -47,18 +52,24 @@ class TwRwPooledEmbeddingDist:
 
     dim_sum_per_node: tuple[int, ...]
     label: str = ""
+    codecs: QuantizedComms = PLAIN
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         chunks, mine = self._staggered(rank, batch_per_rank)
         dims, width, label = self._dims(rank), sum(self.dim_sum_per_node), self.label + LABEL
-        summed = await sum_to_owner(rank, rank.intra, pooled, chunks, label=label)
-        return await rows_home(rank, rank.cross, summed, mine, dims=dims, width=width, label=label)
+        codec = self.codecs.all_to_all.forward
+        summed = await sum_to_owner(
+            rank, rank.intra, pooled, chunks, label=label, codec=self.codecs.reduce_scatter.forward
+        )
+        return await rows_home(rank, rank.cross, summed, mine, dims=dims, width=width, label=label, codec=codec)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         chunks, mine = self._staggered(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
-        rows = await rows_back(rank, rank.cross, grad, mine, dims=self._dims(rank), label=label)
-        return await copy_to_all(rank, rank.intra, rows, chunks, label=label)
+        codec = self.codecs.all_to_all.backward
+        rows = await rows_back(rank, rank.cross, grad, mine, dims=self._dims(rank), label=label, codec=codec)
+        codec = self.codecs.reduce_scatter.backward
+        return await copy_to_all(rank, rank.intra, rows, chunks, label=label, codec=codec)
 
     def _staggered(self, rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
         """Samples of all hosts by local rank, and of each host for this local rank."""
@@ -86,16 +97,21 @@ class TwPooledEmbeddingDist:
 
     dim_sum_per_rank: tuple[int, ...]
     label: str = ""
+    codecs: QuantizedComms = PLAIN
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         _check_batches(rank, batch_per_rank)
         dims, width, label = self._dims(rank), sum(self.dim_sum_per_rank), self.label + LABEL
-        return await rows_home(rank, rank.world, pooled, batch_per_rank, dims=dims, width=width, label=label)
+        codec = self.codecs.all_to_all.forward
+        return await rows_home(
+            rank, rank.world, pooled, batch_per_rank, dims=dims, width=width, label=label, codec=codec
+        )
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         _check_batches(rank, batch_per_rank)
         dims, label = self._dims(rank), self.label + LABEL_BACKWARD
-        return await rows_back(rank, rank.world, grad, batch_per_rank, dims=dims, label=label)
+        codec = self.codecs.all_to_all.backward
+        return await rows_back(rank, rank.world, grad, batch_per_rank, dims=dims, label=label, codec=codec)
 
     def _dims(self, rank: Rank) -> list[int]:
         return [self.dim_sum_per_rank[member] for member in rank.world.ranks]
@@ -106,14 +122,17 @@ class RwPooledEmbeddingDist:
     """Partial sums are reduce-scattered over all ranks; columns stand in the order of the features."""
 
     label: str = ""
+    codecs: QuantizedComms = PLAIN
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         _check_batches(rank, batch_per_rank)
-        return await sum_to_owner(rank, rank.world, pooled, batch_per_rank, label=self.label + LABEL)
+        codec = self.codecs.reduce_scatter.forward
+        return await sum_to_owner(rank, rank.world, pooled, batch_per_rank, label=self.label + LABEL, codec=codec)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         _check_batches(rank, batch_per_rank)
-        return await copy_to_all(rank, rank.world, grad, batch_per_rank, label=self.label + LABEL_BACKWARD)
+        label, codec = self.label + LABEL_BACKWARD, self.codecs.reduce_scatter.backward
+        return await copy_to_all(rank, rank.world, grad, batch_per_rank, label=label, codec=codec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +146,30 @@ class DpPooledEmbeddingDist:
         return grad
 
 
-async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
+async def sum_to_owner(
+    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str, codec: Codec | None = None
+) -> Tensor:
     """Rows [sum of counts, dims], summed over the group; each member keeps its chunk [counts[member], dims].
 
     Even chunks are one reduce-scatter. torch.distributed has none for uneven ones: they are exchanged and summed here,
-    which moves the same bytes as a direct reduce-scatter.
+    which moves the same bytes as a direct reduce-scatter. With a codec, encoded elements are added.
+
+    Raises:
+        ValueError: a codec whose elements cannot be added.
     """
-    mine = counts[group.index(rank.rank)]
+    shape = counts[group.index(rank.rank)], rows.shape[1]
     if group.size == 1:
         return rows
+    check_adds(codec, label)
     if rows.numel() == 0:
-        return rows.new_empty(mine, rows.shape[1])
-    rows = rows.contiguous()
+        return rows.new_empty(shape)
+    encoded = await encode(rank, rows.contiguous(), codec, label=label)
+    summed = await _summed(rank, group, encoded, counts, label=label)
+    return await decode(rank, summed, codec, label=label, shape=shape)
+
+
+async def _summed(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
+    mine = counts[group.index(rank.rank)]
     if min(counts) == max(counts):
         output = rows.new_empty(mine, rows.shape[1])
         return await rank.reduce_scatter_tensor(output, rows, group=group, label=f"{label}.reduce_scatter")
@@ -157,14 +188,26 @@ async def sum_to_owner(rank: Rank, group: Group, rows: Tensor, counts: Sequence[
     return await rank.compute(kernel, by_member.sum, 0, label=f"{label}.sum")
 
 
-async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
-    """The transpose of `sum_to_owner`: every member gets all chunks [sum of counts, dims], in group order."""
+async def copy_to_all(
+    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str, codec: Codec | None = None
+) -> Tensor:
+    """The transpose of `sum_to_owner`: every member gets all chunks [sum of counts, dims], in group order.
+
+    With a codec they are divided by the size of the group.
+    """
+    shape = group.total(counts), rows.shape[1]
     if group.size == 1:
         return rows
+    check_adds(codec, label)
+    if prod(shape) == 0:
+        return rows.new_empty(shape)
+    encoded = await encode(rank, rows.contiguous(), codec, label=label)
+    copies = await _copied(rank, group, encoded, counts, label=label)
+    return await decode(rank, copies, codec, label=label, shape=shape, divisor=group.size)
+
+
+async def _copied(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
     output = rows.new_empty(group.total(counts), rows.shape[1])
-    if output.numel() == 0:
-        return output
-    rows = rows.contiguous()
     if min(counts) == max(counts):
         return await rank.all_gather_into_tensor(output, rows, group, label=f"{label}.all_gather")
     size = float(size_bytes(rows))
@@ -175,7 +218,15 @@ async def copy_to_all(rank: Rank, group: Group, rows: Tensor, counts: Sequence[i
 
 
 async def rows_home(
-    rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, dims: Sequence[int], width: int, label: str
+    rank: Rank,
+    group: Group,
+    rows: Tensor,
+    counts: Sequence[int],
+    *,
+    dims: Sequence[int],
+    width: int,
+    label: str,
+    codec: Codec | None = None,
 ) -> Tensor:
     """Rows [sum of counts, dims[me]] go to the members whose samples they are: [counts[me], width].
 
@@ -185,20 +236,30 @@ async def rows_home(
         return rows
     me = group.index(rank.rank)
     receives = [counts[me] * width for width in dims]
-    arrived = rows.new_empty(group.total(receives))
+    arrived = rows.new_empty(0)
     if group.total(counts) * group.total(dims):
         sends = [count * dims[me] for count in counts]
         flat = rows.contiguous().view(-1)
-        await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
+        arrived = await exchange(rank, group, flat, receives=receives, sends=sends, codec=codec, label=label)
     return await rank.compute(
         permute_kernel(arrived), _side_by_side, arrived, counts[me], width, dims, label=f"{label}.columns"
     )
 
 
 async def rows_back(
-    rank: Rank, group: Group, grad: Tensor, counts: Sequence[int], *, dims: Sequence[int], label: str
+    rank: Rank,
+    group: Group,
+    grad: Tensor,
+    counts: Sequence[int],
+    *,
+    dims: Sequence[int],
+    label: str,
+    codec: Codec | None = None,
 ) -> Tensor:
-    """The transpose of `rows_home`: [counts[me], sum of dims] to [sum of counts, dims[me]]."""
+    """The transpose of `rows_home`: [counts[me], sum of dims] to [sum of counts, dims[me]].
+
+    With a codec they are divided by the size of the group.
+    """
     if group.size == 1:
         return grad
     me = group.index(rank.rank)
@@ -208,7 +269,9 @@ async def rows_back(
     arrived = grad.new_empty(samples * dims[me])
     if samples * group.total(dims):
         receives = [count * dims[me] for count in counts]
-        await rank.all_to_all_single(arrived, flat, receives, sends, group, label=f"{label}.all_to_all")
+        arrived = await exchange(
+            rank, group, flat, receives=receives, sends=sends, codec=codec, label=label, divisor=group.size
+        )
     return arrived.view(samples, dims[me])
 
 

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from scenarios.config.scenario import SEQUENCE_TYPES
+from scenarios.quantized.codec import PLAIN, QuantizedComms
+from scenarios.quantized.exchange import exchange
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -105,8 +107,8 @@ class SequenceGroup(TableGroup):
             rows = await rank.compute(
                 permute_kernel(rows), _by_source, rows, way, world.total(way.sends), label=f"{label}.recat"
             )
-            came = rows.new_empty(world.total(way.receives))
-            rows = await rank.all_to_all_single(came, rows, way.receives, way.sends, world, label=f"{label}.all_to_all")
+            codec = self.codecs.all_to_all.forward
+            rows = await exchange(rank, world, rows, receives=way.receives, sends=way.sends, codec=codec, label=label)
         kernel = self._home_kernel(rows.numel(), way, rows.element_size())
         return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
 
@@ -119,8 +121,17 @@ class SequenceGroup(TableGroup):
         rows = await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
         if not travels:
             return rows
-        came = rows.new_empty(world.total(way.sends))
-        rows = await rank.all_to_all_single(came, rows, way.sends, way.receives, world, label=f"{label}.all_to_all")
+        codec = self.codecs.all_to_all.backward
+        rows = await exchange(
+            rank,
+            world,
+            rows,
+            receives=way.sends,
+            sends=way.receives,
+            codec=codec,
+            label=label,
+            divisor=world.size,
+        )
         return await rank.compute(permute_kernel(rows), _by_key, rows, way, label=f"{label}.recat")
 
     def _travels(self, rank: Rank) -> bool:
@@ -206,7 +217,13 @@ class SequenceGroup(TableGroup):
 
 
 def build_sequence_groups(
-    tables: Sequence[ShardedTable], longest: Mapping[str, int], world_size: int, local_world_size: int, *, label: str
+    tables: Sequence[ShardedTable],
+    longest: Mapping[str, int],
+    world_size: int,
+    local_world_size: int,
+    *,
+    label: str,
+    codecs: QuantizedComms = PLAIN,
 ) -> tuple[SequenceGroup, ...]:
     """One group a sharding type, as `build_groups` makes them; `longest` by table.
 
@@ -219,7 +236,11 @@ def build_sequence_groups(
         prefix = label.replace("{sharding_type}", layout.sharding_type)
         lengths = tuple(longest[piece.table] for piece in layout.sent)
         dist = _input_dist(layout, world, prefix + INPUT_LABEL)
-        groups.append(SequenceGroup(layout=layout, columns=layout.sent, label=prefix, input_dist=dist, longest=lengths))
+        groups.append(
+            SequenceGroup(
+                layout=layout, columns=layout.sent, label=prefix, input_dist=dist, longest=lengths, codecs=codecs
+            )
+        )
     return tuple(groups)
 
 

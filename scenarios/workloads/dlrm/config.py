@@ -44,6 +44,7 @@ from scenarios.workloads.dlrm.sections import (
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import imported
+from scenarios.workloads.qcomms_table import QCOMMS, build_qcomms, check_qcomms_dtype
 from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, build_step
 
 CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
@@ -139,6 +140,7 @@ def _sha256(file: Path) -> str:
 def _check(document: Document, look: Look) -> None:
     section = MODEL.of(document)
     check_dtype(section.dtype if section else None, "model", document, look)
+    check_qcomms_dtype(section.dtype if section else None, document, look)
     if section is not None and section.optimizer is not None and section.optimizer.kind != "adagrad":
         look.refuse(("model", "optimizer"), section.optimizer, ("state",), "but with kind = 'adagrad'")
     if section is not None and section.dense is not None:
@@ -159,6 +161,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         "planner": Planner(plan=plan, **given(sharding, "sort_by", "balance_modules", "reserved_share")),
         **build_reduction(document, first_is_cap=True),
         **build_step(document),
+        "qcomms": build_qcomms(document),
     }
 
 
@@ -186,7 +189,7 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
     summary="a training step",
     needs=MODEL,
-    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING),
+    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING, QCOMMS),
     batch_size="required",
     plan="scenarios.planner.plan:plan_tables",
     check=_check,

@@ -12,6 +12,7 @@ from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Bag, Model, Scenario
 from scenarios.modules.memory import Part
 from scenarios.planner.placed import Plan
+from scenarios.quantized.codec import quantized_comms
 from scenarios.seam.trace import MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import TableGroup
@@ -66,23 +67,33 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
         weights += shard.rows * shard.columns * row_dtype.itemsize
         state += shard.rows * scenario.model.optimizer.state_bytes(shard.columns)
         found = (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns
-        buffers += _buffer_bytes(scenario, bag, ids=shard.ids_per_step, lengths=pooled, found=found)
+        stays = shard.sharding_type == "data_parallel"
+        buffers += _buffer_bytes(scenario, bag, ids=shard.ids_per_step, lengths=pooled, found=found, stays=stays)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     return tuple(Part(name, round(size)) for name, size in sizes.items())
 
 
-def _buffer_bytes(scenario: Scenario, bag: Bag, *, ids: Number, lengths: Number, found: Number) -> Number:
-    """Bytes of so many ids and lengths for a rank, and elements of what it looks up and of its gradient."""
+def _buffer_bytes(
+    scenario: Scenario, bag: Bag, *, ids: Number, lengths: Number, found: Number, stays: bool = False
+) -> Number:
+    """Bytes of so many ids and lengths for a rank, and elements of what it looks up and of its gradient.
+
+    Unless that `stays`, there is also what is sent of both where it is encoded.
+    """
     model = scenario.model
     assert model is not None
     id_bytes: int = getattr(torch, model.ids_dtype).itemsize
     length_bytes: int = getattr(torch, model.lengths_dtype).itemsize
-    element_bytes: int = getattr(torch, model.dtype).itemsize
+    element_bytes: float = 2 * getattr(torch, model.dtype).itemsize
+    if not stays:
+        codecs = quantized_comms(scenario.qcomms).all_to_all
+        sent = (codec.encoded_size(1.0) * codec.dtype.itemsize for codec in (codecs.forward, codecs.backward) if codec)
+        element_bytes += sum(sent)
     # Ids arrive source-major and are put into key-major order: twice; and a pipeline has those of the next batch, too.
     copies = 2 if scenario.pipeline.kind == "none" else 3
     weight_bytes = WEIGHT_BYTES if bag == "weighted" else 0
     naming: Number = (id_bytes + weight_bytes) * ids + length_bytes * lengths
-    return copies * naming + 2 * element_bytes * found
+    return copies * naming + element_bytes * found
 
 
 def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged]:

@@ -27,6 +27,7 @@ from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
+from scenarios.quantized.codec import QuantizedComms, quantized_comms
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
@@ -45,6 +46,7 @@ from scenarios.workloads.dlrm.memory import (
     memory_rows,
     rank_loads,
 )
+from scenarios.workloads.dlrm.quantized import check_quantized
 from scenarios.workloads.dlrm.sparse_part import Batch, Group, Placed, SparsePart, SparsePass, output_shape
 
 
@@ -54,14 +56,15 @@ class DlrmProgram(Program):
     Before each step the ranks meet in a barrier and draw their batch, neither of which belongs to the step.
 
     Raises:
-        ScenarioError: the tables fit nowhere, or the gradients cannot be compressed as asked.
+        ScenarioError: the tables fit nowhere, or gradients or exchanges cannot be compressed as asked.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.model is not None
         self.scenario, self.model = scenario, scenario.model
         cluster, plan = scenario.cluster, plan_tables(scenario)
-        self.groups, bags = _groups(self.model, plan, cluster)
+        self.groups, bags = _groups(self.model, plan, cluster, quantized_comms(scenario.qcomms))
+        check_quantized(scenario, self.groups)
         self.columns = Columns(self.groups, self.model.tables)
         self.dense = build_dense(scenario)
         parts = self._trace()
@@ -227,7 +230,9 @@ class _Replica:
         return losses
 
 
-def _groups(model: Model, plan: Plan, cluster: Cluster) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
+def _groups(
+    model: Model, plan: Plan, cluster: Cluster, codecs: QuantizedComms
+) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
     """Pooled tables, weighted ones and sequences, each by sharding type as TorchRec's modules; and which those are."""
     sharded = {table.name: table for table in tables_of_plan(plan.row_runs)}
     place = cluster.world_size, cluster.host.gpus
@@ -238,10 +243,12 @@ def _groups(model: Model, plan: Plan, cluster: Cluster) -> tuple[tuple[Group, ..
         of_bag = [table for name, table in sharded.items() if name in names]
         if bag == "sequence":
             longest = {table.name: table.sequence for table in tables}
-            found: Sequence[Group] = build_sequence_groups(of_bag, longest, *place, label="sequence.{sharding_type}.")
+            found: Sequence[Group] = build_sequence_groups(
+                of_bag, longest, *place, label="sequence.{sharding_type}.", codecs=codecs
+            )
         else:
             label = "{sharding_type}." if bag == "pooled" else "weighted.{sharding_type}."
-            found = build_groups(of_bag, *place, label=label)
+            found = build_groups(of_bag, *place, label=label, codecs=codecs)
         groups += found
         bags += [bag] * len(found)
     return tuple(groups), tuple(bags)

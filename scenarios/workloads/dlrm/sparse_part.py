@@ -66,6 +66,8 @@ class SparsePart:
         self._side = rank.stream("embeddings")
         self._fused_label = "" if scenario.pipeline.kind == "none" else "input_dist"
         self._fuses, self._seed = fuses, scenario.seed
+        for group in placed.groups:
+            group.codecs.load(rank.device)
         self._rows = [self._rows_of(group) for group in placed.groups]
 
     def forward(self, batch: Batch | None = None, looked: Sequence[Looked] = ()) -> SparsePass:
@@ -113,7 +115,9 @@ class SparsePart:
         if self._fuses:  # with what makes the gradient
             cost = Kernel(kind="elementwise", dtype=self.model.dtype, launches=0)
         label, size = f"{looked.group.label}gradients", self.rank.world_size
-        share = await self.rank.compute(cost, _divide, gradient, size, label=label)
+        share = gradient
+        if not looked.group.averages:
+            share = await self.rank.compute(cost, _divide, gradient, size, label=label)
         if not looked.is_copy:
             return self._side.spawn(looked.group.backward(self._side, share, looked.way))
         if isinstance(looked.group, SequenceGroup):

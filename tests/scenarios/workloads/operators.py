@@ -12,6 +12,7 @@ import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.modules.operators import price
+from scenarios.quantized import rows_host
 from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -21,6 +22,10 @@ from scenarios.workloads.dlrm import embedding_cpu as embedding_host
 # What numba compiled: it takes arrays, so no dispatcher sees it.
 COMPILED = (
     *((kernels_host, name) for name in ("_assign", "_scatter", "_scatter_positions", "_number")),
+    *(
+        (rows_host, name)
+        for name in ("int8_ranges", "int8_encode", "int8_decode", "fp8_scales", "fp8_encode", "fp8_decode")
+    ),
     *((embedding_host, name) for name in ("look_up", "add", "adagrad", "adagrad_all")),
 )
 

@@ -21,6 +21,7 @@ from scenarios.config.scenario import (
     Interaction,
     Model,
     Optimizer,
+    QComms,
     Scenario,
     ShardingType,
     Table,
@@ -131,6 +132,26 @@ def test_a_training_step(
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_training_step_in_half_precision(dtype: str, optimizer: Literal["sgd", "adagrad"]) -> None:
     agree(run(training(("row_wise", "data_parallel"), "dot", optimizer, dtype=dtype)), *ANYWHERE)
+
+
+QCOMMS = {
+    "fp16": QComms(forward_precision="fp16", backward_precision="fp16"),
+    "bf16, scaled": QComms(
+        forward_precision="bf16", backward_precision="bf16", forward_loss_scale=2.0, backward_loss_scale=2.0
+    ),
+    "fp8": QComms(forward_precision="fp8", backward_precision="fp8", fp8_quantize_dim=16),
+    "int8": QComms(forward_precision="int8", backward_precision="int8"),
+}
+
+
+@pytest.mark.parametrize("kind", QCOMMS)
+def test_a_training_step_with_quantized_exchanges(kind: str) -> None:
+    """What encodes and decodes, with gradients' division in the latter, and without the one before they leave."""
+    types: tuple[ShardingType, ...] = ("table_wise",) if kind == "int8" else ("row_wise", "table_row_wise")
+    found = run(dataclasses.replace(training(types, "cat", "sgd"), qcomms=QCOMMS[kind]))
+    labels = (f"{name}.{done}" for name in ("output_dist", "output_dist_backward") for done in ("encode", "decode"))
+    agree(found, *ANYWHERE, *labels)
+    assert not any(each.label.endswith("gradients") and "_wise" in each.label for each in found)
 
 
 def test_a_rank_without_tables_launches_what_its_exchanges_do() -> None:

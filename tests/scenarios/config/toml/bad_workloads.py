@@ -212,6 +212,47 @@ WORKLOADS: Cases = {
             " expected a compute rate such as '67 TFLOP/s', because model.dtype = 'bfloat16'"
         ],
     ),
+    "fp8 without the size of a row": (
+        DLRM + "[qcomms]\nforward_precision = 'fp8'\n",
+        [f"bad.toml: qcomms.fp8_quantize_dim: missing; expected {WHOLE}"],
+    ),
+    "gradients in fp8 without the size of a row": (
+        DLRM + "[qcomms]\nbackward_precision = 'fp8'\n",
+        [f"bad.toml: qcomms.fp8_quantize_dim: missing; expected {WHOLE}"],
+    ),
+    "fp8 in rows that TorchRec pads": (
+        DLRM + "[qcomms]\nbackward_precision = 'fp8'\nfp8_quantize_dim_bwd = 6\n",
+        ["bad.toml: qcomms.fp8_quantize_dim_bwd = 6: expected a multiple of 4"],
+    ),
+    "keys of fp8 without it": (
+        DLRM + "[qcomms]\nforward_precision = 'int8'\nfp8_quantize_dim = 4\nfp8_bwd_uses_143 = true\n",
+        [
+            "bad.toml: qcomms.fp8_quantize_dim = 4: expected no fp8_quantize_dim but with a precision of 'fp8'",
+            "bad.toml: qcomms.fp8_bwd_uses_143 = true:"
+            " expected no fp8_bwd_uses_143 but with backward_precision = 'fp8'",
+        ],
+    ),
+    "loss scales of what has none": (
+        DLRM + "[qcomms]\nforward_precision = 'int8'\nforward_loss_scale = 2.0\nbackward_loss_scale = 2.0\n",
+        [
+            "bad.toml: qcomms.forward_loss_scale = 2.0:"
+            " expected no forward_loss_scale with forward_precision = 'int8', which has none",
+            "bad.toml: qcomms.backward_loss_scale = 2.0:"
+            " expected no backward_loss_scale with backward_precision = 'fp32', which has none",
+        ],
+    ),
+    "halves that are quantized": (
+        edited(DLRM, "embedding_dim = 8", 'embedding_dim = 8\ndtype = "float16"')
+        + "[qcomms]\nforward_precision = 'fp16'\n",
+        [
+            "bad.toml: qcomms.forward_precision = 'fp16':"
+            " expected 'fp32' with model.dtype = 'float16', for only float32 is quantized"
+        ],
+    ),
+    "mx4": (
+        DLRM + "[qcomms]\nforward_precision = 'mx4'\n",
+        ["bad.toml: qcomms.forward_precision = 'mx4': expected 'fp32', 'fp16', 'bf16', 'fp8' or 'int8'"],
+    ),
     "PowerSGD too early": (
         POWERSGD + "[compression]\nkind = 'batched_powersgd'\nstart_powerSGD_iter = 1\nwarm_start = false\n",
         ["bad.toml: compression.start_powerSGD_iter = 1: expected at least 2 with use_error_feedback"],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from scenarios.config.scenario import QComms
 from scenarios.modules.memory import Part
 from scenarios.planner.plan import plan_tables
 from scenarios.workloads.dlrm.memory import memory_rows
@@ -30,3 +33,19 @@ def test_the_weights_of_a_rank_are_those_of_its_shards(rank: int) -> None:
     sizes = {row.part: row.size_bytes for row in rows}
     assert sizes["embedding weights"] == plan.weight_bytes[rank]
     assert sizes["embedding optimizer"] == plan.optimizer_bytes[rank]
+
+
+def test_what_is_quantized_is_held_beside_what_it_was() -> None:
+    """Forward 40 bytes for each 32 elements, back 2 for each, of all samples; a table on all ranks sends nothing."""
+    asked = scenario(TABLES, cluster(3, 2))
+    coded = dataclasses.replace(asked, qcomms=QComms(forward_precision="int8", backward_precision="bf16"))
+    plan = plan_tables(asked)
+    plain, held = (
+        {row.rank: row.size_bytes for row in memory_rows(one, plan.rows, DENSE) if row.part == "sparse buffers"}
+        for one in (asked, coded)
+    )
+    samples = asked.batch_size * asked.cluster.world_size
+    for rank in range(6):
+        columns = sum(row.columns for row in plan.rows if row.rank == rank and row.sharding_type != "data_parallel")
+        assert held[rank] == plain[rank] + round(samples * columns * (40 / 32 + 2))
+    assert max(held.values()) > min(held.values())

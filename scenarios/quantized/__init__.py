@@ -1,0 +1,5 @@
+"""Quantized exchanges of embeddings, as TorchRec's QCommsConfig has them; see docs/sparse.md."""
+
+from scenarios.quantized.codec import Codec, Codecs, HalfCodec, QuantizedComms, RowCodec, quantized_comms
+
+__all__ = ["Codec", "Codecs", "HalfCodec", "QuantizedComms", "RowCodec", "quantized_comms"]

@@ -1,0 +1,242 @@
+"""Codecs of what exchanges of embeddings send, to the bit those of TorchRec 1.8.0's QCommsConfig, and what they cost.
+
+TorchRec gives each kind of exchange a pair of them (`get_qcomm_codecs_registry`); `quantized_comms` does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from scenarios.config.scenario import CommPrecision, QComms
+from scenarios.quantized import rows_device
+from scenarios.quantized.formats import BACKWARD_FP8, FORWARD_FP8, INT8_ROW_SIZE, Minifloat, row_bytes
+from scenarios.seam.kernel import Kernel
+
+FLOAT_BYTES = torch.float32.itemsize
+
+
+class Codec(Protocol):
+    """What all have in common. `row_size` elements are encoded together; only whole rows can be sent."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what is sent."""
+        ...
+
+    @property
+    def row_size(self) -> int: ...
+
+    def encoded_size(self, elements: float) -> float:
+        """Items of `dtype` that so many elements become; an int where they are whole rows."""
+        ...
+
+    def encode(self, values: Tensor) -> Tensor:
+        """`values`, float32, as they are sent; those that are encoded in rows must be flat, and come flat."""
+        ...
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        """What `encode` gave as new float32."""
+        ...
+
+    def encode_kernel(self, elements: int) -> Kernel: ...
+
+    def decode_kernel(self, elements: int) -> Kernel: ...
+
+    def load(self, device: torch.device) -> None:
+        """Compile what is to be compiled, before any step."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfCodec:
+    """Each element in 16 bits; what is larger than the largest becomes that.
+
+    `loss_scale` multiplies what is encoded; what is decoded is divided by it while it has 16 bits still, as in
+    TorchRec.
+    """
+
+    precision: CommPrecision  # "fp16" or "bf16"
+    loss_scale: float | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float16 if self.precision == "fp16" else torch.bfloat16
+
+    @property
+    def row_size(self) -> int:
+        return 1
+
+    def encoded_size(self, elements: float) -> float:
+        return elements
+
+    def encode(self, values: Tensor) -> Tensor:
+        if values.is_meta:
+            return values.new_empty(values.shape, dtype=self.dtype)
+        largest = torch.finfo(self.dtype).max
+        scaled = values if self.loss_scale is None else values * self.loss_scale
+        return scaled.clamp(-largest, largest).to(self.dtype)
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        if encoded.is_meta:
+            return encoded.new_empty(encoded.shape, dtype=torch.float32)
+        return (encoded if self.loss_scale is None else encoded / self.loss_scale).float()
+
+    def encode_kernel(self, elements: int) -> Kernel:
+        """Scaled, clamped, rounded."""
+        passes = 2 if self.loss_scale is None else 3
+        return Kernel(
+            kind="elementwise",
+            flops=float(passes * elements),
+            bytes_read=float(passes * FLOAT_BYTES * elements),
+            bytes_written=float(((passes - 1) * FLOAT_BYTES + self.dtype.itemsize) * elements),
+            launches=passes,
+        )
+
+    def decode_kernel(self, elements: int) -> Kernel:
+        """Scaled, widened."""
+        passes = 1 if self.loss_scale is None else 2
+        return Kernel(
+            kind="elementwise",
+            flops=float(passes * elements),
+            bytes_read=float(passes * self.dtype.itemsize * elements),
+            bytes_written=float(((passes - 1) * self.dtype.itemsize + FLOAT_BYTES) * elements),
+            launches=passes,
+        )
+
+    def load(self, device: torch.device) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCodec:
+    """Each row of `row_size` elements in as many bytes, and two float32 behind them.
+
+    Without `minifloat` int8: steps from a row's least to its largest element. With it fp8: its numbers, scaled so that
+    a row's largest magnitude is the largest of them. A row with a NaN is NaN throughout as int8 (in FBGEMM what it is
+    depends on its place); as fp8, a NaN becomes the largest number, as there.
+    """
+
+    row_size: int
+    minifloat: Minifloat | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.uint8
+
+    def encoded_size(self, elements: float) -> float:
+        rows, rest = divmod(elements, self.row_size)
+        return (elements / self.row_size if rest else rows) * row_bytes(self.row_size)
+
+    def encode(self, values: Tensor) -> Tensor:
+        if values.is_meta:
+            return values.new_empty(round(self.encoded_size(values.numel())), dtype=self.dtype)
+        rows = _rows(values.device)
+        of = self.minifloat
+        encoded: Tensor = (
+            rows.encode_int8(values, self.row_size) if of is None else rows.encode_fp8(values, self.row_size, of)
+        )
+        return encoded
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        if encoded.is_meta:
+            elements = encoded.numel() / row_bytes(self.row_size) * self.row_size
+            return encoded.new_empty(round(elements), dtype=torch.float32)
+        rows = _rows(encoded.device)
+        of = self.minifloat
+        values: Tensor = (
+            rows.decode_int8(encoded, self.row_size) if of is None else rows.decode_fp8(encoded, self.row_size, of)
+        )
+        return values
+
+    def encode_kernel(self, elements: int) -> Kernel:
+        """Two passes: one finds each row's range, one writes; as FBGEMM's kernels for more than 20 rows."""
+        return Kernel(
+            kind="elementwise",
+            flops=float(5 * elements),
+            bytes_read=float(2 * FLOAT_BYTES * elements),
+            bytes_written=float(self.encoded_size(elements)),
+            launches=2,
+        )
+
+    def decode_kernel(self, elements: int) -> Kernel:
+        """One pass."""
+        return Kernel(
+            kind="elementwise",
+            flops=float(2 * elements),
+            bytes_read=float(self.encoded_size(elements)),
+            bytes_written=float(FLOAT_BYTES * elements),
+        )
+
+    def load(self, device: torch.device) -> None:
+        if device.type != "meta":
+            _rows(device).load()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codecs:
+    """Those of one kind of exchange; without one, float32 is sent as it is."""
+
+    forward: Codec | None = None
+    backward: Codec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizedComms:
+    """Those of pooled rows and sequences that are exchanged, and of sums that are reduce-scattered, and back."""
+
+    all_to_all: Codecs = Codecs()
+    reduce_scatter: Codecs = Codecs()
+
+    def load(self, device: torch.device) -> None:
+        """Compile what they need on a device, before any step."""
+        for codec in (self.all_to_all.forward, self.all_to_all.backward):
+            if codec is not None:
+                codec.load(device)
+
+
+PLAIN = QuantizedComms()
+
+
+def quantized_comms(given: QComms) -> QuantizedComms:
+    """The codecs of a scenario.
+
+    As in TorchRec 1.8.0 fp8 cannot be added, so that a reduce-scatter sends fp16 in its place, and its backward, an
+    all-gather, bf16. int8 is for exchanges alone: whoever builds groups of tables refuses it where sums travel.
+    """
+    formats = FORWARD_FP8, FORWARD_FP8 if given.fp8_bwd_uses_143 else BACKWARD_FP8
+    row_sizes = given.fp8_quantize_dim, given.fp8_quantize_dim_bwd or given.fp8_quantize_dim
+
+    def codec(precision: CommPrecision, loss_scale: float | None, row_size: int | None, of: Minifloat) -> Codec | None:
+        if precision in ("fp16", "bf16"):
+            return HalfCodec(precision=precision, loss_scale=loss_scale)
+        if precision == "int8":
+            return RowCodec(row_size=INT8_ROW_SIZE)
+        if precision == "fp8":
+            assert row_size is not None, "fp8 has rows of a size"
+            return RowCodec(row_size=row_size, minifloat=of)
+        return None
+
+    def codecs(first: CommPrecision = "fp8", second: CommPrecision = "fp8") -> Codecs:
+        forward, backward = given.forward_precision, given.backward_precision
+        return Codecs(
+            forward=codec(first if forward == "fp8" else forward, given.forward_loss_scale, row_sizes[0], formats[0]),
+            backward=codec(
+                second if backward == "fp8" else backward, given.backward_loss_scale, row_sizes[1], formats[1]
+            ),
+        )
+
+    return QuantizedComms(all_to_all=codecs(), reduce_scatter=codecs("fp16", "bf16"))
+
+
+def _rows(device: torch.device) -> ModuleType:
+    """What encodes rows on a device; loaded when first needed, for numba takes a while."""
+    if device.type == "cpu":
+        from scenarios.quantized import rows_host  # noqa: PLC0415
+
+        return rows_host
+    return rows_device

@@ -1,0 +1,112 @@
+"""What goes around a call that moves encoded elements: encoding before it, decoding after, each a computation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+from scenarios.quantized.codec import FLOAT_BYTES, Codec
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
+
+
+async def exchange(
+    rank: Rank,
+    group: Group,
+    flat: Tensor,
+    *,
+    receives: Sequence[int],
+    sends: Sequence[int],
+    codec: Codec | None,
+    label: str,
+    divisor: int = 1,
+) -> Tensor:
+    """All-to-all of flat elements, so many to and from each member; encoded on the way if there is a codec.
+
+    What is decoded is divided by `divisor`: TorchRec 1.8.0 averages gradients there, so that what is encoded is as
+    large as possible. Without a codec nothing is divided.
+
+    Raises:
+        ValueError: what goes to a member is not whole rows of the codec.
+    """
+    elements = round(group.total(receives))
+    if codec is None:
+        output = flat.new_empty(elements)
+        return await rank.all_to_all_single(output, flat, receives, sends, group, label=f"{label}.all_to_all")
+    sent, came = _encoded_sizes(group, sends, codec, label), _encoded_sizes(group, receives, codec, label)
+    encoded = await encode(rank, flat, codec, label=label, size=round(group.total(sent)))
+    arrived = encoded.new_empty(round(group.total(came)))
+    await rank.all_to_all_single(arrived, encoded, came, sent, group, label=f"{label}.all_to_all")
+    return await decode(rank, arrived, codec, label=label, shape=(elements,), divisor=divisor)
+
+
+async def encode(rank: Rank, values: Tensor, codec: Codec | None, *, label: str, size: int = 0) -> Tensor:
+    """`values` as they are sent, in the same shape unless in rows; of values without payload so many items (`size`)."""
+    if codec is None:
+        return values
+    if values.dtype is not torch.float32:
+        raise ValueError(f"{label}: elements of {values.dtype}, expected torch.float32, which codecs encode")
+    if not values.numel():
+        return values.new_empty(values.shape, dtype=codec.dtype)
+    kernel, label = codec.encode_kernel(values.numel()), f"{label}.encode"
+    if codec.row_size > 1 and values.is_meta:
+        return await rank.compute(kernel, _as_it_is, values.new_empty(size, dtype=codec.dtype), label=label)
+    return await rank.compute(kernel, codec.encode, values, label=label)
+
+
+async def decode(
+    rank: Rank, encoded: Tensor, codec: Codec | None, *, label: str, shape: Sequence[int], divisor: int = 1
+) -> Tensor:
+    """New float32 of this shape, divided by `divisor`; what is not encoded comes as it is."""
+    if codec is None:
+        return encoded
+    elements = prod(shape)
+    if not elements:
+        return encoded.new_empty(shape, dtype=torch.float32)
+    kernel = codec.decode_kernel(elements)
+    if divisor > 1:
+        kernel = _also_divided(kernel, elements)
+    return await rank.compute(kernel, _decoded, encoded, codec, shape, divisor, label=f"{label}.decode")
+
+
+def check_adds(codec: Codec | None, label: str) -> None:
+    """Raise ValueError unless a reduction can add what is sent: rows with scales of their own it cannot."""
+    if codec is not None and codec.row_size > 1:
+        raise ValueError(f"{label}: sums of rows of {codec.row_size} elements in 8 bits, expected fp16 or bf16")
+
+
+def _encoded_sizes(group: Group, elements: Sequence[int], codec: Codec, label: str) -> list[float]:
+    """Items for each member; parts of rows only where expected numbers of elements stand for drawn ones."""
+    for member, count in zip(group.ranks, elements, strict=True):
+        if count % codec.row_size and not group.counts:
+            raise ValueError(
+                f"{label}: {count} elements between this rank and rank {member},"
+                f" expected a multiple of {codec.row_size}, which are encoded together"
+            )
+    return [codec.encoded_size(count) for count in elements]
+
+
+def _decoded(encoded: Tensor, codec: Codec, shape: Sequence[int], divisor: int) -> Tensor:
+    if encoded.is_meta:
+        return encoded.new_empty(shape, dtype=torch.float32)
+    values = codec.decode(encoded).view(tuple(shape))
+    return values.div_(divisor) if divisor > 1 else values
+
+
+def _also_divided(kernel: Kernel, elements: int) -> Kernel:
+    """With one more operator, which reads and writes all decoded elements."""
+    return Kernel(
+        kind=kernel.kind,
+        flops=kernel.flops + elements,
+        bytes_read=kernel.bytes_read + FLOAT_BYTES * elements,
+        bytes_written=kernel.bytes_written + FLOAT_BYTES * elements,
+        launches=kernel.launches + 1,
+    )
+
+
+def _as_it_is(encoded: Tensor) -> Tensor:
+    return encoded

@@ -1,0 +1,73 @@
+"""Checks that a plan's exchanges can be quantized as a scenario asks: what TorchRec 1.8.0 raises only in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from scenarios.config.scenario import Scenario
+from scenarios.quantized.codec import Codecs
+from scenarios.seam.errors import ScenarioError
+from scenarios.sparse.groups import ShardedGroup, TableGroup
+from scenarios.sparse.sequences import SequenceGroup
+from scenarios.sparse.tables import Layout
+
+
+def check_quantized(scenario: Scenario, groups: Sequence[TableGroup]) -> None:
+    """Refuse sums of int8, and exchanges of parts of what is encoded together.
+
+    Raises:
+        ScenarioError: one sentence for each precision that does not fit.
+    """
+    sentences = dict.fromkeys(
+        f"{scenario.path}: qcomms.{direction}_precision = '{getattr(scenario.qcomms, f'{direction}_precision')}':"
+        f" expected {expected}"
+        for direction in ("forward", "backward")
+        for group in groups
+        for expected in _wrong(scenario, group, direction)
+    )
+    if sentences:
+        raise ScenarioError(sentences)
+
+
+def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[str]:
+    """What would be expected in place of a group's precision."""
+    adding, sent = _row_size(group.codecs.reduce_scatter, direction), _row_size(group.codecs.all_to_all, direction)
+    layout, is_sequence = group.layout, isinstance(group, SequenceGroup)
+    if adding > 1 and not is_sequence and layout.cuts_rows and layout.buckets > 1:
+        tables = ", ".join(dict.fromkeys(piece.table for piece in layout.sent))
+        yield (
+            f"'fp32', 'fp16', 'bf16' or 'fp8', because sums of {layout.sharding_type} tables travel ({tables}),"
+            " which int8 cannot add"
+        )
+    if sent == 1 or not _exchanges(layout, is_sequence, scenario.cluster.world_size):
+        return
+    if isinstance(group, ShardedGroup):
+        batch = scenario.batch_size
+        for owner, columns in enumerate(layout.widths):
+            if batch * columns % sent:
+                place = "host" if layout.kind == "by_host" else "rank"
+                yield (
+                    f"a multiple of {sent} elements for each rank, which share a scale, but {place} {owner} sends"
+                    f" {batch} samples x {columns} columns of {layout.sharding_type} tables"
+                )
+                return
+        return
+    for piece in layout.sent:
+        if piece.columns % sent:
+            yield (
+                f"rows of a multiple of {sent} elements, which share a scale, but of the sequence {piece.table}"
+                f" rows of {piece.columns} columns travel"
+            )
+            return
+
+
+def _row_size(codecs: Codecs, direction: str) -> int:
+    codec = codecs.forward if direction == "forward" else codecs.backward
+    return 1 if codec is None else codec.row_size
+
+
+def _exchanges(layout: Layout, is_sequence: bool, world_size: int) -> bool:
+    """Whether an all-to-all brings its rows home."""
+    if layout.kind == "by_row":
+        return is_sequence and world_size > 1
+    return layout.kind != "replicated" and world_size > (layout.span if layout.kind == "by_host" else 1)
