@@ -84,7 +84,12 @@ def play(
     classes = program.host_classes
     hosts = None if classes is None else classes.representatives
     counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
-    machine = Machine(scenario.cluster, f"{scenario.seed}/{draw}" if draw else None, hosts)
+    machine = Machine(
+        scenario.cluster,
+        f"{scenario.seed}/{draw}" if draw else None,
+        hosts,
+        has_host_lanes=scenario.uses_host_memory,
+    )
 
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])

@@ -16,7 +16,7 @@ from reports.analysis.intervals import Axis, Ints, Union, union
 from reports.store.columns import fixed
 from reports.store.parts import Part
 from scenarios.seam.memory import PHASES, is_there
-from scenarios.seam.trace import ALWAYS, Thinned, steady_steps
+from scenarios.seam.trace import ALWAYS, IN_HOST, Thinned, steady_steps
 
 COMPUTE = "compute"
 STEP = "step"
@@ -275,7 +275,8 @@ def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
     """One row a rank: what its parts take in the fullest phase of a step, against its capacity; the fullest first."""
     by_rank = memory.groupby("rank", sort=True)
     used = pd.DataFrame({phase: _held_in(memory, phase) for phase in PHASES})
-    fullest, capacity = used.max(axis=1), by_rank["capacity_bytes"].max()
+    of_device = memory["capacity_bytes"].where(memory["phases"] != IN_HOST, 0)
+    fullest, capacity = used.max(axis=1), of_device.groupby(memory["rank"], sort=True).max()
     share = np.divide(fullest, capacity, out=np.zeros(len(fullest)), where=(capacity > 0).to_numpy(bool))
     columns = {
         "rank": used.index,

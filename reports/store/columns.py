@@ -25,7 +25,12 @@ TABLES: dict[str, type] = {
 
 # Tables and columns that earlier releases did not write.
 LATER_TABLES = frozenset({"loads", "traffic"})
-_LATER = {Span: {"formula_ns"}, MemoryRow: {"rank_count", "phases"}, LinkRow: {"link_count"}}
+_LATER = {
+    Span: {"formula_ns"},
+    PlanRow: {"host_bytes"},
+    MemoryRow: {"rank_count", "phases"},
+    LinkRow: {"link_count"},
+}
 
 # A hundred years in ns: sums over ranks, and what lies beyond them, still fit 64 bits.
 _LARGEST = 1 << 61

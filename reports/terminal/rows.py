@@ -14,7 +14,14 @@ from reports.terminal import text
 
 STRAGGLERS_TITLE = "Stragglers and hot spots, and what they cost per step"
 # One of a class of links, in sentences.
-_NOUNS = {"nic": "NIC", "uplink": "leaf", "nvlink": "NVLink", "pcie": "PCIe link", "memory": "path through memory"}
+_NOUNS = {
+    "nic": "NIC",
+    "uplink": "leaf",
+    "nvlink": "NVLink",
+    "pcie": "PCIe link",
+    "memory": "path through memory",
+    "host": "path to host memory",
+}
 
 
 def ratio(value: float) -> str:

@@ -270,7 +270,7 @@ def memory_rows(run: Run) -> tuple[str, list[list[str]]]:
         part="total" if peak == ALWAYS else f"total, at the peak in {peak}", phases=peak
     )
     parts, capacity = pd.concat([own, total]), float(fullest["capacity_bytes"].iloc[0])
-    parts["share"] = parts["size_bytes"] / capacity if capacity else np.nan
+    parts["share"] = parts["size_bytes"] / parts["capacity_bytes"].where(parts["capacity_bytes"] > 0)
     title = f"Memory of the fullest rank, {represented(fullest)[0]}, capacity {text.size(capacity)}"
     return title, cells(parts, ["part", "size_bytes", "share", "phases"])
 

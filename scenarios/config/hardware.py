@@ -15,7 +15,7 @@ from scenarios.config.faults import Fault, Part
 from scenarios.config.host_costs import Tcp
 from scenarios.config.interconnect import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
 from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
-from scenarios.config.keys import Inline, Key
+from scenarios.config.keys import Inline, Key, frozen_rows, tenths_of, version_of
 from scenarios.config.toml.values import (
     AtLeastOne,
     Cores,
@@ -38,20 +38,6 @@ from scenarios.config.toml.values import (
 NCCL_START_NS = 32_000
 # Exchanges between all pairs: from NVIDIA's 8 A100s (GTC25 S72583).
 NCCL_P2P_SHARE = 0.88
-
-
-def _rows(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(tuple, rows))
-
-
-def _tenths(version: str) -> int:
-    """90 of '9.0'."""
-    return round(10 * float(version))
-
-
-def _tenth(tenths: int) -> str:
-    """'9.0' of 90."""
-    return str(tenths / 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +106,8 @@ class Gpu:
             "compute_capability",
             "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'.",
             accepts=Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"],
-            read=_tenths,
-            write=_tenth,
+            read=tenths_of,
+            write=version_of,
             always=True,
         ),
     ] = 90
@@ -191,7 +177,7 @@ class Inside:
             " [[0, 2], [2, 0]]. Of more rows the first gpus_per_host count. Required by"
             " 'nvlink_mesh', of no use to others.",
             accepts=list[list[NvLinks]],
-            read=_rows,
+            read=frozen_rows,
         ),
     ] = ()
     hosts_per_domain: Annotated[
@@ -200,6 +186,22 @@ class Inside:
             "hosts_per_domain",
             "Hosts that one NVLink switch joins, such as 18 trays of GB200 NVL72; with several domains they divide the"
             " hosts, and each GPU has a NIC. Only for 'nvlink'. Default 1.",
+        ),
+    ] = 1
+
+    host_bytes_per_s: Annotated[
+        Rate | None,
+        Key(
+            "host_rate",
+            "A GPU's rate to and from its host's memory in each direction, such as '25 GB/s'. Required by tables whose"
+            " rows are there; with 'pcie' and 'memory' `rate` and `bridge_rate` say it.",
+        ),
+    ] = None
+    gpus_per_host_link: Annotated[
+        Machines,
+        Key(
+            "gpus_per_host_link",
+            "GPUs that share one such link, as behind a PCIe switch; NICs are reached without it. Default 1.",
         ),
     ] = 1
 

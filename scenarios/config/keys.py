@@ -104,3 +104,18 @@ def _unmarked(hint: Any) -> Any:
         if not isinstance(mark, (Key, Inline)):
             bare = Annotated[bare, mark]
     return bare
+
+
+def frozen_rows(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    """Lists of numbers as tuples."""
+    return tuple(map(tuple, rows))
+
+
+def tenths_of(version: str) -> int:
+    """90 of '9.0'."""
+    return round(10 * float(version))
+
+
+def version_of(tenths: int) -> str:
+    """'9.0' of 90."""
+    return str(tenths / 10)

@@ -29,6 +29,11 @@ ShardingType = Literal[
 # What TorchRec 1.8 shards an EmbeddingCollection by.
 SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
 
+# Where a table's rows lie: in the GPU's memory, in the host's, or there with a cache of some in the GPU's.
+LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]
+# TorchRec 1.8's share of a table's rows that its cache holds.
+CACHE_LOAD_FACTOR = 0.2
+
 # Columns of a shard below which TorchRec 1.8 does not cut by default.
 MIN_PARTITION = 128
 
@@ -61,7 +66,8 @@ class Table:
     `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
     Shards that are cut by columns have `min_partition` of them at least.
     A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
-    of them, where that is not 0.
+    of them, where that is not 0. `kernel` and `cache_load_factor`, the share of rows that its cache holds, are
+    TorchRec's; on CPU processes, which have one memory, every table is "fused" (`Scenario.kernel_of`).
     """
 
     name: str
@@ -75,6 +81,8 @@ class Table:
     min_partition: int = MIN_PARTITION
     weighted: bool = False
     sequence: int = 0
+    kernel: LookUpKernel = "fused"
+    cache_load_factor: float = CACHE_LOAD_FACTOR
 
     @property
     def is_pooled(self) -> bool:
@@ -207,13 +215,14 @@ class Compression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What goes on beside what. "sparse_dist": the next batch's input exchange beside a step.
+    """What goes on beside what. "sparse_dist": the next batch's input exchange beside a step. "prefetch_sparse_dist":
+    the one after next's, and rows that the next batch misses in caches are fetched.
 
     In the `order` "eager" a step waits for the exchanges of rows and of their gradients where a model calls TorchRec's
     modules; "overlapped": where it uses what they give.
     """
 
-    kind: Literal["none", "sparse_dist"] = "none"
+    kind: Literal["none", "sparse_dist", "prefetch_sparse_dist"] = "none"
     order: Literal["eager", "overlapped"] = "eager"
 
 
@@ -327,6 +336,15 @@ class Scenario:
     sources: tuple[Source, ...] = ()  # of a program of one's own
     named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
     compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
+
+    def kernel_of(self, table: Table) -> LookUpKernel:
+        """Where the table's rows lie on this cluster."""
+        return "fused" if self.cluster.host.gpu.kind == "cpu" else table.kernel
+
+    @property
+    def uses_host_memory(self) -> bool:
+        """Whether GPUs look up rows of some table in their host's memory."""
+        return self.model is not None and any(self.kernel_of(table) != "fused" for table in self.model.tables)
 
     def as_dict(self) -> dict[str, Any]:
         """The scenario as JSON-ready values."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -10,8 +11,8 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
-from scenarios.planner.options import capacity_bytes, options_of
-from scenarios.planner.placed import Plan, one_tier, plan_of
+from scenarios.planner.options import capacity_bytes, host_capacity_bytes, options_of
+from scenarios.planner.placed import Plan, device_tier, plan_of
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.planner.search.enumerator import COLUMN_ALIGNMENT, cut
 from scenarios.planner.topology import Topology
@@ -19,6 +20,7 @@ from scenarios.planner.types import (
     Shard,
     ShardingOption,
     ShardingType,
+    Storage,
     known_perf,
     known_storage,
     perf_ms,
@@ -59,7 +61,7 @@ def given_plan(scenario: Scenario, topology: Topology) -> Plan:
         layouts(tables_of_plan(plan.row_runs), topology.world_size, scenario.cluster.host.gpus)
     except ValueError as error:
         raise ScenarioError([f"{place}: {error}"]) from None
-    _check_room(place, plan.storage_bytes, proposal, scenario)
+    _check_room(place, proposal, scenario)
     return plan
 
 
@@ -75,7 +77,6 @@ def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOp
     model = scenario.model
     assert model is not None, "only a scenario with a model has tables to place"
     found: dict[str, ShardingOption] = {}
-    held = np.zeros(topology.world_size, np.int64)
     for index, table in enumerate(model.tables):
         if not table.ranks:
             continue
@@ -97,8 +98,7 @@ def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOp
             assert shard.rank is not None, "its ranks were written above"
             device = topology.devices[shard.rank]
             device.storage, device.perf = device.storage - known_storage(shard), device.perf + known_perf(shard)
-            held[shard.rank] += one_tier(known_storage(shard))
-        _check_room(place, held.tolist(), list(found.values()), scenario)
+        _check_room(place, list(found.values()), scenario)
     return found
 
 
@@ -186,19 +186,38 @@ def _perf_by_rank(proposal: Sequence[ShardingOption], world_size: int) -> list[f
     return perf.tolist()
 
 
-def _check_room(place: str, held: Sequence[int], tables: Sequence[ShardingOption], scenario: Scenario) -> None:
-    """Raise ScenarioError where a rank holds more than it has for embeddings."""
-    rank, room = int(np.argmax(held)), capacity_bytes(scenario)
+def _check_room(place: str, tables: Sequence[ShardingOption], scenario: Scenario) -> None:
+    """Raise ScenarioError where a rank holds more than it has for embeddings, or of its host's memory."""
+    own = device_tier(scenario)
+    _check_tier(place, tables, scenario, own, capacity_bytes(scenario), "for embeddings")
+    if scenario.uses_host_memory:
+        room = host_capacity_bytes(scenario)
+        _check_tier(place, tables, scenario, attrgetter("ddr"), room, "of its host's memory")
+
+
+def _check_tier(
+    place: str,
+    tables: Sequence[ShardingOption],
+    scenario: Scenario,
+    tier: Callable[[Storage], int],
+    room: int,
+    what: str,
+) -> None:
+    held = np.zeros(scenario.cluster.world_size, np.int64)
+    for table in tables:
+        for count, shard in runs_of(table.shards):
+            assert shard.rank is not None, "what is checked is placed"
+            held[shard.rank : shard.rank + count] += tier(known_storage(shard))
+    rank = int(np.argmax(held))
     if held[rank] <= room:
         return
     on_rank = {
-        table.name: sum(one_tier(known_storage(shard)) for shard in table.shards if shard.rank == rank)
-        for table in tables
+        table.name: sum(tier(known_storage(shard)) for shard in table.shards if shard.rank == rank) for table in tables
     }
     largest = max(on_rank, key=on_rank.__getitem__)
-    expected = f"expected rank {rank} to have room for what lies there, with buffers {format_bytes(held[rank])}"
+    expected = f"expected rank {rank} to have room for what lies there, with buffers {format_bytes(int(held[rank]))}"
     most = f"most of it is table {largest!r} with {format_bytes(on_rank[largest])}"
-    raise ScenarioError([f"{place}: {expected}, in {format_bytes(room)} for embeddings; {most}"])
+    raise ScenarioError([f"{place}: {expected}, in {format_bytes(room)} {what}; {most}"])
 
 
 def _places(shards: Sequence[Shard]) -> list[tuple[int | None, list[int], list[int]]]:

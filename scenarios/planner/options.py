@@ -7,8 +7,15 @@ from collections.abc import Sequence
 from scenarios.config.hardware import Cluster, Host
 from scenarios.config.scenario import Scenario, Table
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
-from scenarios.planner.topology import Topology
-from scenarios.planner.types import ComputeKernel, ParameterConstraints, ShardingOption, ShardingType, TensorShape
+from scenarios.planner.topology import HBM_TO_DDR_MEM_BW, Topology
+from scenarios.planner.types import (
+    CacheParams,
+    ComputeKernel,
+    ParameterConstraints,
+    ShardingOption,
+    ShardingType,
+    TensorShape,
+)
 from scenarios.seam.kernel import ELEMENT_BYTES
 
 _MODULE = "model.tables"
@@ -23,14 +30,16 @@ def topology_of(scenario: Scenario) -> Topology:
     gpu = cluster.host.gpu
     memory_bytes_per_ms = gpu.memory_bytes_per_s / 1000
     inside = _inside_bytes_per_s(cluster.host) / 1000
+    to_host = _to_host_bytes_per_s(cluster.host)
     return Topology(
         cluster.world_size,
         gpu.kind,
         hbm_cap=capacity_bytes(scenario),
-        ddr_cap=capacity_bytes(scenario) if gpu.kind == "cpu" else cluster.host.memory_bytes // cluster.host.gpus,
+        ddr_cap=capacity_bytes(scenario) if gpu.kind == "cpu" else host_capacity_bytes(scenario),
         local_world_size=cluster.host.gpus,
         hbm_mem_bw=memory_bytes_per_ms,
         ddr_mem_bw=memory_bytes_per_ms,
+        hbm_to_ddr_mem_bw=HBM_TO_DDR_MEM_BW if to_host is None else to_host / 1000,
         intra_host_bw=inside,
         # The estimator prices a replica's all-reduce by this rate also where there is no other host.
         inter_host_bw=_network_bytes_per_s(cluster) / 1000 if cluster.hosts > 1 else inside,
@@ -42,11 +51,24 @@ def capacity_bytes(scenario: Scenario) -> int:
     return int(scenario.cluster.host.gpu.memory_bytes * (1 - scenario.planner.reserved_share))
 
 
+def host_capacity_bytes(scenario: Scenario) -> int:
+    """One rank's share of its host's memory, in bytes."""
+    return scenario.cluster.host.memory_bytes // scenario.cluster.host.gpus
+
+
 def _inside_bytes_per_s(host: Host) -> float:
     inside = host.inside
     if inside.bridge_bytes_per_s is None or inside.kind == "nvlink_mesh":
         return inside.gpu_bytes_per_s(host.gpus)
     return min(inside.link.bytes_per_s, inside.bridge_bytes_per_s / host.gpus)
+
+
+def _to_host_bytes_per_s(host: Host) -> float | None:
+    """What one GPU gets of its path to the host's memory, when all of them use theirs; None if nothing says."""
+    inside = host.inside
+    if inside.kind in ("pcie", "memory"):
+        return _inside_bytes_per_s(host)
+    return None if inside.host_bytes_per_s is None else inside.host_bytes_per_s / inside.gpus_per_host_link
 
 
 def _network_bytes_per_s(cluster: Cluster) -> float:
@@ -60,12 +82,14 @@ def _network_bytes_per_s(cluster: Cluster) -> float:
 
 
 class _TableSharder:
-    """The sharding types that a scenario allows one table; replicas are looked up by the dense kernel."""
+    """The sharding types that a scenario allows one table; replicas are looked up by the dense kernel, so that what is
+    in the host's memory has none.
+    """
 
     module_type = Table
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, table: Table, kernel: str) -> None:
+        self._table, self._kernel = table, kernel
 
     def shardable_parameters(self, module: Table) -> dict[str, TensorShape]:
         return {module.name: TensorShape((module.rows, module.dim))}
@@ -74,15 +98,22 @@ class _TableSharder:
         return self._table.sharding
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> Sequence[str]:
-        replicated = sharding_type == ShardingType.DATA_PARALLEL
-        return [ComputeKernel.DENSE if replicated else ComputeKernel.FUSED]
+        if sharding_type != ShardingType.DATA_PARALLEL:
+            return [self._kernel]
+        return [ComputeKernel.DENSE] if self._kernel == ComputeKernel.FUSED else []
 
 
 def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[ShardingOption]:
     """Each sharding type that the table may take, with perf and storage of its shards."""
     model = scenario.model
     assert model is not None, "only a scenario with a model has tables to plan"
+    kernel = ComputeKernel(scenario.kernel_of(table))
+    cache = None
+    if kernel == ComputeKernel.FUSED_UVM_CACHING:
+        prefetches = scenario.pipeline.kind == "prefetch_sparse_dist"
+        cache = CacheParams(load_factor=table.cache_load_factor, prefetch_pipeline=prefetches)
     wished = ParameterConstraints(
+        cache_params=cache,
         sharding_types=table.sharding,
         min_partition=table.min_partition,
         pooling_factors=[table.ids_per_sample],
@@ -91,4 +122,4 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
     enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
     by_row, by_element = (4 * (model.optimizer.has_state == kind) for kind in ("row", "element"))
     tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.embedding_dtype], by_row, by_element)
-    return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table))
+    return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table, kernel))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Model, Scenario
 from scenarios.planner.options import capacity_bytes
-from scenarios.planner.types import ShardingOption, ShardingType, Storage, known_storage, perf_ms
+from scenarios.planner.types import ComputeKernel, ShardingOption, ShardingType, Storage, known_storage, perf_ms
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import Run, Runs, run_count, runs_of
 from scenarios.seam.trace import PlanRow
@@ -20,19 +22,24 @@ _SPLIT_BY_ROW = (ShardingType.ROW_WISE, ShardingType.TABLE_ROW_WISE, ShardingTyp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable:
-    """One table; shards are in the order of the sharding type. Shards on every rank are `Runs`."""
+    """One table; shards are in the order of the sharding type. Shards on every rank are `Runs`.
+
+    `load_factor` is that of its cache, if it has one.
+    """
 
     name: str
     sharding_type: str
     compute_kernel: str
     shards: Sequence[PlanRow]
+    load_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All tables in the model's order, and by rank: bytes of weights, of optimizer state, of both with buffers, and ms.
 
-    `capacity_bytes` is what each rank has for embeddings. `tried` proposals were looked at; `fitting` of them fitted.
+    `host_bytes` are those of rows in the host's memory, all others in the device's, of which `capacity_bytes` is what
+    each rank has for embeddings. `tried` proposals were looked at; `fitting` of them fitted.
     `row_runs` is as `rows`, where identical shards on many ranks are one run.
     """
 
@@ -41,6 +48,7 @@ class Plan:
     weight_bytes: tuple[int, ...]
     optimizer_bytes: tuple[int, ...]
     storage_bytes: tuple[int, ...]
+    host_bytes: tuple[int, ...]
     perf_ms: tuple[float, ...]
     capacity_bytes: int
     tried: int
@@ -77,14 +85,16 @@ def plan_of(
     assert model is not None, "only a scenario with a model has tables to plan"
     by_name = {option.name: option for option in proposal}
     world = scenario.cluster.world_size
-    tables = tuple(planned_table(by_name[table.name], one_tier, world) for table in model.tables)
-    element_bytes, state_bytes = ELEMENT_BYTES[model.embedding_dtype], model.optimizer.state_bytes
+    tier = device_tier(scenario)
+    tables = tuple(planned_table(by_name[table.name], tier, world) for table in model.tables)
+    held = partial(device_bytes, model=model, load_factors={one.name: one.cache_load_factor for one in model.tables})
     return Plan(
         tables=tables,
         row_runs=Runs(chain.from_iterable(runs_of(table.shards) for table in tables), next_row),
-        weight_bytes=by_rank(tables, world, lambda shard: shard.rows * shard.columns * element_bytes),
-        optimizer_bytes=by_rank(tables, world, lambda shard: shard.rows * state_bytes(shard.columns)),
+        weight_bytes=by_rank(tables, world, lambda shard: held(shard).weights),
+        optimizer_bytes=by_rank(tables, world, lambda shard: held(shard).state),
         storage_bytes=by_rank(tables, world, lambda shard: shard.storage_bytes),
+        host_bytes=by_rank(tables, world, lambda shard: shard.host_bytes),
         perf_ms=tuple(perf),
         capacity_bytes=capacity_bytes(scenario),
         tried=tried,
@@ -92,8 +102,37 @@ def plan_of(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes of weights and of optimizer state."""
+
+    weights: int
+    state: int
+
+
+def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]) -> Held:
+    """What of a shard's rows is in its rank's own memory: with "fused_uvm" no weights, with a cache its share.
+
+    A state for each row stays on the device; one for each element goes where the whole table is, uncached, as in
+    fbgemm's split_table_batched_embeddings_ops_training (v1.0, `construct_split_state`).
+    """
+    is_in_host = shard.compute_kernel in (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
+    share = 1.0
+    if is_in_host:
+        share = load_factors[shard.table] if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING else 0.0
+    whole = whole_bytes(shard, model)
+    weights = whole.weights if share == 1 else round(shard.rows * share) * whole.weights // max(shard.rows, 1)
+    return Held(weights, 0 if is_in_host and model.optimizer.has_state == "element" else whole.state)
+
+
+def whole_bytes(shard: PlanRow, model: Model) -> Held:
+    """All of a shard's rows, wherever they are."""
+    weights = shard.rows * shard.columns * ELEMENT_BYTES[model.embedding_dtype]
+    return Held(weights, shard.rows * model.optimizer.state_bytes(shard.columns))
+
+
 def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_size: int) -> PlannedTable:
-    """A placed option as a value; `tier` says which of a shard's bytes count."""
+    """A placed option as a value; `tier` says which of a shard's bytes are in its rank's own memory."""
     ids = option.batch_size * sum(option.input_lengths)
     if option.sharding_type != ShardingType.DATA_PARALLEL:  # a replica serves its own rank's samples only
         ids *= world_size
@@ -104,6 +143,8 @@ def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_
     for count, shard in runs_of(option.shards):
         if shard.rank is None:
             raise ValueError(f"{shard} of table {option.name}: no rank; partition the proposal first")
+        storage = known_storage(shard)
+        own = tier(storage)
         row = PlanRow(
             table=option.name,
             sharding_type=str(option.sharding_type),
@@ -114,7 +155,8 @@ def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_
             column_offset=shard.offset[1],
             rows=shard.size[0],
             columns=shard.size[1],
-            storage_bytes=tier(known_storage(shard)),
+            storage_bytes=own,
+            host_bytes=storage.hbm + storage.ddr - own,
             perf_ms=perf_ms(shard),
             ids_per_step=ids * shard.size[0] / rows if by_row else ids,
         )
@@ -126,6 +168,7 @@ def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_
         sharding_type=str(option.sharding_type),
         compute_kernel=str(option.compute_kernel),
         shards=tuple(row for _, row in runs) if whole else Runs(runs, next_row),
+        load_factor=option.cache_load_factor,
     )
 
 
@@ -144,6 +187,6 @@ def by_rank(tables: Sequence[PlannedTable], world_size: int, value: Callable[[Pl
     return tuple(sums.tolist())
 
 
-def one_tier(storage: Storage) -> int:
-    """A shard's bytes in the memory that its rank has: hbm on a GPU, ddr on a CPU."""
-    return storage.hbm + storage.ddr
+def device_tier(scenario: Scenario) -> Callable[[Storage], int]:
+    """Says how much of a shard is in its rank's own memory: hbm on a GPU, ddr on a CPU."""
+    return attrgetter("ddr" if scenario.cluster.host.gpu.kind == "cpu" else "hbm")

@@ -7,14 +7,15 @@ Costs come from the estimators with the cluster's own bandwidths and capacities;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from itertools import chain, repeat
 
 from scenarios.config.scenario import Model, Scenario
 from scenarios.config.units import format_bytes
 from scenarios.planner.given import given_plan, place_pinned
-from scenarios.planner.options import capacity_bytes, options_of, topology_of
+from scenarios.planner.options import capacity_bytes, host_capacity_bytes, options_of, topology_of
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
-from scenarios.planner.placed import Plan, one_tier, plan_of
+from scenarios.planner.placed import Plan, device_tier, plan_of
 from scenarios.planner.planner import Search
 from scenarios.planner.search.proposers import (
     GreedyProposer,
@@ -25,7 +26,7 @@ from scenarios.planner.search.proposers import (
     largest_shard,
 )
 from scenarios.planner.topology import Topology
-from scenarios.planner.types import PlannerError, Shard, ShardingOption
+from scenarios.planner.types import PlannerError, Shard, ShardingOption, known_storage
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import runs_of
@@ -83,11 +84,20 @@ def _misfits(
     if alone:
         return [_alone_sentence(index, scenario, model, options[index]) for index in alone]
     least = {index: min(mine, key=lambda option: option.total_storage) for index, mine in options.items()}
-    sizes = {index: one_tier(option.total_storage) for index, option in least.items()}
+    rest = "" if len(options) == len(model.tables) else " that are not pinned"
+    hosted = {index: option.total_storage.ddr for index, option in least.items()} if scenario.uses_host_memory else {}
+    if sum(hosted.values()) > topology.world_size * host_capacity_bytes(scenario):
+        index = max(hosted, key=hosted.__getitem__)
+        return [
+            f"{_rows_of(index, scenario, model)}: expected the rows of all tables{rest} that are in host memory to fit"
+            f" into {topology.world_size} ranks with {format_bytes(host_capacity_bytes(scenario))} each of it; they"
+            f" take at least {format_bytes(sum(hosted.values()))}, {format_bytes(hosted[index])} of it for table"
+            f" {model.tables[index].name!r}, which is the largest"
+        ]
+    sizes = {index: device_tier(scenario)(option.total_storage) for index, option in least.items()}
     stored_bytes = sum(_stored_bytes(option, model) for option in least.values())
     index = max(sizes, key=sizes.__getitem__)
     where, buffers = _blamed(index, scenario, model, sum(sizes.values()), stored_bytes)
-    rest = "" if len(sizes) == len(model.tables) else " that are not pinned"
     return [
         f"{where}: expected all {len(sizes)} tables{rest} together to fit into"
         f" {topology.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
@@ -105,8 +115,16 @@ def _fits_alone(option: ShardingOption, topology: Topology) -> bool:
 
 
 def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Sequence[ShardingOption]) -> str:
-    best = min(options, key=largest_shard)
-    taken_bytes = one_tier(largest_shard(best))
+    best = min(options, key=lambda option: astuple(largest_shard(option))[:: -1 if scenario.uses_host_memory else 1])
+    taken, hosts_bytes = largest_shard(best), host_capacity_bytes(scenario)
+    if scenario.uses_host_memory and max(known_storage(shard).ddr for _, shard in runs_of(best.shards)) > hosts_bytes:
+        return (
+            f"{_rows_of(index, scenario, model)}: expected table {model.tables[index].name!r} to fit into"
+            f" {scenario.cluster.world_size} ranks with {format_bytes(hosts_bytes)} each of host memory; as"
+            f" {best.sharding_type}, the least demanding of its sharding types, it takes {format_bytes(taken.ddr)}"
+            " on one rank"
+        )
+    taken_bytes = device_tier(scenario)(taken)
     stored_bytes = max(_shard_bytes(shard, model) for _, shard in runs_of(best.shards))
     where, buffers = _blamed(index, scenario, model, taken_bytes, stored_bytes)
     return (
@@ -123,7 +141,11 @@ def _blamed(index: int, scenario: Scenario, model: Model, taken_bytes: int, stor
     if buffer_bytes > stored_bytes:
         where = f"run.batch_size = {scenario.batch_size}"
         return f"{scenario.path}: {where}", f", {format_bytes(buffer_bytes)} of it buffers of inputs and outputs"
-    return f"{scenario.path}: model.tables[{index}].rows = {model.tables[index].rows}", ""
+    return _rows_of(index, scenario, model), ""
+
+
+def _rows_of(index: int, scenario: Scenario, model: Model) -> str:
+    return f"{scenario.path}: model.tables[{index}].rows = {model.tables[index].rows}"
 
 
 def _stored_bytes(option: ShardingOption, model: Model) -> int:

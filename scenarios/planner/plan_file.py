@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from scenarios.config.scenario import LookUpKernel
 from scenarios.config.toml.look import utf8_content
 from scenarios.planner.placed import Plan, PlannedTable
 from scenarios.planner.types import ComputeKernel, ShardingType
@@ -28,7 +29,7 @@ from scenarios.seam.trace import PlanRow
 MODULE = "sparse_arch.embedding_bag_collection"
 """Where TorchRec's own DLRM has its tables."""
 
-_KERNELS = {ShardingType.DATA_PARALLEL: ComputeKernel.DENSE}
+_KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _PLACEMENT = re.compile(r"rank:(\d{1,9})(/.*)?")
 
 
@@ -45,12 +46,17 @@ class GivenShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenTable:
-    """A table's place as a file gives it: ranks of its copies if it is data_parallel, else shards by column and row."""
+    """A table's place as a file gives it: ranks of its copies if it is data_parallel, else shards by column and row.
+
+    `load_factor` is that of its cache; None: the file says nothing.
+    """
 
     name: str
     sharding_type: ShardingType
     ranks: tuple[int, ...]
     shards: tuple[GivenShard, ...] = ()
+    kernel: LookUpKernel = "fused"
+    load_factor: float | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -100,6 +106,7 @@ def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE)
             "compute_kernel": table.compute_kernel,
             "ranks": [shard.rank for shard in table.shards],
             "sharding_spec": {"shards": [shard_of(shard) for shard in table.shards]} if shared else None,
+            **({"cache_params": {"load_factor": table.load_factor}} if table.load_factor is not None else {}),
         }
 
     lines = [f"  {json.dumps(table.name)}: {json.dumps(parameter_of(table))}" for table in plan.tables]
@@ -109,12 +116,13 @@ def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE)
 def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
     kind = _one_of(parameter, "sharding_type", tuple(ShardingType), name)
     sharding_type = ShardingType(kind)
-    kernel = _KERNELS.get(sharding_type, ComputeKernel.FUSED)
-    _one_of(parameter, "compute_kernel", (str(kernel),), name)
+    is_copied = sharding_type == ShardingType.DATA_PARALLEL
+    kernels = (ComputeKernel.DENSE,) if is_copied else _KERNELS
+    kernel = _one_of(parameter, "compute_kernel", tuple(map(str, kernels)), name)
     ranks = parameter.get("ranks")
     if ranks is not None:
         _whole(ranks, f"ranks of table {name!r}", len(ranks) if isinstance(ranks, list) else 1)
-    if sharding_type == ShardingType.DATA_PARALLEL:
+    if is_copied:
         if not ranks:
             raise ValueError(f"ranks of table {name!r}, which is data_parallel")
         return GivenTable(name=name, sharding_type=sharding_type, ranks=tuple(ranks))
@@ -127,7 +135,25 @@ def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
     held_by = tuple(shard.rank for shard in shards)
     if ranks and set(ranks) != set(held_by):
         raise ValueError(f"ranks of table {name!r} to be those of its shards, {_short(held_by)}, not {_short(ranks)}")
-    return GivenTable(name=name, sharding_type=sharding_type, ranks=held_by, shards=tuple(shards))
+    return GivenTable(
+        name=name,
+        sharding_type=sharding_type,
+        ranks=held_by,
+        shards=tuple(shards),
+        kernel=cast(LookUpKernel, kernel),
+        load_factor=_load_factor(parameter, name) if kernel == ComputeKernel.FUSED_UVM_CACHING else None,
+    )
+
+
+def _load_factor(parameter: Mapping[str, Any], name: str) -> float | None:
+    """That of TorchRec's `CacheParams`, where the file has them."""
+    cache = parameter.get("cache_params")
+    factor = None if cache is None else _mapping(cache, f"cache_params of table {name!r}").get("load_factor")
+    if factor is None:
+        return None
+    if type(factor) not in (int, float) or not 0 < factor <= 1:
+        raise ValueError(f"a load_factor of table {name!r} above 0 and at most 1, not {_short(factor)}")
+    return float(factor)
 
 
 def _shard(listed: object, name: str) -> GivenShard:

@@ -44,6 +44,9 @@ def format_plan(plan: Plan) -> str:
     """Tables, ranks, imbalance and its causes; no trailing newline. Perf is the planner's estimate of a step, in ms."""
     capacity = [plan.capacity_bytes] * plan.world_size
     lines = _lines(_Figures(plan.tables, plan.storage_bytes, plan.perf_ms, capacity))
+    if any(plan.host_bytes):
+        fullest = max(range(plan.world_size), key=plan.host_bytes.__getitem__)
+        lines.append(f"host memory: fullest rank has {format_bytes(plan.host_bytes[fullest])} there (rank {fullest})")
     return "\n".join(
         [*lines, f"proposals: {plan.tried} tried, {plan.fitting} fitted" if plan.tried else "plan: as given"]
     )

@@ -15,8 +15,8 @@ SCHEMA_VERSION = 1
 PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks", "rests_on"})
 
 
-# `MemoryRow.phases` of a part that is there all the time.
-ALWAYS = "always"
+# `MemoryRow.phases` of a part that is there all the time, and of one that is in the host's memory.
+ALWAYS, IN_HOST = "always", "host memory"
 
 # `RunInfo.played_on` of a run on hosts that were emulated.
 EMULATED_HOSTS = "emulated hosts"
@@ -78,6 +78,7 @@ class PlanRow:
     """One shard of one table: where the planner put it. Offsets and sizes in elements; perf in ms, storage in bytes.
 
     `ids_per_step` is how many ids this shard's rank looks up in it each step, as expected by the planner.
+    `storage_bytes` are of the device's memory, `host_bytes` of the host's beside it.
     """
 
     table: str
@@ -92,6 +93,7 @@ class PlanRow:
     storage_bytes: int
     perf_ms: float
     ids_per_step: float
+    host_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ class MemoryRow:
     """What one part ("embedding weights", "activations", ...) takes of one rank's device memory.
 
     `rank_count` ranks are represented by this one. `phases`: those of a step in which it is there, "forward",
-    "backward" and "update", with a space between, or ALWAYS; a part that grows or shrinks has several rows.
+    "backward" and "update", with a space between, or ALWAYS; a part that grows or shrinks has several rows. IN_HOST: it
+    takes nothing of the device, but of the host's memory, of which `capacity_bytes` is the rank's share.
     """
 
     rank: int
@@ -114,7 +117,8 @@ class MemoryRow:
 class LinkRow:
     """What one link carried over the run. `busy_ns` is the time in which it carried anything.
 
-    `link_class` is "nvlink", "pcie", "memory", "nic" or "uplink"; `direction` "out" or "in" as seen from its owner.
+    `link_class` is "nvlink", "pcie", "memory", "host" (a GPU's path to its host's memory), "nic" or "uplink";
+    `direction` "out" or "in" as seen from its owner.
     `link_count` links are represented by this one.
     """
 

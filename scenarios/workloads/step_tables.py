@@ -13,8 +13,10 @@ from scenarios.config.toml.sections import Document
 class PipelineSection(Section):
     """What goes on beside what, for program 'dlrm'."""
 
-    kind: Literal["none", "sparse_dist"] | None = about(
-        "'sparse_dist': its input exchange, as TorchRec's TrainPipelineSparseDist does. Default 'none'."
+    kind: Literal["none", "sparse_dist", "prefetch_sparse_dist"] | None = about(
+        "'sparse_dist': the next batch's input exchange, as TorchRec's TrainPipelineSparseDist does;"
+        " 'prefetch_sparse_dist': that of the batch after next, and rows that the next batch misses in caches, as"
+        " PrefetchTrainPipelineSparseDist. Default 'none'."
     )
     order: Literal["eager", "overlapped"] | None = about(
         "'eager': tables are exchanged and looked up where the dense part first uses any, and its backward pass waits"

@@ -26,10 +26,15 @@ class _Made(dict[int, Capacity]):
 class Fabric:
     """The capacities of a cluster, one object for each thing of which there is one."""
 
-    def __init__(self, cluster: Cluster, hosts: Sequence[int] | None = None) -> None:
-        """`hosts`: those whose links `rows` lists, beside the uplinks; None: all."""
+    def __init__(self, cluster: Cluster, hosts: Sequence[int] | None = None, *, has_host_lanes: bool = False) -> None:
+        """`hosts`: those whose links `rows` lists, beside the uplinks; None: all.
+
+        `has_host_lanes`: kernels use the host's memory, so what crosses a GPU's lanes to it on the way to a NIC shares
+        them with copies; otherwise these lanes are wider than the NIC and left out.
+        """
         self.cluster = cluster
-        self.network = Network(cluster)
+        self.network = Network(cluster, has_host_lanes=has_host_lanes)
+        self.to_host = self.network.to_host
         self.path, self.host, self.gpu = self.network.path, self.network.host, self.network.gpu
         self._hosts = range(cluster.hosts) if hosts is None else hosts
         self._connections: dict[tuple[int, int], Path] = {}

@@ -13,7 +13,7 @@ from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import Bundle
 from sim.engine.host_traffic import Traffic
 from sim.engine.network import Path
-from sim.engine.roofline import cost, stretch
+from sim.engine.roofline import Cost, cost, stretch
 from sim.engine.sharing import Sharing
 from sim.jitter import Varying
 
@@ -29,10 +29,17 @@ class Machine:
     their mean.
     """
 
-    def __init__(self, cluster: Cluster, draw: str | None = None, hosts: Sequence[int] | None = None) -> None:
-        """`hosts`: those simulated; None: all."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        draw: str | None = None,
+        hosts: Sequence[int] | None = None,
+        *,
+        has_host_lanes: bool = False,
+    ) -> None:
+        """`hosts`: those simulated; None: all. `has_host_lanes`: see `Fabric`."""
         self.clock = Clock()
-        self.fabric = Fabric(cluster, hosts)
+        self.fabric = Fabric(cluster, hosts, has_host_lanes=has_host_lanes)
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
         self.draw = draw
         self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
@@ -84,7 +91,8 @@ class Machine:
 
         On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch; both longer by as much
         as this GPU is slow. `launched_ns` says of so many launches of so many ns each when the first and the last are
-        through; without it, and on CPUs, they begin now and come first.
+        through; without it, and on CPUs, they begin now and come first. Bytes in the host's memory are flows on the
+        GPU's path to it, beside what the GPU does; the kernel ends with the last of them.
         """
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
@@ -95,7 +103,10 @@ class Machine:
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None
-        times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead)
+        host = self._host_transfers(rank, price)
+        host_s = max((size / path.bytes_per_ns / 1e9 for path, size in host), default=0.0)
+        times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
+        host = [(path, times * size) for path, size in host]
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
         if self.fabric.cluster.faults:
             part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
@@ -107,10 +118,10 @@ class Machine:
             return signal
         uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s} if alone_s else {}
         if launched_ns is None:
-            return self._after(launch_ns + ramp_ns, uses, times * alone_s)
+            return self._after(launch_ns + ramp_ns, uses, times * alone_s, host)
         now_ns = self.clock.now_ns
         first_ns, last_ns = launched_ns(kernel.launches, launch_ns // kernel.launches)
-        done = self._after(max(first_ns - now_ns, 0) + ramp_ns, uses, times * alone_s)
+        done = self._after(max(first_ns - now_ns, 0) + ramp_ns, uses, times * alone_s, host)
         if last_ns <= now_ns + ramp_ns or measured_ns is not None:  # what was measured has its gaps in it
             return done
         both: Signal[None] = Signal()
@@ -133,11 +144,33 @@ class Machine:
             link.pass_by(size_bytes, self.clock.now_ns)
         return self.sleep(round(size_bytes / path.bytes_per_ns))
 
-    def _after(self, delay_ns: int, uses: Mapping[Capacity, float], amount: float) -> Signal[None]:
+    def _host_transfers(self, rank: int, price: Cost) -> list[tuple[Path, float]]:
+        """The paths of a kernel's bytes between the host's memory and the GPU, and how many."""
+        sizes = {"in": price.host_read, "out": price.host_written}
+        return [(self.fabric.to_host(rank, direction), size) for direction, size in sizes.items() if size > 0]
+
+    def _after(
+        self, delay_ns: int, uses: Mapping[Capacity, float], amount: float, host: Sequence[tuple[Path, float]] = ()
+    ) -> Signal[None]:
         if delay_ns <= 0:
-            return self.begin(uses, amount)
+            return self._begin_kernel(uses, amount, host)
         signal: Signal[None] = Signal()
-        self.clock.call_in(delay_ns, lambda: self.begin(uses, amount).then(signal.fire))
+        self.clock.call_in(delay_ns, lambda: self._begin_kernel(uses, amount, host).then(signal.fire))
+        return signal
+
+    def _begin_kernel(
+        self, uses: Mapping[Capacity, float], amount: float, host: Sequence[tuple[Path, float]]
+    ) -> Signal[None]:
+        """Work on the GPU and flows from and to the host's memory at once.
+
+        Flows are not part of the kernel's activity: its amount is seconds, theirs are bytes, and on a link a byte of a
+        copy and a byte of a collective count the same.
+        """
+        busy = self.begin(uses, amount)
+        if not host:
+            return busy
+        signal: Signal[None] = Signal()
+        all_of([busy, *(self.carry(path, size) for path, size in host)], signal.fire)
         return signal
 
     def _resolve_soon(self) -> None:

@@ -23,24 +23,29 @@ class Cost:
     """`launch_ns` of the host, `ramp_ns`, then `arithmetic_s` of the whole GPU's arithmetic and `memory_bytes` moved.
 
     `memory_bytes` is already divided by the efficiency: it is what the datasheet's rate would move meanwhile.
+    `host_read` and `host_written` bytes come from the host's memory and go there.
     """
 
     launch_ns: int
     ramp_ns: int
     arithmetic_s: float
     memory_bytes: float
+    host_read: float = 0.0
+    host_written: float = 0.0
 
 
-def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool) -> float:
+def stretch(price: Cost, gpu: Gpu, measured_ns: int | None, *, is_launched_ahead: bool, host_s: float = 0.0) -> float:
     """The factor for all parts of a kernel with which it takes `measured_ns` on an idle GPU; 1 if that is None.
 
     One factor for launch, ramp, arithmetic and memory keeps the roofline's proportions, as a time alone does not say
     what it went to: beside other kernels, or NCCL's channels, a kernel that is bound by memory goes on sharing memory,
     and what is launch or ramp leaves the GPU to others. Launches ahead of the GPU are the host's and not in the time.
+    `host_s` is what its bytes take on an idle path to the host's memory.
     """
     if measured_ns is None:
         return 1.0
-    roofline_ns = price.ramp_ns + 1e9 * max(price.arithmetic_s, price.memory_bytes / gpu.memory_bytes_per_s)
+    busy_s = max(price.arithmetic_s, price.memory_bytes / gpu.memory_bytes_per_s, host_s)
+    roofline_ns = price.ramp_ns + 1e9 * busy_s
     roofline_ns += 0 if is_launched_ahead else price.launch_ns
     assert roofline_ns > 0, "what has nothing to do is not measured"
     return measured_ns / roofline_ns
@@ -67,11 +72,13 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
         ramp_ns=sum(part.ramp_ns for part in parts),
         arithmetic_s=arithmetic_s * idle,
         memory_bytes=memory_bytes * idle,
+        host_read=sum(part.host_read for part in parts),
+        host_written=sum(part.host_written for part in parts),
     )
 
 
 def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    for name in ("flops", "bytes_read", "bytes_written"):
+    for name in ("flops", "bytes_read", "bytes_written", "host_read", "host_written"):
         amount = getattr(kernel, name)
         if not 0 <= amount < math.inf:
             raise ProgramError(f"a {kernel.kind} kernel has {name} = {amount}: expected a finite number of at least 0")
@@ -83,11 +90,16 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
             known = ", ".join(sorted(gpu.flops_per_s))
             raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
         arithmetic_s = kernel.flops / (gpu.flops_per_s[dtype] * efficiency)
+    moved, is_one_memory = kernel.bytes_read + kernel.bytes_written, gpu.kind == "cpu"
+    if is_one_memory:  # a CPU process computes in its host's memory
+        moved += kernel.host_read + kernel.host_written
     return Cost(
         launch_ns=_of_kind(gpu.launches_ns, kernel.kind, gpu.launch_ns) * kernel.launches,
         ramp_ns=_of_kind(gpu.ramps_ns, kernel.kind, gpu.ramp_ns) * kernel.launches,
         arithmetic_s=arithmetic_s,
-        memory_bytes=(kernel.bytes_read + kernel.bytes_written) / efficiency,
+        memory_bytes=moved / efficiency,
+        host_read=0.0 if is_one_memory else kernel.host_read,
+        host_written=0.0 if is_one_memory else kernel.host_written,
     )
 
 

@@ -64,6 +64,7 @@ def _check_model(model: ModelSection, document: Document, look: Look) -> None:
     for index, table in enumerate(model.tables or []):
         _check_table(table, ("model", "tables", index), model, look)
         _check_pins(table, ("model", "tables", index), document, look)
+        _check_kernel(table, ("model", "tables", index), document, look)
         if not _has_plan(document):
             _check_fits(table, ("model", "tables", index), document, mistakes)
 
@@ -145,6 +146,26 @@ def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Lo
             mistakes.add((*path, key), f"{key} from 0 to {count - 1}")
 
 
+def _check_kernel(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
+    if table.kernel != "fused_uvm_caching":
+        look.refuse(path, table, ("cache_load_factor",), "unless kernel = 'fused_uvm_caching'")
+    if table.kernel in (None, "fused") or _has_plan(document):
+        return
+    types = table.sharding or (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
+    if set(types) == {"data_parallel"}:
+        look.mistakes.add((*path, "kernel"), "'fused', because the table may be data_parallel only")
+    _check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
+
+
+def _check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
+    """GPUs that look rows up in the host's memory have a rate to it."""
+    cluster = document.cluster or ClusterSection()
+    inside, is_gpu = cluster.inside, cluster.gpu is not None and cluster.gpu.kind == "cuda"
+    if is_gpu and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
+        wanted = f"a GPU's rate to its host's memory, such as '25 GB/s' over PCIe 4.0, because {reason}"
+        mistakes.missing(("cluster", "inside", "host_rate"), wanted)
+
+
 def _has_plan(document: Document) -> bool:
     return (SHARDING.of(document) or ShardingSection()).plan is not None
 
@@ -185,7 +206,8 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
     dtypes: tuple[KeyPath, ...] = (("model", "dtype"), ("model", "embedding_dtype"))
     settled = mistakes.sound(own, (*path, "dim"), (*path, "rows"), *dtypes, ("sharding", "reserved_share"))
     widest = min((REACH[kind] for kind in types), key=WIDEST_FIRST.index)
-    room = _room_bytes(widest, document)
+    in_host = table.kernel in ("fused_uvm", "fused_uvm_caching") and not _is_cpu(document)
+    room = _room_bytes(widest, document, in_host=in_host)
     dim = table_dim(table, model)
     if not settled or dim is None or table.rows is None:
         return
@@ -195,17 +217,26 @@ def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes
         mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")
     elif room is not None and table.rows * row_bytes > room:
         most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
-        place = f"in the {format_bytes(room)} that one {widest} has for tables"
+        what = "of host memory" if in_host else "for tables"
+        place = f"in the {format_bytes(room)} that one {widest} has {what}"
         mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
 
 
-def _room_bytes(widest: str, document: Document) -> float | None:
+def _is_cpu(document: Document) -> bool:
+    gpu = (document.cluster or ClusterSection()).gpu
+    return gpu is not None and gpu.kind == "cpu"
+
+
+def _room_bytes(widest: str, document: Document, *, in_host: bool) -> float | None:
     """What one GPU, host or cluster has for tables; None while that is not known."""
     cluster = document.cluster or ClusterSection()
     memory = cluster.gpu.memory if cluster.gpu else None
     reserved = (SHARDING.of(document) or ShardingSection()).reserved_share
     gpus = {"GPU": (), "host": (cluster.gpus_per_host,), "cluster": (cluster.gpus_per_host, cluster.hosts)}[widest]
     room = None if memory is None else memory * (1 - (Planner().reserved_share if reserved is None else reserved))
+    if in_host:
+        known = cluster.host_memory is not None and cluster.gpus_per_host is not None
+        room = cluster.host_memory // cluster.gpus_per_host if known else None
     for count in gpus:
         room = None if room is None or count is None else room * count
     return room
@@ -218,6 +249,10 @@ def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -
         try:
             given = read_plan(named_file(look.mistakes, ("sharding", "plan"), sharding.plan))
             _check_plan(given, model)
+            for name, table in given.items():
+                if table.kernel != "fused":
+                    _check_host_path(f"the plan has table {name!r} as {table.kernel}", document, look.mistakes)
+                    break
         except ValueError as error:
             look.mistakes.add(("sharding", "plan"), str(error))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from scenarios.config.scenario import (
+    CACHE_LOAD_FACTOR,
     MIN_PARTITION,
     SEQUENCE_TYPES,
     DenseOptimizer,
@@ -91,6 +92,10 @@ def _table(
     if table.sequence is not None:
         usual = tuple(kind for kind in usual if kind in SEQUENCE_TYPES) or SEQUENCE_TYPES
     name = have(table.name)
+    place = placed.get(name)
+    kernel = place.kernel if place else table.kernel or "fused"
+    if kernel != "fused":
+        usual = tuple(kind for kind in usual if kind != "data_parallel")
     return EmbeddingTable(
         name=name,
         rows=have(table.rows),
@@ -98,11 +103,13 @@ def _table(
         ids_per_sample=mean,
         ids_per_sample_kind="fixed" if fixed else "poisson",
         ids=ids,
-        sharding=(placed[name].sharding_type.value,) if name in placed else tuple(table.sharding or usual),
+        sharding=(place.sharding_type.value,) if place else tuple(table.sharding or usual),
         ranks=ranks,
         min_partition=table.min_partition or MIN_PARTITION,
         weighted=bool(table.weighted),
         sequence=table.sequence or 0,
+        kernel=kernel,
+        cache_load_factor=(place.load_factor if place else None) or table.cache_load_factor or CACHE_LOAD_FACTOR,
     )
 
 

@@ -12,12 +12,13 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import Optimizer
+from scenarios.config.scenario import LookUpKernel, Optimizer
 from scenarios.seam.kernel import Kernel
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm import embedding_torch
 from scenarios.workloads.dlrm.batches import initial_rows
+from scenarios.workloads.dlrm.caching import RowCache
 from scenarios.workloads.dlrm.embedding_torch import Named, Places, Storage
 
 # Expected ones have the shapes of real ones: what is computed on them is on meta.
@@ -35,18 +36,19 @@ SORT_PASSES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A piece of one table: `table` is its number in the model."""
+    """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced."""
 
     table: int
     rows: range
     columns: range
+    kernel: LookUpKernel = "fused"
 
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
     """What bags name: ids, elements of their rows, and elements of what is looked up; `weights` are of ids.
 
-    `id_bytes` and `length_bytes` are those of one.
+    `hosted` of the elements are read from the host's memory. `id_bytes` and `length_bytes` are those of one.
     """
 
     ids: float
@@ -56,6 +58,7 @@ class _Touched:
     weights: float
     id_bytes: int
     length_bytes: int
+    hosted: float
 
     @property
     def naming_bytes(self) -> float:
@@ -71,6 +74,8 @@ class Rows:
 
     What is looked up is [samples, sum of dims], in the dtype that it `travels_as`; of `unpooled` rows it is flat: each
     id's row, key by key. A gradient is laid out as what it is of.
+
+    Rows are whole on the device wherever they would lie: `kernel` and `cache` only say what a prediction charges.
     """
 
     def __init__(
@@ -84,10 +89,11 @@ class Rows:
         unpooled: bool = False,
         travels_as: torch.dtype | None = None,
         distinct: Callable[[int, range, float], float] | None = None,
+        cache: RowCache | None = None,
     ) -> None:
         """`distinct` says how many of a table's rows so many ids name that fall into them; without it, as many."""
         self.pieces, self._unpooled, self._travels_as = tuple(pieces), unpooled, travels_as or dtype
-        self._distinct = distinct
+        self._distinct, self._cache = distinct, cache
         places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
         rows, self._dims = places.rows.tolist(), places.dims.tolist()
         self.flat = torch.empty(sum(map(_numel, pieces)), dtype=dtype, device=device)
@@ -149,9 +155,18 @@ class Rows:
         return self._kernel(
             "embedding_lookup",
             flops=touched.elements,
-            read=touched.naming_bytes + size * touched.elements,
+            read=touched.naming_bytes + size * (touched.elements - touched.hosted),
             written=self._travels_as.itemsize * touched.found,
+            host_read=size * touched.hosted,
         )
+
+    def fill_kernel(self, features: Features) -> Kernel | None:
+        """The cache is given what it misses of the rows that bags name; None without a cache."""
+        if self._cache is None:
+            return None
+        pieces = zip(self.pieces, features.length_per_key(), strict=True)
+        ids = [float(count) for piece, count in pieces if piece.kernel == "fused_uvm_caching"]
+        return self._cache.fill_kernel(ids, str(self._dtype).removeprefix("torch."))
 
     def update_kernel(self, features: Features) -> Kernel:
         """Each id's gradient is read, and its row read and written.
@@ -162,20 +177,41 @@ class Rows:
         touched, size = self._touched(features), self._element_bytes
         read = touched.naming_bytes + self._travels_as.itemsize * touched.elements
         if self._optimizer.kind == "sgd":
-            moved = size * touched.elements
-            return self._kernel("embedding_update", flops=2 * touched.elements, read=read + moved, written=moved)
+            moved, hosted = size * (touched.elements - touched.hosted), size * touched.hosted
+            return self._kernel(
+                "embedding_update",
+                flops=2 * touched.elements,
+                read=read + moved,
+                written=moved,
+                host_read=hosted,
+                host_written=hosted,
+            )
         sorting = (SORT_PASSES + 1) * KEY_BYTES * touched.ids
         carried = BAG_BYTES * touched.ids + WEIGHT_BYTES * touched.weights
-        rows = sum(
-            self._rows_named(piece, ids) * (size * dim + self._optimizer.state_bytes(dim))
-            for piece, ids, dim in zip(self.pieces, features.length_per_key(), self._dims, strict=True)
-        )
+        rows = hosted = 0.0
+        for piece, ids, dim in zip(self.pieces, features.length_per_key(), self._dims, strict=True):
+            named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, dim)
+            rows, hosted = rows + named * of_row[0], hosted + named * of_row[1]
         return self._kernel(
             "embedding_update",
             flops=5 * touched.elements,
             read=read + sorting + carried + rows,
             written=rows + sorting + carried,
+            host_read=hosted,
+            host_written=hosted,
         )
+
+    def _row_bytes(self, piece: Piece, dim: int) -> tuple[int, int]:
+        """Bytes of a row and its state on the device, and in the host's memory.
+
+        A state for each element is there with its table, and not in the cache; one for each row stays on the device, as
+        in fbgemm 1.x (`construct_split_state`).
+        """
+        weights, state = self._element_bytes * dim, self._optimizer.state_bytes(dim)
+        hosted = weights if piece.kernel == "fused_uvm" else 0
+        if piece.kernel != "fused" and self._optimizer.has_state == "element":
+            hosted += state
+        return weights + state - hosted, hosted
 
     def _rows_named(self, piece: Piece, ids: float) -> float:
         return ids if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
@@ -200,13 +236,25 @@ class Rows:
             "optimizer", flops=flops, read=2 * size * elements + squares, written=size * elements + squares
         )
 
-    def _kernel(self, kind: str, *, flops: float, read: float, written: float, launches: int = 1) -> Kernel:
+    def _kernel(
+        self,
+        kind: str,
+        *,
+        flops: float,
+        read: float,
+        written: float,
+        host_read: float = 0.0,
+        host_written: float = 0.0,
+        launches: int = 1,
+    ) -> Kernel:
         """One pass over all pieces, or so many; nothing where there are none."""
         return Kernel(
             kind=kind,
             flops=float(flops),
             bytes_read=float(read),
             bytes_written=float(written),
+            host_read=float(host_read),
+            host_written=float(host_written),
             dtype=str(self._dtype).removeprefix("torch."),
             launches=launches if self.pieces else 0,
         )
@@ -214,7 +262,9 @@ class Rows:
     def _touched(self, features: Features) -> _Touched:
         per_key, samples = features.length_per_key(), _samples(features)
         ids = float(sum(per_key))
-        elements = float(sum(ids * dim for ids, dim in zip(per_key, self._dims, strict=True)))
+        by_piece = [ids * dim for ids, dim in zip(per_key, self._dims, strict=True)]
+        elements = float(sum(by_piece))
+        hosted = [size for size, piece in zip(by_piece, self.pieces, strict=True) if piece.kernel == "fused_uvm"]
         return _Touched(
             ids=ids,
             elements=elements,
@@ -223,6 +273,7 @@ class Rows:
             weights=0.0 if features.weights is None else ids,
             id_bytes=features.values.element_size(),
             length_bytes=features.lengths.element_size(),
+            hosted=float(sum(hosted)),
         )
 
     def _named(self, features: Features) -> Named:

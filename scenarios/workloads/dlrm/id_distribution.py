@@ -66,15 +66,31 @@ def distinct_rows(table: Table, rows: range, ids: float) -> float:
     if ids <= 0 or not rows:
         return 0.0
     shares, counts = _row_shares(table.ids, table.rows, rows)
-    part, share = len(rows) / table.rows, float(shares @ counts)
-    others = max(table.ids_per_sample - 1, 0.0) if table.ids.bags == "by_first" else 0.0
-    drawn = ids / (share + others * part)  # ids of the whole table, or first ones of bags
+    others = _others(table)
+    drawn = ids / _ids_per_drawn(table, rows)  # ids of the whole table, or first ones of bags
     found = float(-np.expm1(-drawn * shares) @ counts)
     if others:
         everywhere, how_many = _row_shares(table.ids, table.rows, range(table.rows))
         bags = float(-np.expm1(-drawn * everywhere) @ how_many)
         found += (len(rows) - found) * -math.expm1(-bags * others / table.rows)
     return min(found, ids, len(rows))
+
+
+def expected_ids(table: Table, rows: range, samples: int) -> float:
+    """How many ids of so many samples are expected to fall into a block of rows, as `distinct_rows` sees them."""
+    drawn = samples if table.ids.bags == "by_first" else samples * table.ids_per_sample
+    return drawn * _ids_per_drawn(table, rows) if rows else 0.0
+
+
+def _ids_per_drawn(table: Table, rows: range) -> float:
+    """Ids in a block for each that is drawn: of bags, their first one."""
+    shares, counts = _row_shares(table.ids, table.rows, rows)
+    return float(shares @ counts) + _others(table) * len(rows) / table.rows
+
+
+def _others(table: Table) -> float:
+    """Ids that come with each that is drawn."""
+    return max(table.ids_per_sample - 1, 0.0) if table.ids.bags == "by_first" else 0.0
 
 
 @lru_cache(maxsize=_CACHED)

@@ -11,9 +11,12 @@ import torch
 from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Bag, Model, Scenario
 from scenarios.modules.memory import Part
-from scenarios.planner.placed import Plan
+from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYTES
+from scenarios.planner.options import host_capacity_bytes
+from scenarios.planner.placed import Plan, device_bytes, whole_bytes
+from scenarios.planner.types import ComputeKernel
 from scenarios.quantized.codec import quantized_comms
-from scenarios.seam.trace import MemoryRow, PlanRow
+from scenarios.seam.trace import IN_HOST, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.sequences import SequenceGroup
@@ -46,7 +49,7 @@ def memory_rows(
             rank=rank,
             part=part.name,
             size_bytes=part.size_bytes,
-            capacity_bytes=capacity_bytes,
+            capacity_bytes=host_capacity_bytes(scenario) if part.phases == IN_HOST else capacity_bytes,
             rank_count=count,
             phases=part.phases,
         )
@@ -58,19 +61,32 @@ def memory_rows(
 def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Part, ...]:
     """Rows and their optimizer state; ids and what they look up for the global batch, and their gradients back."""
     assert scenario.model is not None
-    row_dtype: torch.dtype = getattr(torch, scenario.model.embedding_dtype)
     bags = {table.name: table.bag for table in scenario.model.tables}
+    load_factors = {table.name: table.cache_load_factor for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.cluster.world_size
-    weights = state = buffers = 0.0
+    weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
         bag, pooled = bags[shard.table], scenario.batch_size if shard.sharding_type == "data_parallel" else samples
-        weights += shard.rows * shard.columns * row_dtype.itemsize
-        state += shard.rows * scenario.model.optimizer.state_bytes(shard.columns)
+        own, whole = device_bytes(shard, scenario.model, load_factors), whole_bytes(shard, scenario.model)
+        if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING:
+            cached = round(shard.rows * load_factors[shard.table])
+            cache += own.weights + CACHE_ROW_BYTES * shard.rows + CACHED_ROW_BYTES * cached
+            hosted += whole.weights  # also of rows that the cache has
+        else:
+            weights += own.weights
+            hosted += whole.weights - own.weights
+        state += own.state
+        hosted += whole.state - own.state
         found = (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns
         stays = shard.sharding_type == "data_parallel"
         buffers += _buffer_bytes(scenario, bag, ids=shard.ids_per_step, lengths=pooled, found=found, stays=stays)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
-    return tuple(Part(name, round(size)) for name, size in sizes.items())
+    parts = [Part(name, round(size)) for name, size in sizes.items()]
+    if cache:
+        parts.append(Part("embedding cache", round(cache)))
+    if hosted:
+        parts.append(Part("embedding rows in host memory", round(hosted), IN_HOST))
+    return tuple(parts)
 
 
 def _buffer_bytes(
@@ -89,8 +105,8 @@ def _buffer_bytes(
         codecs = quantized_comms(scenario.qcomms).all_to_all
         sent = (codec.encoded_size(1.0) * codec.dtype.itemsize for codec in (codecs.forward, codecs.backward) if codec)
         element_bytes += sum(sent)
-    # Ids arrive source-major and are put into key-major order: twice; and a pipeline has those of the next batch, too.
-    copies = 2 if scenario.pipeline.kind == "none" else 3
+    # Ids arrive source-major and are put into key-major order: twice; and a pipeline has the next batches' too.
+    copies = {"none": 2, "sparse_dist": 3, "prefetch_sparse_dist": 4}[scenario.pipeline.kind]
     weight_bytes = WEIGHT_BYTES if bag == "weighted" else 0
     naming: Number = (id_bytes + weight_bytes) * ids + length_bytes * lengths
     return copies * naming + element_bytes * found
@@ -119,13 +135,13 @@ def expected_inputs(groups: Sequence[TableGroup], model: Model, batch_size: int)
     )
 
 
-def rank_loads(
-    groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], world_size: int, batch_size: int
-) -> Floats:
-    """What each rank does of each group: ids for it from one rank, elements of their rows, keys, and elements of what
-    is sent back to that rank; [groups, ranks, 4]. Tables that every rank has a copy of are left out.
+def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], scenario: Scenario) -> Floats:
+    """What each rank does of each group: ids for it from one rank, elements of their rows, keys, elements of what is
+    sent back to that rank, and of rows in host memory, weighted by their kernel; [groups, ranks, 5]. Tables that every
+    rank has a copy of are left out.
     """
-    loads = np.zeros((len(groups), world_size, 4))
+    world_size, batch_size, hosted = scenario.cluster.world_size, scenario.batch_size, _hosted(scenario)
+    loads = np.zeros((len(groups), world_size, 5))
     for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
         layout = group.layout
         for owner, pieces in enumerate(layout.pieces) if layout.kind != "replicated" else ():
@@ -133,8 +149,22 @@ def rank_loads(
                 ids, columns = exchange.ids_for(rank), [piece.columns for piece in pieces]
                 elements = sum(count * width for count, width in zip(ids, columns, strict=True))
                 found = elements if isinstance(group, SequenceGroup) else batch_size * sum(columns)
-                of_rank[rank] = sum(ids), elements, len(ids), found
+                of_host = [
+                    hosted[piece.table] * count * piece.columns for count, piece in zip(ids, pieces, strict=True)
+                ]
+                of_rank[rank] = sum(ids), elements, len(ids), found, sum(of_host)
     return loads
+
+
+def _hosted(scenario: Scenario) -> dict[str, float]:
+    """By table a number that is the same where kernels are: hosts that differ in it are not alike."""
+    assert scenario.model is not None
+    return {
+        table.name: {"fused": 0.0, "fused_uvm": 2.0, "fused_uvm_caching": table.cache_load_factor}[
+            scenario.kernel_of(table)
+        ]
+        for table in scenario.model.tables
+    }
 
 
 def host_loads(loads: Floats, gpus: int) -> Floats:
@@ -150,6 +180,6 @@ def held_bytes(loads: Floats, bags: Sequence[Bag], plan: Plan, scenario: Scenari
     """
     world, buffers = plan.world_size, np.zeros(plan.world_size)
     for bag, of_rank in zip(bags, loads, strict=True):
-        ids, _, keys, found = world * of_rank.T
+        ids, _, keys, found, _ = world * of_rank.T
         buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=scenario.batch_size * keys, found=found)
     return np.asarray(np.array(plan.weight_bytes) + np.array(plan.optimizer_bytes) + buffers)

@@ -28,6 +28,7 @@ from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.quantized.codec import QuantizedComms, quantized_comms
+from scenarios.quantized.plan_check import check_quantized
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
@@ -46,8 +47,7 @@ from scenarios.workloads.dlrm.memory import (
     memory_rows,
     rank_loads,
 )
-from scenarios.workloads.dlrm.quantized import check_quantized
-from scenarios.workloads.dlrm.sparse_part import Batch, Group, Placed, SparsePart, SparsePass, output_shape
+from scenarios.workloads.dlrm.sparse_part import Batch, Group, Looked, Placed, SparsePart, SparsePass, output_shape
 
 
 class DlrmProgram(Program):
@@ -106,7 +106,7 @@ class DlrmProgram(Program):
         """Simulate one host per class; its memory is that of the class's fullest rank."""
         scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
         self.features = expected_features(self.model, batch_size)
-        loads = rank_loads(self.groups, expected, cluster.world_size, batch_size)
+        loads = rank_loads(self.groups, expected, scenario)
         by_host = host_loads(loads, cluster.host.gpus)
         self.host_classes = HostClasses.of(by_host, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
         self.plan = plan.rows_for(self.host_classes.ranks)
@@ -118,8 +118,8 @@ class DlrmProgram(Program):
 
     async def __call__(self, rank: Rank) -> None:
         replica, steps = _Replica(self, rank), range(self.scenario.steps)
-        if self.scenario.pipeline.kind == "sparse_dist":
-            await replica.pipelined(steps)
+        if self.scenario.pipeline.kind != "none":
+            await replica.pipelined(steps, fills=self.scenario.pipeline.kind == "prefetch_sparse_dist")
             return
         for step in steps:
             await replica.step(step)
@@ -145,21 +145,34 @@ class _Replica:
         with self._rank.step(step):
             await self.train(self._sparse.forward(features), dense)
 
-    async def pipelined(self, steps: range) -> None:
+    async def pipelined(self, steps: range, *, fills: bool) -> None:
         """Steps beside each of which the ids of the next one's batch are exchanged: also beside the last, so that it is
         as long as the others. Those of the first are exchanged before it.
+
+        `fills`: those of the batch after it are, while caches are filled with the next one's rows.
         """
         ahead = self._rank.stream("data_dist")
-        features, dense = self.draw(steps.start)
-        looked = await self._sparse.exchange(ahead, features)
+        filling = self._rank.stream("prefetch") if fills else None
+        depth = 2 if fills else 1
+        ready: list[list[Looked]] = []
+        coming_dense: list[Dense] = []
+        for step in range(steps.start, steps.start + depth):
+            features, dense = self.draw(step)
+            ready.append(await self._sparse.exchange(ahead, features))
+            coming_dense.append(dense)
+        if filling is not None:
+            await self._sparse.fill(filling, ready[0])
         for step in steps:
-            features, next_dense = self.draw(step + 1)
+            features, dense = self.draw(step + depth)
+            coming_dense.append(dense)
             await self._rank.barrier(label="start")
             with self._rank.step(step):
                 coming = ahead.spawn(self._sparse.exchange(ahead, features))
-                await self.train(self._sparse.forward(looked=looked), dense)
-                looked = await coming
-            dense = next_dense
+                filled = None if filling is None else filling.spawn(self._sparse.fill(filling, ready[1]))
+                await self.train(self._sparse.forward(looked=ready.pop(0)), coming_dense.pop(0))
+                ready.append(await coming)
+                if filled is not None:
+                    await filled
 
     def draw(self, step: int) -> tuple[Batch, Dense]:
         """This rank's batch. Ids are real even where payload is not: they decide sizes."""

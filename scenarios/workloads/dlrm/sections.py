@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Tag
 
-from scenarios.config.scenario import ShardingType
+from scenarios.config.scenario import LookUpKernel, ShardingType
 from scenarios.config.toml.program_spec import FreeOptions
 from scenarios.config.toml.section import TAG, Section, about
 from scenarios.config.toml.values import (
     Count,
+    Efficient,
     Exponent,
     File,
     IdsCount,
@@ -95,6 +96,13 @@ class TableSection(Section):
     sequence: Count | None = about(
         "The most rows of a sample that model.dense gets one by one, [batch, sequence, dim], zeros behind the last."
         " Default: rows are summed."
+    )
+    kernel: LookUpKernel | None = about(
+        "Where its rows lie, as TorchRec's compute kernels: 'fused' in the GPU's memory, 'fused_uvm' in the host's,"
+        " 'fused_uvm_caching' there with a cache in the GPU's. Default 'fused'."
+    )
+    cache_load_factor: Efficient | None = about(
+        "The share of its rows that the cache of 'fused_uvm_caching' holds. Default 0.2."
     )
     ranks: list[Place] | None = about("The ranks on which it lies, in this order. Default: the planner's choice.")
     hosts: list[Place] | None = about("The hosts on all of whose ranks it lies. Default: the planner's choice.")

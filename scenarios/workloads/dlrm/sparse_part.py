@@ -25,6 +25,7 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
+from scenarios.workloads.dlrm.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
 from scenarios.workloads.dlrm.id_distribution import distinct_rows
 
@@ -65,9 +66,9 @@ class SparsePart:
         self.is_eager = scenario.pipeline.order == "eager"
         self._side = rank.stream("embeddings")
         self._fused_label = "" if scenario.pipeline.kind == "none" else "input_dist"
-        self._fuses, self._seed = fuses, scenario.seed
         for group in placed.groups:
             group.codecs.load(rank.device)
+        self._fuses, self._seed, self._scenario = fuses, scenario.seed, scenario
         self._rows = [self._rows_of(group) for group in placed.groups]
 
     def forward(self, batch: Batch | None = None, looked: Sequence[Looked] = ()) -> SparsePass:
@@ -103,8 +104,17 @@ class SparsePart:
             Looked(group, self._rows[number], *one) for number, group, one in zip(numbers, groups, arrived, strict=True)
         ]
 
+    async def fill(self, rank: Rank, looked: Sequence[Looked]) -> None:
+        """Fetch what caches miss of rows that are about to be looked up; there is nothing to do but in a prediction."""
+        for one in looked:
+            kernel = one.rows.fill_kernel(one.features)
+            if kernel is not None:
+                await rank.compute(kernel, _nothing, label=f"{one.group.label}cache")
+
     async def look_up(self, looked: Looked) -> Work[Tensor]:
         """Look up, and let the result travel while others are looked up."""
+        if self._scenario.pipeline.kind != "prefetch_sparse_dist":
+            await self.fill(self.rank, [looked])
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
         found = await self.rank.compute(rows.look_up_kernel(features), rows.look_up, features, label=label)
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
@@ -146,9 +156,11 @@ class SparsePart:
                 table=numbers[part.table],
                 rows=range(part.row_offset, part.row_offset + part.rows),
                 columns=range(part.column_offset, part.column_offset + part.columns),
+                kernel=self._scenario.kernel_of(self.model.tables[numbers[part.table]]),
             )
             for part in group.lookups(self.rank.rank)
         ]
+        cached = [self._cached(piece) for piece in pieces if piece.kernel == "fused_uvm_caching"]
         return Rows(
             pieces,
             self._seed,
@@ -158,7 +170,13 @@ class SparsePart:
             unpooled=isinstance(group, SequenceGroup),
             travels_as=getattr(torch, self.model.dtype),
             distinct=self._distinct,
+            cache=RowCache(cached, self._scenario.batch_size * self.rank.world_size) if cached else None,
         )
+
+    def _cached(self, piece: Piece) -> CachedPiece:
+        table, dtype = self.model.tables[piece.table], getattr(torch, self.model.embedding_dtype)
+        row_bytes = len(piece.columns) * dtype.itemsize
+        return CachedPiece(table=table, rows=piece.rows, row_bytes=row_bytes, load_factor=table.cache_load_factor)
 
     def _distinct(self, table: int, rows: range, ids: float) -> float:
         return distinct_rows(self.model.tables[table], rows, ids)
@@ -249,6 +267,10 @@ class _Output:
 def output_shape(group: Group, batch_size: int) -> tuple[int, ...]:
     """What a group's output exchange gives: pooled rows by sample, sequences flat."""
     return (batch_size * group.width,) if isinstance(group, SequenceGroup) else (batch_size, group.width)
+
+
+def _nothing() -> None:
+    """There is one memory, in which rows are already."""
 
 
 def _divide(gradient: Tensor, count: int) -> Tensor:

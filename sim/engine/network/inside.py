@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from scenarios.config.hardware import Cluster
+from scenarios.seam.errors import ProgramError
 from sim.engine.capacity import Capacity
 from sim.engine.network.links import Links
 
@@ -19,8 +20,9 @@ class Inside(ABC):
     shared_directions: tuple[str, ...] = ()
     shared_class = ""
 
-    def __init__(self, cluster: Cluster, links: Links) -> None:
-        self.cluster, self.links = cluster, links
+    def __init__(self, cluster: Cluster, links: Links, *, has_host_lanes: bool = False) -> None:
+        """`has_host_lanes`: bytes to a NIC share the GPU's lanes to the host's memory with copies."""
+        self.cluster, self.links, self.has_host_lanes = cluster, links, has_host_lanes
         self.hardware, self.gpus = cluster.host.inside, cluster.host.gpus
 
     @property
@@ -34,11 +36,34 @@ class Inside(ABC):
 
     def to_nic(self, rank: int, direction: str) -> tuple[Capacity, ...]:
         """The links between a GPU and its NIC that others use too; "out" is towards the NIC."""
-        return ()
+        return (self.host_lanes(rank, direction),) if self.has_host_lanes else ()
+
+    def to_host(self, rank: int, direction: str) -> tuple[Capacity, ...]:
+        """The links between a GPU and its host's memory; "out" is towards memory.
+
+        GPUs behind one PCI Express switch have lanes of their own to it and share those behind it; a NIC there is
+        reached without the latter.
+        """
+        lanes, each = self.host_lanes(rank, direction), self.hardware.gpus_per_host_link
+        if each == 1:
+            return (lanes,)
+        host, gpu = divmod(rank, self.gpus)
+        owner = f"host{host}.switch{gpu // each}"
+        return lanes, self.links.link(owner, direction, link_class="host", host=host, per_s=lanes.whole_per_s)
+
+    def host_lanes(self, rank: int, direction: str) -> Capacity:
+        """A GPU's own lanes towards its host's memory and its NIC."""
+        per_s = self.hardware.host_bytes_per_s
+        if per_s is None:
+            raise ProgramError(f"cluster.inside.host_rate: missing; GPU {rank} has work in its host's memory")
+        host = rank // self.gpus
+        return self.links.link(f"gpu{rank}.host", direction, link_class="host", host=host, per_s=per_s)
 
     def make_gpu_links(self, rank: int, direction: str) -> None:
         """Make the links of one GPU in one direction, so that the report lists them when idle."""
         self.gpu_link(rank, direction)
+        if self.has_host_lanes:
+            self.to_host(rank, direction)
 
     def make_pairs(self, rank: int) -> None:
         """Make the links from this GPU to single others."""
@@ -91,7 +116,9 @@ class NvlinkMesh(Inside):
         return (self.shared(host, "out"), self.shared(host, "in"))
 
     def make_gpu_links(self, rank: int, direction: str) -> None:
-        """Make nothing: a GPU has links to single others only."""
+        """Make none between GPUs: a GPU has links to single others only."""
+        if self.has_host_lanes:
+            self.to_host(rank, direction)
 
     def make_pairs(self, rank: int) -> None:
         """Make the NVLinks from this GPU to others."""
@@ -124,6 +151,10 @@ class Pcie(Inside):
         """The GPU's own lanes and the bridge, in this order."""
         return (self.gpu_link(rank, direction), self.shared(rank // self.gpus, direction))
 
+    def to_host(self, rank: int, direction: str) -> tuple[Capacity, ...]:
+        """The same: the host's memory lies behind the bridge, too."""
+        return self.to_nic(rank, direction)
+
 
 class Memory(Inside):
     """Ranks copy through memory that all of a host share, both ways together."""
@@ -133,6 +164,14 @@ class Memory(Inside):
     def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
         """Into memory and out of it."""
         return (self.gpu_link(source, "out"), self.shared(source // self.gpus, "both"), self.gpu_link(target, "in"))
+
+    def to_nic(self, rank: int, direction: str) -> tuple[Capacity, ...]:
+        """Nothing that others use."""
+        return ()
+
+    def to_host(self, rank: int, direction: str) -> tuple[Capacity, ...]:
+        """Into memory, or out of it."""
+        return (self.gpu_link(rank, direction), self.shared(rank // self.gpus, "both"))
 
 
 # A topology is registered here, by the `kind` that a scenario names.

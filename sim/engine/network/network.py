@@ -19,10 +19,11 @@ class Network:
     A domain is the GPUs that reach each other without a NIC: a host's, or those of several that NVLinks join.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, has_host_lanes: bool = False) -> None:
+        """`has_host_lanes`: whether bytes to a NIC share the GPU's lanes to the host's memory with copies."""
         self.cluster, self.links = cluster, Links()
         self._gpus = cluster.host.gpus
-        self._inside = INSIDE[cluster.host.inside.kind](cluster, self.links)
+        self._inside = INSIDE[cluster.host.inside.kind](cluster, self.links, has_host_lanes=has_host_lanes)
         self.between = BETWEEN[cluster.network.kind](cluster, self.links)
         self.hosts_per_domain = self._inside.hosts_per_domain
         self.gpus_per_domain = self.hosts_per_domain * self._gpus
@@ -75,6 +76,14 @@ class Network:
     def arriving(self, rank: int) -> tuple[Capacity, ...]:
         """What all bytes from other hosts cross from the network to a rank."""
         return (self._nic(rank, "in"), *self._inside.to_nic(rank, "in"))
+
+    def to_host(self, rank: int, direction: str) -> Path:
+        """The path between a GPU and its host's memory; "in" is towards the GPU.
+
+        Raises:
+            ProgramError: the cluster does not say what it carries.
+        """
+        return Path(self._inside.to_host(rank, direction), 0)
 
     def make_all(self, hosts: Iterable[int]) -> None:
         """Make all links of these hosts, and the uplinks that they use: a mean over links wants the idle ones too."""

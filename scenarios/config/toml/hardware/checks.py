@@ -52,6 +52,11 @@ def _check_inside(inside: InsideSection, gpus_per_host: int | None, look: Look) 
         look.refuse(path, inside, ("links",), "unless kind = 'nvlink_mesh'")
     if inside.kind not in (None, "nvlink"):
         look.refuse(path, inside, ("hosts_per_domain",), "unless kind = 'nvlink'")
+    if inside.kind in ("pcie", "memory"):
+        keys = ("host_rate", "gpus_per_host_link")
+        look.refuse(path, inside, keys, f"with kind = '{inside.kind}', whose rate and bridge_rate say it")
+    elif inside.host_rate is None:
+        look.refuse(path, inside, ("gpus_per_host_link",), "without host_rate")
     if inside.kind == "nvlink_mesh" and inside.links is not None:
         _check_mesh(inside, inside.links, gpus_per_host, look)
 

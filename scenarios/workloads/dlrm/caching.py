@@ -1,0 +1,106 @@
+"""A cache in GPU memory of rows in host memory: what a batch misses in the steady state, and what filling it costs.
+
+Behaves as fbgemm 1.x's split table-batched embeddings with their default algorithm, LRU: before a batch is looked up,
+those of its rows that are not in the cache are fetched, each in the place of the row that was named the longest ago,
+which is written back. All cached tables of one module share the cache, which has room for each one's `load_factor`.
+
+P. J. Denning, S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972: rows named in the last T batches
+are s(T) in the mean, and a batch names s(T + 1) - s(T) others. H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching
+Systems, IEEE JSAC 20(7), 2002: an LRU cache of C rows holds what the last T batches named, with s(T) = C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from scenarios.config.scenario import Table
+from scenarios.seam.kernel import Kernel
+from scenarios.workloads.dlrm.id_distribution import distinct_rows, expected_ids
+
+# A set's tags, of which a look-up reads all: fbgemm's cache has 32 ways (kWarpSize), tags of int64.
+SET_BYTES = 32 * 8
+# What a look-up leaves for each id: where its row is in the cache.
+PLACE_BYTES = 4
+ID_BYTES = 8
+# Ids are sorted digit by digit, as in an update (`embedding`), to find those that differ.
+SORT_PASSES = 4
+# Ids of all tables numbered through, sorted and counted, looked for, sorted by age, exchanged, looked up.
+LAUNCHES = 7
+# Halvings of the interval in which the characteristic time lies: its logarithm is known to 1e-9.
+_HALVINGS = 40
+_LONGEST = 1e12  # batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedPiece:
+    """Rows of a table, of which the cache has room for `load_factor`; `row_bytes` of its weights."""
+
+    table: Table
+    rows: range
+    row_bytes: int
+    load_factor: float
+
+
+class RowCache:
+    """One rank's cache of pieces whose rows are in host memory; `samples` of each batch ask for them.
+
+    Ids are as `distinct_rows` has them: independent draws, of files too, whose order counts for nothing.
+    """
+
+    def __init__(self, pieces: Sequence[CachedPiece], samples: int) -> None:
+        self.pieces = tuple(pieces)
+        self._ids = [expected_ids(piece.table, piece.rows, samples) for piece in pieces]
+
+    @cached_property
+    def capacity(self) -> float:
+        """Rows that there is room for."""
+        return sum(piece.load_factor * len(piece.rows) for piece in self.pieces)
+
+    @cached_property
+    def batches(self) -> float:
+        """The characteristic time: the cache holds what so many batches name. Infinite if it has room for all."""
+        if self._named(math.inf) <= self.capacity:
+            return math.inf
+        low, high = -math.log(_LONGEST), math.log(_LONGEST)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._named(math.exp(middle)) < self.capacity else (low, middle)
+        return math.exp(high)
+
+    def misses(self, ids: Sequence[float]) -> list[float]:
+        """How many of the rows that a batch names are not in the cache; by piece, with so many `ids` for each."""
+        if math.isinf(self.batches):
+            return [0.0 for _ in ids]
+        return [
+            max(0.0, self._distinct(number, self.batches * usual + now) - self._distinct(number, self.batches * usual))
+            for number, (usual, now) in enumerate(zip(self._ids, ids, strict=True))
+        ]
+
+    def fill_kernel(self, ids: Sequence[float], dtype: str) -> Kernel:
+        """Look all ids up, fetch the rows that are missing, and write back as many."""
+        named = sum(self._distinct(number, count) for number, count in enumerate(ids))
+        total = float(sum(ids))
+        missing = sum(count * piece.row_bytes for count, piece in zip(self.misses(ids), self.pieces, strict=True))
+        sorting = SORT_PASSES * ID_BYTES * total
+        return Kernel(
+            kind="embedding_lookup",
+            bytes_read=ID_BYTES * total + sorting + SET_BYTES * (named + total) + missing,
+            bytes_written=ID_BYTES * total + sorting + PLACE_BYTES * total + missing,
+            host_read=missing,
+            host_written=missing,
+            dtype=dtype,
+            launches=LAUNCHES,
+        )
+
+    def _named(self, batches: float) -> float:
+        """Rows that so many batches name."""
+        if math.isinf(batches):
+            batches = _LONGEST
+        return sum(self._distinct(number, batches * usual) for number, usual in enumerate(self._ids))
+
+    def _distinct(self, number: int, ids: float) -> float:
+        piece = self.pieces[number]
+        return distinct_rows(piece.table, piece.rows, ids)

@@ -1,0 +1,226 @@
+"""Tables in host memory: the same model in both worlds, and what caches, copies and prefetches cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from scenarios.config.hardware import Inside, Link
+from scenarios.config.scenario import LookUpKernel, Optimizer, Pipeline, Scenario, ShardingType
+from scenarios.seam.trace import IN_HOST, Recording, Span
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_steps import TOLERANCE, Reference, losses
+from tests.small import CORE, GPU, cluster
+
+TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise")
+KERNELS: tuple[LookUpKernel, ...] = ("fused", "fused_uvm", "fused_uvm_caching")
+PREFETCH = Pipeline(kind="prefetch_sparse_dist")
+LINK = Link(bytes_per_s=1e11, latency_ns=1000)
+BIG = dataclasses.replace(GPU, memory_bytes=1 << 40)
+
+
+def hosted(
+    kernels: tuple[LookUpKernel, ...] = KERNELS,
+    *,
+    load_factor: float = 0.3,
+    host_rate: float = 1e10,
+    rows: int = 0,
+    **changes: Any,
+) -> Scenario:
+    """Tables with all kinds of bags and kernels in turn; on NVLink, `host_rate` bytes/s to host memory."""
+    optimizer = changes.pop("optimizer", Optimizer(kind="adagrad", learning_rate=0.5))
+    made = mixed(EVERY, TYPES, **changes)
+    assert made.model is not None
+    tables = tuple(
+        dataclasses.replace(
+            table, kernel=kernels[number % len(kernels)], cache_load_factor=load_factor, rows=rows or table.rows
+        )
+        for number, table in enumerate(made.model.tables)
+    )
+    inside = Inside(kind="nvlink", link=LINK, host_bytes_per_s=host_rate)
+    return dataclasses.replace(
+        made,
+        model=dataclasses.replace(made.model, tables=tables, optimizer=optimizer),
+        cluster=cluster(2, 2, gpu=BIG, inside=inside),
+    )
+
+
+def timed(kernels: tuple[LookUpKernel, ...], **changes: Any) -> Scenario:
+    """Sizes only, over NCCL, of large batches and tables."""
+    base = {"batch_size": 1024, "rows": 20_000, "payload": "sizes", "library": "nccl"}
+    return hosted(kernels, **{**base, **changes})
+
+
+def played(made: Scenario) -> Recording:
+    return simulate(made, DlrmProgram(made))
+
+
+def longest(recording: Recording, kind: str) -> int:
+    return max(one.end_ns - one.start_ns for one in recording.spans if one.kind == kind)
+
+
+def step_ns(made: Scenario) -> int:
+    return longest(played(made), "step")
+
+
+def of_label(recording: Recording, part: str) -> list[Span]:
+    return [one for one in recording.spans if part in one.label and one.kind == "compute" and one.step == 1]
+
+
+@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
+@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+def test_where_rows_lie_changes_no_loss(kind: str, pipeline: Pipeline) -> None:
+    own = Optimizer(kind=kind, learning_rate=0.5)  # type: ignore[arg-type]
+    made = hosted(optimizer=own, pipeline=pipeline)
+    plain = hosted(("fused",), optimizer=own)
+    assert losses(played(made)) == losses(played(plain)) == pytest.approx(Reference(plain).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
+def test_both_worlds_do_the_same(pipeline: Pipeline) -> None:
+    made = hosted(pipeline=pipeline)
+    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+    assert of_label(found[1], "cache")
+
+
+@pytest.mark.real
+def test_a_real_run_gives_the_plain_programs_losses_to_the_bit() -> None:
+    found = [
+        losses(WORLDS["real"](DlrmProgram(made), made)) for made in (hosted(pipeline=PREFETCH), hosted(("fused",)))
+    ]
+    assert found[0] == found[1]
+
+
+def test_a_cpu_process_has_one_memory() -> None:
+    """Nothing to cache, nothing to copy: as if all tables were fused."""
+    made = dataclasses.replace(hosted(), cluster=cluster(2, 2, gpu=dataclasses.replace(CORE, memory_bytes=1 << 40)))
+    assert made.model is not None
+    tables = tuple(dataclasses.replace(table, kernel="fused") for table in made.model.tables)
+    plain = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    assert played(made).spans == played(plain).spans
+    assert {row.compute_kernel for row in DlrmProgram(made).plan} == {"fused"}
+
+
+def test_slower_paths_and_smaller_caches_take_longer() -> None:
+    fused = step_ns(timed(("fused",)))
+    uvm = [step_ns(timed(("fused_uvm",), host_rate=rate)) for rate in (1e12, 1e11, 1e10)]
+    caching = [step_ns(timed(("fused_uvm_caching",), load_factor=share)) for share in (1.0, 0.5, 0.2, 0.05)]
+    assert uvm == sorted(uvm)
+    assert fused < uvm[1] < uvm[2]
+    assert fused < caching[0] < caching[1] < caching[2] < caching[3] < uvm[2]
+
+
+def test_a_cache_with_room_for_all_costs_its_pass_only() -> None:
+    spans = {
+        kernel: {(one.rank, one.label, one.sequence): one for one in played(timed((kernel,), load_factor=1.0)).spans}
+        for kernel in ("fused", "fused_uvm_caching")
+    }
+    for part in ("lookup", "update"):
+        took = [
+            [one.end_ns - one.start_ns for (_, label, _), one in found.items() if label.endswith(part)]
+            for found in spans.values()
+        ]
+        assert took[0] == took[1] != []
+    passes = [one for (_, label, _), one in spans["fused_uvm_caching"].items() if label.endswith("cache")]
+    assert passes
+    assert all(one.end_ns > one.start_ns for one in passes if one.bytes_read)
+
+
+def test_links_carry_what_kernels_read_and_write() -> None:
+    """Without a state, each id's row comes twice, for the look-up and for the update, and goes once."""
+    made = timed(("fused_uvm",), optimizer=Optimizer(kind="sgd"))
+    program = DlrmProgram(made)
+    recording = simulate(made, program)
+    lanes = [one for one in recording.links if one.link_class == "host"]
+    assert len(lanes) == 2 * made.cluster.world_size
+    came, went = (sum(one.bytes_carried for one in lanes if one.direction == way) for way in ("in", "out"))
+    nics = {
+        way: sum(one.bytes_carried for one in recording.links if one.link_class == "nic" and one.direction == way)
+        for way in ("in", "out")
+    }  # what comes by NIC crosses the lanes, too
+    rows = [one for one in recording.spans if one.label.endswith("lookup")]
+    assert went - nics["out"] == pytest.approx((came - nics["in"]) / 2, rel=1e-9)
+    assert went - nics["out"] == pytest.approx(sum(one.flops for one in rows) * 4, rel=1e-9)
+
+
+def test_a_prefetch_is_hidden_where_it_fits_and_only_there() -> None:
+    """On one host, where nothing but copies crosses the path: as long as without misses, or as the copies."""
+    kinds = {"ids": Pipeline(kind="sparse_dist"), "rows": PREFETCH}
+    quick, slow = 2e9, 2e8
+
+    def one(kernel: LookUpKernel, ahead: str, rate: float) -> Recording:
+        made = timed((kernel,), pipeline=kinds[ahead], host_rate=rate, load_factor=0.2)
+        host = dataclasses.replace(made.cluster.host, gpus=4)
+        return played(dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=1, host=host)))
+
+    took = {
+        (ahead, rate): longest(one("fused_uvm_caching", ahead, rate), "step")
+        for ahead in kinds
+        for rate in (quick, slow)
+    }
+    fused = longest(one("fused", "ids", quick), "step")
+    assert fused < took["rows", quick] < 1.01 * fused < 1.2 * fused < took["ids", quick]
+    fills = of_label(one("fused_uvm_caching", "rows", slow), "cache")
+    assert {each.stream for each in fills} == {"prefetch"}
+    copies = max(sum(each.end_ns - each.start_ns for each in fills if each.rank == rank) for rank in range(4))
+    assert 2 * fused < copies == took["rows", slow] < took["ids", slow]
+
+
+def test_prefetches_are_one_batch_ahead_and_exchanges_two() -> None:
+    recording = played(hosted(pipeline=PREFETCH))
+    mine = [one for one in recording.spans if one.rank == 0]
+    told = [one.step for one in mine if one.stream == "data_dist" and one.label.endswith(".splits")]
+    filled = [one.step for one in mine if one.stream == "prefetch" and one.kind == "compute"]
+    assert told == [-1, -1, 0, 1, 2]
+    assert sorted(set(filled)) == [-1, 0, 1, 2]
+    assert filled.count(-1) == filled.count(0) > 0
+
+
+@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
+def test_times_do_not_depend_on_the_payload(pipeline: Pipeline) -> None:
+    made = hosted(pipeline=pipeline)
+    sizes = dataclasses.replace(made, payload="sizes")
+    with_values, without = played(made), played(sizes)
+    assert without.spans == with_values.spans
+    assert without.links == with_values.links
+
+
+@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
+def test_expected_batches_take_as_long_as_drawn_ones(pipeline: Pipeline) -> None:
+    made = timed(KERNELS, pipeline=pipeline, batch_size=512)
+    made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=4))
+    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    assert step_ns(alike) == pytest.approx(step_ns(made), rel=0.05)
+
+
+@pytest.mark.parametrize("state", ["row", "element"])
+def test_memory_is_where_rows_are(state: str) -> None:
+    """Whole tables in host memory, the caches' share on GPUs; a state for each element goes with the tables."""
+    own = Optimizer(kind="adagrad", state=state)  # type: ignore[arg-type]
+    made = hosted(("fused_uvm", "fused_uvm_caching"), rows=1000, load_factor=0.25, optimizer=own)
+    assert made.model is not None
+    rows = DlrmProgram(made).memory
+    sizes = {part: sum(row.size_bytes for row in rows if row.part == part) for part in {row.part for row in rows}}
+    weights = sum(4 * table.rows * table.dim for table in made.model.tables)
+    cached = [table for table in made.model.tables if table.kernel == "fused_uvm_caching"]
+    in_state = weights if state == "element" else 0
+    assert sizes["embedding weights"] == 0
+    assert sizes["embedding rows in host memory"] == weights + in_state
+    assert sizes["embedding optimizer"] == (
+        0 if state == "element" else sum(4 * each.rows for each in made.model.tables)
+    )
+    # 4 bytes for each row, 16 for each that has a place
+    assert sizes["embedding cache"] == pytest.approx(
+        sum(each.rows * (4 + each.dim * 4 * 0.25 + 16 * 0.25) for each in cached), rel=0.02
+    )
+    host_rows = [row for row in rows if row.phases == IN_HOST]
+    assert {row.capacity_bytes for row in host_rows} == {(1 << 34) // 2}
+    assert {row.part for row in host_rows} == {"embedding rows in host memory"}
