@@ -66,7 +66,19 @@ class Run:
     def batch_size(self) -> int | None:
         """Samples of one rank in one step, where the scenario has a model to train on them."""
         value = self.info.scenario.get("batch_size")
-        return value if self.info.scenario.get("model") and isinstance(value, int) and value > 0 else None
+        if not (self.info.scenario.get("model") and isinstance(value, int) and value > 0):
+            return None
+        return value * self.micro_batches
+
+    @property
+    def micro_batches(self) -> int:
+        """How many of them make a step, whose gradients add up; 1 also where the scenario does not say."""
+        return _whole_number(self.info.scenario, "pipeline", "accumulation") or 1
+
+    @property
+    def sync_every(self) -> int:
+        """After how many steps replicas of tables are averaged; 0 where there are none."""
+        return _whole_number(self.info.scenario, "replication", "sync_every")
 
     @cached_property
     def spans(self) -> pd.DataFrame:

@@ -118,10 +118,15 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
             raise ScenarioError(
                 f"{scenario.path}: program = '{scenario.program}': expected {names}, whose tables are planned"
             )
+        if scenario.replication is not None:
+            groups = scenario.cluster.world_size // scenario.sharding_ranks
+            print(f"for each of {groups} sharding groups: rank n is the group's n-th of {scenario.sharding_ranks}\n")
         print(format_plan(plan))
         if out is not None:
             host = scenario.cluster.host
-            _write(out, plan_json(plan, host.gpus, host.gpu.kind, MODULE if module is None else module))
+            _write(
+                out, plan_json(plan, scenario.sharding_host_ranks, host.gpu.kind, MODULE if module is None else module)
+            )
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,44 @@ def step_shown(run: Run, requested: int | None) -> int | None:
     if requested is not None and requested not in kept:
         raise ReportError(f"--step {requested}: its spans were left out; expected {text.steps(kept)}")
     return typical_step(run) if requested is None else requested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncPeriod:
+    """Steps of which each `every`-th averages replicas of tables.
+
+    `sync_ns` is the median time of those, `steps`; `mean_ns` the mean over a period, with the median for each kind of
+    step, and `samples_per_s` goes with it. nan where the run has no step of a kind.
+    """
+
+    every: int
+    steps: tuple[int, ...]
+    sync_ns: float
+    mean_ns: float
+    samples_per_s: float
+
+
+def sync_period(run: Run) -> SyncPeriod | None:
+    """What averaging replicas costs over time; None where a run does not, or does in each step."""
+    every = run.sync_every
+    if every < 2:
+        return None
+    done = run.steps[run.steps["complete"].to_numpy(bool)]
+    settled = done[(done["step"] >= steady_steps(done)["step"].min()).to_numpy(bool)]
+    for chosen in (settled, done):
+        syncs = ((chosen["step"] + 1) % every == 0).to_numpy(bool)
+        if syncs.any() and not syncs.all():
+            break
+    sync_ns, plain_ns = (float(chosen.loc[which, "step_ns"].median()) for which in (syncs, ~syncs))
+    mean_ns = ((every - 1) * plain_ns + sync_ns) / every
+    batch = np.nan if run.batch_size is None else run.batch_size * run.info.world_size
+    return SyncPeriod(
+        every=every,
+        steps=tuple(chosen.loc[syncs, "step"].tolist()),
+        sync_ns=sync_ns,
+        mean_ns=mean_ns,
+        samples_per_s=batch * 1e9 / mean_ns,
+    )
 
 
 def ranks_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:

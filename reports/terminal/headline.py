@@ -11,7 +11,15 @@ import pandas as pd
 
 from reports.analysis import critical_path
 from reports.analysis.frames import memory_at_peak
-from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps, typical_step
+from reports.analysis.step_breakdown import (
+    ADDING_UP,
+    PARTS,
+    parts_of_step,
+    steady_kept,
+    steady_steps,
+    sync_period,
+    typical_step,
+)
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
@@ -56,7 +64,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
         if info.thinned.ranks:
             lines.append("waiting for ranks that were left out counts as transfer")
     if len(steady):
-        lines += [*_step_time(steady, run), *filter(None, [waiting(run, steady_kept(run))])]
+        lines += [*_step_time(steady, run), *sync_words(run), *filter(None, [waiting(run, steady_kept(run))])]
     if spread:
         lines.append(spread)
     return [*lines, *filter(None, [fits(run)])]
@@ -119,7 +127,22 @@ def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
     rate = float(steady["samples_per_s"].median())
     if run.batch_size is None or np.isnan(rate):
         return [line]
-    return [line, f"{text.number(rate)} samples/s, {run.batch_size:,} samples per rank"]
+    passes = f" in {run.micro_batches:,} micro-batches" if run.micro_batches > 1 else ""
+    return [line, f"{text.number(rate)} samples/s, {run.batch_size:,} samples per rank{passes}"]
+
+
+def sync_words(run: Run) -> list[str]:
+    """How long a step is that averages replicas of tables, and the mean over all; [] where all do so, or none may."""
+    period = sync_period(run)
+    if period is None:
+        return []
+    what = f"every {period.every:,} steps replicas of tables are averaged"
+    if not period.steps:
+        return [f"{what}, which no step of this run did: expected run.steps of at least {period.every:,}"]
+    rate = "" if np.isnan(period.samples_per_s) else f", {text.number(period.samples_per_s)} samples/s"
+    took = f"{text.duration(period.sync_ns)} ({text.steps(period.steps)})"
+    mean = f"the mean over {period.every:,} is {text.duration(period.mean_ns)}{rate}"
+    return [f"{what}: such a step takes {took}; {mean}"]
 
 
 def only(run: Run) -> str:

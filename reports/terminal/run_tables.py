@@ -12,7 +12,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reports.analysis import critical_path
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown, typical_step
+from reports.analysis.step_breakdown import (
+    PARTS,
+    parts_of_step,
+    steady_kept,
+    steady_steps,
+    step_shown,
+    sync_period,
+    typical_step,
+)
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
@@ -102,7 +110,9 @@ def as_json(run: Run) -> dict[str, Any]:
     step, late = typical_step(run), records(run.late_ranks_of(steady_kept(run)))
     held = [] if step is None else records(critical_path.dominant(run.critical_path_of(step)))
     own = {"stragglers": found, "late_ranks": late, "dominant": held}
-    return {**head, **{name: records(getattr(run, name)) for name in names}, **own}
+    period = sync_period(run)
+    more = {} if period is None else {"sync_period": dataclasses.asdict(period)}
+    return {**head, **more, **{name: records(getattr(run, name)) for name in names}, **own}
 
 
 def _steps(run: Run) -> RenderableType:

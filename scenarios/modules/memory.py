@@ -62,10 +62,18 @@ def size_of(tensors: Iterable[Tensor]) -> int:
     return sum(storages.values())
 
 
-def parts_of(model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = ()) -> tuple[Part, ...]:
-    """As of `Module.memory`; `late` are arguments that come while it runs, as of `Module.traced`."""
-    traced = model.traced(arguments, late=late)
-    return tuple(part for part in _parts(model, traced, arguments, depth) if part.size_bytes)
+def parts_of(
+    model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = (), *, accumulates: bool = False
+) -> tuple[Part, ...]:
+    """As of `Module.memory`; `late` are arguments that come while it runs, as of `Module.traced`.
+
+    Where it `accumulates`, it is at its fullest in a micro-batch that finds the gradients of those before.
+    """
+    traced = model.traced(arguments, late=late, accumulates=accumulates)
+    found = [*_parts(model, traced, arguments, depth)]
+    if accumulates:
+        found.append(Part("gradients", _gradient_bytes(traced), "forward backward"))
+    return tuple(part for part in found if part.size_bytes)
 
 
 def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> Iterator[Part]:

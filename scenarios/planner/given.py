@@ -58,7 +58,7 @@ def given_plan(scenario: Scenario, topology: Topology) -> Plan:
             raise ScenarioError([f"{place}: {error}"]) from None
     plan = plan_of(proposal, _perf_by_rank(proposal, topology.world_size), scenario)
     try:
-        layouts(tables_of_plan(plan.row_runs), topology.world_size, scenario.cluster.host.gpus)
+        layouts(tables_of_plan(plan.row_runs), topology.world_size, scenario.sharding_host_ranks)
     except ValueError as error:
         raise ScenarioError([f"{place}: {error}"]) from None
     _check_room(place, proposal, scenario)
@@ -203,7 +203,7 @@ def _check_tier(
     room: int,
     what: str,
 ) -> None:
-    held = np.zeros(scenario.cluster.world_size, np.int64)
+    held = np.zeros(scenario.sharding_ranks, np.int64)
     for table in tables:
         for count, shard in runs_of(table.shards):
             assert shard.rank is not None, "what is checked is placed"

@@ -24,6 +24,8 @@ _MODULE = "model.tables"
 def topology_of(scenario: Scenario) -> Topology:
     """The planner's view of a cluster: bandwidths of one rank in bytes/ms, and what it may fill with embeddings.
 
+    With replication it is that of one sharding group, whose nodes it takes for hosts, as TorchRec's planner does.
+
     A CPU rank's memory counts as ddr. Shared NICs and bridges are divided among the GPUs that share them.
     """
     cluster = scenario.cluster
@@ -32,11 +34,11 @@ def topology_of(scenario: Scenario) -> Topology:
     inside = _inside_bytes_per_s(cluster.host) / 1000
     to_host = _to_host_bytes_per_s(cluster.host)
     return Topology(
-        cluster.world_size,
+        scenario.sharding_ranks,
         gpu.kind,
         hbm_cap=capacity_bytes(scenario),
         ddr_cap=capacity_bytes(scenario) if gpu.kind == "cpu" else host_capacity_bytes(scenario),
-        local_world_size=cluster.host.gpus,
+        local_world_size=scenario.sharding_host_ranks,
         hbm_mem_bw=memory_bytes_per_ms,
         ddr_mem_bw=memory_bytes_per_ms,
         hbm_to_ddr_mem_bw=HBM_TO_DDR_MEM_BW if to_host is None else to_host / 1000,

@@ -84,7 +84,7 @@ def plan_of(
     model = scenario.model
     assert model is not None, "only a scenario with a model has tables to plan"
     by_name = {option.name: option for option in proposal}
-    world = scenario.cluster.world_size
+    world = scenario.sharding_ranks
     tier = device_tier(scenario)
     tables = tuple(planned_table(by_name[table.name], tier, world) for table in model.tables)
     held = partial(device_bytes, model=model, load_factors={one.name: one.cache_load_factor for one in model.tables})

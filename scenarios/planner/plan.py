@@ -120,7 +120,7 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
     if scenario.uses_host_memory and max(known_storage(shard).ddr for _, shard in runs_of(best.shards)) > hosts_bytes:
         return (
             f"{_rows_of(index, scenario, model)}: expected table {model.tables[index].name!r} to fit into"
-            f" {scenario.cluster.world_size} ranks with {format_bytes(hosts_bytes)} each of host memory; as"
+            f" {scenario.sharding_ranks} ranks with {format_bytes(hosts_bytes)} each of host memory; as"
             f" {best.sharding_type}, the least demanding of its sharding types, it takes {format_bytes(taken.ddr)}"
             " on one rank"
         )
@@ -129,7 +129,7 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
     where, buffers = _blamed(index, scenario, model, taken_bytes, stored_bytes)
     return (
         f"{where}: expected table {model.tables[index].name!r} to fit into"
-        f" {scenario.cluster.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
+        f" {scenario.sharding_ranks} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
         f" as {best.sharding_type}, the least demanding of its sharding types, it takes"
         f" {format_bytes(taken_bytes)} on one rank{buffers}"
     )

@@ -39,7 +39,7 @@ def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[st
             f"'fp32', 'fp16', 'bf16' or 'fp8', because sums of {layout.sharding_type} tables travel ({tables}),"
             " which int8 cannot add"
         )
-    if sent == 1 or not _exchanges(layout, is_sequence, scenario.cluster.world_size):
+    if sent == 1 or not _exchanges(layout, is_sequence, scenario.sharding_ranks):
         return
     if isinstance(group, ShardedGroup):
         batch = scenario.batch_size

@@ -40,3 +40,16 @@ class Group:
 
     def __contains__(self, rank: object) -> bool:
         return rank in self.ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Groups for a rank that goes on as if the ranks of `world` were all that there are (`Rank.within`).
+
+    The n-th rank of `world` has place n there. Each `intra.size` places are a host: `intra` are this rank's, `cross`
+    the ranks of the same place in each host, host by host.
+    """
+
+    world: Group
+    intra: Group
+    cross: Group

@@ -9,6 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
+from itertools import count
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -19,7 +21,7 @@ from scenarios.seam.backend import Backend, Done, Work
 from scenarios.seam.calls import MISTAKES
 from scenarios.seam.collectives import Collective, exchange, reduction, refused, rooted
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.group import Group
+from scenarios.seam.group import Group, Groups
 from scenarios.seam.kernel import Kernel
 
 T = TypeVar("T")
@@ -34,23 +36,45 @@ class Rank:
     by `stream` has its own `world`, `intra` (the ranks of this host) and `cross` (those of the same local rank on all
     hosts), so that streams cannot cross each other's order. Split sizes are whole numbers, but where members of a group
     represent several ranks: there they may be expected ones. All ranks in the verbs are global ranks.
+
+    `place` is this rank's number among those of `world`, `places` are those of its members, and `hosts` the hosts of
+    the members of `cross`: other than global ranks and hosts only where `within` has made groups of some ranks.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._devices = tuple(dict.fromkeys((backend.device.type, backend.control_device.type)))
-        self._made_groups = 0
+        self._group_numbers = count(1)
         self.rank, self.world_size = backend.rank, backend.world_size
         self.local_world_size = backend.local_world_size
         self.host, self.local_rank = divmod(backend.rank, backend.local_world_size)
         self.device, self.control_device = backend.device, backend.control_device
         self.world, self.intra, self.cross = backend.world, backend.intra, backend.cross
+        self.place, self.places = self.rank, self.world.ranks
 
     def new_group(self, ranks: Sequence[int]) -> Group:
         """Make a further group on this stream; every rank of the world calls this, in the same order, member or not."""
-        self._made_groups += 1
         prefix = "" if self._backend.stream == "main" else f"{self._backend.stream}/"
-        return self._backend.new_group(f"{prefix}group{self._made_groups}", ranks)
+        return self._backend.new_group(f"{prefix}group{next(self._group_numbers)}", ranks)
+
+    def within(self, groups: Groups) -> Rank:
+        """Give this rank, on the same stream, with these groups as its `world`, `intra` and `cross`.
+
+        Sizes, `host`, `local_rank` and `place` are as if there were no other ranks; verbs go on taking global ranks.
+        """
+        made = copy(self)
+        made.world, made.intra, made.cross = groups.world, groups.intra, groups.cross
+        made.world_size, made.local_world_size = groups.world.size, groups.intra.size
+        made.place, made.places = groups.world.index(self.rank), tuple(range(groups.world.size))
+        made.host, made.local_rank = divmod(made.place, made.local_world_size)
+        return made
+
+    @property
+    def hosts(self) -> Sequence[int]:
+        """The hosts of the members of `cross`."""
+        if self.places is not self.world.ranks:
+            return range(self.cross.size)
+        return [member // self.local_world_size for member in self.cross.ranks]
 
     def stream(self, name: str) -> Rank:
         """Give this rank on another stream, with groups of its own; every rank calls this, in the same order."""

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.backend import Work
-from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.sparse.bucketize import bucketize_kernel
 from scenarios.sparse.feature_exchange import chunks_kernel
@@ -261,8 +260,8 @@ class ExpectedInput:
         world = rank.world
         batches = (taken.stride,) * len(world.ranks)
         arrived = ExpectedJagged(
-            keys=tuple(piece.table for piece in self._pieces(rank.rank)),
-            ids=tuple(world.size * ids for ids in self.ids_for(rank.rank)),
+            keys=tuple(piece.table for piece in self._pieces(rank.place)),
+            ids=tuple(world.size * ids for ids in self.ids_for(rank.place)),
             stride=world.total(batches),
             batch_per_rank=batches,
             weighted=taken.weighted,
@@ -274,13 +273,13 @@ class ExpectedInput:
             await rank.compute(kernel, _nothing, label=f"{self._label}.recat")
         return arrived
 
-    def ids_for(self, rank: int) -> list[float]:
-        """Expected ids of one source for a rank, by its keys."""
-        place = rank % self._layout.span if self._layout.buckets > 1 else 0
-        return [float(self._means[piece.table][place]) for piece in self._pieces(rank)]
+    def ids_for(self, place: int) -> list[float]:
+        """Expected ids of one source for the rank of this place, by its keys."""
+        block = place % self._layout.span if self._layout.buckets > 1 else 0
+        return [float(self._means[piece.table][block]) for piece in self._pieces(place)]
 
-    def _pieces(self, rank: int) -> tuple[Piece, ...]:
-        return self._layout.pieces[rank // self._layout.span]
+    def _pieces(self, place: int) -> tuple[Piece, ...]:
+        return self._layout.pieces[place // self._layout.span]
 
     async def _select(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
         if features.keys == self._sent:
@@ -304,14 +303,14 @@ class ExpectedInput:
 
     def issue(self, rank: Rank, taken: ExpectedJagged) -> list[Work[Tensor]]:
         """Send lengths, values and weights, once sizes are known."""
-        world, mine, batch = rank.world, self.ids_for(rank.rank), taken.stride
+        world, mine, batch = rank.world, self.ids_for(rank.place), taken.stride
 
         def issue(name: str, of_each: Sequence[float], own: float, dtype: torch.dtype) -> Work[Tensor]:
             each = [own] * len(world.ranks)
             given, came = _shape(world.total(of_each), dtype), _shape(world.total(each), dtype)
             return rank.all_to_all_single(came, given, each, of_each, world, label=f"{self._label}.{name}")
 
-        loads = self._loads_of(world)
+        loads = self._loads_of(rank.places)
         works = [
             issue("lengths", [batch * keys for keys in loads.keys], batch * len(mine), taken.lengths_dtype),
             issue("values", loads.ids, sum(mine), taken.ids_dtype),
@@ -320,12 +319,12 @@ class ExpectedInput:
             works.append(issue("weights", loads.ids, sum(mine), torch.float32))
         return works
 
-    def _loads_of(self, world: Group) -> _Loads:
+    def _loads_of(self, places: tuple[int, ...]) -> _Loads:
         """Found once for all ranks."""
-        found = self._loads.get(world.ranks)
+        found = self._loads.get(places)
         if found is None:
-            ids = [sum(self.ids_for(member)) for member in world.ranks]
-            found = self._loads[world.ranks] = _Loads([len(self._pieces(member)) for member in world.ranks], ids)
+            ids = [sum(self.ids_for(place)) for place in places]
+            found = self._loads[places] = _Loads([len(self._pieces(place)) for place in places], ids)
         return found
 
 

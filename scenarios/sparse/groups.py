@@ -84,9 +84,9 @@ class TableGroup:
         """What its output exchange gave, by `columns`."""
         raise NotImplementedError
 
-    def lookups(self, rank: int) -> tuple[Lookup, ...]:
-        """What global rank `rank` looks up: one for each key that `input` gives it, in the same order."""
-        owner, slot = divmod(rank, self.layout.span)
+    def lookups(self, place: int) -> tuple[Lookup, ...]:
+        """What the rank of this place looks up: one for each key that `input` gives it, in the same order."""
+        owner, slot = divmod(place, self.layout.span)
         return tuple(_lookup(piece, self.layout.buckets, slot) for piece in self.layout.pieces[owner])
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:

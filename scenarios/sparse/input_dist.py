@@ -265,8 +265,8 @@ def block_size(rows: int, buckets: int) -> int:
 
 
 def group_of(pg: Group, rank: Rank) -> Group:
-    """The ranks of `pg` on the stream of `rank`: its own world where that is meant."""
-    return rank.world if pg.ranks == rank.world.ranks else pg
+    """The ranks of `pg` on the stream of `rank`: its own world where that is meant, by places in it."""
+    return rank.world if pg.ranks == rank.places else pg
 
 
 def _check(name: str, given: int, expected: int) -> None:

@@ -85,7 +85,7 @@ class TwRwPooledEmbeddingDist:
         return [rank.cross.total(part) for part in by_local], by_local[rank.local_rank]
 
     def _dims(self, rank: Rank) -> list[int]:
-        return [self.dim_sum_per_node[member // rank.local_world_size] for member in rank.cross.ranks]
+        return [self.dim_sum_per_node[host] for host in rank.hosts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class TwPooledEmbeddingDist:
         return await rows_back(rank, rank.world, grad, batch_per_rank, dims=dims, label=label, codec=codec)
 
     def _dims(self, rank: Rank) -> list[int]:
-        return [self.dim_sum_per_rank[member] for member in rank.world.ranks]
+        return [self.dim_sum_per_rank[place] for place in rank.places]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

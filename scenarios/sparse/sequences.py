@@ -93,11 +93,10 @@ class SequenceGroup(TableGroup):
             widths = [each.columns for each in self.lookups(owner)]
             return round(sum(ids * width for ids, width in zip(exchange.ids_for(owner), widths, strict=True)))
 
-        world = rank.world.ranks
         return Way(
             batch=features.stride,
-            sends=(elements_of(rank.rank),) * len(world),
-            receives=tuple(elements_of(owner) for owner in world),
+            sends=(elements_of(rank.place),) * len(rank.places),
+            receives=tuple(elements_of(owner) for owner in rank.places),
         )
 
     async def forward(self, rank: Rank, rows: Tensor, way: Way) -> Tensor:
@@ -145,7 +144,7 @@ class SequenceGroup(TableGroup):
         counts = np.array(chunk_sums(sent.features.lengths, sent.features.stride_per_key), np.int64).reshape(
             -1, len(widths)
         )
-        came, mine, sources = counts * widths, self.lookups(rank.rank), arrived.batch_per_rank
+        came, mine, sources = counts * widths, self.lookups(rank.place), arrived.batch_per_rank
         ids = np.array(chunk_sums(arrived.lengths, sources * len(mine)), np.int64).reshape(len(mine), len(sources))
         looked_up = ids * np.array([each.columns for each in mine], np.int64)[:, None]
         assert own.stride is not None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown, sync_period
 from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
 from reports.page.run import links as link_sections
 from reports.page.run import ranks as rank_sections
@@ -80,6 +80,10 @@ def _facts(run: Run) -> list[Fact]:
     rate = float(steady["samples_per_s"].median())
     if not np.isnan(rate):
         facts.append(Fact("samples/s", text.number(rate), "all ranks together", rate))
+    period = sync_period(run)
+    if period is not None and period.steps:
+        note = f"mean over {period.every:,}, of which one averages replicas in {text.duration(period.sync_ns)}"
+        facts.append(Fact("step of a sync period", text.duration(period.mean_ns), note, period.mean_ns))
     kept = steady_kept(run)
     if kept:
         spent = parts_of_step(run, kept).set_index("part")

@@ -126,6 +126,7 @@ Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
 Machines = Annotated[int, _whole(1, MOST_GPUS)]
 Cores = Annotated[int, _whole(1, 4096)]  # of a host
 Layers = Annotated[int, _whole(1, 1000)]
+MicroBatches = Annotated[int, _whole(1, 10_000)]  # of a step
 Place = Annotated[int, _whole(0, MOST_GPUS)]  # of one machine among others
 NvLinks = Annotated[int, _whole(0, 100)]  # between two GPUs
 Width = Annotated[int, _whole(1, 10**6)]  # so that no matrix comes near 2**63 bytes

@@ -28,6 +28,7 @@ from scenarios.workloads.dlrm.sections import (
     TableSection,
     ZipfIds,
 )
+from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
 # What TorchRec 1.8's EmbeddingBagCollectionSharder may choose from on GPUs, in its order.
 DEFAULT_TYPES: tuple[ShardingType, ...] = (
@@ -129,13 +130,15 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
 
 
 def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
-    mistakes, cluster = look.mistakes, document.cluster or ClusterSection()
+    mistakes, (ranks, host_ranks) = look.mistakes, sharding_shape(document)
     if _has_plan(document):
         look.refuse(path, table, ("ranks", "hosts"), "with sharding.plan, which places every table")
     elif table.ranks is not None:
         look.refuse(path, table, ("hosts",), "with ranks")
-    known = cluster.hosts is not None and cluster.gpus_per_host is not None
-    counts = {"hosts": cluster.hosts, "ranks": have(cluster.hosts) * have(cluster.gpus_per_host) if known else None}
+    hosts = (document.cluster or ClusterSection()).hosts
+    if REPLICATION.of(document) is not None:
+        hosts = None if ranks is None or host_ranks is None else ranks // host_ranks
+    counts = {"hosts": hosts, "ranks": ranks}
     for key, count in counts.items():
         named = getattr(table, key)
         if named is None or count is None:
@@ -232,14 +235,13 @@ def _room_bytes(widest: str, document: Document, *, in_host: bool) -> float | No
     cluster = document.cluster or ClusterSection()
     memory = cluster.gpu.memory if cluster.gpu else None
     reserved = (SHARDING.of(document) or ShardingSection()).reserved_share
-    gpus = {"GPU": (), "host": (cluster.gpus_per_host,), "cluster": (cluster.gpus_per_host, cluster.hosts)}[widest]
+    ranks, host_ranks = sharding_shape(document)
+    gpus = {"GPU": 1, "host": host_ranks, "cluster": ranks}[widest]
     room = None if memory is None else memory * (1 - (Planner().reserved_share if reserved is None else reserved))
     if in_host:
         known = cluster.host_memory is not None and cluster.gpus_per_host is not None
         room = cluster.host_memory // cluster.gpus_per_host if known else None
-    for count in gpus:
-        room = None if room is None or count is None else room * count
-    return room
+    return None if room is None or gpus is None else room * gpus
 
 
 def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -> None:

@@ -23,7 +23,6 @@ from scenarios.config.scenario import (
     ShardingType,
 )
 from scenarios.config.scenario import Table as EmbeddingTable
-from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
@@ -46,7 +45,7 @@ from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.locate import imported
 from scenarios.workloads.qcomms_table import QCOMMS, build_qcomms, check_qcomms_dtype
-from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, build_step
+from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_step, sharding_shape
 
 CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
@@ -87,7 +86,7 @@ def _table(
     table: TableSection, document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes, *, index: int
 ) -> EmbeddingTable:
     ids, mean, fixed = _ids(table, mistakes, ("model", "tables", index, "ids", "file"))
-    ranks = _pinned(table, have(document.cluster))
+    ranks = _pinned(table, have(sharding_shape(document)[1]))
     usual = get_args(ShardingType) if ranks else (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
     if table.sequence is not None:
         usual = tuple(kind for kind in usual if kind in SEQUENCE_TYPES) or SEQUENCE_TYPES
@@ -113,9 +112,8 @@ def _table(
     )
 
 
-def _pinned(table: TableSection, cluster: ClusterSection) -> tuple[int, ...]:
-    """The ranks on which the table is to lie; () leaves it to the planner."""
-    gpus = have(cluster.gpus_per_host)
+def _pinned(table: TableSection, gpus: int) -> tuple[int, ...]:
+    """The ranks on which the table is to lie, so many a host; () leaves it to the planner."""
     of_hosts = [range(host * gpus, (host + 1) * gpus) for host in table.hosts or []]
     return tuple(table.ranks or chain.from_iterable(of_hosts))
 
@@ -172,6 +170,11 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     }
 
 
+def _why_each(document: Document) -> str:
+    section = REPLICATION.of(document)
+    return "" if section is None else f"replication.sharding_group_size = {section.sharding_group_size}"
+
+
 def _effort(scenario: Scenario) -> Effort:
     """As if each table took the type of those it may take that reads most."""
     tables = have(scenario.model).tables
@@ -184,10 +187,11 @@ def step_effort(scenario: Scenario, by_rows: Collection[str], groups: int) -> Ef
     model, ranks = have(scenario.model), scenario.cluster.world_size
     ids = sum(table.ids_per_sample for table in model.tables if table.name in by_rows)
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
+    passes = scenario.pipeline.accumulation
     return Effort(
-        entries=ranks * scenario.batch_size * (len(model.tables) + ids),
-        pairs=ranks**2 * groups * EXCHANGES_OF_GROUP,
-        operations=ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
+        entries=passes * ranks * scenario.batch_size * (len(model.tables) + ids),
+        pairs=passes * ranks * scenario.sharding_ranks * groups * EXCHANGES_OF_GROUP,
+        operations=passes * ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
     )
 
 
@@ -196,11 +200,12 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
     summary="a training step",
     needs=MODEL,
-    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING, QCOMMS),
+    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING, QCOMMS, REPLICATION),
     batch_size="required",
     plan="scenarios.planner.plan:plan_tables",
     check=_check,
     build=_build,
+    why_each=_why_each,
     effort=_effort,
     names=("model", "dense"),
 )

@@ -69,8 +69,8 @@ class _Touched:
 class Rows:
     """The pieces that one rank holds, one for each key of the features that it looks up, in that order.
 
-    `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. With Adagrad there is a state, the sum
-    of mean squares of each row's gradients: row-wise, one float32 a row.
+    `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. With Adagrad there is a `state`, the
+    sum of mean squares of each row's gradients: row-wise, one float32 a row; without it is empty.
 
     What is looked up is [samples, sum of dims], in the dtype that it `travels_as`; of `unpooled` rows it is flat: each
     id's row, key by key. A gradient is laid out as what it is of.
@@ -108,6 +108,7 @@ class Rows:
         states = self.flat.numel() if by_element else sum(rows)
         squares = torch.zeros(states if optimizer.kind == "adagrad" else 0, device=device)
         self._storage = Storage(self.flat, places, squares, by_element)
+        self.state = squares
         self._dtype, self._element_bytes = dtype, dtype.itemsize
         self._kernels = _kernels(device)
         self._kernels.load(dtype, self._travels_as)

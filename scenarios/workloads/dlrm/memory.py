@@ -59,11 +59,12 @@ def memory_rows(
 
 
 def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Part, ...]:
-    """Rows and their optimizer state; ids and what they look up for the global batch, and their gradients back."""
+    """Rows and their optimizer state; ids and what they look up for all ranks that share
+    them, and their gradients back."""
     assert scenario.model is not None
     bags = {table.name: table.bag for table in scenario.model.tables}
     load_factors = {table.name: table.cache_load_factor for table in scenario.model.tables}
-    samples = scenario.batch_size * scenario.cluster.world_size
+    samples = scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
         bag, pooled = bags[shard.table], scenario.batch_size if shard.sharding_type == "data_parallel" else samples

@@ -6,6 +6,15 @@
 and back; gradients of the dense part's parameters are reduced, bucket by bucket, on "dense.gradients" while that goes
 on. The loss is the mean over the global batch: dense gradients are averaged over ranks, and embedding gradients, which
 the exchange sums, are divided by the number of ranks before they leave.
+
+With `pipeline.accumulation` = n a step is n micro-batches, and each one's loss is divided by n before its backward
+pass, as PyTorch's users do it: what adds up is the gradient of the mean over all of them. Gradients of the dense part
+and of data_parallel tables add up on their rank and are reduced and used after the last, as under DDP's no_sync;
+sharded tables are updated at each backward pass, as TorchRec's fused optimizers do it.
+
+With `replication` (2D parallelism) ids, rows and their gradients are exchanged in sharding groups, each of which trains
+its own replica of sharded tables: their gradients are divided by the group's size, and replicas are averaged after
+every `sync_every`-th step. The dense part and data_parallel tables are reduced over all ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +28,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scenarios.config.hardware import Cluster
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Bag, Model, Scenario, Table
 from scenarios.modules.ddp_buckets import check_compression
@@ -27,10 +35,12 @@ from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
-from scenarios.quantized.codec import QuantizedComms, quantized_comms
+from scenarios.quantized.codec import quantized_comms
 from scenarios.quantized.plan_check import check_quantized
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.trace import PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import build_groups
 from scenarios.sparse.keyed_jagged import KeyedJagged
@@ -51,9 +61,10 @@ from scenarios.workloads.dlrm.sparse_part import Batch, Group, Looked, Placed, S
 
 
 class DlrmProgram(Program):
-    """`scenario.steps` training steps; records `loss`, the mean over this rank's batch, each step.
+    """`scenario.steps` training steps; records `loss`, the mean over this rank's samples, each step.
 
-    Before each step the ranks meet in a barrier and draw their batch, neither of which belongs to the step.
+    Before each step the ranks draw their batch (all its micro-batches) and meet in a barrier, neither of which belongs
+    to the step.
 
     Raises:
         ScenarioError: the tables fit nowhere, or gradients or exchanges cannot be compressed as asked.
@@ -62,8 +73,8 @@ class DlrmProgram(Program):
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.model is not None
         self.scenario, self.model = scenario, scenario.model
-        cluster, plan = scenario.cluster, plan_tables(scenario)
-        self.groups, bags = _groups(self.model, plan, cluster, quantized_comms(scenario.qcomms))
+        plan = plan_tables(scenario)
+        self.groups, bags = _groups(self.model, plan, scenario)
         check_quantized(scenario, self.groups)
         self.columns = Columns(self.groups, self.model.tables)
         self.dense = build_dense(scenario)
@@ -76,13 +87,14 @@ class DlrmProgram(Program):
         else:
             cut = {name for group in self.groups if group.layout.cuts_rows for name in group.features}
             self.effort = step_effort(scenario, cut, len(self.groups))
-            self.plan = plan.rows
+            self.plan = _on_all_ranks(plan, scenario)
             self.memory = memory_rows(scenario, self.plan, parts)
         self.placed = Placed(groups=self.groups, bags=bags, expected=expected)
 
     def _trace(self) -> tuple[Part, ...]:
         """Trace the dense part, before any step; what it takes of a rank's memory."""
         scenario, model, dtype = self.scenario, self.model, getattr(torch, self.model.dtype)
+        accumulates = scenario.pipeline.accumulation > 1
         samples, groups = scenario.batch_size, len(self.groups)
         outputs = [torch.empty(output_shape(each, samples), dtype=dtype, device="meta") for each in self.groups]
         features = torch.empty(samples, model.dense_features, dtype=dtype, device="meta")
@@ -95,7 +107,10 @@ class DlrmProgram(Program):
         late = tuple(range(1, 1 + groups))
         with told_as(scenario, model):
             traced = self.dense.traced(arguments, late=late)
-            parts = parts_of(self.dense, arguments, 1, late)
+            parts = parts_of(self.dense, arguments, 1, late, accumulates=accumulates)
+            for adds in (False, True) if accumulates else ():  # of the first micro-batch, and of the others
+                given = [None if each is None else True for each in traced.gradients]
+                self.dense.traced(arguments, given, accumulates=adds, late=late)
         check_losses(scenario, traced)
         check_compression(scenario, [each.shape for each in traced.parameters], dtype)
         return parts
@@ -137,65 +152,84 @@ class _Replica:
         self._sparse = SparsePart(program.scenario, program.placed, rank, fuses=program.dense.fuses)
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
         self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
+        self._micro_batches = self._scenario.pipeline.accumulation
+        self._losses: list[dict[str, Tensor]] = []  # by micro-batch of this step
 
     async def step(self, step: int) -> None:
         """One step on its own batch, which is gone before the next one is drawn."""
-        features, dense = self.draw(step)
+        drawn = [self.draw(number) for number in self._batches_of(step)]
         await self._rank.barrier(label="start")
         with self._rank.step(step):
-            await self.train(self._sparse.forward(features), dense)
+            for number, (features, dense) in enumerate(drawn, 1):
+                is_last = number == len(drawn)
+                await self.train(self._sparse.forward(features, is_last=is_last), dense, is_last=is_last)
+            await self._sync(step)
 
     async def pipelined(self, steps: range, *, fills: bool) -> None:
-        """Steps beside each of which the ids of the next one's batch are exchanged: also beside the last, so that it is
-        as long as the others. Those of the first are exchanged before it.
+        """Steps beside each of whose (micro-)batches the ids of the next one are exchanged: also beside the last, so
+        that all steps are as long. Those of the first are exchanged before it.
 
         `fills`: those of the batch after it are, while caches are filled with the next one's rows.
         """
-        ahead = self._rank.stream("data_dist")
+        ahead = self._sparse.sharded(self._rank.stream("data_dist"))
         filling = self._rank.stream("prefetch") if fills else None
         depth = 2 if fills else 1
         ready: list[list[Looked]] = []
-        coming_dense: list[Dense] = []
-        for step in range(steps.start, steps.start + depth):
-            features, dense = self.draw(step)
+        dense: list[Dense] = []
+        first = self._batches_of(steps.start).start
+        for number in range(first, first + depth):
+            features, own = self.draw(number)
             ready.append(await self._sparse.exchange(ahead, features))
-            coming_dense.append(dense)
+            dense.append(own)
         if filling is not None:
             await self._sparse.fill(filling, ready[0])
         for step in steps:
-            features, dense = self.draw(step + depth)
-            coming_dense.append(dense)
+            drawn = [self.draw(number + depth) for number in self._batches_of(step)]
             await self._rank.barrier(label="start")
             with self._rank.step(step):
-                coming = ahead.spawn(self._sparse.exchange(ahead, features))
-                filled = None if filling is None else filling.spawn(self._sparse.fill(filling, ready[1]))
-                await self.train(self._sparse.forward(looked=ready.pop(0)), coming_dense.pop(0))
-                ready.append(await coming)
-                if filled is not None:
-                    await filled
+                for number, (features, own) in enumerate(drawn, 1):
+                    is_last = number == len(drawn)
+                    dense.append(own)
+                    coming = ahead.spawn(self._sparse.exchange(ahead, features))
+                    filled = None if filling is None else filling.spawn(self._sparse.fill(filling, ready[1]))
+                    sparse = self._sparse.forward(looked=ready.pop(0), is_last=is_last)
+                    await self.train(sparse, dense.pop(0), is_last=is_last)
+                    ready.append(await coming)
+                    if filled is not None:
+                        await filled
+                await self._sync(step)
 
-    def draw(self, step: int) -> tuple[Batch, Dense]:
-        """This rank's batch. Ids are real even where payload is not: they decide sizes."""
-        dense = draw_dense(self._scenario, self._model, self._rank.rank, step, device=self._rank.device)
+    async def _sync(self, step: int) -> None:
+        replication = self._scenario.replication
+        if replication is not None and replication.syncs_after(step):
+            await self._sparse.sync()
+
+    def _batches_of(self, step: int) -> range:
+        """Of the step's micro-batches, among those of all steps."""
+        return range(step * self._micro_batches, (step + 1) * self._micro_batches)
+
+    def draw(self, number: int) -> tuple[Batch, Dense]:
+        """This rank's micro-batch of that number. Ids are real even where payload is not: they decide sizes."""
+        dense = draw_dense(self._scenario, self._model, self._rank.rank, number, device=self._rank.device)
         if self._features is not None:
             features: Batch = self._features
         else:
-            features = {bag: self._draw_ids(bag, tables, step) for bag, tables in self._model.bags.items()}
+            features = {bag: self._draw_ids(bag, tables, number) for bag, tables in self._model.bags.items()}
         return features, replace(dense, lengths=self._lengths(features))
 
-    def _draw_ids(self, bag: Bag, tables: Sequence[Table], step: int) -> KeyedJagged:
+    def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
         """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
         scenario, rank, has_payload = self._scenario, self._rank, self._rank.device.type != "meta"
         lengths, ids, weights = [], [], []
         for table in tables:
             number, reads = self._numbers[table.name], has_payload or table.name in self._cut_by_rows
-            drawn = draw_bags(scenario, number, rank.rank, step, with_ids=reads)
+            drawn = draw_bags(scenario, number, rank.rank, batch, with_ids=reads)
             count = int(drawn.lengths.sum())
             lengths.append(drawn.lengths)
             ids.append(drawn.ids if reads else np.zeros(count, np.int64))
             if bag == "weighted":
                 weights.append(
-                    draw_weights(scenario, number, rank.rank, step, count)
+                    draw_weights(scenario, number, rank.rank, batch, count)
                     if has_payload
                     else np.zeros(count, np.float32)
                 )
@@ -208,15 +242,25 @@ class _Replica:
             stride=scenario.batch_size,
         )
 
-    async def train(self, sparse: SparsePass, dense: Dense) -> None:
+    async def train(self, sparse: SparsePass, dense: Dense, *, is_last: bool) -> None:
+        """Both passes over one micro-batch; after the step's last one the dense part is updated."""
         await sparse.begin()
         outputs = [self._output(group, sparse.output(number)) for number, group in enumerate(self._groups)]
         embeddings = Embeddings(self._columns, outputs, dense.lengths)
         result = await self._dense(dense.features, embeddings, dense.labels)
         ready = {output: partial(sparse.give, number) for number, output in enumerate(outputs)}
-        await self._dense.backward(self._record(result), ready=ready)
+        losses = self._record(result, is_last=is_last)
+        gradients = await self._shares(losses) if self._micro_batches > 1 else None
+        await self._dense.backward(losses, gradients, ready=ready, sync=is_last)
         await sparse.finish()
-        await self._dense.update()
+        if is_last:
+            await self._dense.update()
+
+    async def _shares(self, losses: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient of each loss where the step's is their mean over micro-batches: what `loss / n` makes of 1."""
+        passes = 3  # the division, the gradient that is 1, and that divided
+        cost = Kernel(kind="elementwise", dtype=self._model.dtype, launches=passes * len(losses))
+        return await self._rank.compute(cost, _shares_of, losses, self._micro_batches, label="dense.loss_share")
 
     def _output(self, group: Group, coming: Awaitable[Tensor]) -> Tensor:
         """What the dense part is given of a group, while that is on its way."""
@@ -232,23 +276,39 @@ class _Replica:
             return [torch.empty(given.stride or 0, dtype=self._lengths_dtype, device=device) for _ in given.keys]
         return list(given.lengths.view(len(given.keys), -1).to(device))
 
-    def _record(self, result: Any) -> list[Tensor]:
-        """The losses: one, several, or a mapping of names to them; their sum is the metric `loss`."""
+    def _record(self, result: Any, *, is_last: bool) -> list[Tensor]:
+        """The losses: one, several, or a mapping of names to them; their sum is the metric `loss`.
+
+        What is recorded is the mean over the step's micro-batches.
+        """
         losses = tensors_of(result)
-        if isinstance(result, Mapping):
-            for name, loss in result.items():
-                self._rank.record(str(name), loss)
         total = losses[0] if losses[0].is_meta else torch.stack([loss.reshape(()) for loss in losses]).sum()
-        self._rank.record("loss", total)
+        named = {str(name): loss for name, loss in result.items()} if isinstance(result, Mapping) else {}
+        self._losses.append({**named, "loss": total})
+        if is_last:
+            for name in self._losses[0]:
+                of_each = [found[name] for found in self._losses]
+                self._rank.record(name, of_each[0] if len(of_each) == 1 else torch.stack(of_each).mean(0))
+            self._losses = []
         return losses
 
 
-def _groups(
-    model: Model, plan: Plan, cluster: Cluster, codecs: QuantizedComms
-) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
+def _shares_of(losses: Sequence[Tensor], count: int) -> list[Tensor]:
+    return [torch.full_like(loss, 1 / count) for loss in losses]
+
+
+def _on_all_ranks(plan: Plan, scenario: Scenario) -> tuple[PlanRow, ...]:
+    """The rows of all shards, with replication those of each sharding group."""
+    if scenario.replication is None:
+        return plan.rows
+    groups = scenario.replication.sharding_groups(scenario.cluster.world_size)
+    return tuple(replace(row, rank=ranks[row.rank]) for ranks in groups for row in plan.rows)
+
+
+def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
     """Pooled tables, weighted ones and sequences, each by sharding type as TorchRec's modules; and which those are."""
     sharded = {table.name: table for table in tables_of_plan(plan.row_runs)}
-    place = cluster.world_size, cluster.host.gpus
+    place, codecs = (scenario.sharding_ranks, scenario.sharding_host_ranks), quantized_comms(scenario.qcomms)
     groups: list[Group] = []
     bags: list[Bag] = []
     for bag, tables in model.bags.items():

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ReduceOp
 
 from scenarios.config.scenario import Bag, Scenario
 from scenarios.seam.backend import Work
@@ -28,6 +29,7 @@ from scenarios.sparse.sequences import SequenceGroup
 from scenarios.workloads.dlrm.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
 from scenarios.workloads.dlrm.id_distribution import distinct_rows
+from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
 Group = ShardedGroup | SequenceGroup
 Batch = Mapping[Bag, Features]
@@ -63,17 +65,24 @@ class SparsePart:
     def __init__(self, scenario: Scenario, placed: Placed, rank: Rank, *, fuses: bool) -> None:
         assert scenario.model is not None
         self.placed, self.rank, self.model = placed, rank, scenario.model
+        self._replication = scenario.replication
         self.is_eager = scenario.pipeline.order == "eager"
-        self._side = rank.stream("embeddings")
+        self.here, self._side = self.sharded(rank), self.sharded(rank.stream("embeddings"))
+        self._replicas = replicas_of(rank, scenario.replication)
         self._fused_label = "" if scenario.pipeline.kind == "none" else "input_dist"
         for group in placed.groups:
             group.codecs.load(rank.device)
         self._fuses, self._seed, self._scenario = fuses, scenario.seed, scenario
         self._rows = [self._rows_of(group) for group in placed.groups]
+        self._sums: dict[Rows, Tensor] = {}  # gradients of copies, from micro-batches that were not the last
 
-    def forward(self, batch: Batch | None = None, looked: Sequence[Looked] = ()) -> SparsePass:
-        """One step's pass over a batch, or over what `exchange` gave for it."""
-        return SparsePass(self, batch, looked)
+    def sharded(self, rank: Rank) -> Rank:
+        """The rank, on whichever stream, among those with which it shares tables; every rank calls it in one order."""
+        return within_sharding_group(rank, self._replication)
+
+    def forward(self, batch: Batch | None = None, looked: Sequence[Looked] = (), *, is_last: bool = True) -> SparsePass:
+        """A pass over a batch, or over what `exchange` gave for it; is it the step's last micro-batch?"""
+        return SparsePass(self, batch, looked, is_last=is_last)
 
     async def exchange(self, rank: Rank, batch: Batch, chosen: Sequence[int] | None = None) -> list[Looked]:
         """Ids to the ranks that look them up, of all groups (or the chosen ones) at once."""
@@ -119,12 +128,12 @@ class SparsePart:
         found = await self.rank.compute(rows.look_up_kernel(features), rows.look_up, features, label=label)
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
-    async def send_back(self, looked: Looked, gradient: Tensor) -> Work[Tensor]:
-        """A group's gradients start on their way to the rows' owners, or, of copies, to be summed."""
+    async def send_back(self, looked: Looked, gradient: Tensor, *, is_last: bool) -> Work[Tensor] | None:
+        """A group's gradients start on their way to the rows' owners, or, of copies, to be summed: once a step."""
         cost = elementwise(gradient.numel(), dtype=self.model.dtype)
         if self._fuses:  # with what makes the gradient
             cost = Kernel(kind="elementwise", dtype=self.model.dtype, launches=0)
-        label, size = f"{looked.group.label}gradients", self.rank.world_size
+        label, size = f"{looked.group.label}gradients", (self.rank if looked.is_copy else self.here).world_size
         share = gradient
         if not looked.group.averages:
             share = await self.rank.compute(cost, _divide, gradient, size, label=label)
@@ -132,7 +141,11 @@ class SparsePart:
             return self._side.spawn(looked.group.backward(self._side, share, looked.way))
         if isinstance(looked.group, SequenceGroup):
             share = await looked.group.backward(self.rank, share, looked.way)
-        return await self._sum_copies(looked, share)
+        flat = await self._add_up(looked, share)
+        if not is_last:
+            self._sums[looked.rows] = flat
+            return None
+        return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce")
 
     async def update(self, looked: Looked, gradient: Tensor) -> None:
         """One optimizer step on a group's rows here, from what `send_back` gave."""
@@ -142,12 +155,35 @@ class SparsePart:
         else:
             await self.rank.compute(rows.update_kernel(features), rows.update, features, gradient, label=label)
 
-    async def _sum_copies(self, looked: Looked, gradient: Tensor) -> Work[Tensor]:
-        """Every rank has a copy of these tables: their whole gradients are summed, like a dense layer's."""
+    async def sync(self) -> None:
+        """Average shards over their replicas, then their optimizer's state, as TorchRec's DMPCollection.sync does it.
+
+        Copies of data_parallel tables need none: their gradients are averaged over all ranks. One call for each group
+        of tables; TorchRec puts those of one dtype together.
+        """
+        assert self._replicas is not None, "there is replication"
+        pairs = zip(self.placed.groups, self._rows, strict=True)
+        sharded = [(group.label, rows) for group, rows in pairs if group.sharding_type != "data_parallel"]
+        for what in ("weights", "state"):
+            tensors = [(label, rows.flat if what == "weights" else rows.state) for label, rows in sharded]
+            works = [
+                self.rank.all_reduce(tensor, ReduceOp.AVG, self._replicas, label=f"{label}sync.{what}")
+                for label, tensor in tensors
+                if tensor.numel()
+            ]
+            for work in works:
+                await work
+
+    async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
+        """The whole gradients of tables that every rank has a copy of, of this micro-batch and those before it."""
         rows, features, label = looked.rows, looked.features, looked.group.label
         kernel = rows.dense_gradients_kernel(features)
         flat = await self.rank.compute(kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients")
-        return self.rank.all_reduce(flat, label=f"{label}all_reduce")
+        before = self._sums.pop(rows, None)
+        if before is None:
+            return flat
+        cost = elementwise(flat.numel(), dtype=self.model.embedding_dtype, inputs=2)
+        return await self.rank.compute(cost, before.add_, flat, label=f"{label}accumulate")
 
     def _rows_of(self, group: Group) -> Rows:
         numbers = {table.name: number for number, table in enumerate(self.model.tables)}
@@ -158,7 +194,7 @@ class SparsePart:
                 columns=range(part.column_offset, part.column_offset + part.columns),
                 kernel=self._scenario.kernel_of(self.model.tables[numbers[part.table]]),
             )
-            for part in group.lookups(self.rank.rank)
+            for part in group.lookups(self.here.place)
         ]
         cached = [self._cached(piece) for piece in pieces if piece.kernel == "fused_uvm_caching"]
         return Rows(
@@ -170,7 +206,7 @@ class SparsePart:
             unpooled=isinstance(group, SequenceGroup),
             travels_as=getattr(torch, self.model.dtype),
             distinct=self._distinct,
-            cache=RowCache(cached, self._scenario.batch_size * self.rank.world_size) if cached else None,
+            cache=RowCache(cached, self._scenario.batch_size * self._scenario.sharding_ranks) if cached else None,
         )
 
     def _cached(self, piece: Piece) -> CachedPiece:
@@ -183,10 +219,10 @@ class SparsePart:
 
 
 class SparsePass:
-    """The sparse part of one step."""
+    """The sparse part of one step, or of one micro-batch of it."""
 
-    def __init__(self, part: SparsePart, batch: Batch | None, looked: Sequence[Looked]) -> None:
-        self._part, self._batch, self._looked = part, batch, list(looked)
+    def __init__(self, part: SparsePart, batch: Batch | None, looked: Sequence[Looked], *, is_last: bool) -> None:
+        self._part, self._batch, self._looked, self._is_last = part, batch, list(looked), is_last
         self._coming: list[Work[Tensor]] = []
         self._gradients: dict[int, Tensor] = {}
         self._returning: list[tuple[Looked, Work[Tensor]]] = []
@@ -232,7 +268,7 @@ class SparsePass:
         calls = dict.fromkeys(bags) if part.is_eager else {None: None}
         for bag in calls:
             chosen = [number for number, each in enumerate(bags) if bag in (None, each)]
-            found = await part.exchange(part.rank, self._batch, chosen)
+            found = await part.exchange(part.here, self._batch, chosen)
             self._looked += found
             self._coming += [await part.look_up(one) for one in found]
 
@@ -244,7 +280,9 @@ class SparsePass:
 
     async def _send_back(self, number: int, gradient: Tensor) -> None:
         looked = self._looked[number]
-        self._returning.append((looked, await self._part.send_back(looked, gradient)))
+        returning = await self._part.send_back(looked, gradient, is_last=self._is_last)
+        if returning is not None:
+            self._returning.append((looked, returning))
 
     async def _update(self, *, copies: bool) -> None:
         chosen = [each for each in self._returning if each[0].is_copy is copies]

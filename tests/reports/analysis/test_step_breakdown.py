@@ -5,10 +5,21 @@ import math
 import pytest
 from hypothesis import given
 
-from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps
+from reports.analysis.step_breakdown import ADDING_UP, PARTS, parts_of_step, steady_kept, steady_steps, sync_period
 from reports.run import Run
+from reports.terminal.headline import sync_words
 from scenarios.seam.trace import Recording, Span
-from tests.reports.recordings import PATIENT, by_hand, recordings, span, step_of, thinned, with_spans
+from tests.reports.recordings import (
+    PATIENT,
+    SCENARIO,
+    by_hand,
+    info,
+    recordings,
+    span,
+    step_of,
+    thinned,
+    with_spans,
+)
 
 
 def test_the_parts_of_a_step_are_means_over_ranks_with_the_worst_one():
@@ -69,6 +80,41 @@ def test_the_headline_of_a_pipeline_is_not_the_step_that_drains_it(count: int, f
     steady = steady_steps(run.steps)
     assert set(steady["step_ns"]) == {20}
     assert set(range(1, count - 1)) <= set(steady["step"]) <= set(range(count - 1))
+
+
+def replicating(every: int, steps: int, *, batch_size: int = 100) -> Run:
+    """Steps of 20 ns on two ranks, of which each `every`-th takes 30 ns more."""
+    works = ["IC" + "SSS" * ((step + 1) % every == 0) for step in range(steps)]
+    spans = [
+        one for step, work in enumerate(works) for rank in (0, 1) for one in pipelined(rank, 100 * step, step, work)
+    ]
+    scenario = {**SCENARIO, "batch_size": batch_size, "replication": {"sharding_group_size": 1, "sync_every": every}}
+    recording = with_spans(by_hand(), *spans)
+    recording.info = info(scenario=scenario)
+    return Run.of(recording)
+
+
+@pytest.mark.parametrize(("every", "steps"), [(2, 2), (2, 5), (3, 3), (4, 13), (5, 9)])
+def test_the_mean_over_a_sync_period_has_one_step_that_averages(every: int, steps: int):
+    period = sync_period(replicating(every, steps))
+    assert period is not None
+    assert period.steps == tuple(range(every - 1, steps, every))
+    assert (period.every, period.sync_ns) == (every, 50)
+    assert period.mean_ns == pytest.approx(20 + 30 / every)
+    assert period.samples_per_s == pytest.approx(2 * 100 * 1e9 / period.mean_ns)
+
+
+def test_the_headline_says_what_averaging_takes():
+    run = replicating(5, 11)
+    assert steady_steps(run.steps)["step"].tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 10]
+    assert sync_words(run) == [
+        "every 5 steps replicas of tables are averaged: such a step takes 50 ns (steps 4, 9); the mean over 5 is 26 ns,"
+        " 7,692,307,692 samples/s"
+    ]
+    assert sync_words(replicating(5, 4)) == [
+        "every 5 steps replicas of tables are averaged, which no step of this run did: expected run.steps of at least 5"
+    ]
+    assert [sync_words(one) for one in (replicating(1, 3), Run.of(by_hand()))] == [[], []]
 
 
 def test_steady_steps_are_the_complete_ones_of_the_last_phase():

@@ -50,8 +50,8 @@ FILES: Cases = {
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
-            " program, run, cluster, model, sharding, buckets, compression, pipeline, launching, qcomms, exchange,"
-            " collective, gradients"
+            " program, run, cluster, model, sharding, buckets, compression, pipeline, launching, qcomms, replication,"
+            " exchange, collective, gradients"
         ],
     ),
     "missing key beside a stranger": (

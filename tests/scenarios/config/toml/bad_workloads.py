@@ -30,6 +30,54 @@ WORKLOADS: Cases = {
         edited(POWERSGD, "[gradients]\nshapes = [[4, 4]]\n", ""),
         ["bad.toml: gradients: missing; expected a table, because program = 'powersgd'"],
     ),
+    "no micro-batches": (
+        DLRM + "[pipeline]\naccumulation = 0\n",
+        [f"bad.toml: pipeline.accumulation = 0: expected {WHOLE}"],
+    ),
+    "a replication without its group": (
+        DLRM + "[replication]\nsync_every = 2\n",
+        [f"bad.toml: replication.sharding_group_size: missing; expected {WHOLE}"],
+    ),
+    "a sharding group that does not divide the world": (
+        edited(DLRM, CLUSTER, INLINE) + "[replication]\nsharding_group_size = 3\nsync_every = 0\n",
+        [
+            "bad.toml: replication.sharding_group_size = 3: expected a divisor of the cluster's 4 ranks",
+            f"bad.toml: replication.sync_every = 0: expected {WHOLE}",
+        ],
+    ),
+    "nodes that do not divide the sharding group": (
+        edited(DLRM, CLUSTER, INLINE) + "[replication]\nsharding_group_size = 2\nnode_group_size = 4\n",
+        ["bad.toml: replication.node_group_size = 4: expected a divisor of sharding_group_size = 2"],
+    ),
+    "hosts that do not divide the sharding group": (
+        edited(DLRM, CLUSTER, INLINE.replace("hosts = 2\ngpus_per_host = 2", "hosts = 3\ngpus_per_host = 2"))
+        + "[replication]\nsharding_group_size = 3\n",
+        [
+            "bad.toml: replication.node_group_size: missing; expected a divisor of sharding_group_size = 3, because"
+            " cluster.gpus_per_host = 2 is none"
+        ],
+    ),
+    "replicas of identical hosts": (
+        edited(DLRM, CLUSTER, INLINE).replace("[run]\n", "[run]\nranks = 'alike'\n")
+        + "[replication]\nsharding_group_size = 2\n",
+        ["bad.toml: run.ranks = 'alike': expected 'each', because replication.sharding_group_size = 2"],
+    ),
+    "a table on a rank beyond the sharding group": (
+        edited(DLRM, CLUSTER, INLINE) + "ranks = [2]\n[replication]\nsharding_group_size = 2\n",
+        ["bad.toml: model.tables[0].ranks = [2]: expected ranks from 0 to 1"],
+    ),
+    "a table on a host beyond the sharding group": (
+        edited(DLRM, CLUSTER, INLINE) + "hosts = [2]\n[replication]\nsharding_group_size = 2\nnode_group_size = 1\n",
+        ["bad.toml: model.tables[0].hosts = [2]: expected hosts from 0 to 1"],
+    ),
+    "a table for more than a sharding group": (
+        edited(DLRM, CLUSTER, INLINE).replace("rows = 10\n", "rows = 70_000_000\nsharding = ['row_wise']\n")
+        + "[replication]\nsharding_group_size = 2\n",
+        [
+            "bad.toml: model.tables[0].rows = 70000000: expected at most 57042534 rows of 32 bytes, in the 1.7 GiB that"
+            " one cluster has for tables, because it may be row_wise"
+        ],
+    ),
     "sections of other programs": (
         EXCHANGE + "[sharding]\nsort_by = 'perf'\n[buckets]\ncap = '1 MiB'\n[gradients]\nmodel = 'resnet50'\n",
         [

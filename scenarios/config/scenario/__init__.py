@@ -1,0 +1,169 @@
+"""A scenario as frozen values: the cluster, the model, and how the step is played; `load` makes it true once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+from scenarios.config.compute_times import ComputeTimes
+from scenarios.config.hardware import Cluster
+from scenarios.config.interconnect import LibraryName
+from scenarios.config.provenance import Measured
+from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
+from scenarios.config.scenario.recommender import (
+    CACHE_LOAD_FACTOR,
+    MIN_PARTITION,
+    SEQUENCE_TYPES,
+    Bag,
+    DenseOptimizer,
+    Ids,
+    Interaction,
+    LookUpKernel,
+    Model,
+    Optimizer,
+    PlanFile,
+    Planner,
+    ShardingType,
+    Table,
+)
+from scenarios.config.scenario.step import (
+    LEAST_POWERSGD_START,
+    Buckets,
+    CommPrecision,
+    Compression,
+    Launching,
+    Pipeline,
+    QComms,
+    Replication,
+)
+from scenarios.seam.trace import PLAYING
+
+__all__ = [
+    "Bag",
+    "Buckets",
+    "CACHE_LOAD_FACTOR",
+    "Collective",
+    "CommPrecision",
+    "Compression",
+    "DenseOptimizer",
+    "Exchange",
+    "Gradients",
+    "Ids",
+    "Interaction",
+    "LEAST_POWERSGD_START",
+    "Launching",
+    "LookUpKernel",
+    "MIN_PARTITION",
+    "Model",
+    "Optimizer",
+    "Pipeline",
+    "PlanFile",
+    "Planner",
+    "QComms",
+    "Replication",
+    "SEQUENCE_TYPES",
+    "Scenario",
+    "ShardingType",
+    "Source",
+    "Table",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that a run needs. `model` for `dlrm`, and for the others what they are about."""
+
+    name: str
+    path: Path
+    program: str  # its name, "package.module:factory" or "./file.py:factory"
+    cluster: Cluster
+    batch_size: int
+    steps: int
+    seed: int
+    payload: Literal["values", "sizes"]
+    fidelity: Literal["flows", "links"]
+    library: LibraryName
+    timeout_s: float
+    ranks: Literal["each", "alike"] = "each"
+    rests_on: str = ""  # where the figures of its hardware come from
+    measured: Measured | None = None  # the same of its profile, if that was calibrated
+    chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
+    model: Model | None = None
+    planner: Planner = Planner()
+    buckets: Buckets = Buckets()
+    compression: Compression = Compression()
+    pipeline: Pipeline = Pipeline()
+    launching: Launching = Launching()
+    qcomms: QComms = QComms()
+    replication: Replication | None = None
+    exchange: Exchange | None = None
+    collective: Collective | None = None
+    gradients: Gradients | None = None
+    options: Any = None  # of a program of one's own: its `Options`, or whatever the table `options` says
+    sources: tuple[Source, ...] = ()  # of a program of one's own
+    named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
+    compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
+
+    def kernel_of(self, table: Table) -> LookUpKernel:
+        """Where the table's rows lie on this cluster."""
+        return "fused" if self.cluster.host.gpu.kind == "cpu" else table.kernel
+
+    @property
+    def uses_host_memory(self) -> bool:
+        """Whether GPUs look up rows of some table in their host's memory."""
+        return self.model is not None and any(self.kernel_of(table) != "fused" for table in self.model.tables)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The scenario as JSON-ready values."""
+        plain = _plain(self)
+        assert isinstance(plain, dict)
+        if plain["options"] is None:
+            del plain["options"]  # ours have none
+        del plain["chosen"], plain["measured"], plain["named_in"], plain["sources"]
+        if self.sources:
+            plain["sources"] = {source.name: source.sha256 for source in self.sources}
+        return plain
+
+    @property
+    def sharding_ranks(self) -> int:
+        """How many ranks hold all tables together: the world, or a sharding group."""
+        return self.cluster.world_size if self.replication is None else self.replication.sharding_group_size
+
+    @property
+    def sharding_host_ranks(self) -> int:
+        """How many of these count as one host where tables are placed."""
+        return self.cluster.host.gpus if self.replication is None else self.replication.node_group_size
+
+    @property
+    def program_folder(self) -> Path:
+        """The folder to which the program's file is relative."""
+        return self.named_in or self.path.parent
+
+    def digest(self) -> str:
+        """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
+
+        Neither do faults, so that a faulty cluster can be compared with the cluster without it, and with a real run.
+        """
+        kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
+        del kept["cluster"]["faults"]
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _plain(value: Any) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if hasattr(type(value), "model_fields"):  # pydantic's, which ranks need not load
+        return {key: _plain(item) for key, item in dict(value).items()}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return [_plain(item) for item in value]
+    return value.name if isinstance(value, Path) else value

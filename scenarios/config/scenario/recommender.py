@@ -1,0 +1,177 @@
+"""The recommender of a scenario, and what its planner may do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+ShardingType = Literal[
+    "data_parallel",
+    "table_wise",
+    "row_wise",
+    "table_row_wise",
+    "column_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+# What TorchRec 1.8 shards an EmbeddingCollection by.
+SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
+
+# Where a table's rows lie: in the GPU's memory, in the host's, or there with a cache of some in the GPU's.
+LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]
+# TorchRec 1.8's share of a table's rows that its cache holds.
+CACHE_LOAD_FACTOR = 0.2
+
+# Columns of a shard below which TorchRec 1.8 does not cut by default.
+MIN_PARTITION = 128
+
+Bag = Literal["pooled", "weighted", "sequence"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ids:
+    """How a table's ids are drawn.
+
+    "uniform": every row alike. "zipf": the k-th most frequent row with a weight of k ** -exponent, rows shuffled
+    unless `order = "by_frequency"` (then id 0 is the most frequent). "file": bags of ids read from `path` in order,
+    sample after sample over ranks and steps, from the start again at the end. With `bags = "by_first"` the first id of
+    a bag is drawn so, and each of the others is uniform over rows, but always the same for the same first id.
+    """
+
+    kind: Literal["uniform", "zipf", "file"] = "uniform"
+    exponent: float = 0.0
+    order: Literal["shuffled", "by_frequency"] = "shuffled"
+    bags: Literal["independent", "by_first"] = "independent"
+    path: Path | None = None
+    sha256: str = ""  # of the file's content, so that a changed file is a changed scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One embedding table.
+
+    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson".
+    `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
+    Shards that are cut by columns have `min_partition` of them at least.
+    A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
+    of them, where that is not 0. `kernel` and `cache_load_factor`, the share of rows that its cache holds, are
+    TorchRec's; on CPU processes, which have one memory, every table is "fused" (`Scenario.kernel_of`).
+    """
+
+    name: str
+    rows: int
+    dim: int
+    ids_per_sample: float
+    ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
+    ids: Ids = Ids()
+    sharding: tuple[ShardingType, ...]
+    ranks: tuple[int, ...] = ()
+    min_partition: int = MIN_PARTITION
+    weighted: bool = False
+    sequence: int = 0
+    kernel: LookUpKernel = "fused"
+    cache_load_factor: float = CACHE_LOAD_FACTOR
+
+    @property
+    def is_pooled(self) -> bool:
+        return not self.sequence
+
+    @property
+    def bag(self) -> Bag:
+        """What becomes of a bag's rows."""
+        return "sequence" if self.sequence else "weighted" if self.weighted else "pooled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interaction:
+    """How dense and embedded features meet.
+
+    "cat": concatenated. "dot": pairwise dot products of the features (all dims equal) beside the dense one.
+    "dcn": `layers` cross layers of rank `low_rank` over the concatenation (DLRM-DCNv2).
+    """
+
+    kind: Literal["cat", "dot", "dcn"]
+    layers: int = 0
+    low_rank: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """ "sgd", or "adagrad"; in embedding tables with a float32 for each row, or for each element."""
+
+    kind: Literal["sgd", "adagrad"] = "sgd"
+    learning_rate: float = 0.01
+    state: Literal["row", "element"] = "row"
+
+    @property
+    def has_state(self) -> Literal["none", "row", "element"]:
+        """What there is a float32 of in tables."""
+        return "none" if self.kind == "sgd" else self.state
+
+    def state_bytes(self, columns: int) -> int:
+        """What a row of so many columns has beside its weights."""
+        return 0 if self.kind == "sgd" else 4 * (columns if self.state == "element" else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseOptimizer:
+    """A class of torch.optim by its name, and what it is given beside the parameters."""
+
+    kind: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A DLRM: dense features through `bottom`, tables, an interaction, then `top` to one logit.
+
+    `dtype` is that of the dense part, and of what tables give it and get back; their rows are of `embedding_dtype`. Ids
+    and bags' lengths travel as `ids_dtype` and `lengths_dtype`.
+
+    `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
+    "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
+    """
+
+    dense_features: int
+    tables: tuple[Table, ...]
+    bottom: tuple[int, ...] = ()
+    interaction: Interaction = Interaction(kind="cat")
+    top: tuple[int, ...] = ()
+    dense: str = ""
+    dense_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    embedding_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    ids_dtype: Literal["int32", "int64"] = "int64"
+    lengths_dtype: Literal["int32", "int64"] = "int64"
+    optimizer: Optimizer = Optimizer()
+    dense_optimizer: DenseOptimizer | None = None
+
+    @property
+    def bags(self) -> dict[Bag, tuple[Table, ...]]:
+        """The tables by what becomes of their bags' rows, in the order in which that first comes."""
+        kinds = dict.fromkeys(table.bag for table in self.tables)
+        return {kind: tuple(table for table in self.tables if table.bag == kind) for kind in kinds}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """A plan that is taken as it is; `sha256` is of its content, so that a changed plan is a changed scenario."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """How GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
+
+    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it.
+    """
+
+    sort_by: Literal["storage", "perf"] = "storage"
+    balance_modules: bool = False
+    reserved_share: float = 0.15
+    plan: PlanFile | None = None

@@ -1,0 +1,97 @@
+"""How a step's gradients and embeddings travel, and what goes on beside what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buckets:
+    """Gradient buckets as DDP makes them."""
+
+    first_bytes: int = 1 << 20
+    cap_bytes: int = 25 << 20
+
+
+LEAST_POWERSGD_START = 2  # where something is carried from step to step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compression:
+    """Gradient compression, with PowerSGDState's own option names and defaults."""
+
+    kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] = "none"
+    matrix_approximation_rank: int = 1
+    start_powerSGD_iter: int = 1000
+    min_compression_rate: float = 2.0
+    use_error_feedback: bool = True
+    warm_start: bool = True
+    orthogonalization_epsilon: float = 0.0
+    random_seed: int = 0
+    compression_stats_logging_frequency: int = 10_000
+    batch_tensors_with_same_shape: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """What goes on beside what. "sparse_dist": the next batch's input exchange beside a step. "prefetch_sparse_dist":
+    the one after next's, and rows that the next batch misses in caches are fetched.
+
+    In the `order` "eager" a step waits for the exchanges of rows and of their gradients where a model calls TorchRec's
+    modules; "overlapped": where it uses what they give. `accumulation` micro-batches make a step: replicated parameters
+    are reduced and updated once, sharded tables at each backward pass.
+    """
+
+    kind: Literal["none", "sparse_dist", "prefetch_sparse_dist"] = "none"
+    order: Literal["eager", "overlapped"] = "eager"
+    accumulation: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replication:
+    """2D parallelism as TorchRec's DMPCollection: a sharding group of `sharding_group_size` ranks holds all tables.
+
+    The replicas of a shard are averaged after every `sync_every`-th step. They are on ranks that follow each other, or
+    with `inter_host_allreduce` the sharding groups are. `node_group_size` ranks of one count as a host.
+    """
+
+    sharding_group_size: int
+    node_group_size: int
+    sync_every: int = 1
+    inter_host_allreduce: bool = False
+
+    def sharding_groups(self, world_size: int) -> tuple[range, ...]:
+        """The global ranks of each, in the order of the shards' places."""
+        size, count = self.sharding_group_size, world_size // self.sharding_group_size
+        if self.inter_host_allreduce:
+            return tuple(range(first, first + size) for first in range(0, world_size, size))
+        return tuple(range(first, world_size, count) for first in range(count))
+
+    def syncs_after(self, step: int) -> bool:
+        """Whether replicas are averaged at the end of this step, from 0."""
+        return (step + 1) % self.sync_every == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """How kernels are launched on GPUs; only predictions heed it."""
+
+    cuda_graphs: bool = False
+    fusion: bool = False
+
+
+CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QComms:
+    """How exchanges of embeddings are quantized, with the option names and defaults of TorchRec's QCommsConfig."""
+
+    forward_precision: CommPrecision = "fp32"
+    backward_precision: CommPrecision = "fp32"
+    forward_loss_scale: float | None = None
+    backward_loss_scale: float | None = None
+    fp8_quantize_dim: int | None = None
+    fp8_quantize_dim_bwd: int | None = None
+    fp8_bwd_uses_143: bool = False

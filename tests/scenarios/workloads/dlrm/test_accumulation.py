@@ -1,0 +1,156 @@
+"""Steps of several micro-batches: as plain torch trains with (loss / n).backward(), and alike in both worlds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from scenarios.config.scenario import Compression, Scenario, ShardingType
+from scenarios.seam.trace import Recording
+from scenarios.workloads.dlrm.batches import draw_dense
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
+from tests.small import GPU, cluster
+
+
+class Accumulated(Reference):
+    """Micro-batches of the whole world, one after the other: what is sharded is updated at once, the rest after all."""
+
+    def step(self, step: int) -> float:
+        count = self.training.pipeline.accumulation
+        found = [self.micro_batch(step * count + number, 1 / count) for number in range(count)]
+        self.dense.step()
+        self.dense.zero_grad()
+        self.update(self.copies)
+        return sum(found) / count
+
+    @property
+    def copies(self) -> list[int]:
+        return [at for at, table in enumerate(self.model.tables) if table.sharding == ("data_parallel",)]
+
+    def micro_batch(self, number: int, share: float) -> float:
+        ranks = range(self.training.cluster.world_size)
+        batches = [draw_dense(self.training, self.model, rank, number, device=CPU) for rank in ranks]
+        tables = Looked()
+        for at, table in enumerate(self.model.tables):
+            bags = [bag for rank in ranks for bag in self.bags(at, rank, number)]
+            tables[table.name] = torch.stack([self.look_up(at, *bag) for bag in bags])
+            if table.sequence:
+                tables.lengths[table.name] = torch.tensor([len(ids) for ids, _ in bags])
+        dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
+        loss = self.module(dense, tables, labels)
+        (loss * share).backward()
+        self.update([at for at in range(len(self.weights)) if at not in self.copies])
+        return loss.item()
+
+    def update(self, chosen: list[int]) -> None:
+        every, squares = self.weights, self.squares
+        self.weights, self.squares = [every[at] for at in chosen], [squares[at] for at in chosen]
+        self.update_tables()
+        for weight in self.weights:
+            weight.grad = None
+        self.weights, self.squares = every, squares
+
+
+def accumulating(made: Scenario, count: int = 3, **changes: Any) -> Scenario:
+    return dataclasses.replace(made, pipeline=dataclasses.replace(made.pipeline, accumulation=count, **changes))
+
+
+def step_ns(recording: Recording) -> float:
+    return min(one.end_ns - one.start_ns for one in recording.spans if one.kind == "step")
+
+
+@pytest.mark.parametrize("order", ["eager", "overlapped"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("types", [("data_parallel",), ALL, MORE], ids="+".join)
+def test_micro_batches_train_as_in_plain_torch(types: tuple[ShardingType, ...], optimizer: str, order: str) -> None:
+    made = accumulating(training(types, optimizer=optimizer), order=order)
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
+
+
+def test_copies_learn_as_from_one_large_batch() -> None:
+    """Of tables that are all data_parallel nothing is used before the end: n micro-batches are one batch in parts."""
+    made = training(("data_parallel",))
+    reference = Accumulated(accumulating(made, 4))
+    whole = Reference(made)
+    batches = [reference.micro_batch(number, 1 / 4) for number in range(4)]
+    drawn = [draw_dense(made, made.model, rank, number, device=CPU) for number in range(4) for rank in range(4)]
+    tables = Looked()
+    for at, table in enumerate(made.model.tables):
+        bags = [bag for number in range(4) for rank in range(4) for bag in whole.bags(at, rank, number)]
+        tables[table.name] = torch.stack([whole.look_up(at, *bag) for bag in bags])
+    loss = whole.module(torch.cat([one.features for one in drawn]), tables, torch.cat([one.labels for one in drawn]))
+    loss.backward()
+    assert sum(batches) / 4 == pytest.approx(loss.item(), rel=TOLERANCE)
+    for ours, theirs in zip(reference.weights, whole.weights, strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["none", "sparse_dist"])
+def test_every_bag_trains_in_micro_batches(kind: str) -> None:
+    made = accumulating(mixed(EVERY, ALL), kind=kind)
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["none", "sparse_dist"])
+def test_both_worlds_do_the_same(kind: str) -> None:
+    made = accumulating(mixed(EVERY, ALL), 2, kind=kind)
+    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+
+
+@pytest.mark.parametrize("compression", ["none", "batched_powersgd"])
+def test_times_do_not_depend_on_the_payload(compression: str) -> None:
+    made = accumulating(mixed(EVERY, ALL))
+    chosen = Compression(kind=compression, start_powerSGD_iter=2, min_compression_rate=1)  # type: ignore[arg-type]
+    made = dataclasses.replace(made, compression=chosen)
+    sizes = dataclasses.replace(made, payload="sizes")
+    with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
+    assert without.spans == with_values.spans
+    assert without.links == with_values.links
+
+
+def test_what_is_replicated_is_reduced_once_a_step_and_what_is_sharded_updated_each_time() -> None:
+    count = 4
+    made = dataclasses.replace(training(ALL), payload="sizes")
+    labels = {}
+    for one in (made, accumulating(made, count)):
+        spans = simulate(one, DlrmProgram(one)).spans
+        of_step = [each.label for each in spans if each.rank == 0 and each.step == 1]
+        labels[one.pipeline.accumulation] = {label: of_step.count(label) for label in of_step}
+    once, several = labels[1], labels[count]
+    for label in ("data_parallel.all_reduce", "data_parallel.update", "dense.gradients.mean", "dense.update"):
+        assert several[label] == once[label]
+    for label in ("row_wise.update", "table_wise.lookup", "table_row_wise.output_dist.all_to_all"):
+        assert several[label] == count * once[label]
+    assert several["data_parallel.accumulate"] == count - 1
+
+
+def test_expected_micro_batches_take_as_long_as_drawn_ones() -> None:
+    big = dataclasses.replace(GPU, memory_bytes=1 << 40)
+    made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
+    made = accumulating(dataclasses.replace(made, cluster=cluster(4, 2, gpu=big)))
+    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
+    assert step_ns(folded) == pytest.approx(step_ns(every), rel=0.05)
+
+
+def test_gradients_that_add_up_stay_in_memory() -> None:
+    sizes = {}
+    for count in (1, 2, 8):
+        made = accumulating(training(ALL), count)
+        rows = DlrmProgram(made).memory
+        sizes[count] = sum(
+            row.size_bytes for row in rows if row.rank == 0 and row.part == "gradients" and "forward" in row.phases
+        )
+    parameters = Reference(training(ALL)).module.parameters()
+    assert sizes[1] == 0
+    assert sizes[2] == sizes[8] == sum(each.numel() * 4 for each in parameters)

@@ -1,0 +1,215 @@
+"""2D parallelism: replicas of tables train on their own group's samples, and are averaged, as in plain torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from scenarios.config.scenario import Pipeline, Replication, Scenario, ShardingType
+from scenarios.seam.trace import Recording
+from scenarios.workloads.dlrm.batches import draw_dense
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.sim.test_dlrm_bags import EVERY, SEQUENCES, calls, mixed
+from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
+from tests.small import cluster
+
+STRIDED = Replication(sharding_group_size=2, node_group_size=2)
+
+
+class Replicated(Reference):
+    """A reference for each sharding group, whose dense parts and data_parallel tables are kept equal."""
+
+    def __init__(self, training: Scenario) -> None:
+        super().__init__(training)
+        assert training.replication is not None
+        self.replication = training.replication
+        self.groups = self.replication.sharding_groups(training.cluster.world_size)
+        copies = [[weight.detach().clone().requires_grad_() for weight in self.weights] for _ in self.groups]
+        self.replicas = [(weights, [torch.zeros_like(each) for each in self.squares]) for weights in copies]
+        self.copied = [table.sharding == ("data_parallel",) for table in self.model.tables]
+
+    def step(self, step: int) -> float:
+        found = [self.loss(group, step) for group in range(len(self.groups))]
+        self.dense.zero_grad()
+        sum(found[1:], found[0]).backward()
+        for parameter in self.module.parameters():
+            parameter.grad /= len(self.groups)
+        self.dense.step()
+        for at in (at for at, is_copy in enumerate(self.copied) if is_copy):
+            mean = torch.stack([weights[at].grad for weights, _ in self.replicas]).mean(0)
+            for weights, _ in self.replicas:
+                weights[at].grad = mean.clone()
+        for replica in self.replicas:
+            self.weights, self.squares = replica
+            self.update_tables()
+            for weight in self.weights:
+                weight.grad = None
+        if (step + 1) % self.replication.sync_every == 0:
+            self.average()
+        return sum(each.item() for each in found) / len(found)
+
+    @torch.no_grad()
+    def average(self) -> None:
+        for at in range(len(self.copied)):
+            for which in (0, 1):
+                tensors = [replica[which][at] for replica in self.replicas]
+                mean = torch.stack(tensors).mean(0)
+                for tensor in tensors:
+                    tensor.copy_(mean)
+
+    def loss(self, group: int, step: int) -> Tensor:
+        self.weights, self.squares = self.replicas[group]
+        ranks, tables = self.groups[group], Looked()
+        batches = [draw_dense(self.training, self.model, rank, step, device=CPU) for rank in ranks]
+        for at, table in enumerate(self.model.tables):
+            bags = [bag for rank in ranks for bag in self.bags(at, rank, step)]
+            tables[table.name] = torch.stack([self.look_up(at, *bag) for bag in bags])
+            if table.sequence:
+                tables.lengths[table.name] = torch.tensor([len(ids) for ids, _ in bags])
+        dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
+        loss: Tensor = self.module(dense, tables, labels)
+        return loss
+
+
+def replicated(made: Scenario, replication: Replication = STRIDED, **changes: Any) -> Scenario:
+    return dataclasses.replace(made, replication=replication, **changes)
+
+
+def found_losses(made: Scenario) -> list[float]:
+    return losses(simulate(made, DlrmProgram(made)))
+
+
+@pytest.mark.parametrize("inter_host", [False, True])
+@pytest.mark.parametrize("types", [("data_parallel",), ALL, MORE], ids="+".join)
+def test_replicas_train_as_in_plain_torch(types: tuple[ShardingType, ...], inter_host: bool) -> None:
+    made = replicated(
+        training(types, optimizer="adagrad", steps=5),
+        dataclasses.replace(STRIDED, sync_every=2, inter_host_allreduce=inter_host),
+    )
+    assert found_losses(made) == pytest.approx(Replicated(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["none", "sparse_dist"])
+@pytest.mark.parametrize("order", ["eager", "overlapped"])
+def test_every_bag_and_pipeline(kind: str, order: str) -> None:
+    pipeline = Pipeline(kind=kind, order=order)  # type: ignore[arg-type]
+    made = replicated(mixed(EVERY, ALL, "adagrad", pipeline=pipeline))
+    assert found_losses(made) == pytest.approx(Replicated(made).losses(), rel=TOLERANCE)
+
+
+@settings(deadline=None, max_examples=6)
+@given(st.data())
+def test_any_groups_of_any_world_train_as_in_plain_torch(data: st.DataObject) -> None:
+    hosts, gpus = data.draw(st.sampled_from([(1, 4), (2, 2), (3, 2), (2, 4)]), label="hosts, gpus")
+    world = hosts * gpus
+    size = data.draw(st.sampled_from([each for each in range(1, world + 1) if world % each == 0]), label="size")
+    node = data.draw(st.sampled_from([each for each in range(1, size + 1) if size % each == 0]), label="node")
+    replication = Replication(
+        sharding_group_size=size,
+        node_group_size=node,
+        sync_every=data.draw(st.integers(1, 4)),
+        inter_host_allreduce=data.draw(st.booleans()),
+    )
+    types = data.draw(st.sampled_from([ALL, MORE]))
+    made = replicated(training(types, optimizer="adagrad"), replication, cluster=cluster(hosts, gpus), batch_size=3)
+    assert found_losses(made) == pytest.approx(Replicated(made).losses(), rel=TOLERANCE)
+
+
+def test_sgd_that_is_averaged_after_each_step_is_one_large_batch() -> None:
+    """The mean of what each group's mean gradient does to its rows is what the mean over all of them does."""
+    made = training(ALL, steps=4)
+    assert found_losses(replicated(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+    seldom = replicated(made, dataclasses.replace(STRIDED, sync_every=3))
+    assert found_losses(seldom) != pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+def test_a_group_of_all_ranks_is_no_replication() -> None:
+    made = training(ALL, payload="sizes")
+    whole = replicated(made, Replication(sharding_group_size=4, node_group_size=2, sync_every=100))
+    plain, grouped = (simulate(one, DlrmProgram(one)) for one in (made, whole))
+    assert calls(plain) == calls(grouped)
+    assert [(one.start_ns, one.end_ns) for one in plain.spans] == [(one.start_ns, one.end_ns) for one in grouped.spans]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("inter_host", [False, True])
+@pytest.mark.parametrize(("kind", "types"), [("none", ALL), ("sparse_dist", MORE), ("none", SEQUENCES)], ids=str)
+def test_both_worlds_do_the_same(
+    kind: Literal["none", "sparse_dist"], types: tuple[ShardingType, ...], inter_host: bool
+) -> None:
+    made = replicated(
+        mixed(("sequence", "weighted", "pooled"), types, "adagrad", pipeline=Pipeline(kind=kind, accumulation=2)),
+        dataclasses.replace(STRIDED, sync_every=2, inter_host_allreduce=inter_host),
+    )
+    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+
+
+def test_times_do_not_depend_on_the_payload() -> None:
+    made = replicated(mixed(EVERY, MORE, "adagrad"), dataclasses.replace(STRIDED, sync_every=2))
+    sizes = dataclasses.replace(made, payload="sizes")
+    with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
+    assert without.spans == with_values.spans
+    assert without.links == with_values.links
+
+
+def synced(recording: Recording) -> list[tuple[int, str, str, int]]:
+    return [
+        (one.step, one.label, one.group, one.bytes_in)
+        for one in recording.spans
+        if one.rank == 0 and ".sync." in one.label
+    ]
+
+
+def test_what_is_averaged_and_when() -> None:
+    """Rows and then state of what is sharded: not of copies, and only after each second step."""
+    made = replicated(
+        training(("data_parallel", "row_wise"), optimizer="adagrad", payload="sizes", steps=4),
+        dataclasses.replace(STRIDED, sync_every=2),
+    )
+    program = DlrmProgram(made)
+    found = synced(simulate(made, program))
+    rows = sum(row.rows for row in program.plan if row.rank == 0 and row.sharding_type == "row_wise")
+    sizes = {"weights": 4 * 8 * rows, "state": 4 * rows}
+    assert [(step, label, size) for step, label, _, size in found] == [
+        (step, f"row_wise.sync.{what}", size) for step in (1, 3) for what, size in sizes.items()
+    ]
+
+
+@pytest.mark.parametrize("inter_host", [False, True])
+def test_ids_and_rows_stay_in_the_sharding_group(inter_host: bool) -> None:
+    """Two hosts of two: groups that follow each other stay in their host, the others never use its links."""
+    made = replicated(
+        training(("row_wise", "table_wise"), payload="sizes", batch_size=64),
+        dataclasses.replace(STRIDED, sync_every=100, inter_host_allreduce=inter_host),
+    )
+    recording = simulate(made, DlrmProgram(made))
+    inside = sum(one.bytes_in for one in recording.spans if "output_dist" in one.label)
+    carried = {one.link_class: 0.0 for one in recording.links}
+    for one in recording.links:
+        carried[one.link_class] += one.bytes_carried
+    assert inside > 0
+    assert (carried["nic"] < carried["nvlink"]) is inter_host
+
+
+def test_the_plan_and_the_memory_are_those_of_every_rank() -> None:
+    made = replicated(training(ALL))
+    program = DlrmProgram(made)
+    places: dict[int, list[tuple[object, ...]]] = {rank: [] for rank in range(4)}
+    for row in program.plan:
+        places[row.rank].append((row.table, row.row_offset, row.rows, row.columns))
+    assert (places[0], places[2]) == (places[1], places[3])
+    assert places[0] != places[2]
+    of_rank = [[(row.part, row.size_bytes) for row in program.memory if row.rank == rank] for rank in range(4)]
+    assert (of_rank[0], of_rank[2]) == (of_rank[1], of_rank[3])
+    weights = [dict(parts)["embedding weights"] for parts in of_rank]
+    assert weights == [sum(rows * columns * 4 for _, _, rows, columns in places[rank]) for rank in range(4)]
