@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from scenarios.config.faults import GpuPart
 from scenarios.config.hardware import Cluster
@@ -103,10 +104,11 @@ class Machine:
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None
-        host = self._host_transfers(rank, price)
-        host_s = max((size / path.bytes_per_ns / 1e9 for path, size in host), default=0.0)
+        host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
+        host_s = max(size / path.bytes_per_ns / 1e9 for path, size in host) if host else 0.0
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
-        host = [(path, times * size) for path, size in host]
+        if host:
+            host = [(path, times * size) for path, size in host]
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
         if self.fabric.cluster.faults:
             part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
@@ -152,25 +154,23 @@ class Machine:
     def _after(
         self, delay_ns: int, uses: Mapping[Capacity, float], amount: float, host: Sequence[tuple[Path, float]] = ()
     ) -> Signal[None]:
+        begin = partial(self._begin_beside, host) if host else self.begin
         if delay_ns <= 0:
-            return self._begin_kernel(uses, amount, host)
+            return begin(uses, amount)
         signal: Signal[None] = Signal()
-        self.clock.call_in(delay_ns, lambda: self._begin_kernel(uses, amount, host).then(signal.fire))
+        self.clock.call_in(delay_ns, lambda: begin(uses, amount).then(signal.fire))
         return signal
 
-    def _begin_kernel(
-        self, uses: Mapping[Capacity, float], amount: float, host: Sequence[tuple[Path, float]]
+    def _begin_beside(
+        self, host: Sequence[tuple[Path, float]], uses: Mapping[Capacity, float], amount: float
     ) -> Signal[None]:
         """Work on the GPU and flows from and to the host's memory at once.
 
         Flows are not part of the kernel's activity: its amount is seconds, theirs are bytes, and on a link a byte of a
         copy and a byte of a collective count the same.
         """
-        busy = self.begin(uses, amount)
-        if not host:
-            return busy
         signal: Signal[None] = Signal()
-        all_of([busy, *(self.carry(path, size) for path, size in host)], signal.fire)
+        all_of([self.begin(uses, amount), *(self.carry(path, size) for path, size in host)], signal.fire)
         return signal
 
     def _resolve_soon(self) -> None:
