@@ -24,7 +24,7 @@ from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.all_to_all.program import checksum, checksum_cost
-from scenarios.workloads.dlrm.embedding import Piece, Rows
+from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
 
 _SGD = Optimizer()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from scenarios.config.scenario import Model, Scenario, Table
-from scenarios.workloads.dlrm.ids_file import read_bags
+from scenarios.workloads.dlrm.ids.file import read_bags
 
 Ints = npt.NDArray[np.int64]
 

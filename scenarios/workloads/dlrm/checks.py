@@ -18,7 +18,7 @@ from scenarios.config.toml.values import (
 )
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.workloads.dlrm.ids_file import read_bags
+from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.sections import (
     FileIds,
     InteractionSection,

@@ -31,7 +31,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
-from scenarios.workloads.dlrm.ids_file import read_bags
+from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.sections import (
     FileIds,
     InteractionSection,

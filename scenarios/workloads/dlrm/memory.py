@@ -20,8 +20,8 @@ from scenarios.seam.trace import IN_HOST, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.embedding import WEIGHT_BYTES
-from scenarios.workloads.dlrm.id_distribution import draws_of
+from scenarios.workloads.dlrm.ids.distribution import draws_of
+from scenarios.workloads.dlrm.tables.embedding import WEIGHT_BYTES
 
 Number = TypeVar("Number", float, Floats)
 

@@ -26,9 +26,9 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.embedding import Features, Piece, Rows
-from scenarios.workloads.dlrm.id_distribution import distinct_rows
+from scenarios.workloads.dlrm.ids.distribution import distinct_rows
+from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
+from scenarios.workloads.dlrm.tables.embedding import Features, Piece, Rows
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
 Group = ShardedGroup | SequenceGroup

@@ -24,7 +24,7 @@ from scenarios.sparse import KeyedJagged, ShardedTable, build_groups
 from scenarios.sparse.expected import Flows, Traffic, expected_traffic
 from scenarios.sparse.tables import Kind, Layout, Piece, layouts
 from scenarios.workloads.dlrm.batches import draw_bags
-from scenarios.workloads.dlrm.id_distribution import draws_of
+from scenarios.workloads.dlrm.ids.distribution import draws_of
 from tests.lanes import examples
 from tests.scenarios.sparse.test_groups import World, table
 from tests.small import cluster, scenario

@@ -14,7 +14,7 @@ from scenarios.seam.rank import Rank
 from scenarios.sparse import KeyedJagged, build_groups
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.workloads.dlrm.batches import draw_bags
-from scenarios.workloads.dlrm.id_distribution import draws_of
+from scenarios.workloads.dlrm.ids.distribution import draws_of
 from tests.lanes import examples
 from tests.lockstep import Lockstep
 from tests.scenarios.sparse.test_expected import SIGMAS, Drawn, plays

@@ -17,7 +17,7 @@ from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.sparse import kernels_host
-from scenarios.workloads.dlrm import embedding_cpu as embedding_host
+from scenarios.workloads.dlrm.tables import embedding_cpu as embedding_host
 
 # What numba compiled: it takes arrays, so no dispatcher sees it.
 COMPILED = (

@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.config.load import load, load_profile
 from scenarios.seam.errors import ScenarioError
-from scenarios.workloads.dlrm.ids_file import read_bags
+from scenarios.workloads.dlrm.ids.file import read_bags
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
 
 TOP_KEYS = (

@@ -94,6 +94,9 @@ def test_replicas_train_as_in_plain_torch(types: tuple[ShardingType, ...], inter
         training(types, optimizer="adagrad", steps=5),
         dataclasses.replace(STRIDED, sync_every=2, inter_host_allreduce=inter_host),
     )
+    assert made.model is not None
+    calm = dataclasses.replace(made.model.optimizer, learning_rate=0.05)  # a loss that grows makes rounding grow
+    made = dataclasses.replace(made, model=dataclasses.replace(made.model, optimizer=calm))
     assert found_losses(made) == pytest.approx(Replicated(made).losses(), rel=TOLERANCE)
 
 

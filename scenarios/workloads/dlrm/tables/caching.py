@@ -18,7 +18,7 @@ from functools import cached_property
 
 from scenarios.config.scenario import Table
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.dlrm.id_distribution import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.ids.distribution import distinct_rows, expected_ids
 
 # A set's tags, of which a look-up reads all: fbgemm's cache has 32 ways (kWarpSize), tags of int64.
 SET_BYTES = 32 * 8

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.workloads.dlrm.batches import coprime_step, draw_bags, draw_ids
-from scenarios.workloads.dlrm.id_distribution import Zipf, block_share_error, block_shares, distinct_rows, draws_of
+from scenarios.workloads.dlrm.ids.distribution import Zipf, block_share_error, block_shares, distinct_rows, draws_of
 from tests.lanes import examples
 from tests.small import cluster, scenario
 

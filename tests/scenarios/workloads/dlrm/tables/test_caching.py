@@ -11,8 +11,8 @@ import pytest
 
 from scenarios.config.scenario import Ids, Table
 from scenarios.workloads.dlrm.batches import draw_bags
-from scenarios.workloads.dlrm.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.id_distribution import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.ids.distribution import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from tests.sim.test_dlrm_steps import training
 from tests.small import GPU, cluster
 

@@ -16,7 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from scenarios.seam.compiled import compiler
-from scenarios.workloads.dlrm.embedding_torch import ADAGRAD_EPSILON, Array, Named, Places, Storage
+from scenarios.workloads.dlrm.tables.embedding_torch import ADAGRAD_EPSILON, Array, Named, Places, Storage
 
 # A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
 _ID_BITS = 32

@@ -16,10 +16,10 @@ from scenarios.config.scenario import LookUpKernel, Optimizer
 from scenarios.seam.kernel import Kernel
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.workloads.dlrm import embedding_torch
 from scenarios.workloads.dlrm.batches import initial_rows
-from scenarios.workloads.dlrm.caching import RowCache
-from scenarios.workloads.dlrm.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables import embedding_torch
+from scenarios.workloads.dlrm.tables.caching import RowCache
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 
 # Expected ones have the shapes of real ones: what is computed on them is on meta.
 Features = KeyedJagged | ExpectedJagged
@@ -288,7 +288,7 @@ def _numel(piece: Piece) -> int:
 def _kernels(device: torch.device) -> ModuleType:
     if device.type != "cpu":
         return embedding_torch
-    from scenarios.workloads.dlrm import embedding_cpu  # noqa: PLC0415  (loads numba, which takes a while)
+    from scenarios.workloads.dlrm.tables import embedding_cpu  # noqa: PLC0415  (loads numba, which takes a while)
 
     return embedding_cpu
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scenarios.config.scenario import Bag
-from scenarios.workloads.dlrm import embedding_cpu, embedding_torch
-from scenarios.workloads.dlrm.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables import embedding_cpu, embedding_torch
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # Of one element: sums of some ten numbers of size 1, rounded once.
