@@ -21,8 +21,9 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m tests --hypothesis-profile check -m "not slow"
+	$(BIN)/mypy & types=$$!; \
+		$(BIN)/python -m tests --hypothesis-profile check -m "not slow"; tests=$$?; \
+		wait $$types && exit $$tests
 
 # What a change is tried on while it is made: no processes, namespaces or browsers, nothing that computes for long, and a
 # tenth of Hypothesis's examples.

@@ -91,10 +91,10 @@ def predict(
 
 
 def profile_of(gpu: str, gpus_per_node: int) -> str:
-    """The ready profile with this GPU: as many words of its name as possible, then a host that fits.
+    """The ready profile with this GPU: a card or not, as many words of its name as possible, then a host that fits.
 
-    A name may be NVIDIA's own, such as "NVIDIA H100-SXM5-80GB"; one that says no form is not that of a PCIe card, if
-    there is another. Hosts fit best that have just enough GPUs, else as many as possible.
+    A name may be NVIDIA's own, such as "NVIDIA H100-SXM5-80GB"; one with PCIe or NVL in it is that of a card, one that
+    says no form is not, if there is another. Hosts fit best that have just enough GPUs, else as many as possible.
 
     Raises:
         ScenarioError: no ready profile has such a GPU.
@@ -105,11 +105,11 @@ def profile_of(gpu: str, gpus_per_node: int) -> str:
         names = ", ".join(sorted({words[0] for words, _ in known.values()}))
         raise ScenarioError([f"gpu = '{gpu}': expected one that a ready profile has ({names}), or a profile"])
 
-    def unlike(name: str) -> tuple[int, bool, bool, int]:
+    def unlike(name: str) -> tuple[bool, int, bool, int]:
         gpus = known[name][1]
         common = len(set(wanted) & set(alike[name]))
-        is_card = any(word in _CARDS and word not in wanted for word in alike[name])
-        return -common, is_card, gpus < gpus_per_node, abs(gpus - gpus_per_node)
+        is_other_form = _CARDS.isdisjoint(alike[name]) != _CARDS.isdisjoint(wanted)
+        return is_other_form, -common, gpus < gpus_per_node, abs(gpus - gpus_per_node)
 
     return min(alike, key=unlike)
 

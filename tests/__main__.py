@@ -1,7 +1,8 @@
 """`python -m tests`: the whole suite as runs of pytest beside each other; arguments go to all of them.
 
 Tests of real ranks wait for other processes half of the time. Tests that only compute fill that time, at a lower
-priority, so that nobody's time-out is nearer than if it ran alone.
+priority, so that nobody's time-out is nearer than if it ran alone. Before them all go those that make numba compile:
+it keeps on disk what the others then find, which would compile it in each run of pytest otherwise.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 NICENESS = 10
+# Tests of all that is compiled.
+COMPILING = (
+    "scenarios/quantized/test_codec.py",
+    "scenarios/sparse/test_bucketize.py",
+    "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
+    "sim/engine/test_max_min_compiled.py",
+)
 # What runs beside all other tests, and at which niceness.
 BESIDE = (
     (("real",), 0),
@@ -31,11 +39,13 @@ def main(arguments: list[str]) -> int:
     others = sorted(path.name for path in TESTS.iterdir() if path.name not in beside and _has_tests(path))
     # Runs would write one cache over another.
     pytest = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    first = subprocess.run([*pytest, *_paths(COMPILING)], check=False).returncode
+    pytest += [f"--ignore={path}" for path in _paths(COMPILING)]
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder, names[0]) for names, _ in BESIDE]
         started = [_start(pytest, *run, output) for run, output in zip(BESIDE, outputs, strict=True)]
         try:
-            codes = [subprocess.run([*pytest, *_paths(others)], check=False).returncode]
+            codes = [first, subprocess.run([*pytest, *_paths(others)], check=False).returncode]
             codes += [process.wait() for process in started]
         finally:
             for process in started:

@@ -16,7 +16,10 @@ from tests.conftest import LibraryRun
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "scenarios" / "library"
-SCENARIOS = sorted(path.stem for path in LIBRARY.glob("*.toml"))
+SCENARIOS = [
+    pytest.param(path.stem, marks=[pytest.mark.slow] * path.stem.startswith(("mlperf_dlrm", "criteo_dlrm_8x8")))
+    for path in sorted(LIBRARY.glob("*.toml"))
+]
 # Processes of one machine can hold these; the others are clusters of GPUs.
 REAL = [pytest.param("all_to_all_4x2", marks=pytest.mark.slow), "criteo_small_2x2", "twrw_2x2"]
 

@@ -67,6 +67,17 @@ class Gpu:
         Reserve | None, Key("fragmentation", "What torch's allocator holds beside tensors, as a share of them.")
     ] = None
     memory_bytes_per_s: Annotated[Rate, Key("memory_rate", "Peak rate of that memory, such as '3.35 TB/s'. Required.")]
+    l2_bytes: Annotated[
+        Size | None,
+        Key(
+            "l2",
+            "Its L2 cache, such as '50 MB': a look-up of embeddings reads rows from there that it has read before."
+            " Default: none.",
+        ),
+    ] = None
+    l2_bytes_per_s: Annotated[
+        Rate | None, Key("l2_rate", "What is read from and written to L2 at most. Default: as much as is asked.")
+    ] = None
     launch_ns: Annotated[
         Latency,
         Key(

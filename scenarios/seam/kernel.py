@@ -26,7 +26,8 @@ class Kernel:
     `launches` are the operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is
     about one kernel. Views, metadata, memory without values and reading a single number count nothing, a function that
     numba compiled counts one. `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a
-    cache; small operands (indices, a number a row) may be left out. `host_read` and `host_written` are bytes in the
+    cache; small operands (indices, a number a row) may be left out. `bytes_reread` of those read are found in the
+    device's L2 cache, where the kernel itself has read them before. `host_read` and `host_written` are bytes in the
     host's memory, which cross the GPU's path to it while the rest goes on.
 
     `parts` are the kernels that it is made of, which run one after the other; its own numbers are then their sums
@@ -37,6 +38,7 @@ class Kernel:
     flops: float = 0.0
     bytes_read: float = 0.0
     bytes_written: float = 0.0
+    bytes_reread: float = 0.0
     host_read: float = 0.0
     host_written: float = 0.0
     dtype: str = "float32"
@@ -50,6 +52,7 @@ class Kernel:
             flops=self.flops * count,
             bytes_read=self.bytes_read * count,
             bytes_written=self.bytes_written * count,
+            bytes_reread=self.bytes_reread * count,
             host_read=self.host_read * count,
             host_written=self.host_written * count,
             launches=self.launches * count,
@@ -72,6 +75,7 @@ def together(kernels: Iterable[Kernel]) -> Kernel:
         flops=sum(part.flops for part in parts),
         bytes_read=sum(part.bytes_read for part in parts),
         bytes_written=sum(part.bytes_written for part in parts),
+        bytes_reread=sum(part.bytes_reread for part in parts),
         host_read=sum(part.host_read for part in parts),
         host_written=sum(part.host_written for part in parts),
         dtype=max(dtypes, key=dtypes.__getitem__, default="float32"),

@@ -78,7 +78,7 @@ def cost(kernel: Kernel, gpu: Gpu) -> Cost:
 
 
 def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
-    for name in ("flops", "bytes_read", "bytes_written", "host_read", "host_written"):
+    for name in ("flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"):
         amount = getattr(kernel, name)
         if not 0 <= amount < math.inf:
             raise ProgramError(f"a {kernel.kind} kernel has {name} = {amount}: expected a finite number of at least 0")
@@ -90,7 +90,10 @@ def _cost(kernel: Kernel, gpu: Gpu) -> Cost:
             known = ", ".join(sorted(gpu.flops_per_s))
             raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
         arithmetic_s = kernel.flops / (gpu.flops_per_s[dtype] * efficiency)
-    moved, is_one_memory = kernel.bytes_read + kernel.bytes_written, gpu.kind == "cpu"
+    touched, is_one_memory = kernel.bytes_read + kernel.bytes_written, gpu.kind == "cpu"
+    moved = touched - kernel.bytes_reread
+    if gpu.l2_bytes_per_s is not None:
+        moved = max(moved, touched * gpu.memory_bytes_per_s / gpu.l2_bytes_per_s)
     if is_one_memory:  # a CPU process computes in its host's memory
         moved += kernel.host_read + kernel.host_written
     return Cost(

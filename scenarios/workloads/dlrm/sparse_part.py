@@ -29,6 +29,7 @@ from scenarios.sparse.sequences import SequenceGroup
 from scenarios.workloads.dlrm.ids.distribution import distinct_rows
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.embedding import Features, Piece, Rows
+from scenarios.workloads.dlrm.tables.l2 import rows_fetched
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
 Group = ShardedGroup | SequenceGroup
@@ -206,6 +207,7 @@ class SparsePart:
             unpooled=isinstance(group, SequenceGroup),
             travels_as=getattr(torch, self.model.dtype),
             distinct=self._distinct,
+            fetched=self._fetched if self._scenario.cluster.host.gpu.l2_bytes else None,
             cache=RowCache(cached, self._scenario.batch_size * self._scenario.sharding_ranks) if cached else None,
         )
 
@@ -216,6 +218,10 @@ class SparsePart:
 
     def _distinct(self, table: int, rows: range, ids: float) -> float:
         return distinct_rows(self.model.tables[table], rows, ids)
+
+    def _fetched(self, table: int, rows: range, ids: float, row_bytes: int) -> float:
+        room = (self._scenario.cluster.host.gpu.l2_bytes or 0) / row_bytes
+        return rows_fetched(self.model.tables[table], rows, ids, room)
 
 
 class SparsePass:

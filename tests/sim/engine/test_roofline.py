@@ -51,3 +51,10 @@ def test_tf32_is_float32_where_the_profile_has_no_rate_of_its_own() -> None:
     assert cost(rounded, GPU) == cost(kernel, GPU)
     quick = dataclasses.replace(GPU, flops_per_s={"float32": 5e10, "tf32": 2e11})
     assert cost(rounded, quick).arithmetic_s == pytest.approx(cost(kernel, quick).arithmetic_s / 4)
+
+
+def test_what_is_in_l2_takes_no_memory_but_no_less_than_l2_takes() -> None:
+    kernel = Kernel(kind="default", bytes_read=8e6, bytes_written=2e6, bytes_reread=7e6)
+    assert cost(kernel, GPU).memory_bytes == pytest.approx(4 * 3e6)
+    slow = dataclasses.replace(GPU, l2_bytes_per_s=2 * GPU.memory_bytes_per_s)
+    assert cost(kernel, slow).memory_bytes == pytest.approx(4 * 5e6)

@@ -89,11 +89,15 @@ class Rows:
         unpooled: bool = False,
         travels_as: torch.dtype | None = None,
         distinct: Callable[[int, range, float], float] | None = None,
+        fetched: Callable[[int, range, float, int], float] | None = None,
         cache: RowCache | None = None,
     ) -> None:
-        """`distinct` says how many of a table's rows so many ids name that fall into them; without it, as many."""
+        """`distinct` says how many of a table's rows so many ids name that fall into them; without it, as many.
+
+        `fetched` says how many such rows, of so many bytes each, a look-up reads from memory; without it, one an id.
+        """
         self.pieces, self._unpooled, self._travels_as = tuple(pieces), unpooled, travels_as or dtype
-        self._distinct, self._cache = distinct, cache
+        self._distinct, self._fetched, self._cache = distinct, fetched, cache
         places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
         rows, self._dims = places.rows.tolist(), places.dims.tolist()
         self.flat = torch.empty(sum(map(_numel, pieces)), dtype=dtype, device=device)
@@ -158,8 +162,20 @@ class Rows:
             flops=touched.elements,
             read=touched.naming_bytes + size * (touched.elements - touched.hosted),
             written=self._travels_as.itemsize * touched.found,
+            reread=self._reread(features),
             host_read=size * touched.hosted,
         )
+
+    def _reread(self, features: Features) -> float:
+        """Bytes of rows that a look-up finds in the device's L2."""
+        if self._fetched is None:
+            return 0.0
+        reread = 0.0
+        for piece, ids, dim in zip(self.pieces, features.length_per_key(), self._dims, strict=True):
+            if piece.kernel != "fused_uvm":
+                row_bytes = self._element_bytes * dim
+                reread += row_bytes * (ids - self._fetched(piece.table, piece.rows, ids, row_bytes))
+        return reread
 
     def fill_kernel(self, features: Features) -> Kernel | None:
         """The cache is given what it misses of the rows that bags name; None without a cache."""
@@ -244,6 +260,7 @@ class Rows:
         flops: float,
         read: float,
         written: float,
+        reread: float = 0.0,
         host_read: float = 0.0,
         host_written: float = 0.0,
         launches: int = 1,
@@ -254,6 +271,7 @@ class Rows:
             flops=float(flops),
             bytes_read=float(read),
             bytes_written=float(written),
+            bytes_reread=float(reread),
             host_read=float(host_read),
             host_written=float(host_written),
             dtype=str(self._dtype).removeprefix("torch."),
