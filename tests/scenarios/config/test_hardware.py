@@ -18,12 +18,14 @@ from tests.scenarios.config.test_load import LEAST, ROOT, write
 
 PROFILES = (
     "a100_pcie",
+    "a100_pcie_40gb",
     "a30_pcie",
     "a40_pcie",
     "cpu_local",
     "dgx1_v100",
     "dgx2_v100",
     "dgx_a100",
+    "dgx_a100_40gb",
     "dgx_h100",
     "emulated_200mbit",
     "gb200_nvl72",
