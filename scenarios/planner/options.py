@@ -118,7 +118,7 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
         cache_params=cache,
         sharding_types=table.sharding,
         min_partition=table.min_partition,
-        pooling_factors=[table.ids_per_sample],
+        pooling_factors=[feature.ids_per_sample for feature in table.by_feature],
         is_weighted=table.weighted,
     )
     enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})

@@ -40,7 +40,7 @@ class Moments:
 
 
 class Draws(Protocol):
-    """What ranks draw of one table in a step, from the same distribution on all ranks."""
+    """What ranks draw of one feature in a step, from the same distribution on all ranks."""
 
     @property
     def samples(self) -> int:
@@ -86,7 +86,7 @@ class Traffic:
 
 
 def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_size: int) -> Traffic:
-    """The traffic of the group with this layout; `draws` by table, of which each counts as independent of the others.
+    """The traffic of the group with this layout; `draws` by feature, of which each counts as independent of the others.
 
     Time and memory grow with the pieces of tables times the ranks that cut one, never with ranks squared.
 
@@ -99,7 +99,7 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
             f"local_world_size = {local_world_size}: expected a divisor of {world_size} ranks"
             f" that divides the {span} of a {layout.sharding_type} table, or is a multiple of them"
         )
-    held = Counter((owner, piece.table) for owner, owned in enumerate(layout.pieces) for piece in owned)
+    held = Counter((owner, piece.feature) for owner, owned in enumerate(layout.pieces) for piece in owned)
     stays = layout.kind == "replicated"
     moments = _staying(held, draws, world_size) if stays else _travelling(layout, held, draws, local_world_size)
     ids = Flows(**{name: one.mean for name, one in moments.items()})
@@ -112,7 +112,8 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
     )
 
 
-# How many pieces of a table each owner has: they all get the same ids, so that their numbers add up before variances.
+# How many pieces of a feature's table each owner has: all get the same ids, so that their numbers add up before
+# variances.
 _Held = Counter[tuple[int, str]]
 
 
@@ -140,19 +141,19 @@ def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: 
 def _joined(held: _Held, owners: int) -> _Held:
     """Merge each `owners` consecutive owners into one."""
     joined: _Held = Counter()
-    for (owner, table), count in held.items():
-        joined[owner // owners, table] += count
+    for (owner, feature), count in held.items():
+        joined[owner // owners, feature] += count
     return joined
 
 
 def _sums(
     held: _Held, draws: Mapping[str, Draws], owners: int, blocks: int = 1, *, joined: int = 1, ranks: int = 1
 ) -> Moments:
-    """Ids of all tables that `ranks` ranks draw for each part of each owner, [owners * blocks / joined]."""
+    """Ids of all features that `ranks` ranks draw for each part of each owner, [owners * blocks / joined]."""
     shape = (owners, blocks // joined)
     total = Moments(np.zeros(shape), np.zeros(shape))
-    for (owner, table), pieces in held.items():
-        one = draws[table].moments(blocks, joined=joined, ranks=ranks)
+    for (owner, feature), pieces in held.items():
+        one = draws[feature].moments(blocks, joined=joined, ranks=ranks)
         total.mean[owner] += pieces * one.mean
         total.variance[owner] += pieces**2 * one.variance
     return Moments(total.mean.ravel(), total.variance.ravel())
@@ -167,8 +168,8 @@ def _over_ranks(moments: Moments, world_size: int) -> Moments:
 def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> Flows:
     """Every rank sends all the samples of a key to each rank that holds a piece of it, whatever its rows."""
     owned = np.zeros(len(layout.pieces))
-    for (owner, table), pieces in held.items():
-        owned[owner] += pieces * draws[table].samples
+    for (owner, feature), pieces in held.items():
+        owned[owner] += pieces * draws[feature].samples
     one = np.repeat(owned, layout.span)  # from one source to each rank
     if layout.kind == "replicated":
         return Flows(sent=one, sent_in_host=one, kept=one, received=one, received_in_host=one)
@@ -222,11 +223,11 @@ class ExpectedInput:
     """
 
     def __init__(self, layout: Layout, draws: Mapping[str, Draws], label: str = "", *, sequence: bool = False) -> None:
-        """`draws` by table; with `sequence` ids' rows shall find back to them."""
+        """`draws` by feature; with `sequence` ids' rows shall find back to them."""
         self._layout, self._label, self._sequence = layout, label + LABEL, sequence
-        self._sent = tuple(piece.table for piece in layout.sent)
+        self._sent = tuple(piece.feature for piece in layout.sent)
         blocks = 1 if layout.kind == "replicated" else layout.buckets
-        self._means = {table: draws[table].moments(blocks).mean for table in dict.fromkeys(self._sent)}
+        self._means = {key: draws[key].moments(blocks).mean for key in dict.fromkeys(self._sent)}
         counts = [len(owned) for owned in layout.pieces]
         shuffle = staggered_shuffle(counts, layout.span) if layout.kind == "by_host" else ()
         self._is_shuffled = shuffle != tuple(range(len(shuffle)))
@@ -260,7 +261,7 @@ class ExpectedInput:
         world = rank.world
         batches = (taken.stride,) * len(world.ranks)
         arrived = ExpectedJagged(
-            keys=tuple(piece.table for piece in self._pieces(rank.place)),
+            keys=tuple(piece.feature for piece in self._pieces(rank.place)),
             ids=tuple(world.size * ids for ids in self.ids_for(rank.place)),
             stride=world.total(batches),
             batch_per_rank=batches,
@@ -276,7 +277,7 @@ class ExpectedInput:
     def ids_for(self, place: int) -> list[float]:
         """Expected ids of one source for the rank of this place, by its keys."""
         block = place % self._layout.span if self._layout.buckets > 1 else 0
-        return [float(self._means[piece.table][block]) for piece in self._pieces(place)]
+        return [float(self._means[piece.feature][block]) for piece in self._pieces(place)]
 
     def _pieces(self, place: int) -> tuple[Piece, ...]:
         return self._layout.pieces[place // self._layout.span]

@@ -77,8 +77,8 @@ class TableGroup:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The keys that it takes, in sending order; one that is cut by columns comes once a shard."""
-        return tuple(piece.table for piece in self.columns)
+        """The keys that it takes, in sending order; one whose table is cut by columns comes once a shard."""
+        return tuple(piece.feature for piece in self.columns)
 
     def parts(self, output: Tensor) -> Sequence[Tensor]:
         """What its output exchange gave, by `columns`."""
@@ -164,7 +164,7 @@ def build_groups(
     label: str = "",
     codecs: QuantizedComms = PLAIN,
 ) -> tuple[ShardedGroup, ...]:
-    """One group a sharding type, in the order in which the types first come; a feature is named as its table.
+    """One group a sharding type, in the order in which the types first come.
 
     If any table of a group has a feature processor, the whole group sends positions, on every rank. `label` stands
     before the labels of all that the groups issue, with "{sharding_type}" replaced. `codecs` encode pooled rows and
@@ -192,18 +192,18 @@ def build_groups(
 
 
 def outputs_to_tables(groups: Sequence[TableGroup], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """What the groups' forwards gave, by table: [batch, ..., dim] each, in the order of the groups' columns."""
+    """What the groups' forwards gave, by feature: [batch, ..., dim] each, in the order of the groups' columns."""
     parts: dict[str, list[tuple[int, Tensor]]] = {}
     for group, output in zip(groups, outputs, strict=True):
         for column, part in zip(group.columns, group.parts(output), strict=True):
-            parts.setdefault(column.table, []).append((column.column_offset, part))
-    return {table: _join([part for _, part in sorted(found, key=_offset)]) for table, found in parts.items()}
+            parts.setdefault(column.feature, []).append((column.column_offset, part))
+    return {feature: _join([part for _, part in sorted(found, key=_offset)]) for feature, found in parts.items()}
 
 
 def tables_to_outputs(groups: Sequence[ShardedGroup], grads: dict[str, Tensor]) -> list[Tensor]:
-    """The transpose of `outputs_to_tables`: gradients by table, [batch, dim] each, to one tensor a group."""
+    """The transpose of `outputs_to_tables`: gradients by feature, [batch, dim] each, to one tensor a group."""
     return [
-        _join([grads[one.table][:, one.column_offset : one.column_offset + one.columns] for one in group.columns])
+        _join([grads[one.feature][:, one.column_offset : one.column_offset + one.columns] for one in group.columns])
         for group in groups
     ]
 

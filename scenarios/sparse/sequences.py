@@ -86,7 +86,7 @@ class SequenceGroup(TableGroup):
         """The way of rows that are expected to be looked up; `features` are those before `exchange`."""
         if self.layout.kind == "replicated":
             ids = dict(zip(features.keys, features.ids, strict=True))
-            elements = round(sum(ids[column.table] * column.columns for column in self.columns))
+            elements = round(sum(ids[column.feature] * column.columns for column in self.columns))
             return Way(batch=features.stride, sends=(), receives=(elements,))
 
         def elements_of(owner: int) -> int:

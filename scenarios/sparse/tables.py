@@ -42,7 +42,7 @@ class TableShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedTable:
-    """A table and its shards, in the planner's order. Its feature has the same name.
+    """A table and its shards, in the planner's order; without `features` it has one of the same name.
 
     `shards` may be `Runs`, in which shards of one run are on ranks that follow each other.
     """
@@ -53,13 +53,15 @@ class ShardedTable:
     sharding_type: ShardingType
     shards: Sequence[TableShard]
     has_feature_processor: bool = False
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Columns of a table, with all its rows: what travels as one key."""
+    """Columns of a table, with all its rows, for one of its features: what travels as one key."""
 
     table: str
+    feature: str
     rows: int
     column_offset: int
     columns: int
@@ -69,7 +71,8 @@ class Piece:
 class Layout:
     """All tables of one sharding type: `pieces[owner]`, where an owner is `span` consecutive ranks.
 
-    An owner's ranks cut each piece's rows into `buckets` blocks, or all hold it whole (`buckets` is 1).
+    An owner's ranks cut each piece's rows into `buckets` blocks, or all hold it whole (`buckets` is 1). Columns that
+    several features read are a piece for each of them, one behind the other.
     """
 
     sharding_type: ShardingType
@@ -184,8 +187,8 @@ def _layout(sharding_type: ShardingType, tables: Sequence[ShardedTable], world_s
         _check_ranks(table, world_size)
         each = world_size if kind == "replicated" else buckets
         for start in range(0, len(table.shards), each):
-            owner, piece = _piece(table, table.shards[start : start + each], span, buckets)
-            owned[owner].append(piece)
+            owner, pieces = _pieces(table, table.shards[start : start + each], span, buckets)
+            owned[owner] += pieces
         _check_columns(table, table.shards[::each])
     return Layout(
         sharding_type=sharding_type,
@@ -197,8 +200,10 @@ def _layout(sharding_type: ShardingType, tables: Sequence[ShardedTable], world_s
     )
 
 
-def _piece(table: ShardedTable, shards: Sequence[TableShard], span: int, buckets: int) -> tuple[int, Piece]:
-    """The owner and the piece that these shards, at most `span`, make up; a shard a rank of the owner, in order."""
+def _pieces(table: ShardedTable, shards: Sequence[TableShard], span: int, buckets: int) -> tuple[int, list[Piece]]:
+    """The owner of these shards, at most `span`, and the piece that they make up, for each feature; a shard a rank of
+    the owner, in order.
+    """
     first = shards[0]
     owner = first.rank // span
     block = block_size(table.rows, buckets)
@@ -213,7 +218,11 @@ def _piece(table: ShardedTable, shards: Sequence[TableShard], span: int, buckets
                 f"table {table.name!r} ({table.sharding_type}): {_describe(shard)},"
                 f" expected rows {start} to {end} on rank {rank}"
             )
-    return owner, Piece(table=table.name, rows=table.rows, column_offset=first.column_offset, columns=first.columns)
+    columns = first.column_offset, first.columns
+    return owner, [
+        Piece(table=table.name, feature=feature, rows=table.rows, column_offset=columns[0], columns=columns[1])
+        for feature in table.features or (table.name,)
+    ]
 
 
 def _place(shard: TableShard, rows: int) -> tuple[int, int, int, int, int]:

@@ -82,6 +82,10 @@ class Looked(dict[str, Tensor]):
         self.lengths: dict[str, Tensor] = {}
 
 
+def _keys(table: Table) -> enumerate[Table]:
+    return enumerate(table.by_feature)
+
+
 class Reference:
     """One process, all tables whole, the global batch at once; torch's own look-up, autograd and dense optimizers."""
 
@@ -106,11 +110,12 @@ class Reference:
         ranks = range(self.training.cluster.world_size)
         batches = [draw_dense(self.training, self.model, rank, step, device=CPU) for rank in ranks]
         tables = Looked()
-        for number, table in enumerate(self.model.tables):
-            bags = [bag for rank in ranks for bag in self.bags(number, rank, step)]
-            tables[table.name] = torch.stack([self.look_up(number, *bag) for bag in bags])
-            if table.sequence:
-                tables.lengths[table.name] = torch.tensor([len(ids) for ids, _ in bags])
+        keys = ((number, place, each) for number, table in enumerate(self.model.tables) for place, each in _keys(table))
+        for number, place, feature in keys:
+            bags = [bag for rank in ranks for bag in self.bags(number, rank, step, place)]
+            tables[feature.name] = torch.stack([self.look_up(number, *bag) for bag in bags])
+            if feature.sequence:
+                tables.lengths[feature.name] = torch.tensor([len(ids) for ids, _ in bags])
         dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
         loss = self.module(dense, tables, labels)
         self.dense.zero_grad()
@@ -121,12 +126,13 @@ class Reference:
         self.update_tables()
         return loss.item()
 
-    def bags(self, number: int, rank: int, step: int) -> list[tuple[Tensor, Tensor]]:
+    def bags(self, number: int, rank: int, step: int, feature: int) -> list[tuple[Tensor, Tensor]]:
         """Ids and their weights, by sample."""
-        drawn = draw_bags(self.training, number, rank, step)
+        drawn = draw_bags(self.training, number, rank, step, feature=feature)
         weights = torch.ones(len(drawn.ids))
         if self.model.tables[number].weighted:
-            weights = torch.from_numpy(draw_weights(self.training, number, rank, step, len(drawn.ids)))
+            given = draw_weights(self.training, number, rank, step, len(drawn.ids), feature=feature)
+            weights = torch.from_numpy(given)
         lengths = drawn.lengths.tolist()
         return list(zip(torch.from_numpy(drawn.ids).split(lengths), weights.split(lengths), strict=True))
 

@@ -50,6 +50,16 @@ class Ids:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """Bags of ids that read a table's rows; `ids_per_sample`, its kind and `ids` are as in `Table`."""
+
+    name: str
+    ids_per_sample: float
+    ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
+    ids: Ids = Ids()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One embedding table.
 
@@ -59,6 +69,9 @@ class Table:
     A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
     of them, where that is not 0. `kernel` and `cache_load_factor`, the share of rows that its cache holds, are
     TorchRec's; on CPU processes, which have one memory, every table is "fused" (`Scenario.kernel_of`).
+
+    With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
+    and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference.
     """
 
     name: str
@@ -74,6 +87,24 @@ class Table:
     sequence: int = 0
     kernel: LookUpKernel = "fused"
     cache_load_factor: float = CACHE_LOAD_FACTOR
+    features: tuple[Feature, ...] = ()
+
+    @property
+    def by_feature(self) -> tuple[Table, ...]:
+        """The table as each of its features sees it: with the feature's name and ids."""
+        if not self.features:
+            return (self,)
+        return tuple(
+            dataclasses.replace(
+                self,
+                name=feature.name,
+                ids_per_sample=feature.ids_per_sample,
+                ids_per_sample_kind=feature.ids_per_sample_kind,
+                ids=feature.ids,
+                features=(),
+            )
+            for feature in self.features
+        )
 
     @property
     def is_pooled(self) -> bool:
@@ -148,6 +179,11 @@ class Model:
     lengths_dtype: Literal["int32", "int64"] = "int64"
     optimizer: Optimizer = Optimizer()
     dense_optimizer: DenseOptimizer | None = None
+
+    @property
+    def features(self) -> tuple[Table, ...]:
+        """The tables as each of their features sees them, table by table."""
+        return tuple(feature for table in self.tables for feature in table.by_feature)
 
     @property
     def bags(self) -> dict[Bag, tuple[Table, ...]]:

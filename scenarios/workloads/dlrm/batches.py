@@ -45,14 +45,19 @@ class Dense:
     lengths: Sequence[Tensor] = ()
 
 
-def draw_bags(scenario: Scenario, number: int, rank: int, step: int, *, with_ids: bool = True) -> Bags:
-    """The bags of table `number` in this rank's batch of this step; their lengths only, where nobody reads ids."""
+def draw_bags(
+    scenario: Scenario, number: int, rank: int, step: int, *, feature: int = 0, with_ids: bool = True
+) -> Bags:
+    """The bags of a feature of table `number` in this rank's batch of this step; `feature` is its place in the table.
+
+    Their lengths only, where nobody reads ids.
+    """
     assert scenario.model is not None
-    table = scenario.model.tables[number]
+    table = scenario.model.tables[number].by_feature[feature]
     if table.ids.kind == "file":
         first = (step * scenario.cluster.world_size + rank) * scenario.batch_size
         return _read_bags(table, first, scenario.batch_size)
-    generator = np.random.default_rng([scenario.seed, rank, step, number])
+    generator = np.random.default_rng([scenario.seed, rank, step, number, *_further(feature)])
     if table.ids_per_sample_kind == "poisson":
         lengths = generator.poisson(table.ids_per_sample, scenario.batch_size).astype(np.int64)
     else:
@@ -117,12 +122,19 @@ def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count:
     return result
 
 
-def draw_weights(scenario: Scenario, number: int, rank: int, step: int, ids: int) -> npt.NDArray[np.float32]:
-    """What each id's row of table `number` counts in its bag, around 1: [ids]."""
+def draw_weights(
+    scenario: Scenario, number: int, rank: int, step: int, ids: int, *, feature: int = 0
+) -> npt.NDArray[np.float32]:
+    """What each id's row counts in its bag, around 1: [ids]; of which feature as in `draw_bags`."""
     assert scenario.model is not None
     tables = len(scenario.model.tables)
-    generator = np.random.default_rng([scenario.seed, rank, step, tables + 1 + number])
+    generator = np.random.default_rng([scenario.seed, rank, step, tables + 1 + number, *_further(feature)])
     return generator.random(ids, dtype=np.float32) + np.float32(0.5)
+
+
+def _further(feature: int) -> tuple[int, ...]:
+    """What the seed of a table's first feature lacks."""
+    return (feature,) if feature else ()
 
 
 def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, *, device: torch.device) -> Dense:

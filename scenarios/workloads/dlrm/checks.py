@@ -18,15 +18,12 @@ from scenarios.config.toml.values import (
 )
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.workloads.dlrm.ids.file import read_bags
+from scenarios.workloads.dlrm.ids.checks import check_feature_names, check_table_ids
 from scenarios.workloads.dlrm.sections import (
-    FileIds,
     InteractionSection,
-    MeanIds,
     ModelSection,
     ShardingSection,
     TableSection,
-    ZipfIds,
 )
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
@@ -62,6 +59,7 @@ def _check_model(model: ModelSection, document: Document, look: Look) -> None:
     if model.interaction is not None:
         _check_interaction(model.interaction, model, look)
     _check_names(model.tables or [], mistakes)
+    check_feature_names(model.tables or [], mistakes)
     for index, table in enumerate(model.tables or []):
         _check_table(table, ("model", "tables", index), model, look)
         _check_pins(table, ("model", "tables", index), document, look)
@@ -124,7 +122,7 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
     _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.sequence is not None and not set(table.sharding or SEQUENCE_TYPES) <= {*SEQUENCE_TYPES}:
         mistakes.add((*path, "sharding"), f"of a table with a sequence {' or '.join(SEQUENCE_TYPES)}")
-    _check_ids(table, path, look)
+    check_table_ids(table, path, look)
     if model.ids_dtype == "int32" and have(table.rows or 1) > INT32_ROWS:
         mistakes.add((*path, "rows"), f"at most {INT32_ROWS} rows with model.ids_dtype = 'int32'")
 
@@ -171,34 +169,6 @@ def _check_host_path(reason: str, document: Document, mistakes: Mistakes) -> Non
 
 def _has_plan(document: Document) -> bool:
     return (SHARDING.of(document) or ShardingSection()).plan is not None
-
-
-def _check_ids(table: TableSection, path: KeyPath, look: Look) -> None:
-    mistakes = look.mistakes
-    if isinstance(table.ids_per_sample, MeanIds):
-        look.need((*path, "ids_per_sample"), table.ids_per_sample, "mean")
-    if isinstance(table.ids, ZipfIds) and not _names_file(mistakes, (*path, "ids")):
-        look.need((*path, "ids"), table.ids, "zipf")
-    if isinstance(table.ids, ZipfIds) and table.ids.bags == "by_first" and isinstance(table.ids_per_sample, MeanIds):
-        mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
-    if not isinstance(table.ids, FileIds):
-        if mistakes.sound((*path, "ids")):
-            look.need(path, table, "ids_per_sample")
-        return
-    if table.ids_per_sample is not None:
-        mistakes.add((*path, "ids_per_sample"), "no ids_per_sample, because the file says it")
-    if table.ids.file is not None:
-        key = (*path, "ids", "file")
-        try:
-            read_bags(named_file(mistakes, key, table.ids.file), table.rows)
-        except ValueError as error:
-            mistakes.add(key, str(error))
-
-
-def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:
-    """Whether the table has a `file` after all, left out of the document because it is wrong."""
-    ids = mistakes.tree.at(path)
-    return isinstance(ids, dict) and "file" in ids
 
 
 def _check_fits(table: TableSection, path: KeyPath, document: Document, mistakes: Mistakes) -> None:

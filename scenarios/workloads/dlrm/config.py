@@ -13,6 +13,7 @@ from scenarios.config.scenario import (
     MIN_PARTITION,
     SEQUENCE_TYPES,
     DenseOptimizer,
+    Feature,
     Ids,
     Interaction,
     Model,
@@ -33,6 +34,7 @@ from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.sections import (
+    FeatureSection,
     FileIds,
     InteractionSection,
     MeanIds,
@@ -85,7 +87,12 @@ def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mista
 def _table(
     table: TableSection, document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes, *, index: int
 ) -> EmbeddingTable:
-    ids, mean, fixed = _ids(table, mistakes, ("model", "tables", index, "ids", "file"))
+    path: KeyPath = ("model", "tables", index)
+    features = tuple(
+        Feature(name=have(feature.name), **_bags(feature, mistakes, (*path, "features", place)))
+        for place, feature in enumerate(table.features or [])
+    )
+    total = sum(feature.ids_per_sample for feature in features)
     ranks = _pinned(table, have(sharding_shape(document)[1]))
     usual = get_args(ShardingType) if ranks else (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
     if table.sequence is not None:
@@ -99,9 +106,8 @@ def _table(
         name=name,
         rows=have(table.rows),
         dim=have(table_dim(table, have(MODEL.of(document)))),
-        ids_per_sample=mean,
-        ids_per_sample_kind="fixed" if fixed else "poisson",
-        ids=ids,
+        **({"ids_per_sample": total} if features else _bags(table, mistakes, path)),
+        features=features,
         sharding=(place.sharding_type.value,) if place else tuple(table.sharding or usual),
         ranks=ranks,
         min_partition=table.min_partition or MIN_PARTITION,
@@ -118,7 +124,13 @@ def _pinned(table: TableSection, gpus: int) -> tuple[int, ...]:
     return tuple(table.ranks or chain.from_iterable(of_hosts))
 
 
-def _ids(table: TableSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
+def _bags(section: TableSection | FeatureSection, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
+    """What a `Table` or a `Feature` is told of its bags."""
+    ids, mean, fixed = _ids(section, mistakes, (*path, "ids", "file"))
+    return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
+
+
+def _ids(table: TableSection | FeatureSection, mistakes: Mistakes, path: KeyPath) -> tuple[Ids, float, bool]:
     """The ids, how many of them a sample has on average, and whether all samples have that many."""
     if isinstance(table.ids, FileIds):
         file = named_file(mistakes, path, have(table.ids.file))
@@ -177,19 +189,19 @@ def _why_each(document: Document) -> str:
 
 def _effort(scenario: Scenario) -> Effort:
     """As if each table took the type of those it may take that reads most."""
-    tables = have(scenario.model).tables
-    by_rows = {table.name for table in tables if not CUT_BY_ROWS.isdisjoint(table.sharding)}
-    return step_effort(scenario, by_rows, len({kind for table in tables for kind in table.sharding}))
+    features = have(scenario.model).features
+    by_rows = {feature.name for feature in features if not CUT_BY_ROWS.isdisjoint(feature.sharding)}
+    return step_effort(scenario, by_rows, len({kind for feature in features for kind in feature.sharding}))
 
 
 def step_effort(scenario: Scenario, by_rows: Collection[str], groups: int) -> Effort:
-    """What simulating every rank takes, with these tables cut by rows and so many groups of tables."""
+    """What simulating every rank takes, with these features' tables cut by rows and so many groups of tables."""
     model, ranks = have(scenario.model), scenario.cluster.world_size
-    ids = sum(table.ids_per_sample for table in model.tables if table.name in by_rows)
+    ids = sum(feature.ids_per_sample for feature in model.features if feature.name in by_rows)
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
     passes = scenario.pipeline.accumulation
     return Effort(
-        entries=passes * ranks * scenario.batch_size * (len(model.tables) + ids),
+        entries=passes * ranks * scenario.batch_size * (len(model.features) + ids),
         pairs=passes * ranks * scenario.sharding_ranks * groups * EXCHANGES_OF_GROUP,
         operations=passes * ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
     )

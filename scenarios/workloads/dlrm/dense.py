@@ -24,40 +24,41 @@ from scenarios.workloads.locate import imported
 
 
 class Columns:
-    """Where a table's columns are among the outputs of the groups that look it up, and which tables have lengths."""
+    """Where a feature's columns are among the outputs of the groups that look it up, and which have lengths."""
 
-    def __init__(self, groups: Sequence[TableGroup], tables: Sequence[Table]) -> None:
-        self.groups, self.tables = tuple(groups), tuple(table.name for table in tables)
-        self.sequences = tuple(table.name for table in tables if table.sequence)
-        self.group_of = {piece.table: index for index, group in enumerate(groups) for piece in group.columns}
+    def __init__(self, groups: Sequence[TableGroup], features: Sequence[Table]) -> None:
+        """`features` as in `Model.features`."""
+        self.groups, self.features = tuple(groups), tuple(feature.name for feature in features)
+        self.sequences = tuple(feature.name for feature in features if feature.sequence)
+        self.group_of = {piece.feature: index for index, group in enumerate(groups) for piece in group.columns}
 
     def __repr__(self) -> str:  # part of what a call is known by, each time
         return "Columns"
 
 
 class Embeddings(Mapping[str, Tensor]):
-    """Embeddings by table, in the model's order: pooled ones [batch, dim], sequences [batch, sequence, dim].
+    """Embeddings by feature, in the model's order: pooled ones [batch, dim], sequences [batch, sequence, dim].
 
-    `lengths` [batch] of a sequence's table, int64, are how many ids its samples have, kept or not. The outputs of
-    groups of tables stand behind them all: one is first used where a table of it is asked for.
+    `lengths` [batch] of a sequence's feature, int64, are how many ids its samples have, kept or not. The outputs of
+    groups of tables stand behind them all: one is first used where a feature of it is asked for.
     """
 
     def __init__(self, columns: Columns, outputs: Sequence[Tensor], lengths: Sequence[Tensor]) -> None:
         self.columns, self.outputs = columns, list(outputs)
         self.lengths = dict(zip(columns.sequences, lengths, strict=True))
-        self._tables: dict[str, Tensor] = {}
+        self._found: dict[str, Tensor] = {}
 
-    def __getitem__(self, table: str) -> Tensor:
-        if table not in self._tables:
-            index = self.columns.group_of[table]
-            self._tables.update(outputs_to_tables([self.columns.groups[index]], [self.outputs[index]]))
-        return self._tables[table]
+    def __getitem__(self, feature: str) -> Tensor:
+        if feature not in self._found:
+            index = self.columns.group_of[feature]
+            self._found.update(outputs_to_tables([self.columns.groups[index]], [self.outputs[index]]))
+        return self._found[feature]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.columns.tables)
+        return iter(self.columns.features)
 
     def __len__(self) -> int:
-        return len(self.columns.tables)
+        return len(self.columns.features)
 
 
 def _flatten(embeddings: Embeddings) -> tuple[list[Tensor], Columns]:
@@ -107,7 +108,7 @@ class Dlrm(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.bottom = _stack((model.dense_features, *model.bottom), last_relu=True)
-        dims, interaction = [table.dim for table in model.tables], model.interaction
+        dims, interaction = [feature.dim for feature in model.features], model.interaction
         width = model.bottom[-1] + sum(dims)
         self.cross, self.dot = nn.ModuleList(), None
         if interaction.kind == "dot":
@@ -164,7 +165,7 @@ def build_dense(scenario: Scenario) -> Module:
             found = imported(model.dense, scenario.program_folder)
         except ValueError as error:
             raise ScenarioError(f"{scenario.path}: model.dense = '{model.dense}': expected {error}") from error
-        dims = {table.name: table.dim for table in model.tables}
+        dims = {feature.name: feature.dim for feature in model.features}
         make = partial(found, model.dense_features, dims, **model.dense_options)
     dtype: torch.dtype = getattr(torch, model.dtype)
     return Module(partial(_cast, make, dtype), scenario, name="dense", optimizer=_optimizer(scenario, model))

@@ -63,11 +63,13 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
     them, and their gradients back."""
     assert scenario.model is not None
     bags = {table.name: table.bag for table in scenario.model.tables}
+    features = {table.name: len(table.by_feature) for table in scenario.model.tables}
     load_factors = {table.name: table.cache_load_factor for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
-        bag, pooled = bags[shard.table], scenario.batch_size if shard.sharding_type == "data_parallel" else samples
+        stays = shard.sharding_type == "data_parallel"
+        bag, pooled = bags[shard.table], features[shard.table] * (scenario.batch_size if stays else samples)
         own, whole = device_bytes(shard, scenario.model, load_factors), whole_bytes(shard, scenario.model)
         if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING:
             cached = round(shard.rows * load_factors[shard.table])
@@ -79,7 +81,6 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
         state += own.state
         hosted += whole.state - own.state
         found = (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns
-        stays = shard.sharding_type == "data_parallel"
         buffers += _buffer_bytes(scenario, bag, ids=shard.ids_per_step, lengths=pooled, found=found, stays=stays)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     parts = [Part(name, round(size)) for name, size in sizes.items()]
@@ -114,23 +115,24 @@ def _buffer_bytes(
 
 
 def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged]:
-    """What each rank has of every table before any exchange."""
+    """What each rank has of every feature before any exchange."""
+    by_feature = {bag: [each for table in tables for each in table.by_feature] for bag, tables in model.bags.items()}
     return {
         bag: ExpectedJagged(
-            keys=tuple(table.name for table in tables),
-            ids=tuple(float(draws_of(table, batch_size).moments().mean[0]) for table in tables),
+            keys=tuple(feature.name for feature in features),
+            ids=tuple(float(draws_of(feature, batch_size).moments().mean[0]) for feature in features),
             stride=batch_size,
             weighted=bag == "weighted",
             ids_dtype=getattr(torch, model.ids_dtype),
             lengths_dtype=getattr(torch, model.lengths_dtype),
         )
-        for bag, tables in model.bags.items()
+        for bag, features in by_feature.items()
     }
 
 
 def expected_inputs(groups: Sequence[TableGroup], model: Model, batch_size: int) -> tuple[ExpectedInput, ...]:
     """The groups' input exchanges."""
-    draws = {table.name: draws_of(table, batch_size) for table in model.tables}
+    draws = {feature.name: draws_of(feature, batch_size) for feature in model.features}
     return tuple(
         ExpectedInput(group.layout, draws, group.label, sequence=isinstance(group, SequenceGroup)) for group in groups
     )

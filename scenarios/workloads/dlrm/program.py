@@ -76,7 +76,7 @@ class DlrmProgram(Program):
         plan = plan_tables(scenario)
         self.groups, bags = _groups(self.model, plan, scenario)
         check_quantized(scenario, self.groups)
-        self.columns = Columns(self.groups, self.model.tables)
+        self.columns = Columns(self.groups, self.model.features)
         self.dense = build_dense(scenario)
         parts = self._trace()
         self.features: Mapping[Bag, ExpectedJagged] | None = None  # of every rank, where they are not drawn
@@ -220,22 +220,24 @@ class _Replica:
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
         """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
         scenario, rank, has_payload = self._scenario, self._rank, self._rank.device.type != "meta"
-        lengths, ids, weights = [], [], []
-        for table in tables:
-            number, reads = self._numbers[table.name], has_payload or table.name in self._cut_by_rows
-            drawn = draw_bags(scenario, number, rank.rank, batch, with_ids=reads)
+        keys, lengths, ids, weights = [], [], [], []
+        each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
+        for table, place, feature in each:
+            number, reads = self._numbers[table.name], has_payload or feature.name in self._cut_by_rows
+            drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
             count = int(drawn.lengths.sum())
+            keys.append(feature.name)
             lengths.append(drawn.lengths)
             ids.append(drawn.ids if reads else np.zeros(count, np.int64))
             if bag == "weighted":
                 weights.append(
-                    draw_weights(scenario, number, rank.rank, batch, count)
+                    draw_weights(scenario, number, rank.rank, batch, count, feature=place)
                     if has_payload
                     else np.zeros(count, np.float32)
                 )
         device = rank.device if has_payload else rank.control_device
         return KeyedJagged(
-            keys=tuple(table.name for table in tables),
+            keys=tuple(keys),
             values=torch.from_numpy(np.concatenate(ids)).to(device, getattr(torch, self._model.ids_dtype)),
             lengths=torch.from_numpy(np.concatenate(lengths)).to(rank.control_device, self._lengths_dtype),
             weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
@@ -307,7 +309,8 @@ def _on_all_ranks(plan: Plan, scenario: Scenario) -> tuple[PlanRow, ...]:
 
 def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
     """Pooled tables, weighted ones and sequences, each by sharding type as TorchRec's modules; and which those are."""
-    sharded = {table.name: table for table in tables_of_plan(plan.row_runs)}
+    keys = {table.name: tuple(feature.name for feature in table.by_feature) for table in model.tables}
+    sharded = {table.name: replace(table, features=keys[table.name]) for table in tables_of_plan(plan.row_runs)}
     place, codecs = (scenario.sharding_ranks, scenario.sharding_host_ranks), quantized_comms(scenario.qcomms)
     groups: list[Group] = []
     bags: list[Bag] = []

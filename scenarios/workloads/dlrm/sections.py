@@ -76,6 +76,14 @@ IdsKind = Annotated[
 ]
 
 
+class FeatureSection(Section):
+    """Bags of ids that read a table's rows, for a table that several features share."""
+
+    name: Name | None = about("Its name, unlike those of all features. Required.")
+    ids_per_sample: IdsPerSample | None = about("As a table's. Required, unless from a file.")
+    ids: IdsKind | None = about("As a table's. Default 'uniform'.")
+
+
 class TableSection(Section):
     """One embedding table."""
 
@@ -83,10 +91,14 @@ class TableSection(Section):
     rows: Count | None = about("Number of ids that it knows. Required.")
     dim: Width | None = about("Elements a row. Default: model.embedding_dim.")
     ids_per_sample: IdsPerSample | None = about(
-        "Ids in a sample's bag: always 3, or {mean = 2.5} for a Poisson distribution. Required, unless from a file."
+        "Ids in a sample's bag: always 3, or {mean = 2.5} for a Poisson distribution. Required, unless from a file, or"
+        " with features."
     )
     ids: IdsKind | None = about(
         "How ids are drawn: 'uniform', {zipf = 1.05, order = 'shuffled'} or {file = 'ids.csv'}. Default 'uniform'."
+    )
+    features: list[FeatureSection] | None = about(
+        "The features whose ids name its rows, each with bags of its own. Default: one, of the table's name."
     )
     sharding: list[ShardingType] | None = about(
         "Sharding types that it may take. Default: sharding.types; of a table with ranks or hosts, all."

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.ids.distribution import distinct_rows
+from scenarios.workloads.dlrm.ids.distinct import distinct_rows
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.embedding import Features, Piece, Rows
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
@@ -194,8 +195,9 @@ class SparsePart:
                 rows=range(part.row_offset, part.row_offset + part.rows),
                 columns=range(part.column_offset, part.column_offset + part.columns),
                 kernel=self._scenario.kernel_of(self.model.tables[numbers[part.table]]),
+                keys=len(list(by_feature)),
             )
-            for part in group.lookups(self.here.place)
+            for part, by_feature in groupby(group.lookups(self.here.place))
         ]
         cached = [self._cached(piece) for piece in pieces if piece.kernel == "fused_uvm_caching"]
         return Rows(
@@ -216,10 +218,10 @@ class SparsePart:
         row_bytes = len(piece.columns) * dtype.itemsize
         return CachedPiece(table=table, rows=piece.rows, row_bytes=row_bytes, load_factor=table.cache_load_factor)
 
-    def _distinct(self, table: int, rows: range, ids: float) -> float:
+    def _distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
         return distinct_rows(self.model.tables[table], rows, ids)
 
-    def _fetched(self, table: int, rows: range, ids: float, row_bytes: int) -> float:
+    def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
         room = (self._scenario.cluster.host.gpu.l2_bytes or 0) / row_bytes
         return rows_fetched(self.model.tables[table], rows, ids, room)
 

@@ -225,7 +225,7 @@ def test_fixed_lengths_leave_nothing_to_chance_but_the_block(drawn: Drawn) -> No
 
 def test_two_hosts_of_two_by_hand() -> None:
     """Six ids a rank of a table of 5 rows, cut into 3 and 2 on host 1."""
-    piece = Piece(table="a", rows=5, column_offset=0, columns=4)
+    piece = Piece(table="a", feature="a", rows=5, column_offset=0, columns=4)
     layout = Layout(
         sharding_type="table_row_wise",
         kind="by_host",
@@ -307,7 +307,7 @@ def layout_of(kind: Kind, span: int, buckets: int, pieces: tuple[tuple[Piece, ..
 def test_131072_ranks_need_vectors_only(kind: Kind, span: int, buckets: int) -> None:
     size, local = 131_072, 8
     one = Table(name="a", rows=10**9, dim=4, ids_per_sample=10.0, ids=SHUFFLED, sharding=("row_wise",))
-    piece = Piece(table="a", rows=one.rows, column_offset=0, columns=4)
+    piece = Piece(table="a", feature="a", rows=one.rows, column_offset=0, columns=4)
     layout = layout_of(kind, span, buckets, ((piece,), *[()] * (size // span - 1)))
     tracemalloc.start()
     try:

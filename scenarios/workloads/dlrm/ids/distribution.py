@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,9 +24,6 @@ _HEAD_PER_BLOCK = 4
 # Of bags that their first ids decide, so many ids of the most frequent ones are looked at one by one.
 _BAG_IDS = 1 << 20
 
-# Of distinct rows, so many of the most frequent ones are counted one by one.
-_ALONE = 1 << 12
-
 # Of 131,072 blocks a MiB each: tables of the same rows and ids share theirs.
 _CACHED = 128
 
@@ -43,7 +39,7 @@ def block_shares(table: Table, blocks: int) -> Floats:
 
 def block_share_error(table: Table, blocks: int) -> float:
     """What no block's share is off by more than, but for rounding; 0 where shares are exact."""
-    zipf = _zipf(table.ids, table.rows, blocks)
+    zipf = zipf_of(table.ids, table.rows, blocks)
     return 0.0 if zipf is None else zipf.share_error(blocks)
 
 
@@ -55,71 +51,6 @@ def draws_of(table: Table, batch_size: int) -> Draws:
     if table.ids.bags == "by_first":
         return BagsByFirst(table, batch_size)
     return RandomDraws(table, batch_size)
-
-
-def distinct_rows(table: Table, rows: range, ids: float) -> float:
-    """How many rows of a block so many ids that fall into it are expected to name.
-
-    As if each row were named by a Poisson number of ids, those of files were drawn from it, and other ids of bags than
-    the first fell evenly over blocks.
-    """
-    if ids <= 0 or not rows:
-        return 0.0
-    shares, counts = _row_shares(table.ids, table.rows, rows)
-    others = _others(table)
-    drawn = ids / _ids_per_drawn(table, rows)  # ids of the whole table, or first ones of bags
-    found = float(-np.expm1(-drawn * shares) @ counts)
-    if others:
-        everywhere, how_many = _row_shares(table.ids, table.rows, range(table.rows))
-        bags = float(-np.expm1(-drawn * everywhere) @ how_many)
-        found += (len(rows) - found) * -math.expm1(-bags * others / table.rows)
-    return min(found, ids, len(rows))
-
-
-def expected_ids(table: Table, rows: range, samples: int) -> float:
-    """How many ids of so many samples are expected to fall into a block of rows, as `distinct_rows` sees them."""
-    drawn = samples if table.ids.bags == "by_first" else samples * table.ids_per_sample
-    return drawn * _ids_per_drawn(table, rows) if rows else 0.0
-
-
-def _ids_per_drawn(table: Table, rows: range) -> float:
-    """Ids in a block for each that is drawn: of bags, their first one."""
-    shares, counts = _row_shares(table.ids, table.rows, rows)
-    return float(shares @ counts) + _others(table) * len(rows) / table.rows
-
-
-def _others(table: Table) -> float:
-    """Ids that come with each that is drawn."""
-    return max(table.ids_per_sample - 1, 0.0) if table.ids.bags == "by_first" else 0.0
-
-
-@lru_cache(maxsize=_CACHED)
-def _row_shares(ids: Ids, table_rows: int, rows: range) -> tuple[Floats, Floats]:
-    """Probabilities of a block's rows, and how many there are of each.
-
-    Zipf's most frequent ones one by one; of the others those whose ranks are 2 % apart are alike, and of shuffled ones
-    a block has its part.
-    """
-    if ids.kind == "file":
-        assert ids.path is not None
-        named = file_bags(ids.path)[1]
-        inside = named[(named >= rows.start) & (named < rows.stop)]
-        times, many = np.unique(np.bincount(inside), return_counts=True)
-        return _kept(times / max(named.size, 1)), _kept(many.astype(np.float64))
-    zipf = _zipf(ids, table_rows, 1)
-    if zipf is None:
-        return _kept(np.full(1, 1 / table_rows)), _kept(np.full(1, float(len(rows))))
-    zipf = dataclasses.replace(zipf, head=min(_ALONE, table_rows))
-    where = zipf.firsts()
-    alone = zipf.probabilities()[(where >= rows.start) & (where < rows.stop)]
-    within = range(table_rows) if zipf.shuffled else rows
-    first, last = max(within.start, zipf.head) + 1, within.stop + 1
-    if first >= last:
-        return _kept(alone), _kept(np.ones(alone.size))
-    edges = np.unique(np.append(np.geomspace(first, last, 1000).astype(np.int64), last))
-    alike = np.sqrt(edges[:-1] * (edges[1:] - 1.0)) ** -ids.exponent / zipf.total()
-    counts = np.diff(edges) * (len(rows) / table_rows if zipf.shuffled else 1.0)
-    return _kept(np.append(alone, alike)), _kept(np.append(np.ones(alone.size), counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +90,7 @@ def _moments_of_bag(table: Table, blocks: int, joined: int) -> Moments:
     """Ids of one bag in each part."""
     length, parts = int(table.ids_per_sample), blocks // joined
     if parts == 1:
-        return Moments(_kept(np.full(1, float(length))), _kept(np.zeros(1)))
+        return Moments(kept(np.full(1, float(length))), kept(np.zeros(1)))
     head = min(table.rows, max(_HEAD // 16, _BAG_IDS // length))
     zipf = Zipf(table.rows, table.ids.exponent, table.ids.order == "shuffled", head)
     often = zipf.probabilities()
@@ -172,7 +103,7 @@ def _moments_of_bag(table: Table, blocks: int, joined: int) -> Moments:
     mean = np.bincount(part, often[bag] * count, parts) + rest * length * rows
     square = np.bincount(part, often[bag] * count**2, parts)
     square += rest * (length * rows * (1 - rows) + (length * rows) ** 2)
-    return Moments(_kept(mean), _kept(np.maximum(square - mean**2, 0)))
+    return Moments(kept(mean), kept(np.maximum(square - mean**2, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +197,7 @@ class Zipf:
         return np.asarray(area + self.exponent / 24 * (high ** (power - 2) - low ** (power - 2)))
 
 
-def _zipf(ids: Ids, rows: int, blocks: int) -> Zipf | None:
+def zipf_of(ids: Ids, rows: int, blocks: int) -> Zipf | None:
     """How Zipf ids fall; None for others, and where all rows are equally frequent."""
     if ids.kind != "zipf" or ids.exponent == 0:
         return None
@@ -277,7 +208,7 @@ def _zipf(ids: Ids, rows: int, blocks: int) -> Zipf | None:
 @lru_cache(maxsize=_CACHED)
 def _powers(count: int, exponent: float) -> Floats:
     """k ** -exponent for k from 1 to `count`."""
-    return _kept(np.arange(1.0, count + 1) ** -exponent)
+    return kept(np.arange(1.0, count + 1) ** -exponent)
 
 
 @lru_cache(maxsize=_CACHED)
@@ -285,9 +216,9 @@ def _shares(ids: Ids, rows: int, blocks: int) -> Floats:
     if ids.kind == "file":
         assert ids.path is not None
         counts = np.bincount(file_bags(ids.path)[1] // block_size(rows, blocks), minlength=blocks)
-        return _kept(counts / counts.sum())
-    zipf = _zipf(ids, rows, blocks)
-    return _kept(np.diff(_bounds(rows, blocks)) / rows if zipf is None else zipf.shares(blocks))
+        return kept(counts / counts.sum())
+    zipf = zipf_of(ids, rows, blocks)
+    return kept(np.diff(_bounds(rows, blocks)) / rows if zipf is None else zipf.shares(blocks))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -299,7 +230,7 @@ def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> Moment
     windows = length // stride
     group, part = np.repeat(np.arange(length) // stride, np.diff(offsets)), ids // part_size
     mean = np.bincount(part, minlength=parts).astype(np.float64) * (bags / length)
-    return Moments(_kept(mean), _kept(_window_variance(group, part, windows, bags // stride % windows, parts=parts)))
+    return Moments(kept(mean), kept(_window_variance(group, part, windows, bags // stride % windows, parts=parts)))
 
 
 def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts: int) -> Floats:
@@ -339,6 +270,7 @@ def _convergents(numerator: int, denominator: int) -> list[tuple[int, int]]:
     return found
 
 
-def _kept(values: Floats) -> Floats:
+def kept(values: Floats) -> Floats:
+    """Make an array that is shared read-only."""
     values.flags.writeable = False
     return values

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from scenarios.config.scenario import Table
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.dlrm.ids.distribution import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 
 # A set's tags, of which a look-up reads all: fbgemm's cache has 32 ways (kWarpSize), tags of int64.
 SET_BYTES = 32 * 8
@@ -47,7 +47,8 @@ class CachedPiece:
 class RowCache:
     """One rank's cache of pieces whose rows are in host memory; `samples` of each batch ask for them.
 
-    Ids are as `distinct_rows` has them: independent draws, of files too, whose order counts for nothing.
+    Ids are as `distinct_rows` has them: independent draws, of files too, whose order counts for nothing. Numbers of
+    them are by piece, and of each by feature of its table.
     """
 
     def __init__(self, pieces: Sequence[CachedPiece], samples: int) -> None:
@@ -70,19 +71,21 @@ class RowCache:
             low, high = (middle, high) if self._named(math.exp(middle)) < self.capacity else (low, middle)
         return math.exp(high)
 
-    def misses(self, ids: Sequence[float]) -> list[float]:
+    def misses(self, ids: Sequence[Sequence[float]]) -> list[float]:
         """How many of the rows that a batch names are not in the cache; by piece, with so many `ids` for each."""
         if math.isinf(self.batches):
             return [0.0 for _ in ids]
-        return [
-            max(0.0, self._distinct(number, self.batches * usual + now) - self._distinct(number, self.batches * usual))
-            for number, (usual, now) in enumerate(zip(self._ids, ids, strict=True))
-        ]
+        found = []
+        for number, (usual, now) in enumerate(zip(self._ids, ids, strict=True)):
+            before = [self.batches * each for each in usual]
+            after = [held + more for held, more in zip(before, now, strict=True)]
+            found.append(max(0.0, self._distinct(number, after) - self._distinct(number, before)))
+        return found
 
-    def fill_kernel(self, ids: Sequence[float], dtype: str) -> Kernel:
+    def fill_kernel(self, ids: Sequence[Sequence[float]], dtype: str) -> Kernel:
         """Look all ids up, fetch the rows that are missing, and write back as many."""
         named = sum(self._distinct(number, count) for number, count in enumerate(ids))
-        total = float(sum(ids))
+        total = float(sum(map(sum, ids)))
         missing = sum(count * piece.row_bytes for count, piece in zip(self.misses(ids), self.pieces, strict=True))
         sorting = SORT_PASSES * ID_BYTES * total
         return Kernel(
@@ -99,8 +102,8 @@ class RowCache:
         """Rows that so many batches name."""
         if math.isinf(batches):
             batches = _LONGEST
-        return sum(self._distinct(number, batches * usual) for number, usual in enumerate(self._ids))
+        return sum(self._distinct(number, [batches * each for each in usual]) for number, usual in enumerate(self._ids))
 
-    def _distinct(self, number: int, ids: float) -> float:
+    def _distinct(self, number: int, ids: Sequence[float]) -> float:
         piece = self.pieces[number]
         return distinct_rows(piece.table, piece.rows, ids)

@@ -36,12 +36,16 @@ SORT_PASSES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced."""
+    """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced.
+
+    So many `keys` of features, one behind the other, name its rows: those of the table's features.
+    """
 
     table: int
     rows: range
     columns: range
     kernel: LookUpKernel = "fused"
+    keys: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,13 @@ class _Touched:
 
 
 class Rows:
-    """The pieces that one rank holds, one for each key of the features that it looks up, in that order.
+    """The pieces that one rank holds, in the order of the keys of the features that it looks up.
 
     `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. With Adagrad there is a `state`, the
     sum of mean squares of each row's gradients: row-wise, one float32 a row; without it is empty.
 
-    What is looked up is [samples, sum of dims], in the dtype that it `travels_as`; of `unpooled` rows it is flat: each
-    id's row, key by key. A gradient is laid out as what it is of.
+    What is looked up is [samples, sum of the keys' dims], in the dtype that it `travels_as`; of `unpooled` rows it is
+    flat: each id's row, key by key. A gradient is laid out as what it is of.
 
     Rows are whole on the device wherever they would lie: `kernel` and `cache` only say what a prediction charges.
     """
@@ -88,18 +92,21 @@ class Rows:
         optimizer: Optimizer,
         unpooled: bool = False,
         travels_as: torch.dtype | None = None,
-        distinct: Callable[[int, range, float], float] | None = None,
-        fetched: Callable[[int, range, float, int], float] | None = None,
+        distinct: Callable[[int, range, Sequence[float]], float] | None = None,
+        fetched: Callable[[int, range, Sequence[float], int], float] | None = None,
         cache: RowCache | None = None,
     ) -> None:
-        """`distinct` says how many of a table's rows so many ids name that fall into them; without it, as many.
+        """`distinct` says how many of a table's rows so many ids, by feature, name that fall into them; without it, as
+        many.
 
         `fetched` says how many such rows, of so many bytes each, a look-up reads from memory; without it, one an id.
         """
         self.pieces, self._unpooled, self._travels_as = tuple(pieces), unpooled, travels_as or dtype
         self._distinct, self._fetched, self._cache = distinct, fetched, cache
-        places = Places.of([len(piece.rows) for piece in pieces], [len(piece.columns) for piece in pieces])
-        rows, self._dims = places.rows.tolist(), places.dims.tolist()
+        sizes = [(len(piece.rows), len(piece.columns), piece.keys) for piece in pieces]
+        places = Places.of(*([size[part] for size in sizes] for part in range(3)))
+        rows, self._dims = places.rows.tolist(), places.key_dims.tolist()
+        self._of_keys = [pieces[number] for number in places.pieces.tolist()]
         self.flat = torch.empty(sum(map(_numel, pieces)), dtype=dtype, device=device)
         self.weights = [
             part.view(len(piece.rows), len(piece.columns))
@@ -171,18 +178,18 @@ class Rows:
         if self._fetched is None:
             return 0.0
         reread = 0.0
-        for piece, ids, dim in zip(self.pieces, features.length_per_key(), self._dims, strict=True):
+        for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
             if piece.kernel != "fused_uvm":
-                row_bytes = self._element_bytes * dim
-                reread += row_bytes * (ids - self._fetched(piece.table, piece.rows, ids, row_bytes))
+                row_bytes = self._element_bytes * len(piece.columns)
+                reread += row_bytes * (sum(ids) - self._fetched(piece.table, piece.rows, ids, row_bytes))
         return reread
 
     def fill_kernel(self, features: Features) -> Kernel | None:
         """The cache is given what it misses of the rows that bags name; None without a cache."""
         if self._cache is None:
             return None
-        pieces = zip(self.pieces, features.length_per_key(), strict=True)
-        ids = [float(count) for piece, count in pieces if piece.kernel == "fused_uvm_caching"]
+        pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
+        ids = [counts for piece, counts in pieces if piece.kernel == "fused_uvm_caching"]
         return self._cache.fill_kernel(ids, str(self._dtype).removeprefix("torch."))
 
     def update_kernel(self, features: Features) -> Kernel:
@@ -206,8 +213,8 @@ class Rows:
         sorting = (SORT_PASSES + 1) * KEY_BYTES * touched.ids
         carried = BAG_BYTES * touched.ids + WEIGHT_BYTES * touched.weights
         rows = hosted = 0.0
-        for piece, ids, dim in zip(self.pieces, features.length_per_key(), self._dims, strict=True):
-            named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, dim)
+        for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
+            named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, len(piece.columns))
             rows, hosted = rows + named * of_row[0], hosted + named * of_row[1]
         return self._kernel(
             "embedding_update",
@@ -230,8 +237,13 @@ class Rows:
             hosted += state
         return weights + state - hosted, hosted
 
-    def _rows_named(self, piece: Piece, ids: float) -> float:
-        return ids if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
+    def _rows_named(self, piece: Piece, ids: Sequence[float]) -> float:
+        return sum(ids) if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
+
+    def _ids_of_pieces(self, features: Features) -> list[list[float]]:
+        """How many ids name each piece, key by key."""
+        per_key = iter(features.length_per_key())
+        return [[float(next(per_key)) for _ in range(piece.keys)] for piece in self.pieces]
 
     def dense_gradients_kernel(self, features: Features) -> Kernel:
         """Each id's gradient is added to one of as many zeros as there are weights."""
@@ -281,14 +293,14 @@ class Rows:
     def _touched(self, features: Features) -> _Touched:
         per_key, samples = features.length_per_key(), _samples(features)
         ids = float(sum(per_key))
-        by_piece = [ids * dim for ids, dim in zip(per_key, self._dims, strict=True)]
-        elements = float(sum(by_piece))
-        hosted = [size for size, piece in zip(by_piece, self.pieces, strict=True) if piece.kernel == "fused_uvm"]
+        by_key = [ids * dim for ids, dim in zip(per_key, self._dims, strict=True)]
+        elements = float(sum(by_key))
+        hosted = [size for size, piece in zip(by_key, self._of_keys, strict=True) if piece.kernel == "fused_uvm"]
         return _Touched(
             ids=ids,
             elements=elements,
             found=elements if self._unpooled else float(samples * sum(self._dims)),
-            lengths=float(samples * len(self.pieces)),
+            lengths=float(samples * len(self._dims)),
             weights=0.0 if features.weights is None else ids,
             id_bytes=features.values.element_size(),
             length_bytes=features.lengths.element_size(),

@@ -48,7 +48,7 @@ class _Rows(NamedTuple):
 
 
 class _Bags(NamedTuple):
-    """A `Named` as numba takes it: of each piece the number of bags, where the first one's row stands among what is
+    """A `Named` as numba takes it: of each key the number of bags, where the first one's row stands among what is
     looked up, and how far the next one's is. An unpooled id is a bag of its own.
     """
 
@@ -61,10 +61,10 @@ class _Bags(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """Each id's key, and its bag's number in its piece; the keys are sorted."""
+    """A number for each id, by which rows are sorted, and where its bag's row stands; the numbers are sorted."""
 
     keys: Array
-    bags: Array
+    places: Array
 
 
 @cache
@@ -87,8 +87,8 @@ def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Te
     Raises:
         IndexError: an id is no row of its piece.
     """
-    bags, width = _bags(named, rows.places), int(rows.places.dims.sum())
-    found = rows.weights.new_empty(int((bags.counts * rows.places.dims).sum()), dtype=dtype)
+    bags, width = _bags(named, rows.places), int(rows.places.key_dims.sum())
+    found = rows.weights.new_empty(int((bags.counts * rows.places.key_dims).sum()), dtype=dtype)
     _check(_look_up(_rows(rows), bags, _elements(found)), named.ids)
     return found if named.unpooled else found.view(samples, width)
 
@@ -101,7 +101,7 @@ def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """One step of row-wise Adagrad on each row that bags name, with the sum of its bags' gradients."""
     bags = _bags(named, rows.places)
-    order = _Order(np.empty(named.ids.numel(), np.int64), np.empty(named.ids.numel(), np.int32))
+    order = _Order(np.empty(named.ids.numel(), np.int64), np.empty(named.ids.numel(), np.int64))
     _check(_number(rows.places, bags, order), named.ids)
     order.keys.sort()
     _adagrad(_rows(rows), bags, order, _elements(gradient.reshape(-1)), rate)
@@ -119,14 +119,14 @@ def _rows(rows: Storage) -> _Rows:
 
 
 def _bags(named: Named, places: Places) -> _Bags:
-    ids, lengths, pieces = named.ids.numpy(), named.lengths.numpy(), places.dims.size
+    ids, lengths, keys = named.ids.numpy(), named.lengths.numpy(), places.pieces.size
     weights = np.empty(0, np.float32) if named.weights is None else np.ascontiguousarray(named.weights.numpy())
     if not named.unpooled:
-        counts = np.full(pieces, lengths.size // max(pieces, 1))
-        return _Bags(ids, lengths, weights, counts, places.columns, np.full(pieces, places.dims.sum()))
-    counts = lengths.reshape(pieces, -1).sum(1)
-    sizes = counts * places.dims
-    return _Bags(ids, np.ones(ids.size, lengths.dtype), weights, counts, sizes.cumsum() - sizes, places.dims)
+        counts = np.full(keys, lengths.size // max(keys, 1))
+        return _Bags(ids, lengths, weights, counts, places.columns, np.full(keys, places.key_dims.sum()))
+    counts = lengths.reshape(keys, -1).sum(1)
+    sizes = counts * places.key_dims
+    return _Bags(ids, np.ones(ids.size, lengths.dtype), weights, counts, sizes.cumsum() - sizes, places.key_dims)
 
 
 def _elements(tensor: Tensor) -> _Elements:
@@ -210,10 +210,11 @@ def _rounded(value: Any, bits: Any, kind: int) -> Any:
 def _look_up(into: _Rows, bags: _Bags, found: _Elements) -> int:
     of, places, sums, ids = into.of, into.places, into.sums, bags.ids
     i = bag = 0
-    for piece in range(places.dims.size):
-        dim, rows, place = places.dims[piece], places.rows[piece], bags.firsts[piece]
+    for key in range(places.pieces.size):
+        piece, place = places.pieces[key], bags.firsts[key]
+        dim, rows = places.dims[piece], places.rows[piece]
         total = sums[:dim]
-        for _ in range(bags.counts[piece]):
+        for _ in range(bags.counts[key]):
             total[:] = 0
             for _ in range(bags.lengths[bag]):
                 if ids[i] < 0 or ids[i] >= rows:
@@ -222,7 +223,7 @@ def _look_up(into: _Rows, bags: _Bags, found: _Elements) -> int:
                 _take(of.stored[start : start + dim], of.worth, _share(bags.weights, i), total)
                 i += 1
             _store(found.stored[place : place + dim], found.kind, total)
-            place += bags.strides[piece]
+            place += bags.strides[key]
             bag += 1
     return -1
 
@@ -231,10 +232,11 @@ def _look_up(into: _Rows, bags: _Bags, found: _Elements) -> int:
 def _add(into: _Rows, bags: _Bags, given: _Elements, scale: float) -> int:
     of, places, sums, ids = into.of, into.places, into.sums, bags.ids
     i = bag = 0
-    for piece in range(places.dims.size):
-        dim, rows, place = places.dims[piece], places.rows[piece], bags.firsts[piece]
+    for key in range(places.pieces.size):
+        piece, place = places.pieces[key], bags.firsts[key]
+        dim, rows = places.dims[piece], places.rows[piece]
         total = sums[:dim]
-        for _ in range(bags.counts[piece]):
+        for _ in range(bags.counts[key]):
             for _ in range(bags.lengths[bag]):
                 if ids[i] < 0 or ids[i] >= rows:
                     return i
@@ -243,25 +245,27 @@ def _add(into: _Rows, bags: _Bags, given: _Elements, scale: float) -> int:
                 start = places.offsets[piece] + ids[i] * dim
                 _put(of.stored[start : start + dim], of, scale, total)
                 i += 1
-            place += bags.strides[piece]
+            place += bags.strides[key]
             bag += 1
     return -1
 
 
 @_compiled
 def _number(places: Places, bags: _Bags, order: _Order) -> int:
-    """Write each id's key and its bag's number; returns the place of the first id outside its piece, or -1."""
+    """Write each id's number and its bag's place; returns where the first id outside its piece is, or -1."""
     ids = bags.ids
     i = bag = 0
-    for piece in range(places.dims.size):
+    for key in range(places.pieces.size):
+        piece, place = places.pieces[key], bags.firsts[key]
         rows, first = places.rows[piece], places.first_rows[piece]
-        for number in range(bags.counts[piece]):
+        for _ in range(bags.counts[key]):
             for _ in range(bags.lengths[bag]):
                 if ids[i] < 0 or ids[i] >= rows:
                     return i
                 order.keys[i] = ((first + ids[i]) << _ID_BITS) | i
-                order.bags[i] = number
+                order.places[i] = place
                 i += 1
+            place += bags.strides[key]
             bag += 1
     return -1
 
@@ -274,12 +278,12 @@ def _adagrad(into: _Rows, bags: _Bags, order: _Order, given: _Elements, rate: fl
         row = keys[i] >> _ID_BITS
         while row >= places.first_rows[piece] + places.rows[piece]:
             piece += 1
-        dim, first, stride = places.dims[piece], bags.firsts[piece], bags.strides[piece]
+        dim = places.dims[piece]
         total = sums[:dim]
         total[:] = 0
         while i < keys.size and keys[i] >> _ID_BITS == row:
             which = keys[i] & _ID_MASK
-            place = first + order.bags[which] * stride
+            place = order.places[which]
             _take(given.stored[place : place + dim], given.worth, _share(bags.weights, which), total)
             i += 1
         start = places.offsets[piece] + (row - places.first_rows[piece]) * dim

@@ -18,27 +18,33 @@ ADAGRAD_EPSILON = 1e-10
 
 
 class Places(NamedTuple):
-    """Each piece's rows and columns, its first row among all rows, its first element in storage, and its first
-    column in the pooled outputs; int64 arrays, [pieces].
+    """Each piece's rows and columns, its first row among all rows, and its first element in storage, [pieces]; and of
+    each key the piece whose rows it names, that one's columns, and the key's first column in the pooled outputs,
+    [keys]. All are int64 arrays.
     """
 
     rows: Array
     dims: Array
     first_rows: Array
     offsets: Array
+    pieces: Array
+    key_dims: Array
     columns: Array
 
     @staticmethod
-    def of(rows: list[int], dims: list[int]) -> Places:
-        """Pieces one behind the other, each by rows."""
+    def of(rows: list[int], dims: list[int], keys: list[int] | None = None) -> Places:
+        """Pieces one behind the other, each by rows; so many keys one behind the other name each, by default one."""
         counts, widths = np.array(rows, np.int64), np.array(dims, np.int64)
         sizes = counts * widths
+        pieces = np.repeat(np.arange(len(rows)), 1 if keys is None else keys)
         return Places(
             rows=counts,
             dims=widths,
             first_rows=counts.cumsum() - counts,
             offsets=sizes.cumsum() - sizes,
-            columns=widths.cumsum() - widths,
+            pieces=pieces,
+            key_dims=widths[pieces],
+            columns=widths[pieces].cumsum() - widths[pieces],
         )
 
 
@@ -54,10 +60,10 @@ class Storage(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The ids of all bags, piece by piece (rows of the piece), and [pieces * samples] lengths of the bags.
+    """The ids of all bags, key by key (rows of the key's piece), and [keys * samples] lengths of the bags.
 
     `weights` [ids], float32, are what each id's row counts in its bag's sum; without them, 1. What is looked up of
-    `unpooled` bags, and its gradient, is flat: a row for each id, piece by piece.
+    `unpooled` bags, and its gradient, is flat: a row for each id, key by key.
     """
 
     ids: Tensor
@@ -72,8 +78,8 @@ def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
 
 def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
     """As `embedding_cpu.look_up`."""
-    chosen, bags, weights = _by_piece(rows.places, named)
-    tables = _tables(rows.weights, rows.places)
+    chosen, bags, weights = _by_key(rows.places, named)
+    tables = _tables_of_keys(rows)
     if named.unpooled:
         return torch.cat([table[ids].view(-1) for table, ids in zip(tables, chosen, strict=True)]).to(dtype)
     pooled = [
@@ -86,13 +92,13 @@ def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Te
 def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
     """As `embedding_cpu.add`."""
     chosen, each = _gradients(rows.places, named, gradient)
-    for table, ids, given in zip(_tables(rows.weights, rows.places), chosen, each, strict=True):
+    for table, ids, given in zip(_tables_of_keys(rows), chosen, each, strict=True):
         table.index_add_(0, ids, given.to(table.dtype), alpha=scale)
 
 
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
-    chosen, each = _gradients(rows.places, named, gradient)
+    chosen, each = (_by_piece(rows.places, found) for found in _gradients(rows.places, named, gradient))
     for table, state, ids, given in zip(_tables(rows.weights, rows.places), _states(rows), chosen, each, strict=True):
         unique, inverse = torch.unique(ids, return_inverse=True)
         total = torch.zeros(len(unique), given.shape[1], device=given.device).index_add_(0, inverse, given.float())
@@ -126,9 +132,23 @@ def _states(rows: Storage) -> list[Tensor]:
     return [part.view(-1, 1) for part in rows.squares.split_with_sizes(rows.places.rows.tolist())]
 
 
-def _by_piece(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor | None]]:
-    """Each piece's ids, the lengths of its bags on their device, and its weights."""
-    bags = named.lengths.view(len(places.rows), -1)
+def _tables_of_keys(rows: Storage) -> list[Tensor]:
+    """The rows that each key names, [rows, columns]."""
+    tables = _tables(rows.weights, rows.places)
+    return [tables[piece] for piece in rows.places.pieces.tolist()]
+
+
+def _by_piece(places: Places, of_keys: Sequence[Tensor]) -> list[Tensor]:
+    """Put together what keys of the same piece have."""
+    found: list[list[Tensor]] = [[] for _ in places.rows]
+    for piece, given in zip(places.pieces.tolist(), of_keys, strict=True):
+        found[piece].append(given)
+    return [parts[0] if len(parts) == 1 else torch.cat(parts) for parts in found]
+
+
+def _by_key(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor | None]]:
+    """Each key's ids, the lengths of its bags on their device, and its weights."""
+    bags = named.lengths.view(len(places.pieces), -1)
     counts = bags.sum(1).tolist()
     weights = [None] * len(counts) if named.weights is None else named.weights.split_with_sizes(counts)
     return named.ids.split_with_sizes(counts), list(bags.to(named.ids.device)), weights
@@ -145,9 +165,9 @@ def _pool(table: Tensor, ids: Tensor, bag: Tensor, weights: Tensor | None, dtype
 
 
 def _gradients(places: Places, named: Named, gradient: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:
-    """Each piece's ids, and for each of them what its row gets of its bag's gradient."""
-    chosen, bags, weights = _by_piece(places, named)
-    dims = places.dims.tolist()
+    """Each key's ids, and for each of them what its row gets of its bag's gradient."""
+    chosen, bags, weights = _by_key(places, named)
+    dims = places.key_dims.tolist()
     if named.unpooled:
         parts = gradient.split_with_sizes([len(ids) * dim for ids, dim in zip(chosen, dims, strict=True)])
         return chosen, [part.view(-1, dim) for part, dim in zip(parts, dims, strict=True)]

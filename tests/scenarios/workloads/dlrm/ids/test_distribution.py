@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.workloads.dlrm.batches import coprime_step, draw_bags, draw_ids
-from scenarios.workloads.dlrm.ids.distribution import Zipf, block_share_error, block_shares, distinct_rows, draws_of
+from scenarios.workloads.dlrm.ids.distribution import Zipf, block_share_error, block_shares, draws_of
 from tests.lanes import examples
 from tests.small import cluster, scenario
 
@@ -197,30 +197,6 @@ def test_bags_of_one_first_id_are_alike() -> None:
     assert max(map(len, by_first.values())) > 10
     assert all((same == same[0]).all() for same in by_first.values())
     assert len(np.unique(bags[:, 1:])) > 100
-
-
-@pytest.mark.parametrize("order", ["shuffled", "by_frequency"])
-@pytest.mark.parametrize("bags", ["independent", "by_first"])
-@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.05, 1.6])
-@pytest.mark.parametrize("batch", [30, 1000])
-def test_distinct_rows_are_those_of_drawn_batches(order: str, bags: str, exponent: float, batch: int) -> None:
-    """Of the whole table, and of a block; where few bags have most ids, their other ids are not even over blocks."""
-    ids = Ids(kind="zipf", exponent=exponent, order=order, bags=bags)  # type: ignore[arg-type]
-    one, steps = table(2000, ids, 4), 60
-    made = training((one,), 1, 1, batch)
-    drawn = [draw_bags(made, 0, 0, step).ids for step in range(steps)]
-    blocks = [range(2000)] + [range(500, 1000)] * (bags == "independent" or exponent < 1.5)
-    for rows in blocks:
-        inside = [each[(each >= rows.start) & (each < rows.stop)] for each in drawn]
-        found = np.mean([len(np.unique(each)) for each in inside])
-        expected = np.mean([distinct_rows(one, rows, len(each)) for each in inside])
-        assert expected == pytest.approx(found, rel=0.15 if len(rows) < 2000 else 0.06)
-
-
-def test_no_ids_name_no_rows() -> None:
-    assert distinct_rows(table(10, Ids()), range(10), 0.0) == 0
-    assert distinct_rows(table(10, Ids()), range(5, 5), 3.0) == 0
-    assert distinct_rows(table(1, Ids()), range(1), 100.0) == pytest.approx(1)
 
 
 def counts(drawn: Scenario, steps: int, blocks: int, joined: int) -> Floats:

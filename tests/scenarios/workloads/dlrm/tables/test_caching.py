@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scenarios.config.scenario import Ids, Table
+from scenarios.config.scenario import Feature, Ids, Table
 from scenarios.workloads.dlrm.batches import draw_bags
-from scenarios.workloads.dlrm.ids.distribution import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from tests.sim.test_dlrm_steps import training
 from tests.small import GPU, cluster
@@ -68,7 +68,11 @@ def drawn(tables: tuple[Table, ...], room: int) -> tuple[float, float]:
     lru, found = Lru(sum(one.rows for one in tables), room), []
     for step in range(WARM + STEPS):
         starts = np.cumsum([0, *(one.rows for one in tables)])
-        ids = [draw_bags(made, number, 0, step).ids + starts[number] for number in range(len(tables))]
+        ids = [
+            draw_bags(made, number, 0, step, feature=place).ids + starts[number]
+            for number, one in enumerate(tables)
+            for place in range(len(one.by_feature))
+        ]
         found.append(lru.batch(step, np.concatenate(ids)))
     named, missed = np.mean(found[WARM:], axis=0)
     return float(named), float(missed)
@@ -84,6 +88,18 @@ def predicted(cache: RowCache) -> tuple[float, float]:
 @pytest.mark.parametrize("law", LAWS)
 def test_misses_are_those_of_a_simulated_lru_cache(law: str, load_factor: float) -> None:
     one = table(*LAWS[law])
+    named, missed = drawn((one,), round(load_factor * ROWS))
+    expected = predicted(cache_of(one, load_factor=load_factor))
+    assert expected[0] == pytest.approx(named, rel=ERROR)
+    assert expected[1] == pytest.approx(missed, rel=ERROR)
+
+
+@pytest.mark.parametrize("load_factor", [0.15, 0.4])
+def test_features_of_a_table_share_its_rows(load_factor: float) -> None:
+    """Of two laws: what one brought, the other need not."""
+    laws = (*LAWS.values(),)[:2]
+    features = tuple(Feature(name=f"f{at}", ids=ids, ids_per_sample=length) for at, (ids, length) in enumerate(laws))
+    one = table(Ids(), sum(length for _, length in laws), features=features)
     named, missed = drawn((one,), round(load_factor * ROWS))
     expected = predicted(cache_of(one, load_factor=load_factor))
     assert expected[0] == pytest.approx(named, rel=ERROR)
@@ -133,7 +149,7 @@ def test_a_file_that_names_few_rows_misses_nothing(tmp_path: Path) -> None:
 def test_a_block_of_rows_has_its_part_of_the_misses() -> None:
     one = table(*LAWS["zipf 0.8"], rows=1 << 16)
     ids = SAMPLES * one.ids_per_sample
-    whole = sum(cache_of(one).misses([ids]))
+    whole = sum(cache_of(one).misses([[ids]]))
     blocks = 0.0
     for number in range(4):
         part = slice(number << 14, (number + 1) << 14)
@@ -144,8 +160,8 @@ def test_a_block_of_rows_has_its_part_of_the_misses() -> None:
 
 def test_what_is_missing_comes_and_as_much_goes() -> None:
     cache = cache_of(table(Ids(), 4))
-    kernel = cache.fill_kernel([2048.0], "float32")
-    assert kernel.host_read == kernel.host_written == 64 * sum(cache.misses([2048.0])) > 0
-    full = cache_of(table(Ids(), 4), load_factor=1.0).fill_kernel([2048.0], "float32")
+    kernel = cache.fill_kernel([[2048.0]], "float32")
+    assert kernel.host_read == kernel.host_written == 64 * sum(cache.misses([[2048.0]])) > 0
+    full = cache_of(table(Ids(), 4), load_factor=1.0).fill_kernel([[2048.0]], "float32")
     assert full.host_read == full.host_written == 0
     assert 0 < full.bytes_read == kernel.bytes_read - kernel.host_read

@@ -36,6 +36,11 @@ class Case:
     bag: Bag
     travels_as: torch.dtype
     by_element: bool
+    keys: tuple[int, ...]
+
+    @property
+    def key_dims(self) -> list[int]:
+        return [dim for dim, keys in zip(self.dims, self.keys, strict=True) for _ in range(keys)]
 
     @property
     def samples(self) -> int:
@@ -43,7 +48,7 @@ class Case:
 
     @property
     def places(self) -> Places:
-        return Places.of(list(self.rows), list(self.dims))
+        return Places.of(list(self.rows), list(self.dims), list(self.keys))
 
     def drawn(self, *shape: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)
@@ -54,8 +59,8 @@ class Case:
 
     @property
     def named(self) -> Named:
-        ids = [one for piece in self.bags for bag in piece for one in bag]
-        lengths = torch.tensor([len(bag) for piece in self.bags for bag in piece])
+        ids = [one for key in self.bags for bag in key for one in bag]
+        lengths = torch.tensor([len(bag) for key in self.bags for bag in key])
         weights = torch.rand(len(ids), generator=torch.Generator().manual_seed(self.seed))
         return Named(
             torch.tensor(ids, dtype=torch.int64),
@@ -67,8 +72,8 @@ class Case:
     def gradient(self) -> Tensor:
         """As what is looked up."""
         if self.bag != "sequence":
-            return self.drawn(self.samples, sum(self.dims)).to(self.travels_as)
-        sizes = [sum(map(len, piece)) * dim for piece, dim in zip(self.bags, self.dims, strict=True)]
+            return self.drawn(self.samples, sum(self.key_dims)).to(self.travels_as)
+        sizes = [sum(map(len, key)) * dim for key, dim in zip(self.bags, self.key_dims, strict=True)]
         return self.drawn(sum(sizes)).to(self.travels_as)
 
     def storage(self) -> Storage:
@@ -82,14 +87,17 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     pieces, samples = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     rows = tuple(draw(st.integers(1, 6)) for _ in range(pieces))
+    keys = tuple(draw(st.integers(1, 3)) for _ in range(pieces))
     bags = tuple(
-        tuple(tuple(draw(st.lists(st.integers(0, count - 1), max_size=4))) for _ in range(samples)) for count in rows
+        tuple(tuple(draw(st.lists(st.integers(0, count - 1), max_size=4))) for _ in range(samples))
+        for count, times in zip(rows, keys, strict=True)
+        for _ in range(times)
     )
     dims = tuple(draw(st.integers(1, 9)) for _ in range(pieces))
     bag = draw(st.sampled_from(get_args(Bag)))
     dtype = draw(st.sampled_from(DTYPES))
     travels_as = dtype if dtype == torch.float64 else draw(st.sampled_from(DTYPES))
-    return Case(dtype, rows, dims, bags, draw(st.integers(0, 99)), bag, travels_as, draw(st.booleans()))
+    return Case(dtype, rows, dims, bags, draw(st.integers(0, 99)), bag, travels_as, draw(st.booleans()), keys)
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -120,7 +128,9 @@ def test_adagrad_changes_the_rows_that_were_named_and_their_state(case: Case) ->
     embedding_torch.adagrad(theirs, case.named, gradient, 0.1)
     close(ours.weights, theirs.weights)
     close(ours.squares, theirs.squares)
-    named = [{one for bag in piece for one in bag} for piece in case.bags]
+    named: list[set[int]] = [set() for _ in case.rows]
+    for piece, bags in zip(case.places.pieces.tolist(), case.bags, strict=True):
+        named[piece] |= {one for bag in bags for one in bag}
     still = [row not in ids for ids, rows in zip(named, case.rows, strict=True) for row in range(rows)]
     unmoved = torch.from_numpy(np.repeat(still, np.repeat(case.places.dims, case.places.rows)))
     assert (ours.squares[unmoved if case.by_element else still] == 0.25).all()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.config.scenario import Table
+from scenarios.config.scenario import Feature, Ids, Table
 from scenarios.workloads.dlrm.batches import draw_bags
-from scenarios.workloads.dlrm.ids.distribution import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
 from tests.scenarios.workloads.dlrm.tables.test_caching import LAWS, ROWS, table
 from tests.sim.test_dlrm_steps import training
@@ -49,6 +49,17 @@ def test_rows_are_those_that_an_lru_cache_misses(law: str, room: int) -> None:
 @given(st.sampled_from(sorted(LAWS)), st.floats(0, 1e6), st.floats(1, 2 * ROWS), st.floats(1, 3))
 def test_more_room_fetches_fewer_rows_and_none_less_than_once(law: str, ids: float, room: float, more: float) -> None:
     one, rows = table(*LAWS[law]), range(ROWS // 2)
-    found = rows_fetched(one, rows, ids, room)
-    assert distinct_rows(one, rows, ids) * (1 - 1e-3) <= found <= ids
-    assert rows_fetched(one, rows, ids, room * more) <= found * (1 + 1e-3)
+    found = rows_fetched(one, rows, [ids], room)
+    assert distinct_rows(one, rows, [ids]) * (1 - 1e-3) <= found <= ids
+    assert rows_fetched(one, rows, [ids], room * more) <= found * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("room", [500, 4_000])
+@pytest.mark.parametrize("law", LAWS)
+def test_features_of_one_law_are_one_with_the_ids_of_both(law: str, room: int) -> None:
+    ids, length = LAWS[law]
+    features = tuple(Feature(name=f"f{at}", ids=ids, ids_per_sample=length) for at in range(2))
+    both = table(Ids(), 2 * length, features=features)
+    given_ids = expected_ids(both, range(ROWS), SAMPLES)
+    one = rows_fetched(table(ids, length), range(ROWS), [sum(given_ids)], room)
+    assert rows_fetched(both, range(ROWS), given_ids, room) == pytest.approx(one)

@@ -1,0 +1,72 @@
+"""The features of `model.tables` of a scenario file, and their ids: what must hold among their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scenarios.config.toml.look import Look, named_file
+from scenarios.config.toml.mistakes import Mistakes
+from scenarios.config.toml.tree import KeyPath
+from scenarios.workloads.dlrm.ids.file import read_bags
+from scenarios.workloads.dlrm.sections import FeatureSection, FileIds, MeanIds, TableSection, ZipfIds
+
+
+def check_table_ids(table: TableSection, path: KeyPath, look: Look) -> None:
+    """Add what is wrong with a table's ids, its own or those of its features."""
+    if table.features is None:
+        _check_ids(table, table.rows, path, look)
+        return
+    look.refuse(path, table, ("ids_per_sample", "ids"), "with features, each of which has its own")
+    if not table.features:
+        look.mistakes.add((*path, "features"), "at least one feature")
+    for index, feature in enumerate(table.features):
+        place = (*path, "features", index)
+        look.need(place, feature, "name")
+        _check_ids(feature, table.rows, place, look)
+
+
+def check_feature_names(tables: Sequence[TableSection], mistakes: Mistakes) -> None:
+    """Add features of the same name: a sample has one bag of a name. A table without features has one of its own."""
+    first: dict[str, str] = {}
+    for index, table in enumerate(tables):
+        if table.features is None and table.name is not None:
+            first.setdefault(table.name, f"model.tables[{index}]")
+    for index, table in enumerate(tables):
+        for number, feature in enumerate(table.features or []):
+            place = f"model.tables[{index}].features[{number}]"
+            if feature.name is not None and first.setdefault(feature.name, place) != place:
+                key = ("model", "tables", index, "features", number, "name")
+                mistakes.add(key, f"a name of its own, but {first[feature.name]} has it already")
+
+
+def _check_ids(section: TableSection | FeatureSection, rows: int | None, path: KeyPath, look: Look) -> None:
+    """Add what is wrong with the ids of a table, or of one of its features."""
+    mistakes = look.mistakes
+    if isinstance(section.ids_per_sample, MeanIds):
+        look.need((*path, "ids_per_sample"), section.ids_per_sample, "mean")
+    if isinstance(section.ids, ZipfIds) and not _names_file(mistakes, (*path, "ids")):
+        look.need((*path, "ids"), section.ids, "zipf")
+    if (
+        isinstance(section.ids, ZipfIds)
+        and section.ids.bags == "by_first"
+        and isinstance(section.ids_per_sample, MeanIds)
+    ):
+        mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
+    if not isinstance(section.ids, FileIds):
+        if mistakes.sound((*path, "ids")):
+            look.need(path, section, "ids_per_sample")
+        return
+    if section.ids_per_sample is not None:
+        mistakes.add((*path, "ids_per_sample"), "no ids_per_sample, because the file says it")
+    if section.ids.file is not None:
+        key = (*path, "ids", "file")
+        try:
+            read_bags(named_file(mistakes, key, section.ids.file), rows)
+        except ValueError as error:
+            mistakes.add(key, str(error))
+
+
+def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:
+    """Whether it has a `file` after all, left out of the document because it is wrong."""
+    ids = mistakes.tree.at(path)
+    return isinstance(ids, dict) and "file" in ids

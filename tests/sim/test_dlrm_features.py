@@ -1,0 +1,171 @@
+"""Several features a table: the same model as in plain torch, TorchRec's calls, and expected loads as drawn ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.config.scenario import Bag, Feature, Ids, Pipeline, QComms, Replication, Scenario, ShardingType, Table
+from scenarios.planner.plan import plan_tables
+from scenarios.seam.trace import Recording
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.sim.test_dlrm_bags import BIG, EVERY, SEQUENCES, calls, mixed
+from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
+from tests.sim.test_step_order import SAME, issued
+from tests.small import cluster
+
+RECORDED = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
+
+
+def shared(made: Scenario) -> Scenario:
+    """All tables but every third get a second feature, and the first a third one; each with a law of its own."""
+    assert made.model is not None
+    tables = tuple(
+        _with_features(table, 1 + (number % 3 != 2) + (number == 0)) for number, table in enumerate(made.model.tables)
+    )
+    return dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+
+
+def _with_features(table: Table, count: int) -> Table:
+    if count == 1:
+        return table
+    own = Feature(
+        name=table.name,
+        ids_per_sample=table.ids_per_sample,
+        ids_per_sample_kind=table.ids_per_sample_kind,
+        ids=table.ids,
+    )
+    more = (
+        Feature(name=f"{table.name}_more", ids_per_sample=1.5, ids_per_sample_kind="poisson"),
+        Feature(name=f"{table.name}_last", ids_per_sample=2, ids=Ids(kind="zipf", exponent=0.7)),
+    )
+    features = (own, *more)[:count]
+    total = sum(feature.ids_per_sample for feature in features)
+    return dataclasses.replace(table, features=features, ids_per_sample=total)
+
+
+def run(made: Scenario) -> Recording:
+    return simulate(made, DlrmProgram(made))
+
+
+@pytest.mark.parametrize("types", [*((one,) for one in ALL), ALL, MORE], ids="+".join)
+def test_features_train_the_same_model(types: tuple[ShardingType, ...]) -> None:
+    made = shared(training(types))
+    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["cat", "dot"])
+def test_each_is_an_embedding_of_its_own(kind: Any) -> None:
+    """Also with Adagrad, which sums the gradients of a row over all features that name it before it squares."""
+    made = shared(training(ALL, kind, "adagrad"))
+    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+def test_columns_that_several_features_read_are_cut_once() -> None:
+    made = shared(training(MORE, dim=256))
+    program = DlrmProgram(made)
+    assert max(row.column_offset for row in program.plan) > 0
+    assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(("bags", "types"), [(("sequence",), SEQUENCES), (("weighted",), ALL), (EVERY, ALL)], ids=str)
+def test_weighted_bags_and_sequences_have_features(bags: tuple[Bag, ...], types: tuple[ShardingType, ...]) -> None:
+    made = shared(mixed(bags, types, "adagrad"))
+    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pipeline": Pipeline(kind="sparse_dist", order="overlapped")},
+        {"replication": Replication(sharding_group_size=2, node_group_size=2)},
+    ],
+    ids=["pipeline", "replication"],
+)
+def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
+    made = shared(mixed(EVERY, ALL, **changes))
+    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("coded", [False, True], ids=["plain", "qcomms"])
+def test_both_worlds_do_the_same(coded: bool) -> None:
+    made = shared(mixed(EVERY, (*ALL, "column_wise")))
+    if coded:
+        made = dataclasses.replace(made, qcomms=QComms(forward_precision="fp16", backward_precision="bf16"))
+    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
+    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
+    assert calls(found[0]) == calls(found[1])
+
+
+def test_a_feature_of_the_table_s_name_alone_changes_nothing() -> None:
+    made = training(ALL, optimizer="adagrad")
+    assert made.model is not None
+    tables = tuple(
+        dataclasses.replace(table, features=(dataclasses.replace(_with_features(table, 2).features[0]),))
+        for table in made.model.tables
+    )
+    named = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tables))
+    found = run(named)
+    assert found.spans == run(made).spans
+    assert losses(found) == losses(run(made))
+
+
+@pytest.mark.parametrize("kind", ["row_wise", "column_wise", "grid_shard"])
+def test_expected_features_take_as_long_as_drawn_ones(kind: ShardingType) -> None:
+    """The same calls of every rank that is simulated, and loads and a step within a few percent."""
+    made = shared(mixed(("pooled",), (kind,), "adagrad", batch_size=512, payload="sizes"))
+    made = dataclasses.replace(made, fidelity="flows", library="nccl", cluster=cluster(4, 2, gpu=BIG))
+    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    every, folded = run(made), run(alike)
+    ranks = {span.rank for span in folded.spans}
+    labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
+    assert labels[0] == labels[1]
+    steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
+    assert steps[1] == pytest.approx(steps[0], rel=0.05)
+    for part in ("input_dist.values", "input_dist.lengths", "lookup", "update"):
+        loads = [_bytes(each, part, ranks) for each in (every, folded)]
+        assert loads[1] == pytest.approx(loads[0], rel=0.02)
+        assert loads[0] > 0
+
+
+def _bytes(recording: Recording, part: str, ranks: set[int]) -> float:
+    """What these ranks send and receive, or read and write, in all calls of one label."""
+    spans = [one for one in recording.spans if one.rank in ranks and one.label.endswith(part)]
+    return sum(one.bytes_in + one.bytes_out + one.bytes_read + one.bytes_written for one in spans)
+
+
+def test_the_calls_are_those_of_torchrec(tmp_path: Path) -> None:
+    """Tables of 1, 2 and 3 features, of four sharding types; the ids are those of the recorded run, from files."""
+    real, text = RECORDED["shared"], SAME.format(**{key: RECORDED[key] for key in ("batch", "dim", "rows")})
+    for name, keys in real["features"].items():
+        files = []
+        for key in keys:
+            bags = [bag for step in real["bags"] for of_rank in step for bag in of_rank[key]]
+            (tmp_path / f"{key}.csv").write_text("".join(" ".join(map(str, bag)) + "\n" for bag in bags))
+            files.append(f'{{name = "{key}", ids = {{file = "{key}.csv"}}}}')
+        own = f'{{name = "{name}", rows = {RECORDED["rows"]}, features = [{", ".join(files)}]'
+        text = text.replace(f'{{name = "{name}", rows = {RECORDED["rows"]}, ids_per_sample = 1', own)
+        if name == "t4":
+            own += ', ranks = [0, 1], min_partition = 8, sharding = ["column_wise"]}'
+            text = text.replace("\n]\n", f"\n    {own},\n]\n")
+    (tmp_path / "shared.toml").write_text(text)
+    assert issued(load(tmp_path / "shared.toml")) == real["calls"]
+
+
+def test_a_plan_counts_the_ids_of_all_features() -> None:
+    made = shared(training(("table_wise",)))
+    assert made.model is not None
+    samples = made.batch_size * made.cluster.world_size
+    ids = {row.table: row.ids_per_step for row in plan_tables(made).rows}
+    assert ids == {
+        table.name: pytest.approx(samples * sum(each.ids_per_sample for each in table.by_feature))
+        for table in made.model.tables
+    }
