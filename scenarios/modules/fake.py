@@ -1,7 +1,7 @@
 """Tensors without values in place of a device's, for tracing modules.
 
 They are torch's fake CPU tensors, so that what depends on the device (attention, autocast) is seen without a GPU. What
-a GPU does otherwise is corrected: attention is fused with dropout in it, and autocast for "cuda" holds.
+a GPU does otherwise is corrected: attention is fused with dropout in it, and autocast follows CUDA's rules.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedOperatorExc
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from scenarios.modules.cuda_autocast import cuda_autocast
 from scenarios.seam.errors import ProgramError
 
 _TORCH = Path(torch.__file__).parent
@@ -58,6 +59,7 @@ def fake(*, on_gpu: bool) -> Iterator[FakeTensorMode]:
             stack.enter_context(mock.patch.object(functional, "scaled_dot_product_attention", _attend))
             stack.enter_context(mock.patch.object(functional, "dropout", _drop))
             stack.enter_context(_OfGpu())
+            stack.enter_context(cuda_autocast())
         mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield mode
 

@@ -17,6 +17,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.modules.ddp_buckets import assign_buckets, assign_registered
 from scenarios.modules.fake import build_fake, explained, fake
 from scenarios.modules.memory import Part, parts_of, size_of
+from scenarios.modules.precision import LossScaler, LossScaling, products_of_float32
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
 from scenarios.modules.trace import Arguments, Trace, cost_of, tensors_of, trace, trainable
@@ -58,6 +59,8 @@ class Module:
         find_unused_parameters: bool = False,
         static_graph: bool = False,
         broadcast_buffers: bool = True,
+        loss_scaling: LossScaling | None = None,
+        tf32: bool | None = None,
     ) -> None:
         """
         Args:
@@ -69,7 +72,10 @@ class Module:
             reduce: whether gradients are averaged over all ranks.
             find_unused_parameters, static_graph, broadcast_buffers: as of DistributedDataParallel; without `reduce`
                 they mean nothing.
+            loss_scaling: what losses are scaled by: whoever calls `backward` gives it gradients that are.
+            tf32: whether GPUs round products of float32 to TF32. Default: as `torch.backends` says.
         """
+        self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
         self.seed, self.buckets, self.compression = scenario.seed, scenario.buckets, scenario.compression
         self.reduce, self.broadcasts_buffers = reduce, reduce and broadcast_buffers
@@ -106,16 +112,17 @@ class Module:
         signature, chosen = _signature(arguments), None if gradients is None else tuple(gradients)
         found = self._traces.get((signature, chosen, accumulates, late))
         if found is None:
-            found = trace(
-                self.make,
-                self.name,
-                arguments,
-                on_gpu=self._on_gpu,
-                gradients=chosen,
-                accumulates=accumulates,
-                late=late,
-                fuses=self.fuses,
-            )
+            with products_of_float32(self.tf32):
+                found = trace(
+                    self.make,
+                    self.name,
+                    arguments,
+                    on_gpu=self._on_gpu,
+                    gradients=chosen,
+                    accumulates=accumulates,
+                    late=late,
+                    fuses=self.fuses,
+                )
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates, late] = found
         return found
@@ -176,6 +183,21 @@ class Module:
     def updated(self) -> Update:
         """The same, traced once."""
         return self.update()
+
+    @cached_property
+    def unscaled(self) -> Kernel:
+        """What it takes to divide all gradients by the losses' scale, and to see whether they are finite."""
+        assert self.optimizer is not None, "there is an update"
+        assert self.loss_scaling is not None, "there is a scale"
+        with fake(on_gpu=self._on_gpu), explained(self.name):
+            parameters = trainable(build_fake(self.make))
+            for parameter in parameters:
+                parameter.grad = torch.empty_like(parameter)
+            optimizer = self.optimizer(parameters)
+            scaler = LossScaler(self.loss_scaling, torch.device("cpu"))
+            with Recorder(on_gpu=self._on_gpu) as recorder:
+                scaler.unscale(optimizer)
+        return cost_of(recorder.operators, fuses=self.fuses)
 
     def build(self, device: torch.device) -> Any:
         """The module with its first values."""

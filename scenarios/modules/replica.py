@@ -19,6 +19,7 @@ from scenarios.compression.local import compute, copy_cost
 from scenarios.modules.ddp_buckets import GradientReducer, flatten, unflatten
 from scenarios.modules.needs import Needs
 from scenarios.modules.paused import Paused, PausedBackward
+from scenarios.modules.precision import LossScaler, round_products
 from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, buffers_of, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
@@ -48,6 +49,7 @@ class Replica:
     Attributes:
         module: the module itself; None where payload has no values.
         parameters: those that require gradients; none where payload has no values.
+        scaler: the scale of losses; None where there is none, or no values.
     """
 
     def __init__(self, model: Module, rank: Rank) -> None:
@@ -56,6 +58,10 @@ class Replica:
         is_meta = rank.device.type == "meta"
         self.module = None if is_meta else model.build(rank.device)
         self.parameters: list[Tensor] = trainable(self.module)
+        if rank.device.type == "cuda":
+            round_products(model.tf32)
+        scaling = None if is_meta else model.loss_scaling
+        self.scaler = None if scaling is None else LossScaler(scaling, rank.device)
         self._optimizer = None if is_meta or model.optimizer is None else model.optimizer(self.parameters)
         self._reducer: GradientReducer | None = None
         self._members: Sequence[Sequence[int]] = ()
@@ -159,6 +165,8 @@ class Replica:
             await work
         self._reduced = []
         if self._model.optimizer is not None:
+            if self._model.loss_scaling is not None:
+                await self._rank.compute(self._model.unscaled, self._unscale, label=f"{self._model.name}.unscale")
             await self._rank.compute(self._model.updated.kernel, self._step, label=f"{self._model.name}.update")
         for parameter in self.parameters:
             parameter.grad = None
@@ -346,8 +354,14 @@ class Replica:
         used = torch.ones(parameters, dtype=torch.int32, device=self._rank.device)
         await self._side.all_reduce(used, label=f"{self._model.name}.gradients.used")
 
+    def _unscale(self) -> None:
+        if self.scaler is not None and self._optimizer is not None:
+            self.scaler.unscale(self._optimizer)
+
     def _step(self) -> None:
-        if self._optimizer is not None:
+        if self.scaler is not None and self._optimizer is not None:
+            self.scaler.step(self._optimizer)
+        elif self._optimizer is not None:
             self._optimizer.step()
 
 

@@ -122,6 +122,5 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
         is_weighted=table.weighted,
     )
     enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
-    by_row, by_element = (4 * (model.optimizer.has_state == kind) for kind in ("row", "element"))
-    tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.embedding_dtype], by_row, by_element)
+    tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.embedding_dtype], *model.optimizer.planned_bytes)
     return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table, kernel))

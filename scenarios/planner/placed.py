@@ -113,7 +113,7 @@ class Held:
 def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]) -> Held:
     """What of a shard's rows is in its rank's own memory: with "fused_uvm" no weights, with a cache its share.
 
-    A state for each row stays on the device; one for each element goes where the whole table is, uncached, as in
+    State for each row stays on the device; that for each element goes where the whole table is, uncached, as in
     fbgemm's split_table_batched_embeddings_ops_training (v1.0, `construct_split_state`).
     """
     is_in_host = shard.compute_kernel in (ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
@@ -122,7 +122,7 @@ def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]
         share = load_factors[shard.table] if shard.compute_kernel == ComputeKernel.FUSED_UVM_CACHING else 0.0
     whole = whole_bytes(shard, model)
     weights = whole.weights if share == 1 else round(shard.rows * share) * whole.weights // max(shard.rows, 1)
-    return Held(weights, 0 if is_in_host and model.optimizer.has_state == "element" else whole.state)
+    return Held(weights, shard.rows * model.optimizer.state_bytes(0) if is_in_host else whole.state)
 
 
 def whole_bytes(shard: PlanRow, model: Model) -> Held:

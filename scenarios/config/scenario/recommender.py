@@ -129,22 +129,62 @@ class Interaction:
     low_rank: int = 0
 
 
+OptimizerKind = Literal["sgd", "adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb"]
+# Their defaults are those of fbgemm 1.8, and of torch.optim; Adagrad's epsilon is torch.optim's.
+ADAGRAD_EPSILON, MOMENTS_EPSILON = 1e-10, 1e-8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """ "sgd", or "adagrad"; in embedding tables with a float32 for each row, or for each element."""
+    """How tables are updated: the name is fbgemm's, but "adagrad" with a float32 for each row, or for each `state`.
 
-    kind: Literal["sgd", "adagrad"] = "sgd"
+    Those with moments decay them by `beta1` and `beta2`, and weights by `weight_decay` of each step.
+    """
+
+    kind: OptimizerKind = "sgd"
     learning_rate: float = 0.01
     state: Literal["row", "element"] = "row"
+    eps: float | None = None
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 0.0
 
     @property
-    def has_state(self) -> Literal["none", "row", "element"]:
-        """What there is a float32 of in tables."""
-        return "none" if self.kind == "sgd" else self.state
+    def epsilon(self) -> float:
+        """`eps`, or its default."""
+        return self.eps or (ADAGRAD_EPSILON if self.kind == "adagrad" else MOMENTS_EPSILON)
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether it is Adam or LAMB, in whichever form."""
+        return self.kind not in ("sgd", "adagrad")
+
+    @property
+    def element_numbers(self) -> int:
+        """How many float32 there are for each element of a table."""
+        of_adagrad = int(self.state == "element")
+        return {"sgd": 0, "adagrad": of_adagrad, "adam": 2, "lamb": 2}.get(self.kind, 1)
+
+    @property
+    def row_numbers(self) -> int:
+        """How many there are for each row besides."""
+        of_adagrad = int(self.state == "row")
+        return {"sgd": 0, "adagrad": of_adagrad, "adam": 0, "lamb": 0}.get(self.kind, 1)
 
     def state_bytes(self, columns: int) -> int:
         """What a row of so many columns has beside its weights."""
-        return 0 if self.kind == "sgd" else 4 * (columns if self.state == "element" else 1)
+        return 4 * (self.row_numbers + self.element_numbers * columns)
+
+    @property
+    def planned_bytes(self) -> tuple[int, int]:
+        """What the planner counts for each row, and for each element.
+
+        TorchRec 1.8.0 (`_get_optimizer_multipler`) knows SGD, Adam and row-wise Adagrad; for all others it counts as
+        much as there is of weights, also for LAMB, which keeps twice that.
+        """
+        if self.kind in ("sgd", "adagrad", "adam"):
+            return 4 * self.row_numbers, 4 * self.element_numbers
+        return 0, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +204,9 @@ class Model:
 
     `dense` names a module, given `dense_options`, that is there instead of the layers: "module:class" or
     "./file.py:class". `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
+
+    The dense part's forward pass is under torch.autocast to `autocast`, its losses are scaled as torch's GradScaler
+    does it by a number or as it goes, and GPUs round its products of float32 to TF32, or not, or as torch says.
     """
 
     dense_features: int
@@ -179,6 +222,9 @@ class Model:
     lengths_dtype: Literal["int32", "int64"] = "int64"
     optimizer: Optimizer = Optimizer()
     dense_optimizer: DenseOptimizer | None = None
+    autocast: Literal["", "bfloat16", "float16"] = ""
+    loss_scaling: float | Literal["dynamic"] | None = None
+    tf32: bool | None = None
 
     @property
     def features(self) -> tuple[Table, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from scenarios.config import units
 from scenarios.config.units import Quantity
@@ -98,6 +98,18 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
     )
 
 
+def _scaling() -> Accept:
+    def read(value: object) -> float | str:
+        if value == "dynamic":
+            return "dynamic"
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            raise ValueError
+        return float(value)
+
+    schema = {"anyOf": [{"const": "dynamic"}, {"type": "number", "exclusiveMinimum": 0}]}
+    return Accept(expected="'dynamic' or a number above 0", read=read, json_schema=schema)
+
+
 def _quantiles() -> Accept:
     def read(value: object) -> tuple[float, ...]:
         numbers = value if isinstance(value, list) else []
@@ -136,12 +148,14 @@ IdsMean = Annotated[float, _number("a number above 0", lambda value: value > 0, 
 Exponent = Annotated[float, _number("a number above 0", lambda value: value > 0, 100)]
 Skew = Annotated[float, _number("a number of at least 0", lambda value: value >= 0, 100)]
 LearningRate = Annotated[float, _number("a number above 0", lambda value: value > 0, 10**6)]
+Decay = Annotated[float, _number("a number from 0 to below 1", lambda value: 0 <= value < 1)]
 Efficient = Annotated[float, _number("a share from 0.000001 to 1", lambda value: 1e-6 <= value <= 1)]
 Payload = Annotated[float, _number("a share from 0.01 to 1", lambda value: 0.01 <= value <= 1)]
 Acknowledged = Annotated[float, _number("a share from 0 to 1", lambda value: 0 <= value <= 1)]
 Quantiles = Annotated[tuple[float, ...], _quantiles()]
 Reserve = Annotated[float, _number("a share from 0 to below 1", lambda value: 0 <= value < 1)]
 Error = Annotated[float, _number("a number", lambda value: True)]
+Scaling = Annotated[float | Literal["dynamic"], _scaling()]
 Positive = Annotated[float, _number("a number above 0", lambda value: value > 0)]
 NotNegative = Annotated[float, _number("a number of at least 0", lambda value: value >= 0)]
 AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1, 10**6)]

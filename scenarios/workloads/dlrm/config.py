@@ -33,6 +33,7 @@ from scenarios.config.toml.tree import KeyPath
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
 from scenarios.workloads.dlrm.ids.file import read_bags
+from scenarios.workloads.dlrm.precision import check_precision
 from scenarios.workloads.dlrm.sections import (
     FeatureSection,
     FileIds,
@@ -59,7 +60,7 @@ def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mista
     """The recommender; `placed` has the tables of a given plan by name."""
     model = have(MODEL.of(document))
     interaction = model.interaction or InteractionSection(kind="cat")
-    optimizer = given(model.optimizer or OptimizerSection(), "kind", "learning_rate", "state")
+    optimizer = given(model.optimizer, *OptimizerSection.model_fields)
     dense_optimizer = None
     if model.dense_optimizer is not None:
         own = model.dense_optimizer
@@ -80,7 +81,7 @@ def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mista
         dtype=model.dtype or "float32",
         embedding_dtype=model.embedding_dtype or model.dtype or "float32",
         optimizer=Optimizer(**optimizer),
-        **given(model, "ids_dtype", "lengths_dtype"),
+        **given(model, "ids_dtype", "lengths_dtype", "autocast", "loss_scaling", "tf32"),
     )
 
 
@@ -158,8 +159,8 @@ def _check(document: Document, look: Look) -> None:
     section = MODEL.of(document)
     check_dtype(section.dtype if section else None, "model", document, look)
     check_qcomms_dtype(section.dtype if section else None, document, look)
-    if section is not None and section.optimizer is not None and section.optimizer.kind != "adagrad":
-        look.refuse(("model", "optimizer"), section.optimizer, ("state",), "but with kind = 'adagrad'")
+    if section is not None:
+        check_precision(section, document, look)
     if section is not None and section.dense is not None:
         try:
             imported(section.dense, Path(look.mistakes.tree.origin(("model", "dense"))).parent)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from scenarios.modules.module import Module
 from scenarios.modules.trace import TensorSpec, Trace
 from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
 from scenarios.sparse.groups import TableGroup, outputs_to_tables
+from scenarios.workloads.dlrm.precision import DENSE_OF
 from scenarios.workloads.locate import imported
 
 
@@ -168,7 +170,14 @@ def build_dense(scenario: Scenario) -> Module:
         dims = {feature.name: feature.dim for feature in model.features}
         make = partial(found, model.dense_features, dims, **model.dense_options)
     dtype: torch.dtype = getattr(torch, model.dtype)
-    return Module(partial(_cast, make, dtype), scenario, name="dense", optimizer=_optimizer(scenario, model))
+    return Module(
+        partial(_cast, make, dtype, getattr(torch, model.autocast) if model.autocast else None),
+        scenario,
+        name="dense",
+        optimizer=_optimizer(scenario, model),
+        loss_scaling=model.loss_scaling,
+        tf32=model.tf32,
+    )
 
 
 @contextmanager
@@ -206,12 +215,21 @@ def dense_shapes(model: Model) -> list[tuple[int, ...]]:
         return [tuple(parameter.shape) for parameter in Dlrm(model).parameters()]
 
 
-def _cast(make: Callable[[], nn.Module], dtype: torch.dtype) -> nn.Module:
-    return make().to(dtype)
+def _cast(make: Callable[[], nn.Module], dtype: torch.dtype, autocast: torch.dtype | None) -> nn.Module:
+    made = make().to(dtype)
+    if autocast is not None:
+        made.forward = partial(_lowered, made.forward, autocast)
+    return made
+
+
+def _lowered(forward: Callable[..., Any], dtype: torch.dtype, dense: Tensor, *others: Any) -> Any:
+    """A forward pass under autocast, on the device on which it is."""
+    with torch.autocast(dense.device.type, dtype):
+        return forward(dense, *others)
 
 
 def _optimizer(scenario: Scenario, model: Model) -> Callable[[Iterable[Tensor]], torch.optim.Optimizer]:
-    """What `model.dense_optimizer` names, else what updates the tables."""
+    """What `model.dense_optimizer` names, else torch.optim's of what updates the tables."""
     if model.dense_optimizer is not None:
         kind = getattr(torch.optim, model.dense_optimizer.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
@@ -224,11 +242,16 @@ def _optimizer(scenario: Scenario, model: Model) -> Callable[[Iterable[Tensor]],
             sentence = f"expected what torch.optim.{kind.__name__} takes, but it raised {told(error)}"
             raise ScenarioError(f"{scenario.path}: model.dense_optimizer: {sentence}") from error
         return partial(kind, **options)
-    kinds = {
-        "sgd": torch.optim.SGD,
-        "adagrad": torch.optim.Adagrad if model.dtype == "float32" else WideAdagrad,
-    }
-    return partial(kinds[model.optimizer.kind], lr=model.optimizer.learning_rate)
+    own = model.optimizer
+    if own.has_moments:  # their weight decay is that of AdamW
+        assert own.kind in DENSE_OF, "another one must be named"
+        make = torch.optim.AdamW if own.weight_decay else torch.optim.Adam
+        betas = own.beta1, own.beta2
+        return partial(make, lr=own.learning_rate, betas=betas, eps=own.epsilon, weight_decay=own.weight_decay)
+    if own.kind == "sgd":
+        return partial(torch.optim.SGD, lr=own.learning_rate)
+    adagrad = torch.optim.Adagrad if model.dtype == "float32" else WideAdagrad
+    return partial(adagrad, lr=own.learning_rate, eps=own.epsilon)
 
 
 def _stack(widths: Sequence[int], *, last_relu: bool) -> nn.Sequential:

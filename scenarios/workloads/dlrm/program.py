@@ -108,7 +108,8 @@ class DlrmProgram(Program):
         with told_as(scenario, model):
             traced = self.dense.traced(arguments, late=late)
             parts = parts_of(self.dense, arguments, 1, late, accumulates=accumulates)
-            for adds in (False, True) if accumulates else ():  # of the first micro-batch, and of the others
+            starts = (False, True) if accumulates else (False,) if model.loss_scaling is not None else ()
+            for adds in starts:  # of the first micro-batch, and of the others
                 given = [None if each is None else True for each in traced.gradients]
                 self.dense.traced(arguments, given, accumulates=adds, late=late)
         check_losses(scenario, traced)
@@ -149,7 +150,7 @@ class _Replica:
         self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._rank, self._dense = rank, program.dense.on(rank)
-        self._sparse = SparsePart(program.scenario, program.placed, rank, fuses=program.dense.fuses)
+        self._sparse = SparsePart(program.scenario, program.placed, rank, dense=self._dense, fuses=program.dense.fuses)
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
         self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
         self._micro_batches = self._scenario.pipeline.accumulation
@@ -252,17 +253,26 @@ class _Replica:
         result = await self._dense(dense.features, embeddings, dense.labels)
         ready = {output: partial(sparse.give, number) for number, output in enumerate(outputs)}
         losses = self._record(result, is_last=is_last)
-        gradients = await self._shares(losses) if self._micro_batches > 1 else None
+        is_scaled = self._model.loss_scaling is not None
+        gradients = await self._shares(losses) if is_scaled or self._micro_batches > 1 else None
         await self._dense.backward(losses, gradients, ready=ready, sync=is_last)
         await sparse.finish()
         if is_last:
             await self._dense.update()
 
     async def _shares(self, losses: Sequence[Tensor]) -> list[Tensor]:
-        """The gradient of each loss where the step's is their mean over micro-batches: what `loss / n` makes of 1."""
-        passes = 3  # the division, the gradient that is 1, and that divided
+        """The gradient of each loss where the step's is their mean over micro-batches: what `loss / n` makes of 1.
+
+        Where losses are scaled, so is it.
+        """
+        # The gradient that is 1, the division or multiplication of the loss, and that of the gradient.
+        passes = 1 + 2 * (self._micro_batches > 1) + 2 * (self._model.loss_scaling is not None)
         cost = Kernel(kind="elementwise", dtype=self._model.dtype, launches=passes * len(losses))
-        return await self._rank.compute(cost, _shares_of, losses, self._micro_batches, label="dense.loss_share")
+        return await self._rank.compute(cost, self._shares_of, losses, label="dense.loss_share")
+
+    def _shares_of(self, losses: Sequence[Tensor]) -> list[Tensor]:
+        shares, scaler = [torch.full_like(loss, 1 / self._micro_batches) for loss in losses], self._dense.scaler
+        return shares if scaler is None else scaler.scaled(shares)
 
     def _output(self, group: Group, coming: Awaitable[Tensor]) -> Tensor:
         """What the dense part is given of a group, while that is on its way."""
@@ -293,10 +303,6 @@ class _Replica:
                 self._rank.record(name, of_each[0] if len(of_each) == 1 else torch.stack(of_each).mean(0))
             self._losses = []
         return losses
-
-
-def _shares_of(losses: Sequence[Tensor], count: int) -> list[Tensor]:
-    return [torch.full_like(loss, 1 / count) for loss in losses]
 
 
 def _on_all_ranks(plan: Plan, scenario: Scenario) -> tuple[PlanRow, ...]:

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Discriminator, Tag
 
-from scenarios.config.scenario import LookUpKernel, ShardingType
+from scenarios.config.scenario import LookUpKernel, OptimizerKind, ShardingType
 from scenarios.config.toml.program_spec import FreeOptions
 from scenarios.config.toml.section import TAG, Section, about
 from scenarios.config.toml.values import (
     Count,
+    Decay,
     Efficient,
     Exponent,
     File,
@@ -20,7 +21,10 @@ from scenarios.config.toml.values import (
     LearningRate,
     Name,
     Place,
+    Positive,
     Reserve,
+    Scaling,
+    Skew,
     Text,
     Uniform,
     Width,
@@ -133,11 +137,17 @@ class InteractionSection(Section):
 class OptimizerSection(Section):
     """How parameters are updated."""
 
-    kind: Literal["sgd", "adagrad"] | None = about("Plain steps, or such as shrink with the gradients. Default 'sgd'.")
+    kind: OptimizerKind | None = about(
+        "Plain steps, such as shrink with the gradients, or with moments of them, as fbgemm has them. Default 'sgd'."
+    )
     state: Literal["row", "element"] | None = about(
         "Whether 'adagrad' keeps one float32 for each row of a table, or for each element. Default 'row'."
     )
     learning_rate: LearningRate | None = about("Learning rate. Default 0.01.")
+    eps: Positive | None = about("What is added to roots of squares. Default 1e-10 with 'adagrad', else 1e-8.")
+    beta1: Decay | None = about("What the mean of gradients keeps in a step, of 'adam' and those below. Default 0.9.")
+    beta2: Decay | None = about("What the mean of their squares keeps. Default 0.999.")
+    weight_decay: Skew | None = about("The share of weights that a step takes, times the learning rate. Default 0.")
 
 
 class DenseOptimizerSection(Section):
@@ -164,6 +174,15 @@ class ModelSection(Section):
         "Of weights and arithmetic of the dense part, and of what tables give it and get back. Default 'float32'."
     )
     embedding_dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of the tables' rows. Default: dtype.")
+    autocast: Literal["float16", "bfloat16"] | None = about(
+        "What torch.autocast lowers the dense part's forward pass to; its parameters stay float32. Default: nothing."
+    )
+    loss_scaling: Scaling | None = about(
+        "What losses are scaled by, as torch.amp.GradScaler does it: 'dynamic', or a number that stays. Default: none."
+    )
+    tf32: bool | None = about(
+        "Whether GPUs round the dense part's products of float32 to TF32. Default: as PyTorch does it, false."
+    )
     ids_dtype: Literal["int32", "int64"] | None = about("Of ids. Default 'int64'.")
     lengths_dtype: Literal["int32", "int64"] | None = about("Of bags' lengths. Default 'int64'.")
     optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")

@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from scenarios.config.scenario import Bag, Scenario
+from scenarios.modules.replica import Replica
 from scenarios.seam.backend import Work
-from scenarios.seam.kernel import Kernel, elementwise
+from scenarios.seam.kernel import Kernel, elementwise, together
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
 from scenarios.sparse.feature_exchange import exchange_features
@@ -62,9 +63,10 @@ class Looked:
 
 
 class SparsePart:
-    """One rank's rows of all groups; `fuses` says whether the dense part's operators are fused."""
+    """One rank's rows of all groups; `fuses` says whether the operators of the `dense` part are fused."""
 
-    def __init__(self, scenario: Scenario, placed: Placed, rank: Rank, *, fuses: bool) -> None:
+    def __init__(self, scenario: Scenario, placed: Placed, rank: Rank, *, dense: Replica, fuses: bool) -> None:
+        self._dense = dense
         assert scenario.model is not None
         self.placed, self.rank, self.model = placed, rank, scenario.model
         self._replication = scenario.replication
@@ -137,8 +139,11 @@ class SparsePart:
             cost = Kernel(kind="elementwise", dtype=self.model.dtype, launches=0)
         label, size = f"{looked.group.label}gradients", (self.rank if looked.is_copy else self.here).world_size
         share = gradient
+        if self.model.loss_scaling is not None:
+            own = f"{looked.group.label}unscale"
+            share = await self.rank.compute(self._unscaling(gradient), self._unscaled, gradient, label=own)
         if not looked.group.averages:
-            share = await self.rank.compute(cost, _divide, gradient, size, label=label)
+            share = await self.rank.compute(cost, _divide, share, size, label=label)
         if not looked.is_copy:
             return self._side.spawn(looked.group.backward(self._side, share, looked.way))
         if isinstance(looked.group, SequenceGroup):
@@ -148,6 +153,18 @@ class SparsePart:
             self._sums[looked.rows] = flat
             return None
         return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce")
+
+    def _unscaling(self, gradient: Tensor) -> Kernel:
+        """A product, and a look at each number, as a hook on what tables give; a compiler fuses that as all else."""
+        once = elementwise(gradient.numel(), dtype=self.model.dtype)
+        return Kernel(kind="elementwise", dtype=self.model.dtype, launches=0) if self._fuses else together([once, once])
+
+    def _unscaled(self, gradient: Tensor) -> Tensor:
+        """Divided by the losses' scale; 0 where that is not finite, since rows are updated before anyone knows it."""
+        scaler = self._dense.scaler
+        if scaler is None:
+            return gradient
+        return torch.nan_to_num(gradient * (1 / scaler.scale), nan=0.0, posinf=0.0, neginf=0.0)
 
     async def update(self, looked: Looked, gradient: Tensor) -> None:
         """One optimizer step on a group's rows here, from what `send_back` gave."""
@@ -166,11 +183,11 @@ class SparsePart:
         assert self._replicas is not None, "there is replication"
         pairs = zip(self.placed.groups, self._rows, strict=True)
         sharded = [(group.label, rows) for group, rows in pairs if group.sharding_type != "data_parallel"]
-        for what in ("weights", "state"):
-            tensors = [(label, rows.flat if what == "weights" else rows.state) for label, rows in sharded]
+        for is_state in (False, True):
             works = [
                 self.rank.all_reduce(tensor, ReduceOp.AVG, self._replicas, label=f"{label}sync.{what}")
-                for label, tensor in tensors
+                for label, rows in sharded
+                for what, tensor in (rows.states if is_state else {"weights": rows.flat}).items()
                 if tensor.numel()
             ]
             for work in works:

@@ -20,12 +20,13 @@ from scenarios.workloads.dlrm.batches import initial_rows
 from scenarios.workloads.dlrm.tables import embedding_torch
 from scenarios.workloads.dlrm.tables.caching import RowCache
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS, Moments
 
 # Expected ones have the shapes of real ones: what is computed on them is on meta.
 Features = KeyedJagged | ExpectedJagged
 
-# Of a number of Adagrad's state.
-SQUARE_BYTES = 4
+# Of a number of an optimizer's state.
+STATE_BYTES = 4
 # What an id's row counts in its bag.
 WEIGHT_BYTES = 4
 # An id's key, and the number of its bag.
@@ -73,8 +74,8 @@ class _Touched:
 class Rows:
     """The pieces that one rank holds, in the order of the keys of the features that it looks up.
 
-    `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. With Adagrad there is a `state`, the
-    sum of mean squares of each row's gradients: row-wise, one float32 a row; without it is empty.
+    `flat` has all their rows, `weights` are its parts by piece, [rows, columns]. `states` are what the optimizer keeps,
+    by name, all float32: Adagrad the sum of mean squares of each row's gradients, Adam and LAMB `Moments`, SGD nothing.
 
     What is looked up is [samples, sum of the keys' dims], in the dtype that it `travels_as`; of `unpooled` rows it is
     flat: each id's row, key by key. A gradient is laid out as what it is of.
@@ -118,8 +119,11 @@ class Rows:
         by_element = optimizer.state == "element"
         states = self.flat.numel() if by_element else sum(rows)
         squares = torch.zeros(states if optimizer.kind == "adagrad" else 0, device=device)
-        self._storage = Storage(self.flat, places, squares, by_element)
-        self.state = squares
+        self._storage = Storage(self.flat, places, squares, by_element, optimizer.epsilon)
+        self._moments = Moments(optimizer, self.flat, places) if optimizer.has_moments else None
+        self.states = {"state": squares} if optimizer.kind == "adagrad" else {}
+        if self._moments is not None:
+            self.states = {"means": self._moments.means, "squares": self._moments.squares}
         self._dtype, self._element_bytes = dtype, dtype.itemsize
         self._kernels = _kernels(device)
         self._kernels.load(dtype, self._travels_as)
@@ -138,7 +142,9 @@ class Rows:
         if features.values.is_meta or not self.pieces:
             return
         rate = self._optimizer.learning_rate
-        if self._optimizer.kind == "sgd":
+        if self._moments is not None:
+            self._moments.update(self._named(features), gradient)
+        elif self._optimizer.kind == "sgd":
             self._kernels.add(self._storage, self._named(features), gradient, -rate)
         else:
             self._kernels.adagrad(self._storage, self._named(features), gradient, rate)
@@ -156,7 +162,9 @@ class Rows:
         if gradients.is_meta:
             return
         rate = self._optimizer.learning_rate
-        if self._optimizer.kind == "sgd":
+        if self._moments is not None:
+            self._moments.update_all(gradients)
+        elif self._optimizer.kind == "sgd":
             self.flat.sub_(gradients, alpha=rate)
         else:
             self._kernels.adagrad_all(self._storage, gradients, rate)
@@ -195,8 +203,8 @@ class Rows:
     def update_kernel(self, features: Features) -> Kernel:
         """Each id's gradient is read, and its row read and written.
 
-        Adagrad has the ids in order first, so that those of a row are one behind the other: a row and its state are
-        read and written once.
+        All but SGD have the ids in order first, so that those of a row are one behind the other: a row and its state
+        are read and written once.
         """
         touched, size = self._touched(features), self._element_bytes
         read = touched.naming_bytes + self._travels_as.itemsize * touched.elements
@@ -212,13 +220,14 @@ class Rows:
             )
         sorting = (SORT_PASSES + 1) * KEY_BYTES * touched.ids
         carried = BAG_BYTES * touched.ids + WEIGHT_BYTES * touched.weights
-        rows = hosted = 0.0
+        rows = hosted = moved = 0.0
         for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
-            named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, len(piece.columns))
-            rows, hosted = rows + named * of_row[0], hosted + named * of_row[1]
+            dim = len(piece.columns)
+            named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, dim)
+            rows, hosted, moved = rows + named * of_row[0], hosted + named * of_row[1], moved + named * dim
         return self._kernel(
             "embedding_update",
-            flops=5 * touched.elements,
+            flops=self._update_flops(touched.elements, moved),
             read=read + sorting + carried + rows,
             written=rows + sorting + carried,
             host_read=hosted,
@@ -228,14 +237,20 @@ class Rows:
     def _row_bytes(self, piece: Piece, dim: int) -> tuple[int, int]:
         """Bytes of a row and its state on the device, and in the host's memory.
 
-        A state for each element is there with its table, and not in the cache; one for each row stays on the device, as
+        State for each element is there with its table, and not in the cache; that for each row stays on the device, as
         in fbgemm 1.x (`construct_split_state`).
         """
         weights, state = self._element_bytes * dim, self._optimizer.state_bytes(dim)
         hosted = weights if piece.kernel == "fused_uvm" else 0
-        if piece.kernel != "fused" and self._optimizer.has_state == "element":
-            hosted += state
+        if piece.kernel != "fused":
+            hosted += STATE_BYTES * self._optimizer.element_numbers * dim
         return weights + state - hosted, hosted
+
+    def _update_flops(self, summed: float, moved: float) -> float:
+        """Of so many elements of gradients that are summed, and of rows that move."""
+        if self._optimizer.has_moments:
+            return summed + STEP_FLOPS[self._optimizer.kind] * moved
+        return 5 * summed
 
     def _rows_named(self, piece: Piece, ids: Sequence[float]) -> float:
         return sum(ids) if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
@@ -259,11 +274,9 @@ class Rows:
     def dense_update_kernel(self) -> Kernel:
         """Every row, its gradient and its state are read, and all but the gradient written."""
         elements, size = self.flat.numel(), self._element_bytes
-        squares = float(SQUARE_BYTES * self._storage.squares.numel())
-        flops = (5 if self._storage.squares.numel() else 2) * elements
-        return self._kernel(
-            "optimizer", flops=flops, read=2 * size * elements + squares, written=size * elements + squares
-        )
+        state = float(STATE_BYTES * sum(each.numel() for each in self.states.values()))
+        flops = STEP_FLOPS.get(self._optimizer.kind, 5 if self.states else 2) * elements
+        return self._kernel("optimizer", flops=flops, read=2 * size * elements + state, written=size * elements + state)
 
     def _kernel(
         self,

@@ -16,7 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from scenarios.seam.compiled import compiler
-from scenarios.workloads.dlrm.tables.embedding_torch import ADAGRAD_EPSILON, Array, Named, Places, Storage
+from scenarios.workloads.dlrm.tables.embedding_torch import Array, Named, Places, Storage
 
 # A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
 _ID_BITS = 32
@@ -44,6 +44,7 @@ class _Rows(NamedTuple):
     places: Places
     squares: Array
     by_element: bool
+    epsilon: float
     sums: Array
 
 
@@ -115,7 +116,7 @@ def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
 def _rows(rows: Storage) -> _Rows:
     wide = np.float64 if rows.weights.dtype == torch.float64 else np.float32
     sums = np.empty(int(rows.places.dims.max(initial=0)), wide)
-    return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), rows.by_element, sums)
+    return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), rows.by_element, rows.epsilon, sums)
 
 
 def _bags(named: Named, places: Places) -> _Bags:
@@ -315,10 +316,10 @@ def _scale(into: _Rows, row: int, start: int, total: Array, rate: float) -> Any:
     if into.by_element:
         for j in range(total.size):
             squares[start + j] += total[j] * total[j]
-            total[j] /= np.sqrt(squares[start + j]) + ADAGRAD_EPSILON
+            total[j] /= np.sqrt(squares[start + j]) + into.epsilon
         return rate
     square = 0.0
     for j in range(total.size):
         square += total[j] * total[j]
     squares[row] += square / total.size
-    return rate / (np.sqrt(squares[row]) + ADAGRAD_EPSILON)
+    return rate / (np.sqrt(squares[row]) + into.epsilon)

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-Array = npt.NDArray[Any]
+from scenarios.config.scenario.recommender import ADAGRAD_EPSILON
 
-# Added to the root of Adagrad's state, as torch.optim.Adagrad does by default.
-ADAGRAD_EPSILON = 1e-10
+Array = npt.NDArray[Any]
 
 
 class Places(NamedTuple):
@@ -50,13 +49,14 @@ class Places(NamedTuple):
 
 class Storage(NamedTuple):
     """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other, or one per
-    element, laid out as the weights.
+    element, laid out as the weights; `epsilon` is added to its root.
     """
 
     weights: Tensor
     places: Places
     squares: Tensor
     by_element: bool = False
+    epsilon: float = ADAGRAD_EPSILON
 
 
 class Named(NamedTuple):
@@ -91,50 +91,54 @@ def look_up(rows: Storage, named: Named, samples: int, dtype: torch.dtype) -> Te
 
 def add(rows: Storage, named: Named, gradient: Tensor, scale: float) -> None:
     """As `embedding_cpu.add`."""
-    chosen, each = _gradients(rows.places, named, gradient)
+    chosen, each = _gradients_of_keys(rows.places, named, gradient)
     for table, ids, given in zip(_tables_of_keys(rows), chosen, each, strict=True):
         table.index_add_(0, ids, given.to(table.dtype), alpha=scale)
 
 
 def adagrad(rows: Storage, named: Named, gradient: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad`."""
-    chosen, each = (_by_piece(rows.places, found) for found in _gradients(rows.places, named, gradient))
-    for table, state, ids, given in zip(_tables(rows.weights, rows.places), _states(rows), chosen, each, strict=True):
+    chosen, each = gradients_of(rows.places, named, gradient)
+    for table, state, ids, given in zip(tables_of(rows.weights, rows.places), _states(rows), chosen, each, strict=True):
         unique, inverse = torch.unique(ids, return_inverse=True)
         total = torch.zeros(len(unique), given.shape[1], device=given.device).index_add_(0, inverse, given.float())
         squares = total.square()
         state[unique] += squares if rows.by_element else squares.mean(dim=1, keepdim=True)
-        scale = rate / (state[unique].sqrt() + ADAGRAD_EPSILON)
+        scale = rate / (state[unique].sqrt() + rows.epsilon)
         table[unique] = (table[unique] - total * scale).to(table.dtype)
 
 
 def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
     """As `embedding_cpu.adagrad_all`."""
     for table, state, given in zip(
-        _tables(rows.weights, rows.places), _states(rows), _tables(gradients, rows.places), strict=True
+        tables_of(rows.weights, rows.places), _states(rows), tables_of(gradients, rows.places), strict=True
     ):
         wide = given.float()
         squares = wide.square()
         state.add_(squares if rows.by_element else squares.mean(dim=1, keepdim=True))
-        table.copy_(table - wide * (rate / (state.sqrt() + ADAGRAD_EPSILON)))
+        table.copy_(table - wide * (rate / (state.sqrt() + rows.epsilon)))
 
 
-def _tables(flat: Tensor, places: Places) -> list[Tensor]:
+def tables_of(flat: Tensor, places: Places) -> list[Tensor]:
     """Each piece's part, [rows, columns]."""
     parts = flat.split_with_sizes((places.rows * places.dims).tolist())
     return [part.view(rows, -1) for part, rows in zip(parts, places.rows.tolist(), strict=True)]
 
 
 def _states(rows: Storage) -> list[Tensor]:
+    return states_of(rows.squares, rows.places, by_element=rows.by_element)
+
+
+def states_of(states: Tensor, places: Places, *, by_element: bool) -> list[Tensor]:
     """Each piece's state, [rows, columns] or [rows, 1]."""
-    if rows.by_element:
-        return _tables(rows.squares, rows.places)
-    return [part.view(-1, 1) for part in rows.squares.split_with_sizes(rows.places.rows.tolist())]
+    if by_element:
+        return tables_of(states, places)
+    return [part.view(-1, 1) for part in states.split_with_sizes(places.rows.tolist())]
 
 
 def _tables_of_keys(rows: Storage) -> list[Tensor]:
     """The rows that each key names, [rows, columns]."""
-    tables = _tables(rows.weights, rows.places)
+    tables = tables_of(rows.weights, rows.places)
     return [tables[piece] for piece in rows.places.pieces.tolist()]
 
 
@@ -164,8 +168,14 @@ def _pool(table: Tensor, ids: Tensor, bag: Tensor, weights: Tensor | None, dtype
     return functional.embedding_bag(torch.arange(len(ids), device=ids.device), rows, first, mode="sum").to(dtype)
 
 
-def _gradients(places: Places, named: Named, gradient: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:
-    """Each key's ids, and for each of them what its row gets of its bag's gradient."""
+def gradients_of(places: Places, named: Named, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Each piece's ids, and for each of them what its row gets of its bag's gradient."""
+    ids, gradients = (_by_piece(places, found) for found in _gradients_of_keys(places, named, gradient))
+    return ids, gradients
+
+
+def _gradients_of_keys(places: Places, named: Named, gradient: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:
+    """The same of each key."""
     chosen, bags, weights = _by_key(places, named)
     dims = places.key_dims.tolist()
     if named.unpooled:

@@ -163,6 +163,77 @@ WORKLOADS: Cases = {
         edited(DLRM, "dense_features", "optimizer = {kind = 'sgd', state = 'row'}\ndense_features"),
         ["bad.toml: model.optimizer.state = 'row': expected no state but with kind = 'adagrad'"],
     ),
+    "moments of steps that have none": (
+        edited(
+            DLRM, "dense_features", "optimizer = {kind = 'adagrad', beta1 = 0.5, weight_decay = 0.1}\ndense_features"
+        ),
+        [
+            "bad.toml: model.optimizer.beta1 = 0.5: expected no beta1 with kind = 'adagrad'",
+            "bad.toml: model.optimizer.weight_decay = 0.1: expected no weight_decay with kind = 'adagrad'",
+        ],
+    ),
+    "an epsilon of plain steps": (
+        edited(DLRM, "dense_features", "optimizer = {eps = 1e-6}\ndense_features"),
+        ["bad.toml: model.optimizer.eps = 1e-06: expected no eps with kind = 'sgd'"],
+    ),
+    "moments that never change": (
+        edited(DLRM, "dense_features", "optimizer = {kind = 'adam', beta2 = 1, state = 'row'}\ndense_features"),
+        [
+            "bad.toml: model.optimizer.beta2 = 1: expected a number from 0 to below 1",
+            "bad.toml: model.optimizer.state = 'row': expected no state but with kind = 'adagrad'",
+        ],
+    ),
+    "an optimizer that torch lacks": (
+        edited(DLRM, "dense_features", "optimizer = {kind = 'partial_rowwise_lamb'}\ndense_features"),
+        [
+            "bad.toml: model.dense_optimizer: missing; expected the dense part's own, such as"
+            " {kind = 'Adam', lr = 0.001}, because torch.optim has none for 'partial_rowwise_lamb'"
+        ],
+    ),
+    "Adam in halves": (
+        edited(
+            DLRM,
+            "dense_features",
+            "optimizer = {kind = 'adam'}\ndtype = 'float16'\ndense_features",
+        ),
+        [
+            "bad.toml: model.dense_optimizer: missing; expected the dense part's own, such as"
+            " {kind = 'Adam', lr = 0.001}, because torch.optim.Adam divides by 0 in model.dtype = 'float16'"
+        ],
+    ),
+    "autocast to what the GPU has no rate for": (
+        edited(edited(DLRM, CLUSTER, INLINE), "dense_features", "autocast = 'bfloat16'\ndense_features"),
+        [
+            "bad.toml: cluster.gpu.flops.bfloat16: missing; expected a compute rate such as '67 TFLOP/s',"
+            " because model.autocast = 'bfloat16'"
+        ],
+    ),
+    "autocast of what is lowered already": (
+        edited(DLRM, "dense_features", "dtype = 'bfloat16'\nautocast = 'float16'\ntf32 = true\ndense_features"),
+        [
+            "bad.toml: model.autocast = 'float16': expected no autocast with dtype = 'bfloat16'",
+            "bad.toml: model.tf32 = true: expected no tf32 with dtype = 'bfloat16'",
+        ],
+    ),
+    "a scale for gradients of halves": (
+        edited(
+            DLRM,
+            "dense_features",
+            "dtype = 'float16'\nloss_scaling = 'dynamic'\ndense_features",
+        ),
+        [
+            "bad.toml: model.loss_scaling = 'dynamic': expected no loss_scaling with dtype = 'float16':"
+            " GradScaler takes gradients of float32 only",
+        ],
+    ),
+    "a scale of another kind": (
+        edited(DLRM, "dense_features", "loss_scaling = 'static'\ndense_features"),
+        ["bad.toml: model.loss_scaling = 'static': expected 'dynamic' or a number above 0"],
+    ),
+    "a scale of nothing": (
+        edited(DLRM, "dense_features", "loss_scaling = 0\ndense_features"),
+        ["bad.toml: model.loss_scaling = 0: expected 'dynamic' or a number above 0"],
+    ),
     "bags by first id of a random length": (
         edited(DLRM, "ids_per_sample = 1", "ids_per_sample = {mean = 2}") + "ids = {zipf = 1, bags = 'by_first'}\n",
         ["bad.toml: model.tables[0].ids_per_sample = {mean = 2}: expected a number with ids.bags = 'by_first'"],

@@ -1,0 +1,48 @@
+"""What the table `model` says of optimizers and precision: what must hold among its keys."""
+
+from __future__ import annotations
+
+from scenarios.config.toml.look import Look
+from scenarios.config.toml.reading import expected
+from scenarios.config.toml.sections import Document
+from scenarios.workloads.dlrm.sections import ModelSection
+
+OF_MOMENTS = ("beta1", "beta2", "weight_decay")
+# Which of torch.optim's serves the dense part of a model whose tables have one of these.
+DENSE_OF = {"adam": "Adam", "partial_rowwise_adam": "Adam"}
+
+
+def check_precision(model: ModelSection, document: Document, look: Look) -> None:
+    """Add what does not fit together."""
+    _check_optimizer(model, look)
+    flops = document.cluster.gpu.flops if document.cluster and document.cluster.gpu else None
+    if model.dtype not in (None, "float32"):
+        reason = f"with dtype = '{model.dtype}'"
+        look.refuse(("model",), model, ("autocast",), reason)
+        if model.tf32:
+            look.mistakes.add(("model", "tf32"), f"no tf32 {reason}")
+        if model.dtype == "float16":
+            look.refuse(("model",), model, ("loss_scaling",), f"{reason}: GradScaler takes gradients of float32 only")
+    elif model.autocast is not None and flops is not None and getattr(flops, model.autocast) is None:
+        phrase = f"{expected(type(flops), model.autocast)}, because model.autocast = '{model.autocast}'"
+        look.mistakes.missing(("cluster", "gpu", "flops", model.autocast), phrase)
+
+
+def _check_optimizer(model: ModelSection, look: Look) -> None:
+    section, path = model.optimizer, ("model", "optimizer")
+    kind = "sgd" if section is None else section.kind or "sgd"
+    if section is not None:
+        if kind != "adagrad":
+            look.refuse(path, section, ("state",), "but with kind = 'adagrad'")
+        if kind in ("sgd", "adagrad"):
+            look.refuse(path, section, OF_MOMENTS, f"with kind = '{kind}'")
+        if kind == "sgd":
+            look.refuse(path, section, ("eps",), "with kind = 'sgd'")
+    if kind in ("sgd", "adagrad") or model.dense_optimizer is not None:
+        return
+    wanted = "the dense part's own, such as {kind = 'Adam', lr = 0.001}, because "
+    if kind not in DENSE_OF:
+        look.mistakes.missing(("model", "dense_optimizer"), f"{wanted}torch.optim has none for '{kind}'")
+    elif model.dtype == "float16":
+        reason = f"torch.optim.{DENSE_OF[kind]} divides by 0 in model.dtype = 'float16'"
+        look.mistakes.missing(("model", "dense_optimizer"), wanted + reason)
