@@ -1,12 +1,11 @@
 """Records in which order a training step of real TorchRec issues its collectives, for tests/data/torchrec_step.json.
 
-    python -m venv /tmp/torchrec
-    /tmp/torchrec/bin/pip install torch==2.13.0 torchmetrics tqdm pyre-extensions iopath tensordict
-    /tmp/torchrec/bin/pip install --no-deps fbgemm-gpu-cpu==1.8.0 torchrec==1.8.0
-    /tmp/torchrec/bin/python benchmarks/torchrec_step.py > tests/data/torchrec_step.json
+    make .venv-benchmarks/.installed
+    .venv-benchmarks/bin/python -m benchmarks.torchrec_step > tests/data/torchrec_step.json
 
 TorchRec's own DLRM, eager, with a table of each of three sharding types, on two gloo ranks: of the second step's
 collectives on rank 0 the name, the sizes of what is sent (an element's bytes, and how many) and where it was issued.
+DDP's own reductions are done by torch's hook that does the same in Python, so that they are seen.
 
 Then the same with several features a table ("shared"): of a column-wise table, too. There the ids of all steps are
 written down, and of step 0's on both ranks what the exchange of ids brings, by sharding type, and what the pooled
@@ -27,6 +26,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection
 from torchrec.distributed.planner import ParameterConstraints, Topology
@@ -117,6 +118,10 @@ def step_of(
     for part, label in ((model.dense_arch, "dense_arch"), (model.over_arch, "over_arch")):
         part.register_forward_hook(lambda *_, label=label: found.append({"op": f"{label} forward"}))
         part.register_full_backward_hook(lambda *_, label=label: found.append({"op": f"{label} backward"}))
+    sharded = model.sparse_arch.embedding_bag_collection
+    for reduced in (parallel._dmp_wrapped_module, *sharded._lookups):
+        if isinstance(reduced, DistributedDataParallel):
+            reduced.register_comm_hook(None, allreduce_hook)
     optimizer = torch.optim.SGD([each for name, each in parallel.named_parameters() if "sparse" not in name], lr=0.1)
     for features in batches:
         found.clear()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from real.libraries.moves import (
+    COALESCED_REDUCTIONS,
     REDUCTIONS,
     Joined,
     Sent,
@@ -22,7 +23,7 @@ from real.libraries.moves import (
     starts_of,
 )
 from real.rank.lanes import Lane
-from scenarios.seam.payload import resolved
+from scenarios.seam.payload import resolved, without_grad
 
 
 class Library:
@@ -77,6 +78,35 @@ class Library:
                 as_real(tensor).copy_(arithmetic)
 
         return Sent(work, finish)
+
+    def all_reduce_coalesced(self, joined: Joined, tensors: Sequence[Tensor], reduce: str) -> Sent:
+        """Reduce several in place by torch's own call; what it cannot add, as one tensor."""
+        arithmetic = [arithmetic_of(tensor) for tensor in tensors]
+        is_copy = any(wide.data_ptr() != own.data_ptr() for wide, own in zip(arithmetic, tensors, strict=True))
+        if is_copy or (tensors[0].is_complex() and reduce == "product"):
+            return self._as_one(joined, tensors, reduce)
+        divides = reduce == "avg" and not self.has_averages
+        work = joined.handle.allreduce_coalesced(arithmetic, COALESCED_REDUCTIONS["sum" if divides else reduce])
+        if not divides:
+            return Sent(work, held=arithmetic)
+
+        def finish() -> None:
+            for each in arithmetic:
+                divide(each, joined.group.size)
+
+        return Sent(work, finish, arithmetic)
+
+    def _as_one(self, joined: Joined, tensors: Sequence[Tensor], reduce: str) -> Sent:
+        flat = torch.cat([without_grad(tensor).reshape(-1) for tensor in tensors])
+        sent = self.all_reduce(joined, flat, reduce)
+
+        def finish() -> None:
+            if sent.finish is not None:
+                sent.finish()
+            for own, piece in zip(tensors, flat.split([each.numel() for each in tensors]), strict=True):
+                without_grad(own).view(-1).copy_(piece)
+
+        return Sent(sent.work, finish, flat)
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
         """Give this member's share of the reduced input: by hand, an all-reduce of the whole."""

@@ -79,6 +79,15 @@ def _options(reduce: str) -> dist.AllreduceOptions:
 REDUCTIONS = {name: _options(name) for name in OPS}
 
 
+def _coalesced_options(reduce: str) -> dist.AllreduceCoalescedOptions:
+    options = dist.AllreduceCoalescedOptions()
+    options.reduceOp = OPS[reduce]
+    return options
+
+
+COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
+
+
 def starts_of(library: Library) -> dict[str, Start]:
     """How each collective begins, by name, over what the library does by itself."""
 
@@ -88,6 +97,9 @@ def starts_of(library: Library) -> dict[str, Start]:
         reduction.ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
         rooted.BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
         reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
+        reduction.ALL_REDUCE_COALESCED.name: lambda joined, call, issue: library.all_reduce_coalesced(
+            joined, issue.output, call.reduce
+        ),
         reduction.REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
             joined, issue.output, issue.input, call.reduce
         ),

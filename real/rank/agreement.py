@@ -1,6 +1,6 @@
 """One exchange of what the members of a group are about to do, before any data moves; call checkers take the turns.
 
-A call travels as whole numbers of a fixed length, 8 (9 + 2 n) bytes in a group of n. Only when the calls do not fit do
+A call travels as whole numbers of a fixed length, 8 (10 + 2 n) bytes in a group of n. Only when the calls do not fit do
 labels and sentences follow, in a second exchange, so that every member says the same. A send and its recv are the calls
 of a group of two, which swap theirs beside the messages of the group.
 """
@@ -35,8 +35,9 @@ from scenarios.seam.group import Group
 _OPS = tuple(COLLECTIVES)
 _REDUCES = ("", *REDUCE_OPS.values())
 _DTYPES = ("", *sorted({str(kind)[len("torch.") :] for kind in vars(torch).values() if isinstance(kind, torch.dtype)}))
-# op, reduction, dtype, root, bytes in, bytes out, bytes of text, whether the arguments were refused, whether to go on
-_HEAD = 9
+# op, reduction, dtype, root, bytes in, bytes out, bytes of text, whether the arguments were refused, whether to go on,
+# the sizes of several tensors
+_HEAD = 10
 
 # One row for each member, in group order, of which ours is given.
 Gather = Callable[[Tensor], Tensor]
@@ -102,7 +103,16 @@ def _compare(call: Call, gather: Gather, *, goes_on: bool = True) -> _Compared:
 
 def _numbers(call: Call, goes_on: bool) -> list[int]:
     words = [_OPS.index(call.op), _REDUCES.index(call.reduce), _DTYPES.index(call.dtype)]
-    head = [*words, call.root, call.bytes_in, call.bytes_out, len(_text(call)), bool(call.mistake), goes_on]
+    head = [
+        *words,
+        call.root,
+        call.bytes_in,
+        call.bytes_out,
+        len(_text(call)),
+        bool(call.mistake),
+        goes_on,
+        call.layout,
+    ]
     sizes = [*call.send_bytes, *call.recv_bytes]
     return head + sizes + [0] * (2 * call.group.size - len(sizes))
 
@@ -121,6 +131,7 @@ def _call(group: Group, member: int, row: list[int]) -> Call:
         bytes_in=row[4],
         bytes_out=row[5],
         mistake="refused" if row[7] else "",
+        layout=row[9],
         send_bytes=tuple(row[_HEAD : _HEAD + group.size]) if exchanges else (),
         recv_bytes=tuple(row[_HEAD + group.size :]) if exchanges else (),
     )

@@ -7,6 +7,7 @@ import re
 _BACKWARD = re.compile(r"^(?:autograd::engine::evaluate_function: )?(\w+?)Backward\w*$")
 # Letters of a collective's name, in the order in which they are looked for.
 _COLLECTIVES = {
+    "allreducecoalesced": "all_reduce_coalesced",
     "allreduce": "all_reduce",
     "alltoall": "all_to_all_single",
     "allgather": "all_gather_into_tensor",

@@ -34,11 +34,17 @@ class Bucket(Protocol):
 
 async def vanilla(rank: Rank, bucket: Bucket, group: Group | None = None, *, label: str = "powersgd.vanilla") -> Tensor:
     """The bucket's buffer with the mean over the group (None: the stream's world), in place."""
+    buffer = await divide(rank, bucket, group, label=label)
+    await rank.all_reduce(buffer, group=group, label=label)
+    return buffer
+
+
+async def divide(rank: Rank, bucket: Bucket, group: Group | None = None, *, label: str) -> Tensor:
+    """The bucket's buffer, each element divided by the number of the group's members, in place."""
     buffer = bucket.buffer()
     numel, size = buffer.numel(), group_size(rank, group)
     kernel = cost("elementwise", buffer, flops=numel, read=numel, written=numel)
     await compute(rank, kernel, buffer.div_, size, label=f"{label}.divide")
-    await rank.all_reduce(buffer, group=group, label=label)
     return buffer
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from scenarios.compression import PowerSGDState, batched_powersgd, layerwise_powersgd, vanilla
+from scenarios.compression import PowerSGDState, batched_powersgd, divide, layerwise_powersgd, vanilla
 from scenarios.compression.batched import square_side
 from scenarios.compression.layerwise import lay_out
 from scenarios.compression.local import compute, copy_cost
@@ -135,8 +135,15 @@ class GradientReducer:
         compression: Compression = Compression(),  # noqa: B008 (frozen)
         assigned: Sequence[Sequence[int]] | None = None,
         label: str = "gradients",
+        grouped: bool = False,
     ) -> None:
-        """`dtype`: that of all parameters, or of each; `assigned`: the members of each bucket, if not as usual."""
+        """
+        Args:
+            dtype: that of all parameters, or of each.
+            assigned: the members of each bucket, if not as usual.
+            grouped: whether all buckets are reduced in one call, that of `reduce_together`; not with compression.
+        """
+        self._grouped = grouped
         self.state = None if compression.kind == "none" else PowerSGDState.from_options(compression)
         self._kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] = compression.kind
         self._side, self._shapes, self._label = side, tuple(map(tuple, shapes)), label
@@ -162,6 +169,10 @@ class GradientReducer:
         while len(self._works) < len(self._buckets) and not self._missing[len(self._works)]:
             self._works.append(self._side.spawn(self._reduce(len(self._works))))
 
+    def reduce_together(self, also: Sequence[Tensor]) -> None:
+        """Reduce all buckets in one call, or one for each dtype, and sum others with them: all gradients were given."""
+        self._works.append(self._side.spawn(self._reduce_all([*(each.buffer() for each in self._buckets), *also])))
+
     async def finish(self) -> list[Tensor]:
         """The averaged gradients by parameter: views of the buckets, valid until gradients of the next step are added.
 
@@ -183,7 +194,7 @@ class GradientReducer:
     def _start_step(self) -> None:
         self._given: dict[int, Tensor] = {}
         self._missing = [len(members) for members in self._members]
-        self._works: list[Work[Tensor]] = []
+        self._works: list[Work[Any]] = []
 
     def _allocate(self, index: int) -> GradientBucket:
         shapes = [self._shapes[member] for member in self._members[index]]
@@ -210,10 +221,19 @@ class GradientReducer:
     async def _copy_and_reduce(self, bucket: GradientBucket, gradients: list[Tensor]) -> Tensor:
         kernel = copy_cost(bucket.buffer(), bucket.buffer().numel())
         await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label=f"{self._label}.bucket")
+        if self._grouped:
+            return await divide(self._side, bucket, label=f"{self._label}.mean")
         if self.state is None:
             return await vanilla(self._side, bucket, label=f"{self._label}.mean")
         reduce = batched_powersgd if self._kind == "batched_powersgd" else layerwise_powersgd
         return await reduce(self._side, self.state, bucket)
+
+    async def _reduce_all(self, tensors: Sequence[Tensor]) -> None:
+        label = f"{self._label}.grouped"
+        alike = [[each for each in tensors if each.dtype == dtype] for dtype in dict.fromkeys(t.dtype for t in tensors)]
+        works = [self._side.all_reduce_coalesced(each, label=label) for each in alike]
+        for work in works:
+            await work
 
 
 def reduction_memory_bytes(

@@ -65,8 +65,9 @@ class Module:
         """
         Args:
             make: makes the module, or a function of tensors; called with no arguments where its parameters are to be.
-            scenario: gives the seed of first values, which are equal on all ranks, `buckets`, `compression`, and
-                whether it runs on GPUs, where attention, dropout and autocast differ.
+            scenario: gives the seed of first values, which are equal on all ranks, `buckets`, `compression`, whether
+                buckets are reduced in one call, and whether it runs on GPUs, where attention, dropout and autocast
+                differ.
             name: the first part of its computations' labels; the name of what is made if empty.
             optimizer: makes the optimizer of the parameters that it is given, such as `torch.optim.Adam`.
             reduce: whether gradients are averaged over all ranks.
@@ -78,6 +79,7 @@ class Module:
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
         self.seed, self.buckets, self.compression = scenario.seed, scenario.buckets, scenario.compression
+        self.groups_reductions = scenario.launching.grouped_all_reduce
         self.reduce, self.broadcasts_buffers = reduce, reduce and broadcast_buffers
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph

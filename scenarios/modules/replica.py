@@ -114,6 +114,7 @@ class Replica:
         *,
         ready: Mapping[Tensor, Callable[[Tensor], object]] | None = None,
         sync: bool = True,
+        also: Callable[[], Awaitable[Sequence[Tensor]]] | None = None,
     ) -> None:
         """The backward pass of one forward pass, as `torch.autograd.backward`.
 
@@ -124,6 +125,8 @@ class Replica:
                 what they return, if it can be awaited, is there.
             sync: whether gradients are complete, and a bucket's are reduced as soon as all are there; else those of
                 the next pass are added to them.
+            also: gives, once the pass is over, further tensors of this rank that are to be summed over all ranks in
+                the same call, where buckets are reduced in one; they are when `update` has ended.
 
         Raises:
             ProgramError: these are not the outputs of one call, or there are parameters without a gradient.
@@ -147,7 +150,10 @@ class Replica:
             each.register_post_accumulate_grad_hook(self._noting(input=index)) for index, each in enumerate(inputs)
         ]
         try:
-            await self._play(traced, inputs, ready or {}, self._reducer_of(traced) if sync else None)
+            reducer = self._reducer_of(traced) if sync else None
+            await self._play(traced, inputs, ready or {}, reducer)
+            if reducer is not None and self._model.groups_reductions:
+                reducer.reduce_together([] if also is None else await also())
         finally:
             if self._running is not None:
                 self._running.advance(None)  # its last stop may be its end: its thread is not to stand there
@@ -286,6 +292,7 @@ class Replica:
                 compression=model.compression,
                 assigned=self._members,
                 label=f"{model.name}.gradients",
+                grouped=model.groups_reductions,
             )
         return self._reducer
 

@@ -119,11 +119,25 @@ def check_list(
         TypeError: it is no list, or holds something else than tensors.
         CollectiveError: its length is not the group's size.
     """
+    size = issue.group.size
+    if isinstance(value, list) and len(value) != size:
+        raise CollectiveError(f"{issue}: {name} has {len(value)} tensors, expected the group's size {size}")
+    return check_tensors(issue, name, value, check)
+
+
+def check_tensors(
+    issue: Issue, name: str, value: object, check: Callable[[Issue, str, object], Tensor] = check_tensor
+) -> list[Tensor]:
+    """The value, if it is a list of one tensor or more, which each pass `check`.
+
+    Raises:
+        TypeError: it is no list, or holds something else than tensors.
+        CollectiveError: it is empty.
+    """
     if not isinstance(value, list):
         raise TypeError(f"{issue}: {name} must be a list of tensors, got {type(value).__name__}")
-    size = issue.group.size
-    if len(value) != size:
-        raise CollectiveError(f"{issue}: {name} has {len(value)} tensors, expected the group's size {size}")
+    if not value:
+        raise CollectiveError(f"{issue}: {name} is empty, expected at least one tensor")
     return [check(issue, f"{name}[{index}]", item) for index, item in enumerate(value)]
 
 

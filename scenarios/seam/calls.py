@@ -22,8 +22,10 @@ class Call:
     """One member's side of one collective, in bytes; `send_bytes` and `recv_bytes` by group rank, for all-to-all.
     Where members represent several ranks, `expected_send` and `expected_recv` are what goes to, and comes from, each.
 
-    `root` is a group rank: the source of a broadcast, the peer of a send or recv, else -1. `mistake` is what this
-    rank's own arguments are refused with: such a call takes its place in the group's order, and all members fail.
+    `parts` are the bytes of each tensor of a call that has several, and `layout` a checksum of them, which members
+    tell each other. `root` is a group rank: the source of a broadcast, the peer of a send or recv, else -1. `mistake`
+    is what this rank's own arguments are refused with: such a call takes its place in the group's order, and all
+    members fail.
     """
 
     op: str
@@ -40,6 +42,8 @@ class Call:
     recv_bytes: tuple[int, ...] = ()
     expected_send: tuple[float, ...] = ()
     expected_recv: tuple[float, ...] = ()
+    parts: tuple[int, ...] = ()
+    layout: int = 0
     reduce: str = ""
     root: int = -1
     mistake: str = ""

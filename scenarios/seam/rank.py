@@ -136,6 +136,17 @@ class Rank:
         """Reduce a tensor over all members, in place."""
         return self._issue(reduction.ALL_REDUCE, group, label, input=tensor, output=tensor, reduce=op)
 
+    def all_reduce_coalesced(
+        self,
+        tensors: list[Tensor],
+        op: ReduceOp.RedOpType = ReduceOp.SUM,
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[list[Tensor]]:
+        """Reduce several tensors of one dtype over all members, in place, as one call: one launch, one latency."""
+        return self._issue(reduction.ALL_REDUCE_COALESCED, group, label, input=tensors, output=tensors, reduce=op)
+
     def reduce_scatter_tensor(
         self,
         output: Tensor,

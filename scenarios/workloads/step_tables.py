@@ -10,6 +10,7 @@ from scenarios.config.toml.program_spec import Table
 from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import Machines, MicroBatches, Repeats
+from scenarios.workloads.gradient_tables import COMPRESSION
 
 
 class PipelineSection(Section):
@@ -32,13 +33,19 @@ class PipelineSection(Section):
 
 
 class LaunchingSection(Section):
-    """How kernels are launched on GPUs, for program 'dlrm'; predictions price it, real runs do as torch does."""
+    """How kernels and all-reduces are launched, for program 'dlrm'."""
 
     cuda_graphs: bool | None = about(
-        "Whether a step is launched as CUDA graphs: no kernel waits for the host. Default false."
+        "Whether a step is launched as CUDA graphs: no kernel waits for the host. On GPUs, in predictions. Default"
+        " false."
     )
     fusion: bool | None = about(
-        "Whether elementwise operators become one with what they follow, as torch.compile does it. Default false."
+        "Whether elementwise operators become one with what they follow, as torch.compile does it. On GPUs, in"
+        " predictions. Default false."
+    )
+    grouped_all_reduce: bool | None = about(
+        "Whether gradients of the dense part and of data_parallel tables are all-reduced in one call once all are"
+        " there, as with HugeCTR's grouped_all_reduce. Default false: bucket by bucket, tables by themselves."
     )
 
 
@@ -58,6 +65,12 @@ class ReplicationSection(Section):
     inter_host_allreduce: bool | None = about(
         "Whether sharding groups, and not the replicas of a shard, are on ranks that follow each other. Default false."
     )
+
+
+def _check_launching(section: LaunchingSection, document: Document, look: Look) -> None:
+    kind = getattr(COMPRESSION.of(document), "kind", None)
+    if section.grouped_all_reduce and kind not in (None, "none"):
+        look.mistakes.add(("launching", "grouped_all_reduce"), f"false with compression.kind = '{kind}'")
 
 
 def _check_replication(section: ReplicationSection, document: Document, look: Look) -> None:
@@ -87,7 +100,12 @@ PIPELINE = Table(
     section=PipelineSection,
     about="What goes on beside what. Default: as eager PyTorch does it.",
 )
-LAUNCHING = Table(key="launching", section=LaunchingSection, about="How kernels are launched. Default: one by one.")
+LAUNCHING = Table(
+    key="launching",
+    section=LaunchingSection,
+    about="How kernels are launched. Default: one by one.",
+    check=_check_launching,
+)
 REPLICATION = Table(
     key="replication",
     section=ReplicationSection,
@@ -117,5 +135,5 @@ def build_step(document: Document) -> dict[str, Any]:
     return {
         "replication": replication,
         "pipeline": Pipeline(**given(PIPELINE.of(document), "kind", "order", "accumulation")),
-        "launching": Launching(**given(LAUNCHING.of(document), "cuda_graphs", "fusion")),
+        "launching": Launching(**given(LAUNCHING.of(document), *LaunchingSection.model_fields)),
     }

@@ -58,8 +58,8 @@ def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
     _ring_left(writer, parts, rank, rank, steps=steps, reduces=False)
 
 
-def _reduce_scatter(writer: Writer, call: Call, rank: int) -> None:
-    """An all_reduce of a copy of the input, of which one share is kept."""
+def _all_reduce_of_copy(writer: Writer, call: Call, rank: int) -> None:
+    """Of a reduce_scatter one share is kept; tensors of a coalesced call are put into one buffer, and back."""
     writer.work(Copy(call.bytes_in))
     _all_reduce(writer, call, rank)
     writer.work(Copy(call.bytes_out))
@@ -194,7 +194,8 @@ def _barrier(writer: Writer, call: Call, rank: int) -> None:
 
 _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_reduce": _all_reduce,
-    "reduce_scatter_tensor": _reduce_scatter,
+    "all_reduce_coalesced": _all_reduce_of_copy,
+    "reduce_scatter_tensor": _all_reduce_of_copy,
     "all_gather_into_tensor": _all_gather,
     "all_gather": _all_gather,
     "broadcast": _broadcast,
@@ -207,4 +208,4 @@ _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "send": lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)),
     "recv": lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)),
 }
-RINGS = frozenset(op for op, writer in _WRITERS.items() if writer in (_all_reduce, _reduce_scatter, _all_gather))
+RINGS = frozenset(op for op, writer in _WRITERS.items() if writer in (_all_reduce, _all_reduce_of_copy, _all_gather))

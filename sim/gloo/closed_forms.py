@@ -41,7 +41,7 @@ def _all_reduce(sums: Totals, calls: Calls) -> None:
         sums.latency_steps[rank] = 2 * _ring_steps(parts.count - parts.per_chunk)
 
 
-def _reduce_scatter(sums: Totals, calls: Calls) -> None:
+def _all_reduce_of_copy(sums: Totals, calls: Calls) -> None:
     _all_reduce(sums, calls)
     sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
 
@@ -101,7 +101,8 @@ def _point_to_point(sums: Totals, calls: Calls) -> None:
 
 _ADDERS: dict[str, Callable[[Totals, Calls], None]] = {
     "all_reduce": _all_reduce,
-    "reduce_scatter_tensor": _reduce_scatter,
+    "all_reduce_coalesced": _all_reduce_of_copy,
+    "reduce_scatter_tensor": _all_reduce_of_copy,
     "all_gather_into_tensor": _all_gather,
     "all_gather": _all_gather,
     "broadcast": _broadcast,

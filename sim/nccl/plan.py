@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.nccl import rings_and_trees as paths
+from sim.nccl.coalesced import runs
 from sim.nccl.costs import NcclCosts, Shape
 from sim.nccl.model.predictor import Choice, Operation
 from sim.nccl.model.topology import Function, Protocol, ring_steps
@@ -49,7 +50,8 @@ class Phase:
 
     `coupled`: they are one pipeline and advance together, at the pace of the slowest; else each is a flow of its own.
     `relays`: of a pair of group ranks, the third on the source's host whose NVLinks its bytes cross on their way.
-    `least_s`: what the transfers of a coupled phase take at least, however idle their links are.
+    `least_s`: what the transfers of a coupled phase take at least, however idle their links are. `algorithm`: its own,
+    where it is coupled.
     """
 
     latency_ns: int
@@ -57,6 +59,7 @@ class Phase:
     coupled: bool
     relays: Mapping[tuple[int, int], int] = field(default_factory=dict)
     least_s: float = 0.0
+    algorithm: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +99,37 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
 
 
 def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
-    """What NCCL would do for a collective that is no exchange; all members make this same call."""
-    op = _COLLECTIVES[call.op]
+    """What NCCL would do for a collective that is no exchange, or several; all members make this same call."""
     size_bytes = BARRIER_BYTES if call.op == "barrier" else max(call.bytes_in, call.bytes_out)
-    if size_bytes == 0:
-        return NO_PLAN
-    operation = Operation(function=op, size_bytes=size_bytes)
-    choice = choose(operation, group.shape, costs)
-    loads = _loads(op, choice, group, costs, root=call.root)
+    made = [
+        _pipeline(_operation(call.op, alike, group, costs), call.root, group, costs)
+        for alike in runs(call.parts or (size_bytes,))
+    ]
+    return _in_one_kernel(made) if made else NO_PLAN
+
+
+def _operation(op: str, sizes_bytes: Sequence[int], group: Placed, costs: NcclCosts) -> Operation:
+    """Several of like size as one: `together` is how many a channel has of them one after the other."""
+    channels = topology(group.shape, costs).channels if len(sizes_bytes) > 1 else 1
+    together = -(-len(sizes_bytes) // channels)
+    return Operation(function=_COLLECTIVES[op], size_bytes=sum(sizes_bytes), together=together)
+
+
+def _in_one_kernel(made: Sequence[NcclPlan]) -> NcclPlan:
+    """One launch and the longest latency, then the bytes of each; named after the last, which is the largest."""
+    phases = [phase for one in made for phase in one.phases]
+    latency_ns = max(phase.latency_ns for phase in phases)
+    latencies = [latency_ns, *[0] * (len(phases) - 1)]
+    return replace(
+        made[-1],
+        phases=tuple(replace(phase, latency_ns=own) for phase, own in zip(phases, latencies, strict=True)),
+        predicted_ns=sum(one.predicted_ns for one in made),
+    )
+
+
+def _pipeline(operation: Operation, root: int, group: Placed, costs: NcclCosts) -> NcclPlan:
+    op, choice = operation.function, choose(operation, group.shape, costs)
+    loads = _loads(op, choice, group, costs, root=root)
     is_reduced = is_offloaded(choice.algorithm, group.shape)
     carry = _offloaded_transfers if is_reduced else _transfers
     phase = Phase(
@@ -112,6 +138,7 @@ def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
         coupled=True,
         relays=paths.relays_of(loads, group.members, costs, group.gpus, uses_rails=False),
         least_s=_offloaded_s(loads, choice, operation, group, costs) if is_reduced else 0.0,
+        algorithm=choice.algorithm,
     )
     return NcclPlan(
         algorithm=choice.algorithm,
@@ -192,6 +219,7 @@ def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> P
 
 _COLLECTIVES: dict[str, Function] = {
     "all_reduce": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
     "barrier": "all_reduce",
     "reduce_scatter_tensor": "reduce_scatter",
     "all_gather_into_tensor": "all_gather",

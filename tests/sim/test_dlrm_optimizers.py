@@ -40,8 +40,8 @@ class Moving(Reference):
         super().__init__(training)
         self.own = self.model.optimizer
         self.dense = torch.optim.Adam(self.module.parameters(), lr=0.05)
-        self.means = [torch.zeros_like(weight) for weight in self.weights]
-        self.second = [torch.zeros_like(weight) for weight in self.weights]
+        self.means = [torch.zeros_like(weight).tolist() for weight in self.weights]
+        self.second = [torch.zeros_like(weight).tolist() for weight in self.weights]
         self.updates = 0
         self.copied = [table.sharding == ("data_parallel",) for table in self.model.tables]
 
@@ -59,8 +59,10 @@ class Moving(Reference):
         for number, weight in enumerate(self.weights):
             if weight.grad is None:
                 continue
-            for row in range(len(weight)) if self.copied[number] else sorted(self.named[number]):
-                weight[row] = torch.tensor(self.moved(number, row, weight[row].tolist(), weight.grad[row].tolist()))
+            rows, gradients = weight.tolist(), weight.grad.tolist()
+            for row in range(len(rows)) if self.copied[number] else self.named[number]:
+                rows[row] = self.moved(number, row, rows[row], gradients[row])
+            weight.copy_(torch.tensor(rows))
 
     def moved(self, number: int, row: int, weights: list[float], gradient: list[float]) -> list[float]:
         beta1, beta2, n = self.own.beta1, self.own.beta2, self.updates
@@ -68,9 +70,9 @@ class Moving(Reference):
         mean_square = sum(each * each for each in gradient) / len(gradient)
         way = []
         for j, each in enumerate(gradient):
-            mean = beta1 * float(self.means[number][row, j]) + (1 - beta1) * each
-            square = beta2 * float(self.second[number][row, j]) + (1 - beta2) * (mean_square if by_row else each * each)
-            self.means[number][row, j], self.second[number][row, j] = mean, square
+            mean = beta1 * self.means[number][row][j] + (1 - beta1) * each
+            square = beta2 * self.second[number][row][j] + (1 - beta2) * (mean_square if by_row else each * each)
+            self.means[number][row][j], self.second[number][row][j] = mean, square
             root = math.sqrt(square / (1 - beta2**n)) + self.own.epsilon
             way.append(mean / (1 - beta1**n) / root + self.own.weight_decay * weights[j])
         ratio = 1.0
@@ -115,16 +117,25 @@ def played(made: Scenario) -> Recording:
 
 @pytest.mark.parametrize("types", [ALL, MORE], ids="+".join)
 def test_adam_is_torchs(types: tuple[ShardingType, ...]) -> None:
-    made = trained(training(types, steps=4), own("adam", eps=1e-12), dense=None)
+    made = trained(training(types), own("adam", eps=1e-12), dense=None)
     assert losses(played(made)) == pytest.approx(OfTorch(made).losses(), rel=TOLERANCE)
 
 
-@pytest.mark.parametrize(("types", "decay"), [(ALL, 0.0), (MORE, 0.1)], ids=str)
-@pytest.mark.parametrize("kind", WITH_MOMENTS)
+@pytest.mark.parametrize(
+    ("kind", "types", "decay"),
+    [
+        ("adam", ALL, 0.1),
+        ("partial_rowwise_adam", MORE, 0.0),
+        ("lamb", MORE, 0.1),
+        ("partial_rowwise_lamb", ALL, 0.1),
+        *(pytest.param(kind, types, 0.0, marks=pytest.mark.slow) for kind in WITH_MOMENTS for types in (ALL, MORE)),
+    ],
+    ids=str,
+)
 def test_every_optimizer_moves_rows_by_its_formula(
     kind: OptimizerKind, types: tuple[ShardingType, ...], decay: float
 ) -> None:
-    made = trained(training(types, steps=4), own(kind, weight_decay=decay))
+    made = trained(training(types), own(kind, weight_decay=decay))
     assert losses(played(made)) == pytest.approx(Moving(made).losses(), rel=TOLERANCE)
 
 
@@ -152,7 +163,7 @@ def test_adagrads_epsilon_is_that_of_the_scenario(eps: float) -> None:
     assert losses(played(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("kind", WITH_MOMENTS)
+@pytest.mark.parametrize("kind", ["adam", "partial_rowwise_lamb"])
 def test_times_do_not_depend_on_the_payload(kind: OptimizerKind) -> None:
     made = trained(training(ALL), own(kind))
     sizes = dataclasses.replace(made, payload="sizes")
@@ -217,10 +228,9 @@ def test_replicas_average_both_moments() -> None:
     )
     made = trained(plain, own("partial_rowwise_adam"))
     program = DlrmProgram(made)
-    spans = [one for one in simulate(made, program).spans if one.rank == 0 and one.step == 1 and ".sync." in one.label]
+    spans = [one for one in simulate(made, program).spans if one.rank == 0 and one.step == 1 and "sync." in one.label]
     rows = sum(row.rows for row in program.plan if row.rank == 0 and row.sharding_type == "row_wise")
     assert [(one.label, one.bytes_in) for one in spans] == [
-        ("row_wise.sync.weights", 4 * 8 * rows),
-        ("row_wise.sync.means", 4 * 8 * rows),
-        ("row_wise.sync.squares", 4 * rows),
+        ("sync.weights", 4 * 8 * rows),
+        ("sync.state", 4 * (8 + 1) * rows),
     ]

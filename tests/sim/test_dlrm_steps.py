@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Literal
 
 import pytest
@@ -109,13 +110,7 @@ class Reference:
     def step(self, step: int) -> float:
         ranks = range(self.training.cluster.world_size)
         batches = [draw_dense(self.training, self.model, rank, step, device=CPU) for rank in ranks]
-        tables = Looked()
-        keys = ((number, place, each) for number, table in enumerate(self.model.tables) for place, each in _keys(table))
-        for number, place, feature in keys:
-            bags = [bag for rank in ranks for bag in self.bags(number, rank, step, place)]
-            tables[feature.name] = torch.stack([self.look_up(number, *bag) for bag in bags])
-            if feature.sequence:
-                tables.lengths[feature.name] = torch.tensor([len(ids) for ids, _ in bags])
+        tables = self.looked(ranks, step)
         dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
         loss = self.module(dense, tables, labels)
         self.dense.zero_grad()
@@ -126,7 +121,18 @@ class Reference:
         self.update_tables()
         return loss.item()
 
-    def bags(self, number: int, rank: int, step: int, feature: int) -> list[tuple[Tensor, Tensor]]:
+    def looked(self, ranks: Iterable[int], step: int) -> Looked:
+        """The embeddings of these ranks' batches, by feature."""
+        found = Looked()
+        keys = ((number, place, one) for number, table in enumerate(self.model.tables) for place, one in _keys(table))
+        for number, place, feature in keys:
+            bags = [bag for rank in ranks for bag in self.bags(number, rank, step, place)]
+            found[feature.name] = torch.stack([self.look_up(number, *bag) for bag in bags])
+            if feature.sequence:
+                found.lengths[feature.name] = torch.tensor([len(ids) for ids, _ in bags])
+        return found
+
+    def bags(self, number: int, rank: int, step: int, feature: int = 0) -> list[tuple[Tensor, Tensor]]:
         """Ids and their weights, by sample."""
         drawn = draw_bags(self.training, number, rank, step, feature=feature)
         weights = torch.ones(len(drawn.ids))

@@ -150,16 +150,34 @@ MARKS = {
 
 
 def test_the_eager_step_is_that_of_torchrec(tmp_path: Path) -> None:
-    """What benchmarks/torchrec_step.py wrote down of a real one; there DDP calls its all-reduces out of sight."""
+    """What benchmarks/torchrec_step.py wrote down of a real one, but that gradients of copies are summed there after,
+    and here before, those of other tables begin to travel.
+    """
     real = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
     (tmp_path / "same.toml").write_text(SAME.format(**{key: real[key] for key in ("batch", "dim", "rows")}))
-    assert issued(load(tmp_path / "same.toml")) == real["calls"]
+    step = second_step(load(tmp_path / "same.toml"))
+    assert issued(step) == without_reductions(real["calls"])
+    bottom = [one for one in step if one.label.startswith("dense.backward")][-1]
+    copies, dense = sorted((one for one in step if one.kind == "all_reduce"), key=lambda one: one.issued_ns)
+    sizes = [one["elements"] * one["element_bytes"] for one in real["calls"] if one["op"] == "all_reduce"]
+    assert [copies.bytes_in, dense.bytes_in] == sizes
+    assert copies.issued_ns < bottom.start_ns < bottom.end_ns <= dense.issued_ns
+    assert [one["op"] for one in real["calls"][-3:]] == ["all_reduce", "dense_arch backward", "all_reduce"]
 
 
-def issued(scenario: Scenario) -> list[dict[str, Any]]:
-    """What rank 0 issues in its second step, as benchmarks/torchrec_step.py writes it down."""
+def second_step(scenario: Scenario) -> list[Span]:
+    """What rank 0 does in its second step."""
     spans = simulate(scenario, build(scenario)).spans
-    own = [one for one in spans if (one.rank, one.step) == (0, 1) and one.kind not in ("step", "all_reduce")]
+    return [one for one in spans if (one.rank, one.step) == (0, 1) and one.kind != "step"]
+
+
+def without_reductions(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for one in calls if one["op"] != "all_reduce"]
+
+
+def issued(step: list[Span]) -> list[dict[str, Any]]:
+    """What a rank issues in a step but all-reduces, as benchmarks/torchrec_step.py writes it down."""
+    own = [one for one in step if one.kind != "all_reduce"]
     found = []
     for one in sorted(own, key=lambda one: one.issued_ns):
         if one.kind != "compute":

@@ -75,10 +75,14 @@ class Replication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """How kernels are launched on GPUs; only predictions heed it."""
+    """How kernels are launched on GPUs, which only predictions heed; and whether gradients are reduced in one call.
+
+    `grouped_all_reduce`: those of the dense part and of data_parallel tables, once all are there; also in real runs.
+    """
 
     cuda_graphs: bool = False
     fusion: bool = False
+    grouped_all_reduce: bool = False
 
 
 CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]

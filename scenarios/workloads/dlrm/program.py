@@ -112,6 +112,7 @@ class DlrmProgram(Program):
             for adds in starts:  # of the first micro-batch, and of the others
                 given = [None if each is None else True for each in traced.gradients]
                 self.dense.traced(arguments, given, accumulates=adds, late=late)
+        self.joins_dense = scenario.launching.grouped_all_reduce and bool(traced.parameters)
         check_losses(scenario, traced)
         check_compression(scenario, [each.shape for each in traced.parameters], dtype)
         return parts
@@ -150,7 +151,10 @@ class _Replica:
         self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._rank, self._dense = rank, program.dense.on(rank)
-        self._sparse = SparsePart(program.scenario, program.placed, rank, dense=self._dense, fuses=program.dense.fuses)
+        fuses, joins = program.dense.fuses, program.joins_dense
+        self._sparse = SparsePart(
+            program.scenario, program.placed, rank, dense=self._dense, fuses=fuses, joins_dense=joins
+        )
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
         self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
         self._micro_batches = self._scenario.pipeline.accumulation
@@ -255,10 +259,11 @@ class _Replica:
         losses = self._record(result, is_last=is_last)
         is_scaled = self._model.loss_scaling is not None
         gradients = await self._shares(losses) if is_scaled or self._micro_batches > 1 else None
-        await self._dense.backward(losses, gradients, ready=ready, sync=is_last)
+        await self._dense.backward(losses, gradients, ready=ready, sync=is_last, also=sparse.joining)
         await sparse.finish()
         if is_last:
             await self._dense.update()
+            await sparse.update_joined()
 
     async def _shares(self, losses: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of each loss where the step's is their mean over micro-batches: what `loss / n` makes of 1.

@@ -20,7 +20,7 @@ from torch.distributed import ReduceOp
 
 from scenarios.config.scenario import Bag, Scenario
 from scenarios.modules.replica import Replica
-from scenarios.seam.backend import Work
+from scenarios.seam.backend import Done, Work
 from scenarios.seam.kernel import Kernel, elementwise, together
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged, exchange_expected
@@ -63,14 +63,28 @@ class Looked:
 
 
 class SparsePart:
-    """One rank's rows of all groups; `fuses` says whether the operators of the `dense` part are fused."""
+    """One rank's rows of all groups.
 
-    def __init__(self, scenario: Scenario, placed: Placed, rank: Rank, *, dense: Replica, fuses: bool) -> None:
+    `fuses` says whether the operators of the `dense` part are fused, `joins_dense` whether gradients of copies are
+    all-reduced with the dense part's, by whoever does that.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        placed: Placed,
+        rank: Rank,
+        *,
+        dense: Replica,
+        fuses: bool,
+        joins_dense: bool = False,
+    ) -> None:
         self._dense = dense
         assert scenario.model is not None
         self.placed, self.rank, self.model = placed, rank, scenario.model
         self._replication = scenario.replication
         self.is_eager = scenario.pipeline.order == "eager"
+        self.joins_dense = joins_dense
         self.here, self._side = self.sharded(rank), self.sharded(rank.stream("embeddings"))
         self._replicas = replicas_of(rank, scenario.replication)
         self._fused_label = "" if scenario.pipeline.kind == "none" else "input_dist"
@@ -133,7 +147,10 @@ class SparsePart:
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
     async def send_back(self, looked: Looked, gradient: Tensor, *, is_last: bool) -> Work[Tensor] | None:
-        """A group's gradients start on their way to the rows' owners, or, of copies, to be summed: once a step."""
+        """A group's gradients start on their way to the rows' owners, or, of copies, to be summed: once a step.
+
+        Of copies that join the dense part's gradients it gives those, not yet summed.
+        """
         cost = elementwise(gradient.numel(), dtype=self.model.dtype)
         if self._fuses:  # with what makes the gradient
             cost = Kernel(kind="elementwise", dtype=self.model.dtype, launches=0)
@@ -152,6 +169,8 @@ class SparsePart:
         if not is_last:
             self._sums[looked.rows] = flat
             return None
+        if self.joins_dense:
+            return await self._as_dense(looked, flat)
         return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce")
 
     def _unscaling(self, gradient: Tensor) -> Kernel:
@@ -177,21 +196,17 @@ class SparsePart:
     async def sync(self) -> None:
         """Average shards over their replicas, then their optimizer's state, as TorchRec's DMPCollection.sync does it.
 
-        Copies of data_parallel tables need none: their gradients are averaged over all ranks. One call for each group
-        of tables; TorchRec puts those of one dtype together.
+        One call for all tensors of a dtype, one after the other. Copies of data_parallel tables need none: their
+        gradients are averaged over all ranks.
         """
         assert self._replicas is not None, "there is replication"
         pairs = zip(self.placed.groups, self._rows, strict=True)
-        sharded = [(group.label, rows) for group, rows in pairs if group.sharding_type != "data_parallel"]
-        for is_state in (False, True):
-            works = [
-                self.rank.all_reduce(tensor, ReduceOp.AVG, self._replicas, label=f"{label}sync.{what}")
-                for label, rows in sharded
-                for what, tensor in (rows.states if is_state else {"weights": rows.flat}).items()
-                if tensor.numel()
-            ]
-            for work in works:
-                await work
+        sharded = [rows for group, rows in pairs if group.sharding_type != "data_parallel"]
+        weights = [each for rows in sharded for each in rows.weights]
+        for what, tensors in ("weights", weights), ("state", [each for rows in sharded for each in rows.state_pieces]):
+            for dtype in dict.fromkeys(each.dtype for each in tensors if each.numel()):
+                alike = [each for each in tensors if each.dtype == dtype and each.numel()]
+                await self.rank.all_reduce_coalesced(alike, ReduceOp.AVG, self._replicas, label=f"sync.{what}")
 
     async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
         """The whole gradients of tables that every rank has a copy of, of this micro-batch and those before it."""
@@ -203,6 +218,21 @@ class SparsePart:
             return flat
         cost = elementwise(flat.numel(), dtype=self.model.embedding_dtype, inputs=2)
         return await self.rank.compute(cost, before.add_, flat, label=f"{label}accumulate")
+
+    async def _as_dense(self, looked: Looked, flat: Tensor) -> Work[Tensor]:
+        """In the dense part's precision, so that one call sums both."""
+        dtype: torch.dtype = getattr(torch, self.model.dtype)
+        if flat.dtype == dtype:
+            return Done(flat)
+        cost = Kernel(
+            kind="elementwise",
+            bytes_read=float(flat.numel() * flat.element_size()),
+            bytes_written=float(flat.numel() * dtype.itemsize),
+            dtype=self.model.embedding_dtype,
+        )
+        if self._fuses:  # with what makes the gradients
+            cost = Kernel(kind="elementwise", dtype=self.model.embedding_dtype, launches=0)
+        return self.rank.compute(cost, flat.to, dtype, label=f"{looked.group.label}cast")
 
     def _rows_of(self, group: Group) -> Rows:
         numbers = {table.name: number for number, table in enumerate(self.model.tables)}
@@ -251,6 +281,7 @@ class SparsePass:
         self._coming: list[Work[Tensor]] = []
         self._gradients: dict[int, Tensor] = {}
         self._returning: list[tuple[Looked, Work[Tensor]]] = []
+        self._joining: list[tuple[Looked, Tensor]] = []
 
     async def begin(self) -> None:
         """In the order "overlapped", what can begin before the dense part does."""
@@ -282,6 +313,16 @@ class SparsePass:
         await self._update(copies=False)
         await self._update(copies=True)
 
+    async def joining(self) -> list[Tensor]:
+        """Gradients of copies, to be all-reduced in place with the dense part's, whose backward pass is over."""
+        await self._return_all()
+        return [gradient for _, gradient in self._joining]
+
+    async def update_joined(self) -> None:
+        """Update these copies, once that is done."""
+        for looked, gradient in self._joining:
+            await self._part.update(looked, gradient)
+
     async def _run(self) -> None:
         part = self._part
         if self._looked:
@@ -306,7 +347,9 @@ class SparsePass:
     async def _send_back(self, number: int, gradient: Tensor) -> None:
         looked = self._looked[number]
         returning = await self._part.send_back(looked, gradient, is_last=self._is_last)
-        if returning is not None:
+        if returning is not None and looked.is_copy and self._part.joins_dense:
+            self._joining.append((looked, await returning))
+        elif returning is not None:
             self._returning.append((looked, returning))
 
     async def _update(self, *, copies: bool) -> None:

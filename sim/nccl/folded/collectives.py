@@ -26,6 +26,8 @@ from sim.nccl.tuning import overhead, p2p_latency_ns, topology
 # Hosts on which rings and trees are laid out in place of all: from eight on trees have hosts with both children.
 _DRAWN_HOSTS = 8
 
+_IDLE_SECONDS = (nccl_paths.idle_seconds, nccl_paths.pcie_seconds)
+
 
 class FoldedNccl:
     """Models NCCL collectives on a folded cluster: one simulated host per equivalence class."""
@@ -140,24 +142,25 @@ class FoldedNccl:
         plan = nccl.pipeline(call, nccl.Placed(placed, gpus * drawn, shape), self._costs)
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
         carried.between, carried.inside = self._nothing()
-        trays = self._network.hosts_per_domain
-        given = self._given(members, plan.algorithm, towards_owner=plan.function == "reduce_scatter")
+        trays, held_s = self._network.hosts_per_domain, 0.0
         for phase in plan.phases:
+            given = self._given(members, phase.algorithm, towards_owner=plan.function == "reduce_scatter")
             carried.latency_ns += phase.latency_ns
             loads = Drawn.of(phase, gpus)
-            parts = self._parts(plan.algorithm, shape.hosts)
+            parts = self._parts(phase.algorithm, shape.hosts)
             for by_host in members.by_host:
                 self._load_host(carried, members, by_host, loads, part=float(parts[members.hosts[by_host[0]]]))
             # Rings and trees go from a GPU to one of the same number or the next: from tray to like tray.
             carried.between += np.kron(given * loads.of_host.size_bytes, np.eye(trays) / trays)
-            self._leaves.pipeline(carried, plan.algorithm, loads.of_host, len(gpus))
+            self._leaves.pipeline(carried, phase.algorithm, loads.of_host, len(gpus))
             drawn_bytes = {(source, target): size_bytes for source, target, size_bytes in phase.transfers}
-            carried.hold(phase.least_s)
-            for idle_seconds in (nccl_paths.idle_seconds, nccl_paths.pcie_seconds):
-                carried.hold(idle_seconds(drawn_bytes, placed, self._costs, gpus * drawn))
+            idle = [each(drawn_bytes, placed, self._costs, gpus * drawn) for each in _IDLE_SECONDS]
+            held_s += max(phase.least_s, *idle)
             if shape.hosts > 1:
                 far = int(np.flatnonzero(members.hosts != members.hosts[0])[:1].sum())
                 carried.largest = int(members.ranks[0]), self._elsewhere(members, 0, far), largest_across(phase, local)
+        if held_s:
+            carried.hold(held_s)
         return carried
 
     def _given(self, members: Members, algorithm: str, *, towards_owner: bool) -> Array:

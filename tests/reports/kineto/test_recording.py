@@ -281,7 +281,8 @@ def test_an_operators_name_tells_its_kind(name, kind):
 @pytest.mark.parametrize(
     ("name", "verb"),
     [
-        ("allreduce_coalesced", "all_reduce"), ("_allgather_base", "all_gather_into_tensor"),
+        ("allreduce_coalesced", "all_reduce_coalesced"), ("allreduce", "all_reduce"),
+        ("_allgather_base", "all_gather_into_tensor"),
         ("_reduce_scatter_base", "reduce_scatter_tensor"), ("all_to_allv", "all_to_all_single"), ("send", "send"),
         ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "reduce_scatter_tensor"), ("broadcast", "broadcast"),
         ("ncclDevKernel_SendRecv", "all_to_all_single"), ("ncclDevKernel_Generic", "collective"),

@@ -157,10 +157,21 @@ class Rows:
         self._kernels.add(self._storage._replace(weights=total), self._named(features), gradient, 1.0)
         return total
 
+    @property
+    def state_pieces(self) -> list[Tensor]:
+        """`states` by piece, flat."""
+        rows = self._storage.places.rows
+        found: list[Tensor] = []
+        for state in self.states.values():
+            sizes = rows * self._storage.places.dims if state.numel() == self.flat.numel() else rows
+            found += state.split_with_sizes(sizes.tolist())
+        return found
+
     def update_dense(self, gradients: Tensor) -> None:
-        """One optimizer step on all rows, from what `dense_gradients` gave."""
+        """One optimizer step on all rows, from what `dense_gradients` gave, in whatever precision it was summed."""
         if gradients.is_meta:
             return
+        gradients = gradients.to(self._dtype)
         rate = self._optimizer.learning_rate
         if self._moments is not None:
             self._moments.update_all(gradients)

@@ -372,6 +372,13 @@ WORKLOADS: Cases = {
         DLRM + "[qcomms]\nforward_precision = 'mx4'\n",
         ["bad.toml: qcomms.forward_precision = 'mx4': expected 'fp32', 'fp16', 'bf16', 'fp8' or 'int8'"],
     ),
+    "grouped and compressed": (
+        DLRM + "[launching]\ngrouped_all_reduce = true\n[compression]\nkind = 'layerwise_powersgd'\n",
+        [
+            "bad.toml: launching.grouped_all_reduce = true:"
+            " expected false with compression.kind = 'layerwise_powersgd'",
+        ],
+    ),
     "PowerSGD too early": (
         POWERSGD + "[compression]\nkind = 'batched_powersgd'\nstart_powerSGD_iter = 1\nwarm_start = false\n",
         ["bad.toml: compression.start_powerSGD_iter = 1: expected at least 2 with use_error_feedback"],

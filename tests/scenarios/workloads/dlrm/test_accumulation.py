@@ -15,6 +15,7 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_features import shared
 from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
 from tests.small import GPU, cluster
 
@@ -37,12 +38,7 @@ class Accumulated(Reference):
     def micro_batch(self, number: int, share: float) -> float:
         ranks = range(self.training.cluster.world_size)
         batches = [draw_dense(self.training, self.model, rank, number, device=CPU) for rank in ranks]
-        tables = Looked()
-        for at, table in enumerate(self.model.tables):
-            bags = [bag for rank in ranks for bag in self.bags(at, rank, number)]
-            tables[table.name] = torch.stack([self.look_up(at, *bag) for bag in bags])
-            if table.sequence:
-                tables.lengths[table.name] = torch.tensor([len(ids) for ids, _ in bags])
+        tables = self.looked(ranks, number)
         dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
         loss = self.module(dense, tables, labels)
         (loss * share).backward()
@@ -95,6 +91,11 @@ def test_copies_learn_as_from_one_large_batch() -> None:
 @pytest.mark.parametrize("kind", ["none", "sparse_dist"])
 def test_every_bag_trains_in_micro_batches(kind: str) -> None:
     made = accumulating(mixed(EVERY, ALL), kind=kind)
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
+
+
+def test_features_of_a_table_train_in_micro_batches() -> None:
+    made = accumulating(shared(mixed(EVERY, ALL, "adagrad")))
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
 
 

@@ -169,22 +169,22 @@ def synced(recording: Recording) -> list[tuple[int, str, str, int]]:
     return [
         (one.step, one.label, one.group, one.bytes_in)
         for one in recording.spans
-        if one.rank == 0 and ".sync." in one.label
+        if one.rank == 0 and one.label.startswith("sync.")
     ]
 
 
 def test_what_is_averaged_and_when() -> None:
-    """Rows and then state of what is sharded: not of copies, and only after each second step."""
+    """Rows and then state of all that is sharded: not of copies, and only after each second step."""
     made = replicated(
-        training(("data_parallel", "row_wise"), optimizer="adagrad", payload="sizes", steps=4),
+        training(("data_parallel", "row_wise", "table_wise"), optimizer="adagrad", payload="sizes", steps=4),
         dataclasses.replace(STRIDED, sync_every=2),
     )
     program = DlrmProgram(made)
     found = synced(simulate(made, program))
-    rows = sum(row.rows for row in program.plan if row.rank == 0 and row.sharding_type == "row_wise")
+    rows = sum(row.rows for row in program.plan if row.rank == 0 and row.sharding_type != "data_parallel")
     sizes = {"weights": 4 * 8 * rows, "state": 4 * rows}
     assert [(step, label, size) for step, label, _, size in found] == [
-        (step, f"row_wise.sync.{what}", size) for step in (1, 3) for what, size in sizes.items()
+        (step, f"sync.{what}", size) for step in (1, 3) for what, size in sizes.items()
     ]
 
 

@@ -1,0 +1,23 @@
+"""Splits several collectives of one group (ncclGroupStart, ncclGroupEnd) as NCCL does, which makes one kernel of them.
+
+Of collectives of one kind, smallest first, those below four times the smallest are given one algorithm and protocol:
+what NCCL would choose for their sum (ncclPrepareTasks in src/enqueue.cc of NCCL 2.28). All go in one kernel, in which
+channels share the bytes of all evenly (scheduleCollTasksToPlan).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+# "We aggregate operations that are within 4X size of each other."
+_ALIKE = 4
+
+
+def runs(parts_bytes: Sequence[int]) -> Iterator[list[int]]:
+    """Those that have one algorithm, the smallest first; what is empty is not sent."""
+    left = sorted(size for size in parts_bytes if size)
+    while left:
+        below = _ALIKE * left[0]
+        alike = [size for size in left if size < below]
+        yield alike
+        left = left[len(alike) :]
