@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from scenarios.config.host_classes import HostClasses, simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.modules.ddp_buckets import reduction_memory_bytes
 from scenarios.modules.fake import build_fake, fake
+from scenarios.modules.fully_sharded.memory import SHARDED_GRADIENTS, sharded_sizes
 from scenarios.modules.trace import GRADIENTS, TEMPORARIES, Arguments, Trace, state, tensors_of
 from scenarios.seam.trace import ALWAYS, MemoryRow
 
@@ -67,18 +68,25 @@ def parts_of(
 ) -> tuple[Part, ...]:
     """As of `Module.memory`; `late` are arguments that come while it runs, as of `Module.traced`.
 
-    Where it `accumulates`, it is at its fullest in a micro-batch that finds the gradients of those before.
+    Where it `accumulates`, it is at its fullest in a micro-batch that finds the gradients of those before: whole, or
+    in shards.
     """
-    traced = model.traced(arguments, late=late, accumulates=accumulates)
+    adds = accumulates and not model.reduces_each
+    traced = model.traced(arguments, late=late, accumulates=adds)
     found = [*_parts(model, traced, arguments, depth)]
-    if accumulates:
+    if accumulates and model.reduces_each:
+        found = [replace(part, phases=ALWAYS) if part.name == SHARDED_GRADIENTS else part for part in found]
+    if adds:
         found.append(Part("gradients", _gradient_bytes(traced), "forward backward"))
     return tuple(part for part in found if part.size_bytes)
 
 
 def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> Iterator[Part]:
-    with fake(on_gpu=False):
-        yield Part("weights", size_of(state(build_fake(model.make))))
+    if model.parallel.shards:
+        yield from (Part(name, size, phases or ALWAYS) for name, size, phases in sharded_sizes(model, traced))
+    else:
+        with fake(on_gpu=False):
+            yield Part("weights", size_of(state(build_fake(model.make))))
     yield Part("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
     yield from _activations(traced.kept_bytes, "forward", depth)
     yield Part("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")
@@ -92,11 +100,12 @@ def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> It
             shapes, dtypes, model.buckets, model.compression, assigned=model.buckets_of(traced)
         )
         yield from (Part(name, size) for name, size in own.items())
-    else:
+    elif not model.parallel.shards:
         yield Part("gradients", _gradient_bytes(traced), "update")
     if model.optimizer is not None:
-        yield Part("optimizer state", model.updated.state_bytes)
-        yield Part("temporaries", model.updated.temporary_bytes, "update")
+        updated = model.updated_on(model.shard_ranks)
+        yield Part("optimizer state", updated.state_bytes)
+        yield Part("temporaries", updated.temporary_bytes, "update")
 
 
 def _gradient_bytes(traced: Trace) -> int:

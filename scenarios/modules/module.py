@@ -13,15 +13,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import DenseParallel, Scenario
 from scenarios.modules.ddp_buckets import assign_buckets, assign_registered
 from scenarios.modules.fake import build_fake, explained, fake
+from scenarios.modules.fully_sharded.replica import ShardedReplica, check_windows
+from scenarios.modules.fully_sharded.shards import check_elementwise, shard_like
+from scenarios.modules.fully_sharded.units import Unit, units_of
 from scenarios.modules.memory import Part, parts_of, size_of
 from scenarios.modules.precision import LossScaler, LossScaling, products_of_float32
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
 from scenarios.modules.trace import Arguments, Trace, cost_of, tensors_of, trace, trainable
-from scenarios.seam.errors import Note
+from scenarios.seam.errors import Note, ProgramError
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
@@ -61,6 +64,7 @@ class Module:
         broadcast_buffers: bool = True,
         loss_scaling: LossScaling | None = None,
         tf32: bool | None = None,
+        parallel: DenseParallel = DenseParallel(),  # noqa: B008 (frozen)
     ) -> None:
         """
         Args:
@@ -75,22 +79,35 @@ class Module:
                 they mean nothing.
             loss_scaling: what losses are scaled by: whoever calls `backward` gives it gradients that are.
             tf32: whether GPUs round products of float32 to TF32. Default: as `torch.backends` says.
+            parallel: whether ranks have copies of it, or shards as of torch's fully_shard; with shards the arguments
+                about DDP above mean nothing.
+
+        Raises:
+            ProgramError: gradients of shards are to be compressed.
         """
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
         self.seed, self.buckets, self.compression = scenario.seed, scenario.buckets, scenario.compression
         self.groups_reductions = scenario.launching.grouped_all_reduce
-        self.reduce, self.broadcasts_buffers = reduce, reduce and broadcast_buffers
+        self.parallel, self._cluster = parallel, scenario.cluster
+        if parallel.shards and self.compression.kind != "none":
+            raise ProgramError(
+                f"module {self.name}: parallel.kind = '{parallel.kind}' with compression.kind ="
+                f" '{self.compression.kind}': expected 'none', for only DDP's gradient buckets are compressed"
+            )
+        self.reduce = reduce and not parallel.shards
+        self.broadcasts_buffers = self.reduce and broadcast_buffers
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
         self._on_gpu = scenario.cluster.host.gpu.kind == "cuda"
         self.fuses = self._on_gpu and scenario.launching.fusion
         self._traces: dict[Signature, Trace] = {}
+        self._updates: dict[int, Update] = {}
         self._has_noted = False
 
     def on(self, rank: Rank) -> Replica:
-        """This rank's copy; every rank calls this, in the same order. It opens a stream for the gradients."""
-        return Replica(self, rank)
+        """This rank's copy, or shards; every rank calls this, in the same order. It opens streams for gradients."""
+        return ShardedReplica(self, rank) if self.parallel.shards else Replica(self, rank)
 
     def trace(self, *arguments: Any, **named: Any) -> Trace:
         """A pass forward and back with arguments of these shapes and types, in which all losses are differentiated.
@@ -124,7 +141,9 @@ class Module:
                     accumulates=accumulates,
                     late=late,
                     fuses=self.fuses,
+                    units=self.units,
                 )
+            check_windows(self, found)
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates, late] = found
         return found
@@ -158,11 +177,61 @@ class Module:
         """
         return parts_of(self, (arguments, named), depth)
 
-    def update(self) -> Update:
-        """The optimizer's step, once its state is there."""
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Of a module that is fully sharded: whose parameters are gathered together; () of others.
+
+        Raises:
+            ProgramError: there are no such submodules, or their parameters cannot be sharded.
+        """
+        if not self.parallel.shards:
+            return ()
+        try:
+            return self._find_units()
+        except ValueError as error:
+            raise ProgramError(f"module {self.name}: units: expected {error}") from error
+
+    def check_shards(self) -> None:
+        """ValueError, with what was expected, if parameters or their optimizer cannot be sharded as `parallel` says."""
+        self._find_units()
+        if self.optimizer is not None:
+            try:
+                self.updated_on(self.shard_ranks)
+            except ProgramError as error:
+                raise ValueError(str(error).partition(": expected ")[2] or str(error)) from error
+
+    def _find_units(self) -> tuple[Unit, ...]:
+        with fake(on_gpu=False):
+            made = build_fake(self.make)
+        return units_of(made, self.parallel.units, self.parallel.reshard_after_forward)
+
+    @property
+    def reduces_each(self) -> bool:
+        """Whether gradients are to be reduced after each of several micro-batches, which then add up in shards."""
+        return self.parallel.shards and self.parallel.reduce_every_micro_batch
+
+    @property
+    def shard_ranks(self) -> int:
+        """The ranks of the scenario's cluster that hold all parameters together."""
+        return self.parallel.shard_ranks(self._cluster.world_size, self._cluster.host.gpus)
+
+    def updated_on(self, shards: int) -> Update:
+        """The optimizer's step on a shard of each parameter, where there are so many; traced once.
+
+        Raises:
+            ProgramError: it does not work element by element.
+        """
+        if shards not in self._updates:
+            self._updates[shards] = self.update(shards)
+        return self._updates[shards]
+
+    def update(self, shards: int = 1) -> Update:
+        """The optimizer's step, once its state is there; on the first of so many shards of each parameter."""
         assert self.optimizer is not None
         with fake(on_gpu=self._on_gpu), explained(self.name):
             parameters = trainable(build_fake(self.make))
+            if self.parallel.shards:
+                parameters = [shard_like(each, shards) for each in parameters]
             for parameter in parameters:
                 parameter.grad = torch.empty_like(parameter)
             optimizer = self.optimizer(parameters)
@@ -175,16 +244,18 @@ class Module:
                 recorder.knows([*parameters, *(each.grad for each in parameters if each.grad is not None), *held])
                 with recorder:
                     optimizer.step()
+        if self.parallel.shards:
+            check_elementwise(self.name, optimizer, recorder.operators)
         return Update(
             kernel=cost_of(recorder.operators, fuses=self.fuses),
             state_bytes=size_of(held),
             temporary_bytes=recorder.peak_bytes,
         )
 
-    @cached_property
+    @property
     def updated(self) -> Update:
         """The same, traced once."""
-        return self.update()
+        return self.updated_on(1)
 
     @cached_property
     def unscaled(self) -> Kernel:

@@ -18,6 +18,10 @@ class Needs(TorchFunctionMode):
         self._left = {id(tensor): index for index, tensor in enumerate(tensors)}
         self._needed = needed
 
+    def is_left(self, tensor: Tensor) -> bool:
+        """Whether the tensor is one that has not been used yet."""
+        return id(tensor) in self._left
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scenarios.modules.fully_sharded.units import Mark
 from scenarios.modules.trace import Ready
 
 
@@ -87,25 +88,37 @@ class Paused:
 
 
 class PausedBackward:
-    """A backward pass that stops where gradients are ready."""
+    """A backward pass, and what comes `then`, that stops where gradients are ready, or at units."""
 
-    def __init__(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-        self._pass = Paused(lambda: torch.autograd.backward(outputs, gradients), outputs[0].device)
-        self._stop: Ready | None = None
-        self._arrived: set[tuple[int, int]] = set()
+    def __init__(
+        self, outputs: Sequence[Tensor], gradients: Sequence[Tensor | None], then: Callable[[], object] = lambda: None
+    ) -> None:
+        def run() -> None:
+            torch.autograd.backward(outputs, gradients)
+            then()
+
+        self._pass = Paused(run, outputs[0].device)
+        self._stop: Ready | Mark | None = None
+        self._arrived: set[tuple[int, int] | Mark] = set()
 
     def has_arrived(self, *, parameter: int = -1, input: int = -1) -> None:
         """Note a gradient; for autograd, which stands still if it is the one that is waited for."""
         self._arrived.add((parameter, input))
         stop = self._stop
-        if stop is not None and (parameter, input) == (stop.parameter, stop.input):
+        if isinstance(stop, Ready) and (parameter, input) == (stop.parameter, stop.input):
             self._pass.stop()
 
-    def is_there(self, ready: Ready) -> bool:
-        """Whether that gradient has its value."""
-        return (ready.parameter, ready.input) in self._arrived
+    def has_reached(self, mark: Mark) -> None:
+        """Note that it is at a unit; for autograd, as `has_arrived`."""
+        self._arrived.add(mark)
+        if mark == self._stop:
+            self._pass.stop()
 
-    def advance(self, stop: Ready | None) -> None:
-        """Go on until the gradient is ready; None: to the end."""
+    def is_there(self, stop: Ready | Mark) -> bool:
+        """Whether that gradient has its value, or the pass has come to that mark."""
+        return (stop if isinstance(stop, Mark) else (stop.parameter, stop.input)) in self._arrived
+
+    def advance(self, stop: Ready | Mark | None) -> None:
+        """Go on until the gradient is ready, or to the mark; None: to the end."""
         self._stop = stop
         self._pass.advance()

@@ -165,6 +165,10 @@ class Recorder(TorchDispatchMode):
             self._numbers[key] = self._numbered
         return self._numbers[key]
 
+    def number_of(self, tensor: Tensor) -> int:
+        """The number by which operators know the tensor's storage."""
+        return self._number(tensor.untyped_storage()._cdata)
+
     def knows(self, tensors: Sequence[Tensor]) -> None:
         """Do not count the memory of these tensors, which were there before."""
         self._before += tensors

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import isawaitable
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +14,16 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only, tree_unflatten
 
-from scenarios.compression.local import compute, copy_cost
-from scenarios.modules.ddp_buckets import GradientReducer, flatten, unflatten
+from scenarios.modules.buffers import broadcast_buffers
+from scenarios.modules.ddp_buckets import GradientReducer
+from scenarios.modules.fully_sharded.units import Mark
 from scenarios.modules.needs import Needs
 from scenarios.modules.paused import Paused, PausedBackward
 from scenarios.modules.precision import LossScaler, round_products
-from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, buffers_of, tensors_of, trainable, wanting
+from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class _Tape:
+class Tape:
     """What a forward pass leaves for its backward pass: what it was called with and gave, before it was detached."""
 
     arguments: Arguments
@@ -58,6 +59,10 @@ class Replica:
         is_meta = rank.device.type == "meta"
         self.module = None if is_meta else model.build(rank.device)
         self.parameters: list[Tensor] = trainable(self.module)
+        for index, parameter in enumerate(self.parameters):
+            parameter.register_post_accumulate_grad_hook(self._noting(parameter=index))
+        if not is_meta:
+            self.parameters = self._trained(self.parameters)
         if rank.device.type == "cuda":
             round_products(model.tf32)
         scaling = None if is_meta else model.loss_scaling
@@ -65,15 +70,14 @@ class Replica:
         self._optimizer = None if is_meta or model.optimizer is None else model.optimizer(self.parameters)
         self._reducer: GradientReducer | None = None
         self._members: Sequence[Sequence[int]] = ()
-        self._tapes: dict[int, _Tape] = {}
+        self._tapes: dict[int, Tape] = {}
         self._called = 0
         self._coming: dict[int, tuple[Tensor, Awaitable[Tensor]]] = {}
         self._expected: tuple[int, ...] = ()
+        self._running_forward: Paused | None = None
         self._running: PausedBackward | None = None
         self._reduced: list[Work[Any]] = []
         self._accumulates = False
-        for index, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(self._noting(parameter=index))
 
     async def __call__(self, *arguments: Any, **named: Any) -> Any:
         """The forward pass: what the module returns, cut from autograd's graph.
@@ -92,7 +96,7 @@ class Replica:
         if traced.unknown and self._rank.rank == 0:
             self._model.note_unknown(traced)
         if self._model.broadcasts_buffers and traced.buffers and not self._accumulates:
-            await self._broadcast_buffers(traced)
+            await broadcast_buffers(self._rank, self._model.name, traced, self.module)
         tape, result = await self._forward(traced, (arguments, named), late)
         self._tapes.update((id(each), tape) for each in tape.detached)
         return result
@@ -140,7 +144,8 @@ class Replica:
         if self.module is not None:
             pairs = zip(tape.outputs, tape.detached, strict=True)
             starts = [(own, by_output[id(each)]) for own, each in pairs if id(each) in by_output]
-            self._running = PausedBackward([own for own, _ in starts], [gradient for _, gradient in starts])
+            own = [output for output, _ in starts], [gradient for _, gradient in starts]
+            self._running = PausedBackward(*own, then=self._finish_backward)
         self._accumulates = not sync
         inputs = wanting(tape.arguments)
         if self.module is None:
@@ -173,26 +178,14 @@ class Replica:
         if self._model.optimizer is not None:
             if self._model.loss_scaling is not None:
                 await self._rank.compute(self._model.unscaled, self._unscale, label=f"{self._model.name}.unscale")
-            await self._rank.compute(self._model.updated.kernel, self._step, label=f"{self._model.name}.update")
+            await self._rank.compute(self._update_kernel(), self._step, label=f"{self._model.name}.update")
         for parameter in self.parameters:
             parameter.grad = None
 
     def __str__(self) -> str:
         return f"rank {self._rank.rank}: module {self._model.name}"
 
-    async def _broadcast_buffers(self, traced: Trace) -> None:
-        """Rank 0's buffers for all, those of one dtype together, as DDP has them before a pass that it reduces."""
-        own, label = buffers_of(self.module), f"{self._model.name}.buffers"
-        for dtype in dict.fromkeys(spec.dtype for spec in traced.buffers):
-            chosen = [index for index, spec in enumerate(traced.buffers) if spec.dtype == dtype]
-            specs, buffers = [traced.buffers[index] for index in chosen], [own[index] for index in chosen if own]
-            flat = torch.empty(sum(prod(spec.shape) for spec in specs), dtype=dtype, device=self._rank.device)
-            await compute(self._rank, copy_cost(flat, flat.numel()), flatten, buffers, flat, label=label)
-            await self._rank.broadcast(flat, src=0, label=label)
-            cost = copy_cost(flat, flat.numel(), launches=len(chosen))
-            await compute(self._rank, cost, _spread, flat, buffers, label=label)
-
-    async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[_Tape, Any]:
+    async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[Tape, Any]:
         """From one place where it needs something late to the next."""
         given, segments, label = tensors_of(arguments), traced.forward_segments, f"{self._model.name}.forward"
         running = None if self.module is None else self._pass(arguments, late)
@@ -209,11 +202,11 @@ class Replica:
         for index in late:
             await self._arrive(given[index])  # that was not used
         if running is None:
-            made = [_empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
+            made = [empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
             result = tree_unflatten(made, traced.layout)
-            return _Tape(arguments, late, [], tensors_of(result)), result
+            return Tape(arguments, late, [], tensors_of(result)), result
         outputs, result = tensors_of(running.result), tree_map_only(Tensor, Tensor.detach, running.result)
-        return _Tape(arguments, late, outputs, tensors_of(result)), result
+        return Tape(arguments, late, outputs, tensors_of(result)), result
 
     def _pass(self, arguments: Arguments, late: tuple[int, ...]) -> Paused:
         """The module's forward, which stops where it needs something late."""
@@ -231,11 +224,27 @@ class Replica:
             running.stop()
 
         def run() -> Any:
-            with torch.enable_grad(), Needs([given[index] for index in late], needed):
+            with torch.enable_grad(), Needs([given[index] for index in late], needed) as needs, self._hooked(needs):
                 return module(*arguments[0], **arguments[1])
 
-        running = Paused(run, self._rank.device, stops=bool(late))
+        running = self._running_forward = Paused(
+            run, self._rank.device, stops=bool(late) or self._model.parallel.shards
+        )
         return running
+
+    def _trained(self, parameters: list[Tensor]) -> list[Tensor]:
+        """What the optimizer is to change of the module's parameters."""
+        return parameters
+
+    def _update_kernel(self) -> Kernel:
+        return self._model.updated.kernel
+
+    def _hooked(self, needs: Needs) -> AbstractContextManager[object]:
+        """What watches the module during its forward pass, besides."""
+        return nullcontext()
+
+    def _finish_backward(self) -> None:
+        """What comes at the end of a backward pass, where autograd is."""
 
     def _go_on(self, running: Paused | None, number: int) -> None:
         if running is not None:
@@ -266,7 +275,7 @@ class Replica:
             torch.default_generator.manual_seed(int(numbers[0]))  # torch.manual_seed asks every kind of device: 0.1 ms
             yield
 
-    def _tape_of(self, outputs: Sequence[Tensor]) -> _Tape:
+    def _tape_of(self, outputs: Sequence[Tensor]) -> Tape:
         tapes = [self._tapes.get(id(output)) for output in outputs]
         tape = tapes[0] if tapes else None
         if tape is None or any(other is not tape for other in tapes):
@@ -320,7 +329,7 @@ class Replica:
                     reducer.add(each.parameter, self._gradient(traced, each.parameter))
                 elif each.input in waited:
                     given = inputs[each.input]
-                    told = next(send for key, send in ready.items() if key is given)(_gradient_of(given))
+                    told = next(send for key, send in ready.items() if key is given)(gradient_of(given))
                     if isawaitable(told):
                         await told
                 if each is segment.ready:
@@ -329,7 +338,7 @@ class Replica:
             assert self._side is not None
             self._reduced.append(self._side.spawn(self._sum_used(len(traced.parameters))))
 
-    def _advance(self, stop: Ready | None) -> None:
+    def _advance(self, stop: Ready | Mark | None) -> None:
         running = self._running
         if running is None:
             return
@@ -349,7 +358,7 @@ class Replica:
 
     def _gradient(self, traced: Trace, index: int) -> Tensor:
         """A parameter's gradient as it is now."""
-        return _gradient_of(self.parameters[index]) if self.parameters else _empty(traced.parameters[index])
+        return gradient_of(self.parameters[index]) if self.parameters else empty(traced.parameters[index])
 
     def _zeros(self, traced: Trace, index: int) -> Tensor:
         spec = traced.parameters[index]
@@ -379,15 +388,12 @@ def _last_of_buckets(traced: Trace, members: Sequence[Sequence[int]]) -> set[Rea
     return set(last.values())
 
 
-def _spread(flat: Tensor, buffers: Sequence[Tensor]) -> None:
-    for each, piece in zip(buffers, unflatten(flat, [each.shape for each in buffers]), strict=True):
-        each.copy_(piece)
-
-
-def _gradient_of(tensor: Tensor) -> Tensor:
+def gradient_of(tensor: Tensor) -> Tensor:
+    """The gradient of a tensor that has one."""
     assert tensor.grad is not None, "it is ready"
     return tensor.grad
 
 
-def _empty(spec: TensorSpec) -> Tensor:
+def empty(spec: TensorSpec) -> Tensor:
+    """A tensor without values."""
     return torch.empty(spec.shape, dtype=spec.dtype, device="meta")

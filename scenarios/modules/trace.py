@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only
 
 from scenarios.modules.fake import build_fake, explained, fake
+from scenarios.modules.fully_sharded.units import Mark, Phase, Unit, UnitHooks
 from scenarios.modules.fusion import fused
 from scenarios.modules.needs import Needs
 from scenarios.modules.recorder import Operator, Recorder
@@ -87,6 +89,8 @@ class Trace:
         forward_peak_bytes, backward_peak_bytes: what tensors take at most, beside parameters and inputs.
         held_at_peak: what is there at the backward pass's peak: of `kept_bytes`, and GRADIENTS and TEMPORARIES.
         fuses: whether its computations are those of a compiler that fuses operators, in costs alone.
+        marks: where both passes are at units of a fully sharded module; none of others.
+        numbers: by which operators know the parameters' storages.
     """
 
     forward: tuple[Operator, ...]
@@ -105,6 +109,8 @@ class Trace:
     backward_peak_bytes: int
     held_at_peak: dict[str, int]
     fuses: bool = False
+    marks: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
+    numbers: tuple[int, ...] = ()
     _segments: dict[frozenset[Ready], tuple[Segment, ...]] = field(default_factory=dict, repr=False)
 
     @property
@@ -164,6 +170,7 @@ def trace(
     accumulates: bool = False,
     late: Sequence[int] = (),
     fuses: bool = False,
+    units: Sequence[Unit] = (),
 ) -> Trace:
     """Trace what `make` makes, a module or a function, called with these arguments; only their shapes and types count.
 
@@ -179,6 +186,7 @@ def trace(
         accumulates: whether gradients are added to some that are there already.
         late: indices, among all tensors that it is called with, of those that may come while the forward pass goes on.
         fuses: whether costs are those of operators that a compiler fuses.
+        units: of a fully sharded module.
 
     Raises:
         ProgramError: what it does depends on values, or an operator cannot run without them.
@@ -193,27 +201,39 @@ def trace(
         recorder = Recorder(on_gpu=on_gpu)
         recorder.knows(there)
         with recorder:
-            traced = _passes(recorder, module, given, gradients=gradients, late=late)
+            traced = _passes(recorder, module, given, gradients=gradients, late=late, units=units)
     return replace(traced, fuses=fuses)
 
 
 def _passes(
-    recorder: Recorder, module: Any, given: Arguments, *, gradients: Sequence[bool | None] | None, late: Sequence[int]
+    recorder: Recorder,
+    module: Any,
+    given: Arguments,
+    *,
+    gradients: Sequence[bool | None] | None,
+    late: Sequence[int],
+    units: Sequence[Unit],
 ) -> Trace:
     """Run both passes under the recorder, on tensors without values."""
     needs: list[Need] = []
+    marks = _Marks(recorder, trainable(module), units, needs)
 
     def needed(tensors: list[int]) -> None:
         needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
 
-    with Needs([tensors_of(given)[index] for index in late], needed):
-        result = module(*given[0], **given[1])
+    with Needs([tensors_of(given)[index] for index in late], needed) as watched:
+        if units:
+            marks.hooks = UnitHooks(module, units, marks.reached, watched.is_left)
+        with marks.hooks or nullcontext():
+            result = module(*given[0], **given[1])
     outputs, parameters = tensors_of(result), trainable(module)
     chosen = _losses(outputs) if gradients is None else tuple(gradients)
     forward = tuple(recorder.operators)
     kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
     recorder.begin_phase(TEMPORARIES)
-    ready = _backward(recorder, (parameters, wanting(given)), outputs, chosen)
+    ready = marks.turn()
+    _backward(recorder, (parameters, wanting(given)), outputs, chosen, ready=ready)
+    marks.finish()
     recorder.settle()
     arrived = {each.parameter for each in ready}
     leaves, layout = tree_flatten(result)
@@ -233,7 +253,40 @@ def _passes(
         forward_peak_bytes=forward_peak,
         backward_peak_bytes=recorder.peak_bytes,
         held_at_peak={key: size for key, size in recorder.held_at_peak.items() if size},
+        marks=(tuple(marks.forward), tuple(marks.backward)),
+        numbers=tuple(recorder.number_of(each) for each in parameters) if units else (),
     )
+
+
+class _Marks:
+    """Notes where both passes are at units, and lets go of a unit's gradients once its backward is over."""
+
+    def __init__(
+        self, recorder: Recorder, parameters: Sequence[Tensor], units: Sequence[Unit], needs: Sequence[Need]
+    ) -> None:
+        self.hooks: UnitHooks | None = None
+        self.forward: list[Mark] = []
+        self.backward: list[Mark] = []
+        self._recorder, self._parameters, self._units = recorder, parameters, units
+        self._made, self._begun = self.forward, 0
+        self._seen: Sequence[Need] | Sequence[Ready] = needs
+
+    def reached(self, phase: Phase, unit: int) -> None:
+        after = len(self._recorder.operators) - self._begun
+        mark = Mark(after=after, seen=len(self._seen), phase=phase, unit=unit, number=len(self._made))
+        self._made.append(mark)
+        for index in self._units[unit].parameters if phase == "post_backward" else ():
+            self._parameters[index].grad = None
+
+    def turn(self) -> list[Ready]:
+        """From now on marks are those of the backward pass; what gradients are to be noted in."""
+        ready: list[Ready] = []
+        self._made, self._seen, self._begun = self.backward, ready, len(self._recorder.operators)
+        return ready
+
+    def finish(self) -> None:
+        if self.hooks is not None:
+            self.hooks.finish()
 
 
 def _losses(outputs: Sequence[Tensor]) -> tuple[bool | None, ...]:
@@ -249,9 +302,10 @@ def _backward(
     leaves: tuple[Sequence[Tensor], Sequence[Tensor]],
     outputs: Sequence[Tensor],
     gradients: Sequence[bool | None],
-) -> list[Ready]:
-    """The gradients of parameters and inputs, as they become ready."""
-    ready: list[Ready] = []
+    *,
+    ready: list[Ready],
+) -> None:
+    """Note the gradients of parameters and inputs, as they become ready."""
     begun = len(recorder.operators)
 
     def noted(**which: int) -> Callable[[Tensor], None]:
@@ -270,7 +324,6 @@ def _backward(
         given = [torch.empty_like(each) if is_given else None for each, is_given in starts]
     if starts:
         torch.autograd.backward([each for each, _ in starts], given)
-    return ready
 
 
 def wanting(arguments: Any) -> list[Tensor]:

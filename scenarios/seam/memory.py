@@ -21,6 +21,8 @@ _REMEDIES = {
     "optimizer": "an optimizer with less state",
     "gradient": "a smaller dense part, or parameters that are sharded over ranks",
     "dense": "a smaller dense part, or parameters that are sharded over ranks",
+    "gathered units": "smaller units, whose parameters are gathered together",
+    "reduced units": "smaller units, whose gradients are reduced together",
     "weights": "a smaller module, or parameters that are sharded over ranks",
     "compression": "a lower compression.matrix_approximation_rank, or use_error_feedback = false",
     "fragmentation": "a smaller cluster.gpu.fragmentation, if yours is",

@@ -39,6 +39,7 @@ from scenarios.config.scenario.step import (
     Buckets,
     CommPrecision,
     Compression,
+    DenseParallel,
     Launching,
     Pipeline,
     QComms,
@@ -54,6 +55,7 @@ __all__ = [
     "CommPrecision",
     "Compression",
     "DenseOptimizer",
+    "DenseParallel",
     "Feature",
     "Exchange",
     "Gradients",
@@ -106,6 +108,7 @@ class Scenario:
     launching: Launching = Launching()
     qcomms: QComms = QComms()
     replication: Replication | None = None
+    dense_parallel: DenseParallel = DenseParallel()
     exchange: Exchange | None = None
     collective: Collective | None = None
     gradients: Gradients | None = None

@@ -74,6 +74,33 @@ class Replication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DenseParallel:
+    """How ranks share a module's parameters: "ddp": each has all; "fsdp": they are sharded over all ranks, as torch's
+    fully_shard does it; "hsdp": over `shard_group_size` ranks that follow each other (0: those of a host), and groups
+    hold replicas.
+
+    `units` are the submodules whose parameters are gathered together; None: each child that has any. They are sharded
+    again after the forward pass, but for the root's, where `reshard_after_forward` is None.
+    `reduce_every_micro_batch`: or gradients add up unsharded and are reduced after the last.
+    """
+
+    kind: Literal["ddp", "fsdp", "hsdp"] = "ddp"
+    units: tuple[str, ...] | None = None
+    reshard_after_forward: bool | None = None
+    reduce_every_micro_batch: bool = True
+    shard_group_size: int = 0
+
+    @property
+    def shards(self) -> bool:
+        """Whether parameters are sharded at all."""
+        return self.kind != "ddp"
+
+    def shard_ranks(self, world_size: int, local_world_size: int) -> int:
+        """The ranks that hold all parameters together."""
+        return {"ddp": 1, "fsdp": world_size, "hsdp": self.shard_group_size or local_world_size}[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
     """How kernels are launched on GPUs, which only predictions heed; and whether gradients are reduced in one call.
 

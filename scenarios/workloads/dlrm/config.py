@@ -31,6 +31,7 @@ from scenarios.config.toml.section import given, have
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.planner.plan_file import GivenTable, read_plan
+from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense_parallel, why_each_shard
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.precision import check_precision
@@ -180,12 +181,17 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         **build_reduction(document, first_is_cap=True),
         **build_step(document),
         "qcomms": build_qcomms(document),
+        "dense_parallel": build_dense_parallel(document),
     }
 
 
 def _why_each(document: Document) -> str:
     section = REPLICATION.of(document)
-    return "" if section is None else f"replication.sharding_group_size = {section.sharding_group_size}"
+    return (
+        why_each_shard(document)
+        if section is None
+        else f"replication.sharding_group_size = {section.sharding_group_size}"
+    )
 
 
 def _effort(scenario: Scenario) -> Effort:
@@ -213,7 +219,7 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
     summary="a training step",
     needs=MODEL,
-    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING, QCOMMS, REPLICATION),
+    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING, QCOMMS, REPLICATION, DENSE_PARALLEL),
     batch_size="required",
     plan="scenarios.planner.plan:plan_tables",
     check=_check,

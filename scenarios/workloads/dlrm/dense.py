@@ -170,14 +170,18 @@ def build_dense(scenario: Scenario) -> Module:
         dims = {feature.name: feature.dim for feature in model.features}
         make = partial(found, model.dense_features, dims, **model.dense_options)
     dtype: torch.dtype = getattr(torch, model.dtype)
-    return Module(
+    module = Module(
         partial(_cast, make, dtype, getattr(torch, model.autocast) if model.autocast else None),
         scenario,
         name="dense",
         optimizer=_optimizer(scenario, model),
         loss_scaling=model.loss_scaling,
         tf32=model.tf32,
+        parallel=scenario.dense_parallel,
     )
+    with told_as(scenario, model):
+        _check_shards(scenario, module)
+    return module
 
 
 @contextmanager
@@ -197,6 +201,17 @@ def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
         key = f"{scenario.path}: model.dense = '{model.dense}'"
         sentence = f"{key}: expected a module of dense features, embeddings and labels, but it raised {told(error)}"
         raise ScenarioError("\n".join([sentence, *users_traceback(error)])) from error
+
+
+def _check_shards(scenario: Scenario, module: Module) -> None:
+    """ScenarioError if the dense part, or its optimizer, cannot be sharded as asked."""
+    parallel = scenario.dense_parallel
+    key = f"units = {list(parallel.units)}" if parallel.units is not None else f"kind = '{parallel.kind}'"
+    if parallel.shards:
+        try:
+            module.check_shards()
+        except ValueError as error:
+            raise ScenarioError(f"{scenario.path}: dense_parallel.{key}: expected {error}") from error
 
 
 def check_losses(scenario: Scenario, traced: Trace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.sections import Document
+from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL
 from scenarios.workloads.dlrm.sections import ModelSection
 
 OF_MOMENTS = ("beta1", "beta2", "weight_decay")
@@ -15,6 +16,10 @@ DENSE_OF = {"adam": "Adam", "partial_rowwise_adam": "Adam"}
 def check_precision(model: ModelSection, document: Document, look: Look) -> None:
     """Add what does not fit together."""
     _check_optimizer(model, look)
+    parallel = DENSE_PARALLEL.of(document)
+    if parallel is not None and parallel.kind in ("fsdp", "hsdp"):
+        reason = f"with dense_parallel.kind = '{parallel.kind}': each rank would check its own shards only"
+        look.refuse(("model",), model, ("loss_scaling",), reason)
     flops = document.cluster.gpu.flops if document.cluster and document.cluster.gpu else None
     if model.dtype not in (None, "float32"):
         reason = f"with dtype = '{model.dtype}'"

@@ -150,7 +150,7 @@ class _Replica:
         self._groups, self._features = program.groups, program.features
         self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
-        self._rank, self._dense = rank, program.dense.on(rank)
+        self._rank, self._dense, self._reduces_each = rank, program.dense.on(rank), program.dense.reduces_each
         fuses, joins = program.dense.fuses, program.joins_dense
         self._sparse = SparsePart(
             program.scenario, program.placed, rank, dense=self._dense, fuses=fuses, joins_dense=joins
@@ -259,7 +259,8 @@ class _Replica:
         losses = self._record(result, is_last=is_last)
         is_scaled = self._model.loss_scaling is not None
         gradients = await self._shares(losses) if is_scaled or self._micro_batches > 1 else None
-        await self._dense.backward(losses, gradients, ready=ready, sync=is_last, also=sparse.joining)
+        sync = is_last or self._reduces_each
+        await self._dense.backward(losses, gradients, ready=ready, sync=sync, also=sparse.joining)
         await sparse.finish()
         if is_last:
             await self._dense.update()

@@ -51,7 +51,7 @@ FILES: Cases = {
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
             " program, run, cluster, model, sharding, buckets, compression, pipeline, launching, qcomms, replication,"
-            " exchange, collective, gradients"
+            " dense_parallel, exchange, collective, gradients"
         ],
     ),
     "missing key beside a stranger": (

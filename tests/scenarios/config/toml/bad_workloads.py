@@ -78,6 +78,57 @@ WORKLOADS: Cases = {
             " one cluster has for tables, because it may be row_wise"
         ],
     ),
+    "keys of shards without shards": (
+        DLRM + "[dense_parallel]\nunits = ['top']\nshard_group_size = 2\n",
+        [
+            "bad.toml: dense_parallel.units = ['top']: expected no units but with kind = 'fsdp' or 'hsdp'",
+            "bad.toml: dense_parallel.shard_group_size = 2: expected no shard_group_size but with kind = 'fsdp' or"
+            " 'hsdp'",
+        ],
+    ),
+    "shards that do not fit together": (
+        DLRM
+        + "[dense_parallel]\nkind = 'fsdp'\nunits = ['top', 'top']\nshard_group_size = 2\n"
+        + "reduce_every_micro_batch = true\n"
+        + "[compression]\nkind = 'batched_powersgd'\n",
+        [
+            "bad.toml: dense_parallel.units = ['top', 'top']: expected each submodule once",
+            "bad.toml: dense_parallel.shard_group_size = 2: expected no shard_group_size but with kind = 'hsdp'",
+            "bad.toml: dense_parallel.reduce_every_micro_batch = true: expected no reduce_every_micro_batch but with"
+            " several micro-batches, pipeline.accumulation",
+            "bad.toml: compression.kind = 'batched_powersgd': expected 'none' with dense_parallel.kind = 'fsdp': only"
+            " DDP's gradient buckets are compressed",
+        ],
+    ),
+    "what shards do not go with": (
+        edited(DLRM, "dense_features", "loss_scaling = 'dynamic'\ndense_features")
+        + "[dense_parallel]\nkind = 'fsdp'\n[launching]\ngrouped_all_reduce = true\n",
+        [
+            "bad.toml: model.loss_scaling = 'dynamic': expected no loss_scaling with dense_parallel.kind = 'fsdp': each"
+            " rank would check its own shards only",
+            "bad.toml: launching.grouped_all_reduce = true: expected false with dense_parallel.kind = 'fsdp': gradients"
+            " of shards are scattered",
+        ],
+    ),
+    "a shard group that does not divide the world": (
+        edited(DLRM, CLUSTER, INLINE) + "[dense_parallel]\nkind = 'hsdp'\nshard_group_size = 3\n",
+        [
+            "bad.toml: dense_parallel.shard_group_size = 3: expected a divisor of the cluster's 4 ranks, and less",
+        ],
+    ),
+    "replicas on one host": (
+        edited(DLRM, CLUSTER, INLINE.replace("hosts = 2\ngpus_per_host = 2", "hosts = 1\ngpus_per_host = 2"))
+        + "[dense_parallel]\nkind = 'hsdp'\n",
+        [
+            "bad.toml: dense_parallel.shard_group_size: missing; expected a divisor of the cluster's 2 ranks, and less,"
+            " because cluster.gpus_per_host = 2 is all of them"
+        ],
+    ),
+    "shards of identical hosts": (
+        edited(DLRM, CLUSTER, INLINE).replace("[run]\n", "[run]\nranks = 'alike'\n")
+        + "[dense_parallel]\nkind = 'hsdp'\nshard_group_size = 1\n",
+        ["bad.toml: run.ranks = 'alike': expected 'each', because dense_parallel.shard_group_size = 1"],
+    ),
     "sections of other programs": (
         EXCHANGE + "[sharding]\nsort_by = 'perf'\n[buckets]\ncap = '1 MiB'\n[gradients]\nmodel = 'resnet50'\n",
         [

@@ -1,0 +1,184 @@
+"""What a fully sharded module does at each mark of its passes: gathers, copies, reductions, in which order.
+
+As torch 2.13's fully_shard does it. In the forward pass a unit's gather is issued as soon as the one before it is over,
+as hosts do that run ahead of their GPUs ("implicit prefetching"); in the backward pass the unit before is gathered once
+a unit's parameters are there; before gradients are reduced, the reduction before them is over.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scenarios.modules.fully_sharded.units import Mark, Unit
+
+Kind = Literal["gather", "await", "copy_out", "free", "await_reduction", "reduce"]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that is done for a unit; `parameters` are those whose gradients are reduced, by index."""
+
+    kind: Kind
+    unit: int
+    parameters: tuple[int, ...] = ()
+
+
+Actions = tuple[tuple[Action, ...], ...]  # by mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Of one pass forward and back: actions at each mark; `lost` are parameters whose gradients come too late."""
+
+    forward: Actions
+    backward: Actions
+    lost: tuple[int, ...]
+
+    @property
+    def actions(self) -> Iterator[tuple[str, Action]]:
+        """All of them in order, with their phase."""
+        for phase, of_pass in (("forward", self.forward), ("backward", self.backward)):
+            for actions in of_pass:
+                yield from ((phase, action) for action in actions)
+
+
+def schedule(
+    units: Sequence[Unit], forward: Sequence[Mark], backward: Sequence[Mark], arrival: Sequence[int], *, reduces: bool
+) -> Schedule:
+    """The actions at the marks of both passes.
+
+    Args:
+        arrival: parameters in the order in which gradients are ready, -1 for gradients of inputs.
+        reduces: whether gradients are reduced; else they are kept whole, and added to.
+    """
+    sharding = _Sharding(units)
+    ahead = [(place, action) for place, mark in enumerate(forward) for action in sharding.forward(mark)]
+    back = [tuple(sharding.backward(mark, arrival, reduces=reduces)) for mark in backward]
+    lost = tuple(index for index in arrival if index >= 0 and index not in sharding.reduced) if reduces else ()
+    ahead = _prefetched(ahead)
+    return Schedule(
+        forward=tuple(tuple(action for at, action in ahead if at == place) for place in range(len(forward))),
+        backward=tuple(back),
+        lost=lost,
+    )
+
+
+@dataclass(slots=True)
+class _Sharding:
+    """What is whole, or is being gathered, as the passes go on."""
+
+    units: Sequence[Unit]
+    whole: set[int] = field(default_factory=set)
+    coming: set[int] = field(default_factory=set)
+    reduced: set[int] = field(default_factory=set)
+    order: list[int] = field(default_factory=list)  # of units, as their forwards ended
+    places: dict[int, list[int]] = field(default_factory=dict)  # of each unit in it
+
+    def forward(self, mark: Mark) -> Iterator[Action]:
+        if mark.phase == "pre_forward":
+            yield from self._unshard(mark.unit)
+            return
+        if self.units[mark.unit].reshards:
+            yield from self._free(mark.unit)
+        self.places.setdefault(mark.unit, []).append(len(self.order))
+        self.order.append(mark.unit)
+
+    def backward(self, mark: Mark, arrival: Sequence[int], *, reduces: bool) -> Iterator[Action]:
+        if mark.phase == "post_backward":
+            yield from self._free(mark.unit)
+            if reduces:
+                yield from self._reduce(mark.unit, set(arrival[: mark.seen]))
+            return
+        if mark.phase == "post_forward":  # computed anew
+            return
+        yield from self._unshard(mark.unit)
+        if mark.phase == "pre_backward" and self.places.get(mark.unit):
+            place = self.places[mark.unit].pop()
+            if place > 0:
+                yield from self._gather(self.order[place - 1])
+
+    def _gather(self, unit: int) -> Iterator[Action]:
+        if unit not in self.whole and unit not in self.coming:
+            self.coming.add(unit)
+            yield Action("gather", unit)
+
+    def _unshard(self, unit: int) -> Iterator[Action]:
+        yield from self._gather(unit)
+        if unit in self.coming:
+            self.coming.remove(unit)
+            self.whole.add(unit)
+            yield Action("await", unit)
+            yield Action("copy_out", unit)
+
+    def _free(self, unit: int) -> Iterator[Action]:
+        if unit in self.whole:
+            self.whole.remove(unit)
+            yield Action("free", unit)
+
+    def _reduce(self, unit: int, arrived: set[int]) -> Iterator[Action]:
+        yield Action("await_reduction", unit)
+        ready = tuple(each for each in self.units[unit].parameters if each in arrived and each not in self.reduced)
+        if ready:
+            self.reduced.update(ready)
+            yield Action("reduce", unit, ready)
+
+
+def _prefetched(placed: Sequence[tuple[int, Action]]) -> list[tuple[int, Action]]:
+    """Each gather but the first directly after the one before is over, or else after its unit was sharded again."""
+    moved: list[tuple[int, Action]] = []
+    over = -1  # where the last gather was
+    for place, action in placed:
+        at, mark = len(moved), place
+        if action.kind == "gather" and over >= 0:
+            freed = [index for index in range(over, at) if moved[index][1] == Action("free", action.unit)]
+            at = max([over, *freed]) + 1
+            mark = moved[at - 1][0]
+        moved.insert(at, (mark, action))
+        if action.kind == "await":
+            over = len(moved) - 1
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Operators of one pass, from `begin` and before `end`, during which a unit's parameters are whole."""
+
+    phase: str
+    unit: int
+    begin: int
+    end: int
+
+
+def windows(found: Schedule, forward: Sequence[Mark], backward: Sequence[Mark]) -> list[Window]:
+    """When units are whole, in a pass forward and back with these marks."""
+    began: dict[int, int] = {}
+    made: list[Window] = []
+    for phase, actions, of_pass in (
+        ("forward", found.forward, forward),
+        ("backward", found.backward, backward),
+    ):
+        began = dict.fromkeys(began, 0)
+        for mark, at_mark in zip(of_pass, actions, strict=True):
+            for action in at_mark:
+                if action.kind == "copy_out":
+                    began[action.unit] = mark.after
+                elif action.kind == "free":
+                    made.append(Window(phase, action.unit, began.pop(action.unit), mark.after))
+        made += [Window(phase, unit, begin, sys.maxsize) for unit, begin in began.items()]
+    return made
+
+
+def most_held(actions: Iterable[tuple[str, Action]], size_of: Callable[[int], tuple[int, int]]) -> dict[str, int]:
+    """Bytes of gathered units at most, by phase; `size_of` gives a unit's: of its gather, and of its parameters."""
+    held, most = 0, {"forward": 0, "backward": 0}
+    for phase, action in actions:
+        if action.kind in ("gather", "copy_out", "free"):
+            flat, whole = size_of(action.unit)
+            if action.kind == "copy_out":  # from the one to the other: both are there
+                most[phase] = max(most[phase], held + whole)
+            held += {"gather": flat, "copy_out": whole - flat, "free": -whole}[action.kind]
+        most[phase] = max(most[phase], held)
+    return most

@@ -1,0 +1,223 @@
+"""The units of a fully sharded module, and where its passes enter and leave them.
+
+A unit is a submodule whose parameters are gathered together, as those that torch's `fully_shard` is called with. Where
+they are seen follows torch 2.13's: before and after its forward, before the first gradient of its outputs is used, and
+after those of its inputs are computed; where no input has one, at the end of the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.hooks import RemovableHandle
+
+Phase = Literal["pre_forward", "post_forward", "pre_backward", "post_backward"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """`parameters` are indices among those of the module, in the order in which they lie side by side.
+
+    `name` is the submodule's path, "" of the module itself; `reshards`: whether they are sharded after its forward.
+    """
+
+    name: str
+    parameters: tuple[int, ...]
+    reshards: bool
+
+    @property
+    def label(self) -> str:
+        """The unit in labels of what is done for it."""
+        return self.name or "root"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A pass is at a unit after `after` operators.
+
+    `seen` tells what came before it: tensors that were late in a forward pass, gradients in a backward pass. `number`
+    is its place among the marks of its pass.
+    """
+
+    after: int
+    seen: int
+    phase: Phase
+    unit: int
+    number: int
+
+
+def units_of(module: object, names: Sequence[str] | None = None, reshard: bool | None = None) -> tuple[Unit, ...]:
+    """The units of a module, those that contain others first; without those that have no parameters.
+
+    Args:
+        module: one without parameters has no units.
+        names: submodules; by default children that have parameters, or of a ModuleList its members. The module itself
+            is always one.
+        reshard: whether parameters are sharded after the forward pass; None: but for those of the module itself.
+
+    Raises:
+        ValueError: what was expected of the names, or of the parameters.
+    """
+    if not isinstance(module, nn.Module):
+        return ()
+    chosen = set(_children(module) if names is None else names)
+    modules = dict(module.named_modules())
+    for name in chosen:
+        if name not in modules or not _has_forward(modules[name]):
+            raise ValueError(f"submodules that are called, but {name!r} is none")
+    index_of = {id(each): index for index, each in enumerate(module.parameters())}
+    inner = {id(modules[name]) for name in chosen} | {id(module)}
+    found, taken = [], dict[int, str]()
+    for name, each in modules.items():
+        if id(each) not in inner:
+            continue
+        parameters = list(dict.fromkeys(_managed(each, inner, set())))
+        for parameter in parameters:
+            _check(parameter, name, taken)
+        if len({parameter.dtype for parameter in parameters}) > 1:
+            raise ValueError(f"parameters of one dtype in each unit, but {name or 'the root'!r} has several")
+        own = tuple(index_of[id(parameter)] for parameter in parameters)
+        found.append(Unit(name=name, parameters=own, reshards=bool(name) if reshard is None else reshard))
+    return tuple(unit for unit in found if unit.parameters)
+
+
+def _children(module: nn.Module, prefix: str = "") -> Iterator[str]:
+    for name, child in module.named_children():
+        if not _has_forward(child):
+            yield from _children(child, f"{prefix}{name}.")
+        elif next(child.parameters(), None) is not None:
+            yield prefix + name
+
+
+def _has_forward(module: nn.Module) -> bool:
+    return not isinstance(module, (nn.ModuleList, nn.ModuleDict))
+
+
+def _managed(module: nn.Module, inner: set[int], seen: set[int]) -> Iterator[nn.Parameter]:
+    """Parameters of a unit that are of no unit inside it; those of its submodules first."""
+    seen.add(id(module))
+    for child in module.children():
+        if id(child) not in inner and id(child) not in seen:
+            yield from _managed(child, inner, seen)
+    yield from module.parameters(recurse=False)
+
+
+def _check(parameter: nn.Parameter, unit: str, taken: dict[int, str]) -> None:
+    if not parameter.requires_grad:
+        raise ValueError(f"parameters that all require gradients, but {unit or 'the root'!r} has one that does not")
+    if not parameter.shape:
+        raise ValueError(f"parameters with at least one dimension, but {unit or 'the root'!r} has a single number")
+    other = taken.setdefault(id(parameter), unit)
+    if other != unit:
+        raise ValueError(f"each parameter in one unit, but {other or 'the root'!r} and {unit!r} share one")
+
+
+class UnitHooks:
+    """Calls `reached` where the passes of a module are at its units; for one pass forward and back.
+
+    `is_coming` says which tensors have no values yet: nothing may be derived from those.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        units: Sequence[Unit],
+        reached: Callable[[Phase, int], object],
+        is_coming: Callable[[Tensor], bool],
+    ) -> None:
+        self.reached, self._is_coming = reached, is_coming
+        self._phases: list[Phase | None] = [None] * len(units)
+        self._handles: list[RemovableHandle] = []
+        self._modules = [module.get_submodule(unit.name) for unit in units]
+
+    def __enter__(self) -> UnitHooks:
+        for number, each in enumerate(self._modules):
+            self._handles += [
+                each.register_forward_pre_hook(partial(self._enters, number), prepend=True, with_kwargs=True),
+                each.register_forward_hook(partial(self._leaves, number)),
+            ]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def finish(self) -> None:
+        """The backward pass is over: so it is in the units of whose inputs none has a gradient."""
+        for unit, phase in enumerate(self._phases):
+            if phase != "post_backward":
+                self._reach("post_backward", unit)
+
+    def _reach(self, phase: Phase, unit: int) -> None:
+        self._phases[unit] = phase
+        self.reached(phase, unit)
+
+    def _enters(self, unit: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._phases[unit] == "pre_backward":  # computed anew, by checkpointing
+            return None
+        self._reach("pre_forward", unit)
+        leaves, layout = _flatten((args, kwargs))
+        places = [
+            place
+            for place, leaf in enumerate(leaves)
+            if isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled()
+        ]
+        coming = [place for place in places if self._is_coming(leaves[place])]
+        there = [place for place in places if place not in coming]
+        ends = _Countdown(bool(coming) + bool(there), partial(self._reach, "post_backward", unit))
+        if coming:
+            torch.autograd.graph.register_multi_grad_hook([leaves[place] for place in coming], ends)
+        if there:
+            passed = _Passed.apply(ends, *(leaves[place] for place in there))  # type: ignore[no-untyped-call]
+            for place, tensor in zip(there, passed, strict=True):
+                leaves[place] = tensor
+        return tree_unflatten(leaves, layout)
+
+    def _leaves(self, unit: int, _: nn.Module, args: object, output: Any) -> None:
+        if self._phases[unit] == "pre_backward":
+            return
+        self._reach("post_forward", unit)
+        for leaf in _flatten(output)[0]:
+            if isinstance(leaf, Tensor) and leaf.requires_grad and torch.is_grad_enabled():
+                leaf.register_hook(partial(self._turns, unit))
+
+    def _turns(self, unit: int, _: Tensor) -> None:
+        if self._phases[unit] != "pre_backward":
+            self._reach("pre_backward", unit)
+
+
+class _Countdown:
+    """Calls a function when it has been called so often."""
+
+    def __init__(self, count: int, function: Callable[[], object]) -> None:
+        self._left, self._function = count, function
+
+    def __call__(self, *_: object) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._function()
+
+
+class _Passed(torch.autograd.Function):
+    """Tensors as they are; tells when the backward pass has computed all their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, told: Callable[[], object], *tensors: Tensor) -> Any:
+        ctx.told = told
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        ctx.told()
+        return (None, *gradients)
+
+
+def _flatten(tree: Any) -> tuple[list[Any], Any]:
+    """What stands in dicts, lists and tuples: what else may hold tensors is left alone, as fully_shard does."""
+    return tree_flatten(tree, is_leaf=lambda node: not isinstance(node, (dict, list, tuple)))

@@ -1,0 +1,85 @@
+"""A DLRM whose dense part is sharded trains as one with copies, and does the same in both worlds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.config.scenario import DenseOptimizer, DenseParallel, Scenario
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.build import build
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.scenarios.workloads.dlrm.test_accumulation import Accumulated, accumulating
+from tests.sim.test_dlrm_bags import calls
+from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
+from tests.small import cluster
+
+FSDP, HSDP = DenseParallel(kind="fsdp"), DenseParallel(kind="hsdp")
+
+
+def sharded(made: Scenario, parallel: DenseParallel = FSDP) -> Scenario:
+    return dataclasses.replace(made, dense_parallel=parallel)
+
+
+@pytest.mark.parametrize("units", [None, ("top", "top.2", "cross.1"), ()])
+@pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
+def test_shards_train_as_in_plain_torch(parallel: DenseParallel, units: tuple[str, ...] | None) -> None:
+    made = sharded(training(ALL, optimizer="adagrad"), dataclasses.replace(parallel, units=units))
+    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("reduces", [True, False])
+def test_micro_batches_train_as_in_plain_torch(reduces: bool) -> None:
+    parallel = DenseParallel(kind="hsdp", shard_group_size=2, reduce_every_micro_batch=reduces)
+    made = accumulating(sharded(training(ALL, optimizer="adagrad"), parallel))
+    recording = simulate(made, DlrmProgram(made))
+    assert losses(recording) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
+    spans = [one for one in recording.spans if (one.rank, one.step, one.kind) == (0, 1, "reduce_scatter_tensor")]
+    assert len([one for one in spans if one.stream == "dense.shards"]) == 4 * (3 if reduces else 1)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
+def test_both_worlds_do_the_same(parallel: DenseParallel) -> None:
+    made = sharded(training(ALL, optimizer="adagrad"), parallel)
+    predicted, measured = (play(DlrmProgram(made), made) for play in WORLDS.values())
+    assert calls(predicted) == calls(measured)
+    assert losses(predicted) == losses(measured)
+
+
+@pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
+def test_one_host_of_each_class_is_as_slow_as_all(parallel: DenseParallel) -> None:
+    made = sharded(training(("row_wise",)), parallel)
+    assert made.model is not None
+    table = dataclasses.replace(made.model.tables[0], rows=4096)
+    model = dataclasses.replace(made.model, tables=(table,))
+    each = dataclasses.replace(made, cluster=cluster(4, 2), model=model, library="nccl", payload="sizes")
+    took = [
+        max(span.end_ns - span.start_ns for span in simulate(one, DlrmProgram(one)).spans if span.kind == "step")
+        for one in (each, dataclasses.replace(each, ranks="alike"))
+    ]
+    assert took[1] == pytest.approx(took[0], rel=0.02)
+
+
+def test_units_that_are_not_there_are_a_sentence() -> None:
+    changes = {"compression.kind": "none", "dense_parallel.kind": "fsdp", "dense_parallel.units": ["top", "head"]}
+    made = load("criteo_small_2x2", changes)
+    with pytest.raises(ScenarioError) as raised:
+        build(made)
+    assert str(raised.value) == (
+        f"{made.path}: dense_parallel.units = ['top', 'head']: expected submodules that are called, but 'head' is none"
+    )
+
+
+def test_an_optimizer_over_whole_parameters_is_a_sentence() -> None:
+    made = sharded(training(ALL))
+    assert made.model is not None
+    model = dataclasses.replace(made.model, dense_optimizer=DenseOptimizer(kind="Adafactor", options={}))
+    with pytest.raises(
+        ScenarioError, match=r"dense_parallel.kind = 'fsdp': expected one that works element by element"
+    ):
+        DlrmProgram(dataclasses.replace(made, model=model))
