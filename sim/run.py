@@ -88,7 +88,7 @@ def play(
         scenario.cluster,
         f"{scenario.seed}/{draw}" if draw else None,
         hosts,
-        has_host_lanes=scenario.uses_host_memory,
+        has_host_lanes=scenario.uses_host_path,
     )
 
     def take_ended(ended: list[Operation]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +16,7 @@ from real.rank.call_checker import CHECKING, Held
 from real.rank.context import RankContext
 from real.rank.drive import Spawned, StreamThread, name_of
 from real.rank.journal import STEP, Entry
-from real.rank.lanes import Pending
+from real.rank.lanes import Pending, lasting
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Work
 from scenarios.seam.calls import Call, new_group_set_up, stream_set_up
@@ -95,6 +96,8 @@ class TorchBackend:
         entry = self._entry("compute", label)
         entry.kernel = kernel
         self._context.journal.keep(entry)
+        if kernel.lasts_ns:
+            function = partial(lasting, kernel.lasts_ns, function)
         try:
             value = self._lane.run(entry, function, arguments)
         except Exception as error:

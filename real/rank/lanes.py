@@ -28,6 +28,14 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
+def lasting(least_ns: int, function: Callable[..., T], *arguments: object) -> T:
+    """What the function gives, not before `least_ns` have passed."""
+    due_ns = now_ns() + least_ns
+    value = function(*arguments)
+    time.sleep(max(0, due_ns - now_ns()) / 1e9)
+    return value
+
+
 class Timed(Protocol):
     """Where a lane writes when an operation began and ended."""
 

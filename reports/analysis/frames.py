@@ -16,7 +16,7 @@ from reports.analysis.intervals import Axis, Ints, Union, union
 from reports.store.columns import fixed
 from reports.store.parts import Part
 from scenarios.seam.memory import PHASES, is_there
-from scenarios.seam.trace import ALWAYS, IN_HOST, Thinned, steady_steps
+from scenarios.seam.trace import ALWAYS, COPYING, IN_HOST, LOADING, Thinned, steady_steps
 
 COMPUTE = "compute"
 STEP = "step"
@@ -25,7 +25,7 @@ KEYS = ["kind", "label", "stream"]
 # What the functions below need of the spans.
 OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
 _MEMBER = ["group", "call"]
-RANK_COLUMNS = ["kind", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent", *_MEMBER]
+RANK_COLUMNS = ["kind", "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent", *_MEMBER]
 
 STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
@@ -67,7 +67,7 @@ class Overlaps:
 
     A collective starts on a rank when that rank enters it. Until `ready` it waits for members that enter later, the
     last of which is `last_member`, a row; then it transfers. Of a recv all is transfer, as spans do not say which send
-    it is for. `working` is when a rank computes or transfers.
+    it is for. `working` is when a rank computes or transfers. A data loader's work, and copies of batches, are neither.
     """
 
     communicates: npt.NDArray[np.bool_]
@@ -87,8 +87,9 @@ class Overlaps:
             ints(spans, "start_ns"),
             ints(spans, "end_ns"),
         )
-        computes = (kind == COMPUTE).to_numpy(bool)
-        communicates = ~computes & (kind != STEP).to_numpy(bool)
+        is_compute = (kind == COMPUTE).to_numpy(bool)
+        computes = is_compute & ~spans["kernel"].isin([LOADING, COPYING]).to_numpy(bool)
+        communicates = ~is_compute & (kind != STEP).to_numpy(bool)
         last_member = last_members(spans)
         ready_ns = np.clip(start_ns[last_member], start_ns, end_ns)  # clocks of real hosts may disagree a little
         axis = Axis.of(ranks, start_ns, end_ns)

@@ -16,7 +16,7 @@ from reports.store.parts import Part
 
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
 _TIMES = ["duration_ns", "hidden_ns", "wait_ns"]
-OPERATION_COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES, "group", "call"]
+OPERATION_COLUMNS = [*KEYS, "kernel", "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES, "group", "call"]
 FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
 
 OPERATIONS = {

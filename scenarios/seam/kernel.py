@@ -30,6 +30,9 @@ class Kernel:
     device's L2 cache, where the kernel itself has read them before. `host_read` and `host_written` are bytes in the
     host's memory, which cross the GPU's path to it while the rest goes on.
 
+    `lasts_ns`: the work is done elsewhere, by a data loader's processes say, and takes so long by itself; nothing else
+    is priced then. A real rank waits for what is left of it when its function is through.
+
     `parts` are the kernels that it is made of, which run one after the other; its own numbers are then their sums
     (`together`).
     """
@@ -41,6 +44,7 @@ class Kernel:
     bytes_reread: float = 0.0
     host_read: float = 0.0
     host_written: float = 0.0
+    lasts_ns: int = 0
     dtype: str = "float32"
     launches: int = 1
     parts: tuple[Kernel, ...] = ()
@@ -55,6 +59,7 @@ class Kernel:
             bytes_reread=self.bytes_reread * count,
             host_read=self.host_read * count,
             host_written=self.host_written * count,
+            lasts_ns=self.lasts_ns * count,
             launches=self.launches * count,
         )
 
@@ -78,6 +83,7 @@ def together(kernels: Iterable[Kernel]) -> Kernel:
         bytes_reread=sum(part.bytes_reread for part in parts),
         host_read=sum(part.host_read for part in parts),
         host_written=sum(part.host_written for part in parts),
+        lasts_ns=sum(part.lasts_ns for part in parts),
         dtype=max(dtypes, key=dtypes.__getitem__, default="float32"),
         launches=sum(part.launches for part in parts),
         parts=parts,

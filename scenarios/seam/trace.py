@@ -18,6 +18,10 @@ PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times"
 # `MemoryRow.phases` of a part that is there all the time, and of one that is in the host's memory.
 ALWAYS, IN_HOST = "always", "host memory"
 
+# `Span.kernel` of computations that take nothing of what a rank computes with: a data loader's work, and copies between
+# the host's memory and the GPU.
+LOADING, COPYING = "data_loader", "memcpy"
+
 # `RunInfo.played_on` of a run on hosts that were emulated.
 EMULATED_HOSTS = "emulated hosts"
 

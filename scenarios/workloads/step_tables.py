@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from scenarios.config.scenario import Launching, Pipeline, Replication
+from scenarios.config.scenario import Launching, Pipeline, PipelineKind, Replication
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import Table
 from scenarios.config.toml.section import Section, about, given, have
@@ -16,10 +16,12 @@ from scenarios.workloads.gradient_tables import COMPRESSION
 class PipelineSection(Section):
     """What goes on beside what, for program 'dlrm'."""
 
-    kind: Literal["none", "sparse_dist", "prefetch_sparse_dist"] | None = about(
-        "'sparse_dist': the next batch's input exchange, as TorchRec's TrainPipelineSparseDist does;"
-        " 'prefetch_sparse_dist': that of the batch after next, and rows that the next batch misses in caches, as"
-        " PrefetchTrainPipelineSparseDist. Default 'none'."
+    kind: PipelineKind | None = about(
+        "'base': the next batch's copy to the GPU, as TorchRec's TrainPipelineBase does; 'sparse_dist': the next"
+        " batch's input exchange, as TrainPipelineSparseDist; 'prefetch_sparse_dist': that of the batch after next, and"
+        " rows that the next batch misses in caches, as PrefetchTrainPipelineSparseDist; 'semi_sync': that of the batch"
+        " after next, and the next batch's look-ups, which so miss this one's update, as TrainPipelineSemiSync. Default"
+        " 'none'."
     )
     order: Literal["eager", "overlapped"] | None = about(
         "'eager': tables are exchanged and looked up where the dense part first uses any, and its backward pass waits"

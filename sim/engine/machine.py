@@ -93,8 +93,11 @@ class Machine:
         On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch; both longer by as much
         as this GPU is slow. `launched_ns` says of so many launches of so many ns each when the first and the last are
         through; without it, and on CPUs, they begin now and come first. Bytes in the host's memory are flows on the
-        GPU's path to it, beside what the GPU does; the kernel ends with the last of them.
+        GPU's path to it, beside what the GPU does; the kernel ends with the last of them. One that `lasts`
+        so long is a pause.
         """
+        if kernel.lasts_ns:
+            return self.sleep(kernel.lasts_ns)
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
         price = cost(kernel, gpu)

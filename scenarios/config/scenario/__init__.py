@@ -39,9 +39,11 @@ from scenarios.config.scenario.step import (
     Buckets,
     CommPrecision,
     Compression,
+    Data,
     DenseParallel,
     Launching,
     Pipeline,
+    PipelineKind,
     QComms,
     Replication,
 )
@@ -54,6 +56,7 @@ __all__ = [
     "Collective",
     "CommPrecision",
     "Compression",
+    "Data",
     "DenseOptimizer",
     "DenseParallel",
     "Feature",
@@ -69,6 +72,7 @@ __all__ = [
     "Optimizer",
     "OptimizerKind",
     "Pipeline",
+    "PipelineKind",
     "PlanFile",
     "Planner",
     "QComms",
@@ -105,6 +109,7 @@ class Scenario:
     buckets: Buckets = Buckets()
     compression: Compression = Compression()
     pipeline: Pipeline = Pipeline()
+    data: Data = Data()
     launching: Launching = Launching()
     qcomms: QComms = QComms()
     replication: Replication | None = None
@@ -125,6 +130,16 @@ class Scenario:
     def uses_host_memory(self) -> bool:
         """Whether GPUs look up rows of some table in their host's memory."""
         return self.model is not None and any(self.kernel_of(table) != "fused" for table in self.model.tables)
+
+    @property
+    def copies_batches(self) -> bool:
+        """Whether batches cross a path to the GPUs; a CPU process has one memory."""
+        return self.data.copies and self.cluster.host.gpu.kind != "cpu"
+
+    @property
+    def uses_host_path(self) -> bool:
+        """Whether anything but collectives crosses the GPUs' paths to their host's memory."""
+        return self.uses_host_memory or self.copies_batches
 
     def as_dict(self) -> dict[str, Any]:
         """The scenario as JSON-ready values."""

@@ -33,19 +33,45 @@ class Compression:
     batch_tensors_with_same_shape: bool = False
 
 
+PipelineKind = Literal["none", "base", "sparse_dist", "prefetch_sparse_dist", "semi_sync"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What goes on beside what. "sparse_dist": the next batch's input exchange beside a step. "prefetch_sparse_dist":
-    the one after next's, and rows that the next batch misses in caches are fetched.
+    """What goes on beside what. "base": the next batch's copy to the GPU. "sparse_dist": the next batch's input
+    exchange. "prefetch_sparse_dist": that of the one after next, and rows that the next batch misses in caches are
+    fetched. "semi_sync": the same exchange, and the next batch's rows are looked up before this one updates them.
 
     In the `order` "eager" a step waits for the exchanges of rows and of their gradients where a model calls TorchRec's
     modules; "overlapped": where it uses what they give. `accumulation` micro-batches make a step: replicated parameters
     are reduced and updated once, sharded tables at each backward pass.
     """
 
-    kind: Literal["none", "sparse_dist", "prefetch_sparse_dist"] = "none"
+    kind: PipelineKind = "none"
     order: Literal["eager", "overlapped"] = "eager"
     accumulation: int = 1
+
+    @property
+    def exchanged_ahead(self) -> int:
+        """How many batches' ids are at the ranks that look them up, besides those of the one that is trained on."""
+        return {"none": 0, "base": 0, "sparse_dist": 1, "prefetch_sparse_dist": 2, "semi_sync": 2}[self.kind]
+
+    @property
+    def copied_ahead(self) -> int:
+        """How many batches are on the GPU besides that, where they are copied there."""
+        return {"none": 0, "base": 1, "sparse_dist": 2, "prefetch_sparse_dist": 3, "semi_sync": 3}[self.kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """How a rank comes by its batches: `copies` from the host's memory to its GPU, at most `samples_per_s` of a loader.
+
+    The loader works on as many batches as `prefetch` ahead of the step. None: it is never waited for.
+    """
+
+    copies: bool = False
+    samples_per_s: float | None = None
+    prefetch: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,11 +155,11 @@ def _check_kernel(table: TableSection, path: KeyPath, document: Document, look: 
     types = table.sharding or (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
     if set(types) == {"data_parallel"}:
         look.mistakes.add((*path, "kernel"), "'fused', because the table may be data_parallel only")
-    _check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
+    check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
 
 
-def _check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
-    """GPUs that look rows up in the host's memory have a rate to it."""
+def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
+    """Add that GPUs that use their host's memory need a rate to it."""
     cluster = document.cluster or ClusterSection()
     inside, is_gpu = cluster.inside, cluster.gpu is not None and cluster.gpu.kind == "cuda"
     if is_gpu and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
@@ -223,7 +223,7 @@ def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -
             _check_plan(given, model)
             for name, table in given.items():
                 if table.kernel != "fused":
-                    _check_host_path(f"the plan has table {name!r} as {table.kernel}", document, look.mistakes)
+                    check_host_path(f"the plan has table {name!r} as {table.kernel}", document, look.mistakes)
                     break
         except ValueError as error:
             look.mistakes.add(("sharding", "plan"), str(error))

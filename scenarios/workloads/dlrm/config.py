@@ -33,6 +33,7 @@ from scenarios.config.toml.tree import KeyPath
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense_parallel, why_each_shard
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
+from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.precision import check_precision
 from scenarios.workloads.dlrm.sections import (
@@ -160,6 +161,7 @@ def _check(document: Document, look: Look) -> None:
     section = MODEL.of(document)
     check_dtype(section.dtype if section else None, "model", document, look)
     check_qcomms_dtype(section.dtype if section else None, document, look)
+    check_data(document, look)
     if section is not None:
         check_precision(section, document, look)
     if section is not None and section.dense is not None:
@@ -182,6 +184,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         **build_step(document),
         "qcomms": build_qcomms(document),
         "dense_parallel": build_dense_parallel(document),
+        "data": build_data(document),
     }
 
 
@@ -219,7 +222,7 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
     summary="a training step",
     needs=MODEL,
-    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, LAUNCHING, QCOMMS, REPLICATION, DENSE_PARALLEL),
+    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, DATA, LAUNCHING, QCOMMS, REPLICATION, DENSE_PARALLEL),
     batch_size="required",
     plan="scenarios.planner.plan:plan_tables",
     check=_check,

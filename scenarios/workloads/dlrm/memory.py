@@ -23,6 +23,8 @@ from scenarios.sparse.sequences import SequenceGroup
 from scenarios.workloads.dlrm.ids.distribution import draws_of
 from scenarios.workloads.dlrm.tables.embedding import WEIGHT_BYTES
 
+LABEL_BYTES = 4  # a float32
+
 Number = TypeVar("Number", float, Floats)
 
 
@@ -67,6 +69,7 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
     load_factors = {table.name: table.cache_load_factor for table in scenario.model.tables}
     samples = scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
+    ahead = _ahead_bytes(scenario)
     for shard in shards:
         stays = shard.sharding_type == "data_parallel"
         bag, pooled = bags[shard.table], features[shard.table] * (scenario.batch_size if stays else samples)
@@ -84,11 +87,30 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
         buffers += _buffer_bytes(scenario, bag, ids=shard.ids_per_step, lengths=pooled, found=found, stays=stays)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     parts = [Part(name, round(size)) for name, size in sizes.items()]
+    parts += [Part(name, round(size)) for name, size in ahead.items() if size]
     if cache:
         parts.append(Part("embedding cache", round(cache)))
     if hosted:
         parts.append(Part("embedding rows in host memory", round(hosted), IN_HOST))
     return tuple(parts)
+
+
+def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
+    """What a rank has of its own batches, if they are copied to it: ids of that which is trained on and all of those
+    behind it; and what has come home of the next batch's rows in a semi-synchronous pipeline."""
+    model, pipeline, samples = scenario.model, scenario.pipeline, scenario.batch_size
+    assert model is not None
+    element_bytes: int = getattr(torch, model.dtype).itemsize
+    naming = 0.0
+    for table in model.tables:
+        ids = float(draws_of(table, samples).moments().mean[0])
+        weight_bytes = WEIGHT_BYTES if table.weighted else 0
+        naming += (getattr(torch, model.ids_dtype).itemsize + weight_bytes) * ids
+        naming += getattr(torch, model.lengths_dtype).itemsize * samples
+    dense = float(samples * (model.dense_features * element_bytes + LABEL_BYTES))
+    copied = (pipeline.copied_ahead + 1) * naming + pipeline.copied_ahead * dense if scenario.copies_batches else 0.0
+    rows = samples * sum(table.dim * max(1, table.sequence) for table in model.tables) * element_bytes
+    return {"batches": copied, "embeddings ahead": rows if pipeline.kind == "semi_sync" else 0.0}
 
 
 def _buffer_bytes(
@@ -102,13 +124,14 @@ def _buffer_bytes(
     assert model is not None
     id_bytes: int = getattr(torch, model.ids_dtype).itemsize
     length_bytes: int = getattr(torch, model.lengths_dtype).itemsize
-    element_bytes: float = 2 * getattr(torch, model.dtype).itemsize
+    held = 3 if scenario.pipeline.kind == "semi_sync" else 2  # what is looked up, of the next batch too, and a gradient
+    element_bytes: float = held * getattr(torch, model.dtype).itemsize
     if not stays:
         codecs = quantized_comms(scenario.qcomms).all_to_all
         sent = (codec.encoded_size(1.0) * codec.dtype.itemsize for codec in (codecs.forward, codecs.backward) if codec)
         element_bytes += sum(sent)
     # Ids arrive source-major and are put into key-major order: twice; and a pipeline has the next batches' too.
-    copies = {"none": 2, "sparse_dist": 3, "prefetch_sparse_dist": 4}[scenario.pipeline.kind]
+    copies = 2 + scenario.pipeline.exchanged_ahead
     weight_bytes = WEIGHT_BYTES if bag == "weighted" else 0
     naming: Number = (id_bytes + weight_bytes) * ids + length_bytes * lengths
     return copies * naming + element_bytes * found

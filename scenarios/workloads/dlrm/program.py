@@ -19,17 +19,16 @@ every `sync_every`-th step. The dense part and data_parallel tables are reduced 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from scenarios.config.host_classes import HostClasses
-from scenarios.config.scenario import Bag, Model, Scenario, Table
+from scenarios.config.scenario import Bag, Model, Scenario
 from scenarios.modules.ddp_buckets import check_compression
 from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
@@ -43,12 +42,11 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import build_groups
-from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import build_sequence_groups
 from scenarios.sparse.tables import tables_of_plan
-from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense, draw_weights
 from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, told_as
+from scenarios.workloads.dlrm.loader import Drawer, MicroBatch
 from scenarios.workloads.dlrm.memory import (
     expected_features,
     expected_inputs,
@@ -57,14 +55,15 @@ from scenarios.workloads.dlrm.memory import (
     memory_rows,
     rank_loads,
 )
-from scenarios.workloads.dlrm.sparse_part import Batch, Group, Looked, Placed, SparsePart, SparsePass, output_shape
+from scenarios.workloads.dlrm.pipelines import Loop, Parts
+from scenarios.workloads.dlrm.sparse_part import Group, Placed, SparsePart, output_shape
 
 
 class DlrmProgram(Program):
     """`scenario.steps` training steps; records `loss`, the mean over this rank's samples, each step.
 
-    Before each step the ranks draw their batch (all its micro-batches) and meet in a barrier, neither of which belongs
-    to the step.
+    Before each step the ranks draw their batch (all its micro-batches), unless a loader brings it, and meet in a
+    barrier, neither of which belongs to the step.
 
     Raises:
         ScenarioError: the tables fit nowhere, or gradients or exchanges cannot be compressed as asked.
@@ -134,129 +133,46 @@ class DlrmProgram(Program):
         )
 
     async def __call__(self, rank: Rank) -> None:
-        replica, steps = _Replica(self, rank), range(self.scenario.steps)
-        if self.scenario.pipeline.kind != "none":
-            await replica.pipelined(steps, fills=self.scenario.pipeline.kind == "prefetch_sparse_dist")
-            return
-        for step in steps:
-            await replica.step(step)
+        await Loop(_Replica(self, rank).parts).run(range(self.scenario.steps))
 
 
 class _Replica:
-    """One rank's parameters and its part of a step."""
+    """One rank's parameters and its part of a step; `parts` are what a loop makes steps of."""
 
     def __init__(self, program: DlrmProgram, rank: Rank) -> None:
-        self._scenario, self._model = program.scenario, program.model
-        self._groups, self._features = program.groups, program.features
-        self._cut_by_rows = {name for group in self._groups if group.layout.cuts_rows for name in group.features}
-        self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
+        scenario = program.scenario
+        self._scenario, self._model, self._groups = scenario, program.model, program.groups
         self._rank, self._dense, self._reduces_each = rank, program.dense.on(rank), program.dense.reduces_each
         fuses, joins = program.dense.fuses, program.joins_dense
-        self._sparse = SparsePart(
-            program.scenario, program.placed, rank, dense=self._dense, fuses=fuses, joins_dense=joins
-        )
+        self._sparse = SparsePart(scenario, program.placed, rank, dense=self._dense, fuses=fuses, joins_dense=joins)
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
-        self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
-        self._micro_batches = self._scenario.pipeline.accumulation
+        self._micro_batches = scenario.pipeline.accumulation
         self._losses: list[dict[str, Tensor]] = []  # by micro-batch of this step
-
-    async def step(self, step: int) -> None:
-        """One step on its own batch, which is gone before the next one is drawn."""
-        drawn = [self.draw(number) for number in self._batches_of(step)]
-        await self._rank.barrier(label="start")
-        with self._rank.step(step):
-            for number, (features, dense) in enumerate(drawn, 1):
-                is_last = number == len(drawn)
-                await self.train(self._sparse.forward(features, is_last=is_last), dense, is_last=is_last)
-            await self._sync(step)
-
-    async def pipelined(self, steps: range, *, fills: bool) -> None:
-        """Steps beside each of whose (micro-)batches the ids of the next one are exchanged: also beside the last, so
-        that all steps are as long. Those of the first are exchanged before it.
-
-        `fills`: those of the batch after it are, while caches are filled with the next one's rows.
-        """
-        ahead = self._sparse.sharded(self._rank.stream("data_dist"))
-        filling = self._rank.stream("prefetch") if fills else None
-        depth = 2 if fills else 1
-        ready: list[list[Looked]] = []
-        dense: list[Dense] = []
-        first = self._batches_of(steps.start).start
-        for number in range(first, first + depth):
-            features, own = self.draw(number)
-            ready.append(await self._sparse.exchange(ahead, features))
-            dense.append(own)
-        if filling is not None:
-            await self._sparse.fill(filling, ready[0])
-        for step in steps:
-            drawn = [self.draw(number + depth) for number in self._batches_of(step)]
-            await self._rank.barrier(label="start")
-            with self._rank.step(step):
-                for number, (features, own) in enumerate(drawn, 1):
-                    is_last = number == len(drawn)
-                    dense.append(own)
-                    coming = ahead.spawn(self._sparse.exchange(ahead, features))
-                    filled = None if filling is None else filling.spawn(self._sparse.fill(filling, ready[1]))
-                    sparse = self._sparse.forward(looked=ready.pop(0), is_last=is_last)
-                    await self.train(sparse, dense.pop(0), is_last=is_last)
-                    ready.append(await coming)
-                    if filled is not None:
-                        await filled
-                await self._sync(step)
+        self.parts = Parts(
+            scenario=scenario,
+            rank=rank,
+            drawer=Drawer(scenario, program.groups, rank, program.features),
+            sparse=self._sparse,
+            train=self._train,
+            sync=self._sync,
+        )
 
     async def _sync(self, step: int) -> None:
         replication = self._scenario.replication
         if replication is not None and replication.syncs_after(step):
             await self._sparse.sync()
 
-    def _batches_of(self, step: int) -> range:
-        """Of the step's micro-batches, among those of all steps."""
-        return range(step * self._micro_batches, (step + 1) * self._micro_batches)
-
-    def draw(self, number: int) -> tuple[Batch, Dense]:
-        """This rank's micro-batch of that number. Ids are real even where payload is not: they decide sizes."""
-        dense = draw_dense(self._scenario, self._model, self._rank.rank, number, device=self._rank.device)
-        if self._features is not None:
-            features: Batch = self._features
-        else:
-            features = {bag: self._draw_ids(bag, tables, number) for bag, tables in self._model.bags.items()}
-        return features, replace(dense, lengths=self._lengths(features))
-
-    def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
-        """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
-        scenario, rank, has_payload = self._scenario, self._rank, self._rank.device.type != "meta"
-        keys, lengths, ids, weights = [], [], [], []
-        each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
-        for table, place, feature in each:
-            number, reads = self._numbers[table.name], has_payload or feature.name in self._cut_by_rows
-            drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
-            count = int(drawn.lengths.sum())
-            keys.append(feature.name)
-            lengths.append(drawn.lengths)
-            ids.append(drawn.ids if reads else np.zeros(count, np.int64))
-            if bag == "weighted":
-                weights.append(
-                    draw_weights(scenario, number, rank.rank, batch, count, feature=place)
-                    if has_payload
-                    else np.zeros(count, np.float32)
-                )
-        device = rank.device if has_payload else rank.control_device
-        return KeyedJagged(
-            keys=tuple(keys),
-            values=torch.from_numpy(np.concatenate(ids)).to(device, getattr(torch, self._model.ids_dtype)),
-            lengths=torch.from_numpy(np.concatenate(lengths)).to(rank.control_device, self._lengths_dtype),
-            weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
-            stride=scenario.batch_size,
-        )
-
-    async def train(self, sparse: SparsePass, dense: Dense, *, is_last: bool) -> None:
+    async def _train(self, batch: MicroBatch, between: Callable[[], Awaitable[None]]) -> None:
         """Both passes over one micro-batch; after the step's last one the dense part is updated."""
+        dense, is_last = batch.dense, batch.is_last
+        sparse = batch.sparse or self._sparse.forward(batch.features, batch.looked, is_last=is_last)
         await sparse.begin()
         outputs = [self._output(group, sparse.output(number)) for number, group in enumerate(self._groups)]
         embeddings = Embeddings(self._columns, outputs, dense.lengths)
         result = await self._dense(dense.features, embeddings, dense.labels)
         ready = {output: partial(sparse.give, number) for number, output in enumerate(outputs)}
         losses = self._record(result, is_last=is_last)
+        await between()
         is_scaled = self._model.loss_scaling is not None
         gradients = await self._shares(losses) if is_scaled or self._micro_batches > 1 else None
         sync = is_last or self._reduces_each
@@ -284,15 +200,6 @@ class _Replica:
         """What the dense part is given of a group, while that is on its way."""
         shape = output_shape(group, self._scenario.batch_size)
         return self._dense.later(coming, *shape, dtype=self._dtype, requires_grad=True)
-
-    def _lengths(self, features: Batch) -> list[Tensor]:
-        """How many ids the samples of each sequence have."""
-        given, device = features.get("sequence"), self._rank.device
-        if given is None:
-            return []
-        if device.type == "meta":
-            return [torch.empty(given.stride or 0, dtype=self._lengths_dtype, device=device) for _ in given.keys]
-        return list(given.lengths.view(len(given.keys), -1).to(device))
 
     def _record(self, result: Any, *, is_last: bool) -> list[Tensor]:
         """The losses: one, several, or a mapping of names to them; their sum is the metric `loss`.

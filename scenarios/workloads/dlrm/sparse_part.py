@@ -3,7 +3,8 @@
 A group's rows travel home, and its gradients back, on the stream "embeddings". In the order "overlapped" that starts as
 early as it can. In the order "eager" the sparse part runs when the dense part first uses any of it, and the backward
 pass stands still at that place until the gradients' exchanges are over and rows are updated: as autograd runs a model
-that calls TorchRec 1.8.0's modules, the last group's gradients first.
+that calls TorchRec 1.8.0's modules, the last group's gradients first. With "semi_sync" what was looked up is cut from
+autograd's graph, and that comes after the dense part's whole backward pass.
 """
 
 from __future__ import annotations
@@ -85,9 +86,10 @@ class SparsePart:
         self._replication = scenario.replication
         self.is_eager = scenario.pipeline.order == "eager"
         self.joins_dense = joins_dense
+        self.is_semi_sync = scenario.pipeline.kind == "semi_sync"
         self.here, self._side = self.sharded(rank), self.sharded(rank.stream("embeddings"))
         self._replicas = replicas_of(rank, scenario.replication)
-        self._fused_label = "" if scenario.pipeline.kind == "none" else "input_dist"
+        self._fused_label = "input_dist" if scenario.pipeline.exchanged_ahead else ""
         for group in placed.groups:
             group.codecs.load(rank.device)
         self._fuses, self._seed, self._scenario = fuses, scenario.seed, scenario
@@ -285,8 +287,8 @@ class SparsePass:
 
     async def begin(self) -> None:
         """In the order "overlapped", what can begin before the dense part does."""
-        if not self._part.is_eager:
-            await self._run()
+        if not self._part.is_eager and not self._coming:
+            await self.look_up()
 
     def output(self, number: int) -> Awaitable[Tensor]:
         """What a group's output exchange will give."""
@@ -295,7 +297,7 @@ class SparsePass:
     async def arrived(self, number: int) -> Tensor:
         """What it gave."""
         if not self._coming:
-            await self._run()
+            await self.look_up()
         return await self._coming[number]
 
     async def give(self, number: int, gradient: Tensor) -> None:
@@ -304,7 +306,7 @@ class SparsePass:
             await self._send_back(number, gradient)
             return
         self._gradients[number] = gradient
-        if len(self._gradients) == len(self._looked):
+        if len(self._gradients) == len(self._looked) and not self._part.is_semi_sync:
             await self._return_all()
 
     async def finish(self) -> None:
@@ -323,7 +325,8 @@ class SparsePass:
         for looked, gradient in self._joining:
             await self._part.update(looked, gradient)
 
-    async def _run(self) -> None:
+    async def look_up(self) -> None:
+        """Exchange ids, if that has not been done, and look rows up; they are on their way home then."""
         part = self._part
         if self._looked:
             self._coming = [await part.look_up(one) for one in self._looked]
@@ -337,6 +340,10 @@ class SparsePass:
             found = await part.exchange(part.here, self._batch, chosen)
             self._looked += found
             self._coming += [await part.look_up(one) for one in found]
+
+    async def settle(self) -> None:
+        """Wait for the rows that are on their way home."""
+        self._coming = [Done(await work) for work in self._coming]
 
     async def _return_all(self) -> None:
         for number in sorted(self._gradients, reverse=True):

@@ -34,6 +34,35 @@ WORKLOADS: Cases = {
         DLRM + "[pipeline]\naccumulation = 0\n",
         [f"bad.toml: pipeline.accumulation = 0: expected {WHOLE}"],
     ),
+    "a loader's keys without its rate": (
+        DLRM + "[data]\nper = 'host'\nprefetch = 2\n",
+        [
+            "bad.toml: data.per = 'host': expected no per without samples_per_s",
+            "bad.toml: data.prefetch = 2: expected no prefetch without samples_per_s",
+        ],
+    ),
+    "a loader that delivers nothing": (
+        DLRM + "[data]\nsamples_per_s = 0\nper = 'node'\nprefetch = 0\n",
+        [
+            "bad.toml: data.samples_per_s = 0: expected a number above 0",
+            "bad.toml: data.per = 'node': expected 'rank' or 'host'",
+            f"bad.toml: data.prefetch = 0: expected {WHOLE}",
+        ],
+    ),
+    "copies on no path": (
+        edited(DLRM, CLUSTER, INLINE) + "[data]\ncopies = true\n",
+        [
+            "bad.toml: cluster.inside.host_rate: missing; expected a GPU's rate to its host's memory, such as '25 GB/s'"
+            " over PCIe 4.0, because data.copies = true"
+        ],
+    ),
+    "a pipeline of copies without any": (
+        DLRM + "[pipeline]\nkind = 'base'\n",
+        [
+            "bad.toml: pipeline.kind = 'base': expected no 'base', which copies batches ahead, without data.copies ="
+            " true"
+        ],
+    ),
     "a replication without its group": (
         DLRM + "[replication]\nsync_every = 2\n",
         [f"bad.toml: replication.sharding_group_size: missing; expected {WHOLE}"],

@@ -1,0 +1,229 @@
+"""Where a rank's batches come from: drawn before a step, or by a loader of some rate beside it; and their way to a GPU.
+
+A real run draws on the host what it is to copy, and copies it; on CPUs, and without values, a copy does nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scenarios.config.scenario import Bag, Scenario, Table
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.rank import Rank
+from scenarios.seam.trace import COPYING, LOADING
+from scenarios.sparse.expected import ExpectedJagged
+from scenarios.sparse.groups import TableGroup
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense, draw_weights
+from scenarios.workloads.dlrm.sparse_part import Batch, Looked, SparsePass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """One micro-batch of a rank and how far it is: `looked` of what was exchanged, `sparse` once rows are looked up.
+
+    `is_last`: of its step.
+    """
+
+    is_last: bool
+    features: Batch
+    dense: Dense
+    looked: Sequence[Looked] = ()
+    sparse: SparsePass | None = None
+
+
+class Drawer:
+    """Draws one rank's micro-batches by number, and says what copying one costs.
+
+    `expected` are the features of every rank, where they are not drawn.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        groups: Iterable[TableGroup],
+        rank: Rank,
+        expected: Mapping[Bag, ExpectedJagged] | None = None,
+    ) -> None:
+        assert scenario.model is not None
+        self._scenario, self._model, self._rank, self._expected = scenario, scenario.model, rank, expected
+        self._cut_by_rows = {name for group in groups if group.layout.cuts_rows for name in group.features}
+        self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
+        self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
+        self._is_staged = scenario.copies_batches and rank.device.type == "cuda"
+        host = torch.device("cpu")
+        self._device = host if self._is_staged else rank.device
+        self._control_device = host if self._is_staged else rank.control_device
+
+    def draw(self, number: int) -> MicroBatch:
+        """This rank's micro-batch of that number. Ids are real even where payload is not: they decide sizes."""
+        dense = draw_dense(self._scenario, self._model, self._rank.rank, number, device=self._device)
+        if self._expected is not None:
+            features: Batch = self._expected
+        else:
+            features = {bag: self._draw_ids(bag, tables, number) for bag, tables in self._model.bags.items()}
+        count = self._scenario.pipeline.accumulation
+        drawn = MicroBatch(is_last=(number + 1) % count == 0, features=features, dense=dense)
+        return moved(drawn, Tensor.pin_memory) if self._is_staged else self._with_lengths(drawn)
+
+    def copy(self, batch: MicroBatch) -> MicroBatch:
+        """Take a batch to the GPU, if it is not there."""
+        if not self._is_staged:
+            return batch
+        return self._with_lengths(moved(batch, lambda tensor: tensor.to(self._rank.device, non_blocking=True)))
+
+    def copy_kernel(self, batch: MicroBatch) -> Kernel:
+        """Each tensor crosses the path from the host's memory by itself."""
+        dense = (batch.dense.features, batch.dense.labels)
+        size = float(sum(each.numel() * each.element_size() for each in dense))
+        launches = len(dense)
+        for features in batch.features.values():
+            ids, lengths = float(sum(features.length_per_key())), len(features.keys) * (features.stride or 0)
+            size += ids * features.values.element_size() + lengths * features.lengths.element_size()
+            launches += 2
+            if features.weights is not None:
+                size += ids * features.weights.element_size()
+                launches += 1
+        return Kernel(kind=COPYING, host_read=size, bytes_written=size, launches=launches, dtype="")
+
+    def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
+        """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
+        scenario, rank, has_payload = self._scenario, self._rank, self._device.type != "meta"
+        keys, lengths, ids, weights = [], [], [], []
+        each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
+        for table, place, feature in each:
+            number, reads = self._numbers[table.name], has_payload or feature.name in self._cut_by_rows
+            drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
+            count = int(drawn.lengths.sum())
+            keys.append(feature.name)
+            lengths.append(drawn.lengths)
+            ids.append(drawn.ids if reads else np.zeros(count, np.int64))
+            if bag == "weighted":
+                weights.append(
+                    draw_weights(scenario, number, rank.rank, batch, count, feature=place)
+                    if has_payload
+                    else np.zeros(count, np.float32)
+                )
+        device = self._device if has_payload else self._control_device
+        return KeyedJagged(
+            keys=tuple(keys),
+            values=torch.from_numpy(np.concatenate(ids)).to(device, getattr(torch, self._model.ids_dtype)),
+            lengths=torch.from_numpy(np.concatenate(lengths)).to(self._control_device, self._lengths_dtype),
+            weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
+            stride=scenario.batch_size,
+        )
+
+    def _with_lengths(self, batch: MicroBatch) -> MicroBatch:
+        """With how many ids the samples of each sequence have."""
+        given, device = batch.features.get("sequence"), self._rank.device
+        if given is None:
+            return batch
+        if device.type == "meta":
+            lengths = [torch.empty(given.stride or 0, dtype=self._lengths_dtype, device=device) for _ in given.keys]
+        else:
+            lengths = list(given.lengths.view(len(given.keys), -1).to(device))
+        return replace(batch, dense=replace(batch.dense, lengths=lengths))
+
+
+class Drawn:
+    """Batches that are there whenever they are wanted: they are drawn between steps, which takes no time of theirs."""
+
+    def __init__(self, drawer: Drawer) -> None:
+        self._drawer = drawer
+        self._ready: deque[MicroBatch] = deque()
+
+    async def fill(self, count: int) -> list[MicroBatch]:
+        """The first batches of all."""
+        return [self._drawer.draw(number) for number in range(count)]
+
+    def prepare(self, numbers: range) -> None:
+        """Before a step: have the batches of these numbers, which come next."""
+        self._ready.extend(self._drawer.draw(number) for number in numbers)
+
+    def begin(self) -> None:
+        """One more batch may be loaded."""
+
+    async def wait(self) -> None:
+        """Until the next batch is there."""
+
+    def take(self) -> MicroBatch:
+        """Give the next batch."""
+        return self._ready.popleft()
+
+    async def close(self) -> None:
+        """Wait for what was begun and is wanted no more."""
+
+
+class Loader(Drawn):
+    """Batches of a data loader, on a stream of its own: one after the other, each of which takes `lasts_ns`.
+
+    It is `prefetch` batches ahead of those that were taken, and is waited for at the end of a step: a step is as long
+    as loading a batch if that takes longer.
+    """
+
+    def __init__(self, drawer: Drawer, rank: Rank, *, lasts_ns: int, prefetch: int) -> None:
+        super().__init__(drawer)
+        self._rank, self._prefetch = rank.stream("loader"), prefetch
+        self._cost = Kernel(kind=LOADING, lasts_ns=lasts_ns, launches=0, dtype="")
+        self._begun = 0
+        self._coming: deque[Work[MicroBatch]] = deque()
+
+    async def fill(self, count: int) -> list[MicroBatch]:
+        """See `Drawn`; the one after these is there then, too."""
+        for _ in range(count + self._prefetch):
+            self.begin()
+        for _ in range(count + 1):
+            await self.wait()
+        return [self.take() for _ in range(count)]
+
+    def prepare(self, numbers: range) -> None:
+        """Nothing is drawn before a step."""
+
+    def begin(self) -> None:
+        """See `Drawn`."""
+        self._coming.append(self._rank.spawn(self._load(self._begun)))
+        self._begun += 1
+
+    async def wait(self) -> None:
+        """See `Drawn`."""
+        self._ready.append(await self._coming.popleft())
+
+    async def close(self) -> None:
+        """See `Drawn`."""
+        while self._coming:
+            await self._coming.popleft()
+
+    async def _load(self, number: int) -> MicroBatch:
+        return await self._rank.compute(self._cost, self._drawer.draw, number, label="data.load")
+
+
+def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank) -> Drawn:
+    """What brings a rank its batches; every rank calls this in one order."""
+    data = scenario.data
+    if data.samples_per_s is None:
+        return Drawn(drawer)
+    lasts_ns = max(1, round(1e9 * scenario.batch_size / data.samples_per_s))
+    return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch)
+
+
+def moved(batch: MicroBatch, move: Callable[[Tensor], Tensor]) -> MicroBatch:
+    """A drawn batch with all its tensors moved."""
+    dense = replace(batch.dense, features=move(batch.dense.features), labels=move(batch.dense.labels))
+    features = {
+        bag: replace(
+            given,
+            values=move(given.values),
+            lengths=move(given.lengths),
+            weights=None if given.weights is None else move(given.weights),
+        )
+        for bag, given in batch.features.items()
+        if isinstance(given, KeyedJagged)
+    }
+    return replace(batch, dense=dense, features=features)
