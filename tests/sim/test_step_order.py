@@ -150,8 +150,8 @@ MARKS = {
 
 
 def test_the_eager_step_is_that_of_torchrec(tmp_path: Path) -> None:
-    """What benchmarks/torchrec_step.py wrote down of a real one, but that gradients of copies are summed there after,
-    and here before, those of other tables begin to travel.
+    """What benchmarks/torchrec_step.py wrote down of a real one. There gradients of copies are summed once those of
+    other tables travel; here what is computed before either goes on side by side, and may end in another order.
     """
     real = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
     (tmp_path / "same.toml").write_text(SAME.format(**{key: real[key] for key in ("batch", "dim", "rows")}))

@@ -260,6 +260,7 @@ class SparsePart:
             distinct=self._distinct,
             fetched=self._fetched if self._scenario.cluster.host.gpu.l2_bytes else None,
             cache=RowCache(cached, self._scenario.batch_size * self._scenario.sharding_ranks) if cached else None,
+            sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
         )
 
     def _cached(self, piece: Piece) -> CachedPiece:
@@ -346,8 +347,11 @@ class SparsePass:
         self._coming = [Done(await work) for work in self._coming]
 
     async def _return_all(self) -> None:
-        for number in sorted(self._gradients, reverse=True):
-            await self._send_back(number, self._gradients.pop(number))
+        """Send what is left, the last group first, copies after all others: TorchRec has DDP reduce those."""
+        for is_copy in (False, True):
+            of_kind = [number for number in self._gradients if self._looked[number].is_copy is is_copy]
+            for number in sorted(of_kind, reverse=True):
+                await self._send_back(number, self._gradients.pop(number))
         if self._part.is_eager:
             await self._update(copies=False)
 

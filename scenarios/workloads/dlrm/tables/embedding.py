@@ -70,6 +70,11 @@ class _Touched:
         """Bytes of ids, lengths and weights."""
         return self.id_bytes * self.ids + self.length_bytes * self.lengths + WEIGHT_BYTES * self.weights
 
+    @property
+    def ordering_bytes(self) -> float:
+        """Bytes read, and as many written, until ids of a row are one behind the other, with their bags and weights."""
+        return ((SORT_PASSES + 1) * KEY_BYTES + BAG_BYTES) * self.ids + WEIGHT_BYTES * self.weights
+
 
 class Rows:
     """The pieces that one rank holds, in the order of the keys of the features that it looks up.
@@ -96,14 +101,18 @@ class Rows:
         distinct: Callable[[int, range, Sequence[float]], float] | None = None,
         fetched: Callable[[int, range, Sequence[float], int], float] | None = None,
         cache: RowCache | None = None,
+        sorts_all: bool = False,
     ) -> None:
         """`distinct` says how many of a table's rows so many ids, by feature, name that fall into them; without it, as
         many.
 
         `fetched` says how many such rows, of so many bytes each, a look-up reads from memory; without it, one an id.
+
+        `sorts_all`: whatever is made of gradients, SGD too, has their ids in order before, as fbgemm has it on GPUs.
         """
         self.pieces, self._unpooled, self._travels_as = tuple(pieces), unpooled, travels_as or dtype
         self._distinct, self._fetched, self._cache = distinct, fetched, cache
+        self._sorts_all, self._sorts = sorts_all, sorts_all or optimizer.kind != "sgd"
         sizes = [(len(piece.rows), len(piece.columns), piece.keys) for piece in pieces]
         places = Places.of(*([size[part] for size in sizes] for part in range(3)))
         rows, self._dims = places.rows.tolist(), places.key_dims.tolist()
@@ -212,35 +221,25 @@ class Rows:
         return self._cache.fill_kernel(ids, str(self._dtype).removeprefix("torch."))
 
     def update_kernel(self, features: Features) -> Kernel:
-        """Each id's gradient is read, and its row read and written.
+        """Each id's gradient is read, and its row read and written: once for all ids that name it, if these are sorted.
 
-        All but SGD have the ids in order first, so that those of a row are one behind the other: a row and its state
-        are read and written once.
+        SGD on CPUs does not sort them.
         """
         touched, size = self._touched(features), self._element_bytes
         read = touched.naming_bytes + self._travels_as.itemsize * touched.elements
-        if self._optimizer.kind == "sgd":
-            moved, hosted = size * (touched.elements - touched.hosted), size * touched.hosted
-            return self._kernel(
-                "embedding_update",
-                flops=2 * touched.elements,
-                read=read + moved,
-                written=moved,
-                host_read=hosted,
-                host_written=hosted,
-            )
-        sorting = (SORT_PASSES + 1) * KEY_BYTES * touched.ids
-        carried = BAG_BYTES * touched.ids + WEIGHT_BYTES * touched.weights
-        rows = hosted = moved = 0.0
-        for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
-            dim = len(piece.columns)
-            named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, dim)
-            rows, hosted, moved = rows + named * of_row[0], hosted + named * of_row[1], moved + named * dim
+        ordering, moved = 0.0, touched.elements
+        rows, hosted = size * (touched.elements - touched.hosted), size * touched.hosted
+        if self._sorts:
+            ordering, rows, hosted, moved = touched.ordering_bytes, 0.0, 0.0, 0.0
+            for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
+                dim = len(piece.columns)
+                named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, dim)
+                rows, hosted, moved = rows + named * of_row[0], hosted + named * of_row[1], moved + named * dim
         return self._kernel(
             "embedding_update",
             flops=self._update_flops(touched.elements, moved),
-            read=read + sorting + carried + rows,
-            written=rows + sorting + carried,
+            read=read + ordering + rows,
+            written=rows + ordering,
             host_read=hosted,
             host_written=hosted,
         )
@@ -261,7 +260,7 @@ class Rows:
         """Of so many elements of gradients that are summed, and of rows that move."""
         if self._optimizer.has_moments:
             return summed + STEP_FLOPS[self._optimizer.kind] * moved
-        return 5 * summed
+        return (2 if self._optimizer.kind == "sgd" else 5) * summed
 
     def _rows_named(self, piece: Piece, ids: Sequence[float]) -> float:
         return sum(ids) if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
@@ -272,13 +271,22 @@ class Rows:
         return [[float(next(per_key)) for _ in range(piece.keys)] for piece in self.pieces]
 
     def dense_gradients_kernel(self, features: Features) -> Kernel:
-        """Each id's gradient is added to one of as many zeros as there are weights."""
+        """Each id's gradient is added to one of as many zeros as there are weights; where ids are sorted each row is
+        written once.
+        """
         touched, size = self._touched(features), self._element_bytes
+        read, written = self._travels_as.itemsize * touched.elements, float(size * self.flat.numel())
+        if self._sorts_all:
+            named = zip(self.pieces, self._ids_of_pieces(features), strict=True)
+            rows = sum(len(piece.columns) * self._rows_named(piece, ids) for piece, ids in named)
+            read, written = read + touched.ordering_bytes, written + touched.ordering_bytes + size * rows
+        else:
+            read, written = read + size * touched.elements, written + size * touched.elements
         return self._kernel(
             "embedding_update",
             flops=touched.elements,
-            read=touched.naming_bytes + (size + self._travels_as.itemsize) * touched.elements,
-            written=size * (touched.elements + self.flat.numel()),
+            read=touched.naming_bytes + read,
+            written=written,
             launches=2,
         )
 
