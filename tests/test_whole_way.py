@@ -21,7 +21,11 @@ SCENARIOS = [
     for path in sorted(LIBRARY.glob("*.toml"))
 ]
 # Processes of one machine can hold these; the others are clusters of GPUs.
-REAL = [pytest.param("all_to_all_4x2", marks=pytest.mark.slow), "criteo_small_2x2", "twrw_2x2"]
+REAL = [
+    pytest.param("all_to_all_4x2", marks=pytest.mark.slow),
+    "criteo_small_2x2",
+    pytest.param("twrw_2x2", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DLRM, BARE = (str(ROOT / f"scenarios/library/{name}.toml") for name in ("twrw_2x2", "all_to_all_4x2"))
-COMMANDS = [["profile", "dgx_h100"], ["schema"], ["check", BARE], ["plan", DLRM]]
+COMMANDS = [["schema"], ["check", BARE], ["plan", DLRM]]
 
 
 def run_to(redirection: str, *arguments: str, path: str = str(ROOT)) -> subprocess.CompletedProcess[str]:

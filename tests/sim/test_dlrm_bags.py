@@ -76,7 +76,7 @@ def _as(bag: Bag, table: Table) -> Table:
 SEQUENCES: tuple[ShardingType, ...] = ("row_wise", "column_wise", "table_wise", "data_parallel")
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "adagrad"])
 @pytest.mark.parametrize(
     ("bags", "types"),
     [
@@ -108,7 +108,7 @@ def calls(recording: Recording) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("types", [ALL, SEQUENCES], ids="+".join)
+@pytest.mark.parametrize("types", [ALL, pytest.param(SEQUENCES, marks=pytest.mark.slow)], ids="+".join)
 def test_both_worlds_do_the_same(types: tuple[ShardingType, ...]) -> None:
     made = mixed(("sequence", "weighted", "pooled"), types)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
@@ -183,6 +183,7 @@ def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
     assert steps[1] == pytest.approx(steps[0], rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_narrow_ids_train_the_same_model_in_both_worlds() -> None:
     made = mixed(EVERY, ALL)

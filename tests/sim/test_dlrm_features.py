@@ -55,7 +55,9 @@ def run(made: Scenario) -> Recording:
     return simulate(made, DlrmProgram(made))
 
 
-@pytest.mark.parametrize("types", [*((one,) for one in ALL), ALL, MORE], ids="+".join)
+@pytest.mark.parametrize(
+    "types", [*(pytest.param((one,), marks=pytest.mark.slow) for one in ALL), ALL, MORE], ids="+".join
+)
 def test_features_train_the_same_model(types: tuple[ShardingType, ...]) -> None:
     made = shared(training(types))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
@@ -95,7 +97,7 @@ def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("coded", [False, True], ids=["plain", "qcomms"])
+@pytest.mark.parametrize("coded", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "qcomms"])
 def test_both_worlds_do_the_same(coded: bool) -> None:
     made = shared(mixed(EVERY, (*ALL, "column_wise")))
     if coded:

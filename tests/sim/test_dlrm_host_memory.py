@@ -82,7 +82,9 @@ def test_where_rows_lie_changes_no_loss(kind: str, pipeline: Pipeline) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
+@pytest.mark.parametrize(
+    "pipeline", [pytest.param(Pipeline(), marks=pytest.mark.slow), PREFETCH], ids=["plain", "prefetch"]
+)
 def test_both_worlds_do_the_same(pipeline: Pipeline) -> None:
     made = hosted(pipeline=pipeline)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]

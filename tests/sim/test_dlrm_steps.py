@@ -227,7 +227,9 @@ def test_the_loss_falls() -> None:
 
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
-@pytest.mark.parametrize("kind", ["none", "batched_powersgd", "layerwise_powersgd"])
+@pytest.mark.parametrize(
+    "kind", ["none", "batched_powersgd", pytest.param("layerwise_powersgd", marks=pytest.mark.slow)]
+)
 def test_times_do_not_depend_on_the_payload(library: str, fidelity: str, kind: str) -> None:
     compression = Compression(kind=kind, start_powerSGD_iter=2, min_compression_rate=1)  # type: ignore[arg-type]
     made = training(ALL, library=library, fidelity=fidelity, compression=compression)
@@ -272,7 +274,7 @@ def test_a_model_too_large_for_a_gpu_is_an_error_with_figures() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("rows", ["", "float32"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "adagrad"])
 def test_half_precision_trains_without_nan(dtype: str, optimizer: str, rows: str) -> None:
     """Adagrad's squares and its epsilon are below what float16 has: its state is float32."""
     made = training(ALL, optimizer=optimizer)

@@ -130,7 +130,7 @@ def test_links_are_flows(library: str, data: st.DataObject) -> None:
     assert links == flows
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", [pytest.param(op, marks=[pytest.mark.slow] * (op != OPS[0])) for op in OPS])
 def test_of_64_ranks_over_gloo_too(op: str) -> None:
     on, one = cluster(8, 8), Traffic(op, (*range(64),), 1 << 17, 0)
     flows, links = (spans(on, "gloo", fidelity, [one], [0, 10**5, 0]) for fidelity in ("flows", "links"))

@@ -82,6 +82,7 @@ def test_all_properties_hold_on_ranks_that_it_starts() -> None:
     assert (told["hosts"], told["gpus_per_host"], told["library"]) == (1, 2, "gloo")
 
 
+@pytest.mark.slow
 def test_torchrun_gives_the_ranks() -> None:
     torchrun = ["-m", "torch.distributed.run", "--master-port", str(free_port()), "--nproc-per-node", "2"]
     done = run([*torchrun, "-m", "real", "check", "--plays", "3", "--property", "moves"])

@@ -162,7 +162,7 @@ def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
     ("number", "code"),
     [
         (signal.SIGINT, 130),
-        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
         pytest.param(signal.SIGQUIT, 131, marks=pytest.mark.slow),
         (signal.SIGKILL, -9),

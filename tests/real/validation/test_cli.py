@@ -74,6 +74,7 @@ def test_a_scenario_is_predicted_measured_and_compared(tmp_path: Path) -> None:
     assert [check.name for check in both.checks[:2] if not check.agrees] == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     """In the second scenario, while its ranks play."""
     files = [scenario_file(tmp_path, name) for name in ("first", "second")]

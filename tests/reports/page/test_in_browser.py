@@ -123,12 +123,14 @@ def check_whole(browser: Browser, page: Path) -> None:
 ALIKE = {
     "criteo_dlrm_2x4_straggler",
     "criteo_dlrm_8x8",
+    "criteo_small_2x2",
     "mlperf_dcnv2",
     "mlperf_dlrm_v1",
     "mlperf_dlrm_v1_pytorch_v0_7",
     "mlperf_dlrm_v1_pytorch_v1_0",
     "mlperf_dlrm_v1_v0_7",
     "powersgd_16x1_10g",
+    "powersgd_4x2_3g",
     "twrw_2x2",
 }
 

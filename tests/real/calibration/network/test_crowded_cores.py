@@ -33,7 +33,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("real.calibration.network.crowded_cores._SPINS", (0.0, 0.1))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1])
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.slow), 0.1])
 def test_the_share_is_found_again(share: float) -> None:
     found = fit(crowd(), play(with_spins(crowd(), share), draw=7), play).tcp
     assert found is not None

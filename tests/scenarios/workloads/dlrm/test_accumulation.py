@@ -62,7 +62,7 @@ def step_ns(recording: Recording) -> float:
     return min(one.end_ns - one.start_ns for one in recording.spans if one.kind == "step")
 
 
-@pytest.mark.parametrize("order", ["eager", "overlapped"])
+@pytest.mark.parametrize("order", ["eager", pytest.param("overlapped", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("types", [("data_parallel",), ALL, MORE], ids="+".join)
 def test_micro_batches_train_as_in_plain_torch(types: tuple[ShardingType, ...], optimizer: str, order: str) -> None:
@@ -100,7 +100,7 @@ def test_features_of_a_table_train_in_micro_batches() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kind", ["none", "sparse_dist"])
+@pytest.mark.parametrize("kind", [pytest.param("none", marks=pytest.mark.slow), "sparse_dist"])
 def test_both_worlds_do_the_same(kind: str) -> None:
     made = accumulating(mixed(EVERY, ALL), 2, kind=kind)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]

@@ -25,7 +25,10 @@ def sharded(made: Scenario, parallel: DenseParallel = FSDP) -> Scenario:
     return dataclasses.replace(made, dense_parallel=parallel)
 
 
-@pytest.mark.parametrize("units", [None, ("top", "top.2", "cross.1"), ()])
+@pytest.mark.parametrize(
+    "units",
+    [None, pytest.param(("top", "top.2", "cross.1"), marks=pytest.mark.slow), pytest.param((), marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
 def test_shards_train_as_in_plain_torch(parallel: DenseParallel, units: tuple[str, ...] | None) -> None:
     made = sharded(training(ALL, optimizer="adagrad"), dataclasses.replace(parallel, units=units))

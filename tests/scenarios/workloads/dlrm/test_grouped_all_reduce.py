@@ -37,7 +37,7 @@ def reductions(recording: Recording, step: int = 1) -> list[Span]:
 
 
 @pytest.mark.parametrize("order", ["eager", "overlapped"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "adagrad"])
 def test_it_trains_the_same_model(order: Any, optimizer: str) -> None:
     made = grouped(mixed(EVERY, COPIES, optimizer, pipeline=Pipeline(order=order)), buckets=SMALL)
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
@@ -106,6 +106,7 @@ def test_gradients_of_copies_travel_in_the_dense_parts_precision() -> None:
     assert together.bytes_in == sent["bfloat16"] + sent["float32"] // 2
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_half_precision_is_alike_in_both_worlds() -> None:
     made = grouped(halves(("data_parallel", "row_wise"), steps=2))

@@ -141,6 +141,7 @@ def test_copies_change_no_loss(kind: Any) -> None:
     assert losses(played(dataclasses.replace(made, data=COPIES))) == losses(played(made))
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_copies_are_alike_in_both_worlds() -> None:
     made = on_nvlink(mixed(EVERY, ALL, pipeline=Pipeline(accumulation=2)), data=COPIES)

@@ -87,7 +87,7 @@ def found_losses(made: Scenario) -> list[float]:
     return losses(simulate(made, DlrmProgram(made)))
 
 
-@pytest.mark.parametrize("inter_host", [False, True])
+@pytest.mark.parametrize("inter_host", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("types", [("data_parallel",), ALL, MORE], ids="+".join)
 def test_replicas_train_as_in_plain_torch(types: tuple[ShardingType, ...], inter_host: bool) -> None:
     made = replicated(
@@ -101,7 +101,7 @@ def test_replicas_train_as_in_plain_torch(types: tuple[ShardingType, ...], inter
 
 
 @pytest.mark.parametrize("kind", ["none", "sparse_dist"])
-@pytest.mark.parametrize("order", ["eager", "overlapped"])
+@pytest.mark.parametrize("order", ["eager", pytest.param("overlapped", marks=pytest.mark.slow)])
 def test_every_bag_and_pipeline(kind: str, order: str) -> None:
     pipeline = Pipeline(kind=kind, order=order)  # type: ignore[arg-type]
     made = replicated(mixed(EVERY, ALL, "adagrad", pipeline=pipeline))
@@ -143,7 +143,7 @@ def test_a_group_of_all_ranks_is_no_replication() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("inter_host", [False, True])
+@pytest.mark.parametrize("inter_host", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "types"), [("none", ALL), ("sparse_dist", MORE), ("none", SEQUENCES)], ids=str)
 def test_both_worlds_do_the_same(
     kind: Literal["none", "sparse_dist"], types: tuple[ShardingType, ...], inter_host: bool
