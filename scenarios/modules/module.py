@@ -77,25 +77,23 @@ class Module:
             reduce: whether gradients are averaged over all ranks.
             find_unused_parameters, static_graph, broadcast_buffers: as of DistributedDataParallel; without `reduce`
                 they mean nothing.
-            loss_scaling: what losses are scaled by: whoever calls `backward` gives it gradients that are.
+            loss_scaling: what losses are scaled by, as torch.amp.GradScaler does it. `backward` must be given scaled
+                gradients, `replica.scaler.scaled([torch.ones_like(loss)])`; `scaler` is None where payload has no
+                values, and any gradients will do.
             tf32: whether GPUs round products of float32 to TF32. Default: as `torch.backends` says.
             parallel: whether ranks have copies of it, or shards as of torch's fully_shard; with shards the arguments
                 about DDP above mean nothing.
 
         Raises:
-            ProgramError: gradients of shards are to be compressed.
+            ProgramError: gradients of shards are to be compressed or scaled, or scaled ones compressed.
         """
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
         self.seed, self.buckets, self.compression = scenario.seed, scenario.buckets, scenario.compression
         self.groups_reductions = scenario.launching.grouped_all_reduce
         self.parallel, self._cluster = parallel, scenario.cluster
-        if parallel.shards and self.compression.kind != "none":
-            raise ProgramError(
-                f"module {self.name}: parallel.kind = '{parallel.kind}' with compression.kind ="
-                f" '{self.compression.kind}': expected 'none', for only DDP's gradient buckets are compressed"
-            )
         self.reduce = reduce and not parallel.shards
+        self._check_precision()
         self.broadcasts_buffers = self.reduce and broadcast_buffers
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
@@ -104,6 +102,28 @@ class Module:
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False
+
+    def _check_precision(self) -> None:
+        """What neither shards nor compressed gradients allow."""
+        kind, scaling, compression = self.parallel.kind, self.loss_scaling, self.compression.kind
+        said = ""
+        if self.parallel.shards and compression != "none":
+            said = (
+                f"parallel.kind = '{kind}' with compression.kind = '{compression}': expected 'none', for only DDP's"
+                " gradient buckets are compressed"
+            )
+        elif self.parallel.shards and scaling is not None:
+            said = (
+                f"loss_scaling = {scaling!r} with parallel.kind = '{kind}': expected None, for each rank would"
+                " check its own shards only"
+            )
+        elif self.reduce and scaling is not None and compression != "none":
+            said = (
+                f"loss_scaling = {scaling!r} with compression.kind = '{compression}': expected None, for what one step"
+                " leaves out of scaled gradients is added to the next one's, of another scale"
+            )
+        if said:
+            raise ProgramError(f"module {self.name}: {said}")
 
     def on(self, rank: Rank) -> Replica:
         """This rank's copy, or shards; every rank calls this, in the same order. It opens streams for gradients."""

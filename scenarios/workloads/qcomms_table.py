@@ -20,21 +20,25 @@ class QCommsSection(Section):
     """Quantized exchanges of embeddings, with QCommsConfig's names, for program 'dlrm'."""
 
     forward_precision: CommPrecision | None = about(
-        "Of pooled rows and sequences on their way home. Reduce-scatters send 'fp16' for 'fp8' and cannot add 'int8'."
+        "Precision of pooled rows and sequences sent home. Reduce-scatters send 'fp16' for 'fp8' and cannot add 'int8'."
         " Default 'fp32'."
     )
     backward_precision: CommPrecision | None = about(
-        "Of their gradients. All-gathers, the way back of reduce-scatters, send 'bf16' for 'fp8', and not 'int8'."
-        " Default 'fp32'."
+        "Precision of their gradients. All-gathers, the way back of reduce-scatters, send 'bf16' for 'fp8', and not"
+        " 'int8'. Default 'fp32'."
     )
     forward_loss_scale: Positive | None = about(
         "What rows are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none."
     )
-    backward_loss_scale: Positive | None = about("The same of gradients. Default: none.")
+    backward_loss_scale: Positive | None = about(
+        "What gradients are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none."
+    )
     fp8_quantize_dim: Width | None = about(
         "Elements that share a scale in 'fp8', a multiple of 4. Required by forward_precision 'fp8'."
     )
-    fp8_quantize_dim_bwd: Width | None = about("The same of gradients. Default: fp8_quantize_dim.")
+    fp8_quantize_dim_bwd: Width | None = about(
+        "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim."
+    )
     fp8_bwd_uses_143: bool | None = about(
         "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false."
     )

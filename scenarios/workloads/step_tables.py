@@ -14,7 +14,7 @@ from scenarios.workloads.gradient_tables import COMPRESSION
 
 
 class PipelineSection(Section):
-    """What goes on beside what, for program 'dlrm'."""
+    """Which stages overlap with the step, for program 'dlrm'."""
 
     kind: PipelineKind | None = about(
         "'base': the next batch's copy to the GPU, as TorchRec's TrainPipelineBase does; 'sparse_dist': the next"
@@ -26,7 +26,7 @@ class PipelineSection(Section):
     order: Literal["eager", "overlapped"] | None = about(
         "'eager': tables are exchanged and looked up where the dense part first uses any, and its backward pass waits"
         " there until their rows are updated, as autograd runs TorchRec's modules; 'overlapped': exchanges go on beside"
-        " what needs them not. Default 'eager'."
+        " work that does not depend on them. Default 'eager'."
     )
     accumulation: MicroBatches | None = about(
         "Micro-batches a step, each of run.batch_size samples: gradients of what every rank has a copy of add up, and"
@@ -100,7 +100,7 @@ def node_group_size(section: ReplicationSection, gpus_per_host: int) -> int:
 PIPELINE = Table(
     key="pipeline",
     section=PipelineSection,
-    about="What goes on beside what. Default: as eager PyTorch does it.",
+    about="Which stages overlap with the step. Default: as eager PyTorch does it.",
 )
 LAUNCHING = Table(
     key="launching",

@@ -1,7 +1,8 @@
-"""How a step's gradients and embeddings travel, and what goes on beside what."""
+"""How a step's gradients and embeddings travel, and which stages overlap with it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,13 +35,42 @@ class Compression:
 
 
 PipelineKind = Literal["none", "base", "sparse_dist", "prefetch_sparse_dist", "semi_sync"]
+StageName = Literal["copy", "exchange", "fill", "look_up"]
+Ahead = tuple[tuple[StageName, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """What is done with batches that are so many ahead of the one that is trained on, in the order of issue.
+
+    Stages begin `before` its forward pass, or `between` that and the backward pass.
+    """
+
+    before: Ahead = ()
+    between: Ahead = ()
+
+    def ahead(self, name: StageName) -> int:
+        """How many batches ahead this stage is; 0 if there is none."""
+        return dict((*self.before, *self.between)).get(name, 0)
+
+
+# TorchRec's pipelines issue in this order.
+STAGES: Mapping[PipelineKind, Stages] = {
+    "none": Stages(before=(("copy", 0),)),
+    "base": Stages(between=(("copy", 1),)),  # issued behind the backward pass, when the GPU has hardly begun it
+    "sparse_dist": Stages(before=(("exchange", 1), ("copy", 2))),
+    "prefetch_sparse_dist": Stages(before=(("exchange", 2), ("fill", 1), ("copy", 3))),
+    "semi_sync": Stages(before=(("exchange", 2),), between=(("copy", 3), ("look_up", 1))),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What goes on beside what. "base": the next batch's copy to the GPU. "sparse_dist": the next batch's input
-    exchange. "prefetch_sparse_dist": that of the one after next, and rows that the next batch misses in caches are
-    fetched. "semi_sync": the same exchange, and the next batch's rows are looked up before this one updates them.
+    """Which stages overlap with the step.
+
+    "base": the next batch's copy to the GPU. "sparse_dist": the next batch's input exchange. "prefetch_sparse_dist":
+    that of the one after next, and rows that the next batch misses in caches are fetched. "semi_sync": the same
+    exchange, and the next batch's rows are looked up before this one updates them.
 
     In the `order` "eager" a step waits for the exchanges of rows and of their gradients where a model calls TorchRec's
     modules; "overlapped": where it uses what they give. `accumulation` micro-batches make a step: replicated parameters
@@ -54,12 +84,12 @@ class Pipeline:
     @property
     def exchanged_ahead(self) -> int:
         """How many batches' ids are at the ranks that look them up, besides those of the one that is trained on."""
-        return {"none": 0, "base": 0, "sparse_dist": 1, "prefetch_sparse_dist": 2, "semi_sync": 2}[self.kind]
+        return STAGES[self.kind].ahead("exchange")
 
     @property
     def copied_ahead(self) -> int:
         """How many batches are on the GPU besides that, where they are copied there."""
-        return {"none": 0, "base": 1, "sparse_dist": 2, "prefetch_sparse_dist": 3, "semi_sync": 3}[self.kind]
+        return STAGES[self.kind].ahead("copy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,11 +93,6 @@ class ShardedReplica(Replica):
     ) -> None:
         """Run the pass up to each unit, and to each gradient that something waits for; then all are reduced."""
         found, label = self._schedule(traced), f"{self._model.name}.backward"
-        if found.lost:
-            names = ", ".join(traced.parameters[index].name for index in found.lost)
-            raise ProgramError(
-                f"{self}: no reduction for {names}: expected gradients before their unit's backward ends"
-            )
         if self._hooks is not None:
             self._hooks.reached, self._marks = self._reached_backward, iter(zip(*self._both(traced), strict=True))
         waited = {index for index, each in enumerate(inputs) if any(each is key for key in ready)}
@@ -301,10 +296,16 @@ def schedule_of(model: Module, traced: Trace, *, reduces: bool) -> Schedule:
 
 
 def check_windows(model: Module, traced: Trace) -> None:
-    """ProgramError if an operator reads a parameter while its unit is sharded."""
+    """ProgramError if an operator reads a parameter, or makes its gradient, while its unit is sharded."""
     units = model.units
     unit_of = {traced.numbers[index]: number for number, unit in enumerate(units) for index in unit.parameters}
-    found = windows(schedule_of(model, traced, reduces=True), *traced.marks)
+    planned = schedule_of(model, traced, reduces=True)
+    if units and planned.lost:
+        names = ", ".join(traced.parameters[index].name for index in planned.lost)
+        raise ProgramError(
+            f"module {model.name}: no reduction for {names}: expected gradients before their unit's backward ends"
+        )
+    found = windows(planned, *traced.marks)
     for phase, operators in (("forward", traced.forward), ("backward", traced.backward)) if units else ():
         for place, operator in enumerate(operators):
             for number in operator.reads.keys() & unit_of.keys():

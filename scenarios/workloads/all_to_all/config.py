@@ -50,7 +50,7 @@ class ExchangeSection(Section):
     size: Size | None = about("Total that one rank sends, such as '64 MiB'. Required.")
     splits: Literal["even", "random"] | None = about("Equal for all peers, or drawn anew each step. Default 'even'.")
     skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
-    dtype: ElementType | None = about("Of the elements. Default 'float32'.")
+    dtype: ElementType | None = about("Dtype of the elements. Default 'float32'.")
 
 
 def check_splits(section: Splits, path: KeyPath, look: Look) -> None:

@@ -23,9 +23,9 @@ class CollectiveSection(Section):
         "The collective; a broadcast is rank 0's. Required."
     )
     size: Size | None = about("A rank's larger buffer: what all_gather gives out, what the others take. Required.")
-    splits: Literal["even", "random"] | None = about("Of an all_to_all, as in `exchange`. Default 'even'.")
+    splits: Literal["even", "random"] | None = about("How an all_to_all is split, as in `exchange`. Default 'even'.")
     skew: Skew | None = about("With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0.")
-    dtype: ElementType | None = about("Of the elements. Default 'float32'.")
+    dtype: ElementType | None = about("Dtype of the elements. Default 'float32'.")
 
 
 def _check(section: CollectiveSection, document: Document, look: Look) -> None:

@@ -33,6 +33,7 @@ DEFAULT_TYPES: tuple[ShardingType, ...] = (
     *("row_wise", "table_row_wise", "grid_shard"),
 )
 INT32_ROWS = 1 << 31
+WHY_FUSED = "with replication, which averages rows in GPU memory"
 WIDEST_FIRST = ("cluster", "host", "GPU")
 REACH = {  # over what a table of this type may be spread
     **{"data_parallel": "GPU", "table_wise": "GPU", "table_row_wise": "host", "table_column_wise": "host"},
@@ -148,10 +149,15 @@ def _check_pins(table: TableSection, path: KeyPath, document: Document, look: Lo
 
 
 def _check_kernel(table: TableSection, path: KeyPath, document: Document, look: Look) -> None:
+    if _has_plan(document):
+        look.refuse(path, table, ("kernel",), "with sharding.plan, which says it of every table")
+        return
     if table.kernel != "fused_uvm_caching":
         look.refuse(path, table, ("cache_load_factor",), "unless kernel = 'fused_uvm_caching'")
-    if table.kernel in (None, "fused") or _has_plan(document):
+    if table.kernel in (None, "fused"):
         return
+    if _averages_on_gpus(document):
+        look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
     types = table.sharding or (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
     if set(types) == {"data_parallel"}:
         look.mistakes.add((*path, "kernel"), "'fused', because the table may be data_parallel only")
@@ -165,6 +171,11 @@ def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None
     if is_gpu and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
         wanted = f"a GPU's rate to its host's memory, such as '25 GB/s' over PCIe 4.0, because {reason}"
         mistakes.missing(("cluster", "inside", "host_rate"), wanted)
+
+
+def _averages_on_gpus(document: Document) -> bool:
+    """Whether replicas of rows are averaged, which is priced and done in GPU memory."""
+    return REPLICATION.of(document) is not None and not _is_cpu(document)
 
 
 def _has_plan(document: Document) -> bool:
@@ -221,9 +232,12 @@ def _check_sharding(sharding: ShardingSection, document: Document, look: Look) -
         try:
             given = read_plan(named_file(look.mistakes, ("sharding", "plan"), sharding.plan))
             _check_plan(given, model)
+            _check_caches(given, model, look)
             for name, table in given.items():
                 if table.kernel != "fused":
                     check_host_path(f"the plan has table {name!r} as {table.kernel}", document, look.mistakes)
+                    if _averages_on_gpus(document):
+                        raise ValueError(f"tables that are 'fused' {WHY_FUSED}, but it has {name!r} as {table.kernel}")
                     break
         except ValueError as error:
             look.mistakes.add(("sharding", "plan"), str(error))
@@ -252,6 +266,21 @@ def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
             raise ValueError(
                 f"shards of {wanted[0]} x {wanted[1]} for table {name!r}, but they make up {rows} x {columns}"
             )
+
+
+def _check_caches(given: Mapping[str, GivenTable], model: ModelSection, look: Look) -> None:
+    """A table says how much its cache holds only where the plan has one, and does not say it."""
+    for index, table in enumerate(model.tables or []):
+        place = given.get(table.name or "")
+        if place is None:
+            continue
+        if place.kernel != "fused_uvm_caching":
+            reason = "unless sharding.plan has the table as 'fused_uvm_caching'"
+        elif place.load_factor is not None:
+            reason = f"with sharding.plan, which has the table's load_factor, {place.load_factor}"
+        else:
+            continue
+        look.refuse(("model", "tables", index), table, ("cache_load_factor",), reason)
 
 
 def _few(names: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense
 from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
-from scenarios.workloads.dlrm.precision import check_precision
+from scenarios.workloads.dlrm.optimizer_checks import check_precision
 from scenarios.workloads.dlrm.sections import (
     FeatureSection,
     FileIds,

@@ -22,7 +22,7 @@ class DataSection(Section):
         " false: batches are on the GPU."
     )
     samples_per_s: Positive | None = about(
-        "What the data loader delivers, of samples a second; a step waits for it. Default: it is never waited for."
+        "Samples a second that the data loader delivers; a step waits for it. Default: it is never waited for."
     )
     per: Literal["rank", "host"] | None = about(
         "Whose rate that is: a rank's, or a host's, of which its ranks have equal parts. Default 'rank'."

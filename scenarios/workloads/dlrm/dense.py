@@ -21,7 +21,7 @@ from scenarios.modules.module import Module
 from scenarios.modules.trace import TensorSpec, Trace
 from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
 from scenarios.sparse.groups import TableGroup, outputs_to_tables
-from scenarios.workloads.dlrm.precision import DENSE_OF
+from scenarios.workloads.dlrm.optimizer_checks import DENSE_OF
 from scenarios.workloads.locate import imported
 
 

@@ -102,14 +102,14 @@ def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
     assert model is not None
     element_bytes: int = getattr(torch, model.dtype).itemsize
     naming = 0.0
-    for table in model.tables:
-        ids = float(draws_of(table, samples).moments().mean[0])
-        weight_bytes = WEIGHT_BYTES if table.weighted else 0
+    for feature in model.features:
+        ids = float(draws_of(feature, samples).moments().mean[0])
+        weight_bytes = WEIGHT_BYTES if feature.weighted else 0
         naming += (getattr(torch, model.ids_dtype).itemsize + weight_bytes) * ids
         naming += getattr(torch, model.lengths_dtype).itemsize * samples
     dense = float(samples * (model.dense_features * element_bytes + LABEL_BYTES))
     copied = (pipeline.copied_ahead + 1) * naming + pipeline.copied_ahead * dense if scenario.copies_batches else 0.0
-    rows = samples * sum(table.dim * max(1, table.sequence) for table in model.tables) * element_bytes
+    rows = samples * sum(feature.dim * max(1, feature.sequence) for feature in model.features) * element_bytes
     return {"batches": copied, "embeddings ahead": rows if pipeline.kind == "semi_sync" else 0.0}
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import ClassVar
 
 from scenarios.config.scenario import Scenario
+from scenarios.config.scenario.step import STAGES, Ahead, StageName
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
 from scenarios.workloads.dlrm.loader import Drawer, MicroBatch, loader_of
@@ -121,25 +122,7 @@ class LookUp(Stage):
         return self.parts.rank
 
 
-Ahead = tuple[type[Stage], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """Stages and how many batches ahead they are: begun `before` a forward pass, and `between` it and the backward."""
-
-    before: tuple[Ahead, ...] = ()
-    between: tuple[Ahead, ...] = ()
-
-
-# TorchRec's pipelines issue in this order; the streams are those that it names so.
-KINDS: Mapping[str, Kind] = {
-    "none": Kind(before=((CopyHere, 0),)),
-    "base": Kind(between=((Copy, 1),)),  # issued behind the backward pass, when the GPU has hardly begun it
-    "sparse_dist": Kind(before=((Exchange, 1), (Copy, 2))),
-    "prefetch_sparse_dist": Kind(before=((Exchange, 2), (Fill, 1), (Copy, 3))),
-    "semi_sync": Kind(before=((Exchange, 2),), between=((Copy, 3), (LookUp, 1))),
-}
+_CLASSES: Mapping[StageName, type[Stage]] = {"copy": Copy, "exchange": Exchange, "fill": Fill, "look_up": LookUp}
 
 
 class Loop:
@@ -148,8 +131,8 @@ class Loop:
     def __init__(self, parts: Parts) -> None:
         self._parts, self._rank = parts, parts.rank
         self._micro_batches = parts.scenario.pipeline.accumulation
-        kind = KINDS[parts.scenario.pipeline.kind]
-        self._before, self._between = self._stages(kind.before), self._stages(kind.between)
+        stages = STAGES[parts.scenario.pipeline.kind]
+        self._before, self._between = self._stages(stages.before), self._stages(stages.between)
         every = [*self._before, *self._between]
         self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes those further ahead first
         self._depth = max((stage.ahead for stage in every), default=0)
@@ -200,6 +183,9 @@ class Loop:
             else:
                 self._flight[stage.ahead] = await run
 
-    def _stages(self, chosen: tuple[Ahead, ...]) -> list[Stage]:
+    def _stages(self, chosen: Ahead) -> list[Stage]:
         copies = self._parts.scenario.copies_batches
-        return [kind(self._parts, ahead) for kind, ahead in chosen if copies or not issubclass(kind, Copy)]
+        return [self._stage(name, ahead) for name, ahead in chosen if copies or name != "copy"]
+
+    def _stage(self, name: StageName, ahead: int) -> Stage:
+        return CopyHere(self._parts, 0) if name == "copy" and not ahead else _CLASSES[name](self._parts, ahead)

@@ -115,10 +115,10 @@ class TableSection(Section):
     )
     kernel: LookUpKernel | None = about(
         "Where its rows lie, as TorchRec's compute kernels: 'fused' in the GPU's memory, 'fused_uvm' in the host's,"
-        " 'fused_uvm_caching' there with a cache in the GPU's. Default 'fused'."
+        " 'fused_uvm_caching' there with a cache in the GPU's. Default: sharding.plan's, else 'fused'."
     )
     cache_load_factor: Efficient | None = about(
-        "The share of its rows that the cache of 'fused_uvm_caching' holds. Default 0.2."
+        "The share of its rows that the cache of 'fused_uvm_caching' holds. Default: sharding.plan's, else 0.2."
     )
     ranks: list[Place] | None = about("The ranks on which it lies, in this order. Default: the planner's choice.")
     hosts: list[Place] | None = about("The hosts on all of whose ranks it lies. Default: the planner's choice.")
@@ -138,7 +138,7 @@ class OptimizerSection(Section):
     """How parameters are updated."""
 
     kind: OptimizerKind | None = about(
-        "Plain steps, such as shrink with the gradients, or with moments of them, as fbgemm has them. Default 'sgd'."
+        "SGD; Adagrad (steps shrink as gradients accumulate); Adam and LAMB (moments), as in fbgemm. Default 'sgd'."
     )
     state: Literal["row", "element"] | None = about(
         "Whether 'adagrad' keeps one float32 for each row of a table, or for each element. Default 'row'."
@@ -171,9 +171,11 @@ class ModelSection(Section):
     dense_options: FreeOptions | None = about("What its class is given by name. Default: nothing.")
     dense_optimizer: DenseOptimizerSection | None = about("How the dense part is updated. Default: as the tables are.")
     dtype: Literal["float32", "bfloat16", "float16"] | None = about(
-        "Of weights and arithmetic of the dense part, and of what tables give it and get back. Default 'float32'."
+        "Dtype of the dense part's weights and arithmetic, and of what tables give it and get back. Default 'float32'."
     )
-    embedding_dtype: Literal["float32", "bfloat16", "float16"] | None = about("Of the tables' rows. Default: dtype.")
+    embedding_dtype: Literal["float32", "bfloat16", "float16"] | None = about(
+        "Dtype of the tables' rows. Default: dtype."
+    )
     autocast: Literal["float16", "bfloat16"] | None = about(
         "What torch.autocast lowers the dense part's forward pass to; its parameters stay float32. Default: nothing."
     )
@@ -183,8 +185,8 @@ class ModelSection(Section):
     tf32: bool | None = about(
         "Whether GPUs round the dense part's products of float32 to TF32. Default: as PyTorch does it, false."
     )
-    ids_dtype: Literal["int32", "int64"] | None = about("Of ids. Default 'int64'.")
-    lengths_dtype: Literal["int32", "int64"] | None = about("Of bags' lengths. Default 'int64'.")
+    ids_dtype: Literal["int32", "int64"] | None = about("Dtype of ids. Default 'int64'.")
+    lengths_dtype: Literal["int32", "int64"] | None = about("Dtype of bags' lengths. Default 'int64'.")
     optimizer: OptimizerSection | None = about("How parameters are updated. Default: sgd.")
     embedding_dim: Width | None = about("Elements a row of the tables that do not say. Default: none.")
     tables: list[TableSection] | None = about("The embedding tables. Required.")

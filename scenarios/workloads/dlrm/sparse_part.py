@@ -318,7 +318,7 @@ class SparsePass:
 
     async def joining(self) -> list[Tensor]:
         """Gradients of copies, to be all-reduced in place with the dense part's, whose backward pass is over."""
-        await self._return_all()
+        await self._send_all(copies=True)
         return [gradient for _, gradient in self._joining]
 
     async def update_joined(self) -> None:
@@ -348,12 +348,15 @@ class SparsePass:
 
     async def _return_all(self) -> None:
         """Send what is left, the last group first, copies after all others: TorchRec has DDP reduce those."""
-        for is_copy in (False, True):
-            of_kind = [number for number in self._gradients if self._looked[number].is_copy is is_copy]
-            for number in sorted(of_kind, reverse=True):
-                await self._send_back(number, self._gradients.pop(number))
+        for copies in (False, True):
+            await self._send_all(copies=copies)
         if self._part.is_eager:
             await self._update(copies=False)
+
+    async def _send_all(self, *, copies: bool) -> None:
+        of_kind = [number for number in self._gradients if self._looked[number].is_copy is copies]
+        for number in sorted(of_kind, reverse=True):
+            await self._send_back(number, self._gradients.pop(number))
 
     async def _send_back(self, number: int, gradient: Tensor) -> None:
         looked = self._looked[number]

@@ -31,7 +31,7 @@ class GradientsSection(Section):
     shapes: list[list[Count]] | None = about("Parameter shapes in the order of the forward pass.")
     forward_flops: Flops | None = about("A rank's forward pass, before the backward pass. Default '0 FLOP'.")
     backward_flops: Flops | None = about("A rank's backward pass, such as '250 GFLOP'. Default '0 FLOP'.")
-    dtype: Literal["float32", "float64", "bfloat16", "float16"] | None = about("Of gradients. Default 'float32'.")
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] | None = about("Dtype of gradients. Default 'float32'.")
 
 
 def _check_gradients(section: GradientsSection, document: Document, look: Look) -> None:

@@ -152,6 +152,53 @@ def test_a_plan_with_other_kernels_is_a_sentence(plan: str, said: str, tmp_path:
         load(file(tmp_path, TABLES))
 
 
+CACHED = given_plan("fused_uvm_caching")
+UNLESS = "expected no cache_load_factor unless sharding.plan has the table as 'fused_uvm_caching'"
+
+
+@pytest.mark.parametrize(
+    ("plan", "keys", "said"),
+    [
+        (CACHED, "kernel = 'fused_uvm_caching'", "expected no kernel with sharding.plan, which says it of every table"),
+        (given_plan("fused_uvm"), "cache_load_factor = 0.3", UNLESS),
+        (
+            given_plan("fused_uvm_caching", cache_params={"load_factor": 0.4}),
+            "cache_load_factor = 0.3",
+            "expected no cache_load_factor with sharding.plan, which has the table's load_factor, 0.4",
+        ),
+    ],
+)
+def test_a_table_does_not_contradict_its_plan(plan: str, keys: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(plan)
+    with pytest.raises(ScenarioError) as caught:
+        load(file(tmp_path, TABLES.replace("rows = 4001", f"rows = 4001, {keys}")))
+    (sentence,) = caught.value.sentences
+    assert "model.tables[1]." in sentence
+    assert sentence.endswith(said)
+
+
+def test_a_table_says_how_much_a_cache_of_its_plan_holds(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(CACHED)
+    loaded = load(file(tmp_path, TABLES.replace("rows = 4001", "rows = 4001, cache_load_factor = 0.3")))
+    assert loaded.model is not None
+    assert [(one.kernel, one.cache_load_factor) for one in loaded.model.tables] == [
+        ("fused", 0.2),
+        ("fused_uvm_caching", 0.3),
+    ]
+
+
+def test_replicas_are_not_averaged_in_host_memory(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(given_plan("fused_uvm").replace("[0, 1, 2, 3]", "[0, 1]"))
+    path = file(tmp_path, TABLES)
+    path.write_text(f"{path.read_text()}[replication]\nsharding_group_size = 2\n")
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+    assert caught.value.sentences == (
+        f"{path}: sharding.plan = 'plan.json': expected tables that are 'fused' with replication, which averages rows"
+        " in GPU memory, but it has 'big' as fused_uvm",
+    )
+
+
 @pytest.mark.parametrize(
     ("table_keys", "cluster_keys", "said"),
     [

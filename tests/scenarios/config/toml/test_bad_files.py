@@ -14,9 +14,10 @@ from tests.scenarios.config.toml.bad_bounds import BOUNDS, UTMOST
 from tests.scenarios.config.toml.bad_clusters import FILES, OTHER_FILES
 from tests.scenarios.config.toml.bad_features import FEATURES
 from tests.scenarios.config.toml.bad_pieces import A2A_INLINE, DLRM, EXCHANGE, POWERSGD, WHOLE, edited
+from tests.scenarios.config.toml.bad_steps import STEPS
 from tests.scenarios.config.toml.bad_workloads import WORKLOADS
 
-BAD = FILES | BOUNDS | WORKLOADS | FEATURES
+BAD = FILES | BOUNDS | WORKLOADS | STEPS | FEATURES
 
 
 @pytest.fixture
@@ -101,5 +102,5 @@ def test_mistakes_of_the_command_line_are_named_by_their_option(folder: Path) ->
 
 
 def test_there_are_bad_files_enough() -> None:
-    assert len(BAD) == len(FILES) + len(BOUNDS) + len(WORKLOADS) + len(FEATURES) >= 30
+    assert len(BAD) == len(FILES) + len(BOUNDS) + len(WORKLOADS) + len(STEPS) + len(FEATURES) >= 30
     assert sum(len(wanted) > 1 for _, wanted in BAD.values()) >= 10

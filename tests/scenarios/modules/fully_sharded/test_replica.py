@@ -225,6 +225,50 @@ def test_compression_is_a_sentence() -> None:
         Module(Tower, compressed, parallel=FSDP)
 
 
+@pytest.mark.parametrize(
+    ("parallel", "compression", "sentence"),
+    [
+        (
+            FSDP,
+            Compression(),
+            r"'dynamic' with parallel.kind = 'fsdp': expected None, for each rank would check its own",
+        ),
+        (
+            HSDP,
+            Compression(),
+            r"'dynamic' with parallel.kind = 'hsdp': expected None, for each rank would check its own",
+        ),
+        (
+            DenseParallel(),
+            Compression(kind="batched_powersgd"),
+            r"with compression.kind = 'batched_powersgd': expected No",
+        ),
+    ],
+)
+def test_loss_scaling_of_shards_or_with_compression_is_a_sentence(
+    parallel: DenseParallel, compression: Compression, sentence: str
+) -> None:
+    with pytest.raises(ProgramError, match=f"module Tower: loss_scaling = .*{sentence}"):
+        Module(Tower, scenario(compression=compression), parallel=parallel, loss_scaling="dynamic")
+
+
+class Late(nn.Module):
+    """Uses its weight before an argument that comes late, whose gradient is so there first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ (self.weight * 2)).mean()
+
+
+def test_a_gradient_behind_its_units_backward_is_a_sentence_before_any_step() -> None:
+    model, x = Module(Late, scenario(), parallel=FSDP), torch.ones(4, 8, requires_grad=True)
+    with pytest.raises(ProgramError, match=r"^module Late: no reduction for weight: expected gradients before their"):
+        model.traced(((x,), {}), late=(0,))
+
+
 def test_an_optimizer_over_whole_parameters_is_a_sentence() -> None:
     model = Module(Tower, scenario(), parallel=FSDP, optimizer=torch.optim.Adafactor)
     with pytest.raises(ProgramError, match=r"module Tower: optimizer Adafactor computes .* over whole parameters"):

@@ -47,7 +47,7 @@ def test_it_trains_the_same_model(order: Any, optimizer: str) -> None:
 @given(st.data())
 def test_grouped_and_single_reductions_train_alike(data: st.DataObject) -> None:
     pipeline = Pipeline(
-        kind=data.draw(st.sampled_from(["none", "sparse_dist"])),
+        kind=data.draw(st.sampled_from(["none", "sparse_dist", "semi_sync"])),
         order=data.draw(st.sampled_from(["eager", "overlapped"])),
         accumulation=data.draw(st.integers(1, 2)),
     )
@@ -87,6 +87,17 @@ def test_it_begins_when_the_backward_pass_has_ended_and_overlaps_updates_of_shar
     copies = [one for one in of_step if one.label == "data_parallel.update"]
     assert last <= together.start_ns
     assert together.end_ns <= min(one.start_ns for one in copies)
+
+
+def test_semi_sync_groups_gradients_before_those_of_sharded_tables_travel() -> None:
+    pipeline = Pipeline(kind="semi_sync", order="eager")
+    recording = run(grouped(training(COPIES, payload="sizes", pipeline=pipeline, library="nccl")))
+    (together,) = reductions(recording)
+    of_step = [one for one in recording.spans if (one.rank, one.step) == (0, 1)]
+    backs = [one for one in of_step if one.label in ("row_wise.gradients", "table_wise.gradients")]
+    updates = [one for one in of_step if one.label in ("row_wise.update", "table_wise.update")]
+    assert len(backs) == len(updates) == 2
+    assert all(together.issued_ns <= one.start_ns for one in backs + updates)
 
 
 def halves(types: tuple[ShardingType, ...], **changes: Any) -> Scenario:

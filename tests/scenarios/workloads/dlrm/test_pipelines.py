@@ -9,10 +9,9 @@ import pytest
 from torch import Tensor
 
 from scenarios.config.hardware import Inside
-from scenarios.config.scenario import Data, Pipeline, Scenario, ShardingType
+from scenarios.config.scenario import Data, Feature, Pipeline, Scenario, ShardingType
+from scenarios.config.scenario.step import STAGES
 from scenarios.seam.trace import COPYING, LOADING, Recording, Span
-from scenarios.workloads.dlrm.pipelines import KINDS as PIPELINES
-from scenarios.workloads.dlrm.pipelines import Copy, Exchange
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
@@ -22,7 +21,7 @@ from tests.sim.test_dlrm_host_memory import BIG, LINK, hosted, longest, of_label
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
 from tests.small import CORE, cluster
 
-KINDS = tuple(PIPELINES)
+KINDS = tuple(STAGES)
 SEMI_SYNC = Pipeline(kind="semi_sync")
 COPIES = Data(copies=True)
 
@@ -63,14 +62,6 @@ def on_nvlink(made: Scenario, **changes: Any) -> Scenario:
 def of_step(recording: Recording, step: int = 1, rank: int = 0) -> list[Span]:
     found = [one for one in recording.spans if (one.rank, one.step) == (rank, step) and one.kind != "step"]
     return sorted(found, key=lambda one: (one.issued_ns, one.sequence))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_stages_are_as_far_ahead_as_memory_counts_batches(kind: Any) -> None:
-    pipeline = Pipeline(kind=kind)
-    stages = dict([*PIPELINES[kind].before, *PIPELINES[kind].between])
-    assert stages.get(Exchange, 0) == pipeline.exchanged_ahead
-    assert stages.get(Copy, 0) == pipeline.copied_ahead
 
 
 # Semi-synchronous training
@@ -269,6 +260,23 @@ def test_semi_sync_holds_the_next_batchs_rows() -> None:
     assert part_bytes(ahead, "embeddings ahead") == 6 * 4 * 8 * 4
     two = dataclasses.replace(made, pipeline=Pipeline(kind="prefetch_sparse_dist"))
     assert part_bytes(ahead, "sparse buffers") > part_bytes(two, "sparse buffers")
+
+
+def test_each_feature_of_a_table_has_lengths_and_rows_ahead() -> None:
+    """Two more features of the first table: a length for each sample and feature, their ids, and their pooled rows."""
+    made = on_nvlink(training(ALL), pipeline=SEMI_SYNC, data=COPIES)
+    assert made.model is not None
+    first, *others = made.model.tables
+    features = [
+        Feature(name=name, ids_per_sample=ids) for name, ids in (("a", first.ids_per_sample), ("b", 3), ("c", 5))
+    ]
+    shared = dataclasses.replace(
+        first, features=tuple(features), ids_per_sample=sum(each.ids_per_sample for each in features)
+    )
+    several = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=(shared, *others)))
+    assert part_bytes(several, "batches") == part_bytes(made, "batches") + 4 * 6 * 8 * (1 + 3 + 1 + 5)
+    rows = part_bytes(several, "embeddings ahead") - part_bytes(made, "embeddings ahead")
+    assert rows == 2 * 6 * 4 * first.dim
 
 
 # The data loader

@@ -7,6 +7,7 @@ from scenarios.config.toml.reading import expected
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL
 from scenarios.workloads.dlrm.sections import ModelSection
+from scenarios.workloads.gradient_tables import COMPRESSION
 
 OF_MOMENTS = ("beta1", "beta2", "weight_decay")
 # Which of torch.optim's serves the dense part of a model whose tables have one of these.
@@ -20,6 +21,11 @@ def check_precision(model: ModelSection, document: Document, look: Look) -> None
     if parallel is not None and parallel.kind in ("fsdp", "hsdp"):
         reason = f"with dense_parallel.kind = '{parallel.kind}': each rank would check its own shards only"
         look.refuse(("model",), model, ("loss_scaling",), reason)
+    compression = COMPRESSION.of(document)
+    if model.loss_scaling is not None and compression is not None and compression.kind not in (None, "none"):
+        reason = "what a step leaves out of scaled gradients is added to the next one's, of another scale"
+        phrase = f"'none' with model.loss_scaling = {model.loss_scaling!r}: {reason}"
+        look.mistakes.add(("compression", "kind"), phrase)
     flops = document.cluster.gpu.flops if document.cluster and document.cluster.gpu else None
     if model.dtype not in (None, "float32"):
         reason = f"with dtype = '{model.dtype}'"
