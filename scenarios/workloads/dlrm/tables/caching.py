@@ -5,8 +5,8 @@ those of its rows that are not in the cache are fetched, each in the place of th
 which is written back. All cached tables of one module share the cache, which has room for each one's `load_factor`.
 
 P. J. Denning, S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972: rows named in the last T batches
-are s(T) in the mean, and a batch names s(T + 1) - s(T) others. H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching
-Systems, IEEE JSAC 20(7), 2002: an LRU cache of C rows holds what the last T batches named, with s(T) = C.
+are s(T) in the mean, and a batch names s(T + 1) - s(T) others. The cache holds what its
+characteristic time names (`lru`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from functools import cached_property
 from scenarios.config.scenario import Table
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.tables.lru import LONGEST, characteristic_time
+from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
 # A set's tags, of which a look-up reads all: fbgemm's cache has 32 ways (kWarpSize), tags of int64.
 SET_BYTES = 32 * 8
 # What a look-up leaves for each id: where its row is in the cache.
 PLACE_BYTES = 4
-ID_BYTES = 8
-# Ids are sorted digit by digit, as in an update (`embedding`), to find those that differ.
-SORT_PASSES = 4
 # Ids of all tables numbered through, sorted and counted, looked for, sorted by age, exchanged, looked up.
 LAUNCHES = 7
-# Halvings of the interval in which the characteristic time lies: its logarithm is known to 1e-9.
+# The logarithm of the characteristic time is known to 1e-9.
 _HALVINGS = 40
-_LONGEST = 1e12  # batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +63,10 @@ class RowCache:
         """The characteristic time: the cache holds what so many batches name. Infinite if it has room for all."""
         if self._named(math.inf) <= self.capacity:
             return math.inf
-        low, high = -math.log(_LONGEST), math.log(_LONGEST)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._named(math.exp(middle)) < self.capacity else (low, middle)
-        return math.exp(high)
+        return characteristic_time(self._named, self.capacity, halvings=_HALVINGS)
 
     def misses(self, ids: Sequence[Sequence[float]]) -> list[float]:
-        """How many of the rows that a batch names are not in the cache; by piece, with so many `ids` for each."""
+        """Count the rows that a batch names and that are not in the cache; by piece, with so many `ids` for each."""
         if math.isinf(self.batches):
             return [0.0 for _ in ids]
         found = []
@@ -87,11 +81,11 @@ class RowCache:
         named = sum(self._distinct(number, count) for number, count in enumerate(ids))
         total = float(sum(map(sum, ids)))
         missing = sum(count * piece.row_bytes for count, piece in zip(self.misses(ids), self.pieces, strict=True))
-        sorting = SORT_PASSES * ID_BYTES * total
+        sorting = SORT_PASSES * KEY_BYTES * total
         return Kernel(
             kind="embedding_lookup",
-            bytes_read=ID_BYTES * total + sorting + SET_BYTES * (named + total) + missing,
-            bytes_written=ID_BYTES * total + sorting + PLACE_BYTES * total + missing,
+            bytes_read=KEY_BYTES * total + sorting + SET_BYTES * (named + total) + missing,
+            bytes_written=KEY_BYTES * total + sorting + PLACE_BYTES * total + missing,
             host_read=missing,
             host_written=missing,
             dtype=dtype,
@@ -101,7 +95,7 @@ class RowCache:
     def _named(self, batches: float) -> float:
         """Rows that so many batches name."""
         if math.isinf(batches):
-            batches = _LONGEST
+            batches = LONGEST
         return sum(self._distinct(number, [batches * each for each in usual]) for number, usual in enumerate(self._ids))
 
     def _distinct(self, number: int, ids: Sequence[float]) -> float:

@@ -21,6 +21,7 @@ from scenarios.workloads.dlrm.tables import embedding_torch
 from scenarios.workloads.dlrm.tables.caching import RowCache
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
 from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS, Moments
+from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
 # Expected ones have the shapes of real ones: what is computed on them is on meta.
 Features = KeyedJagged | ExpectedJagged
@@ -29,10 +30,8 @@ Features = KeyedJagged | ExpectedJagged
 STATE_BYTES = 4
 # What an id's row counts in its bag.
 WEIGHT_BYTES = 4
-# An id's key, and the number of its bag.
-KEY_BYTES, BAG_BYTES = 8, 4
-# Keys are sorted digit by digit of 8 bits, of which row numbers have four.
-SORT_PASSES = 4
+# The number of an id's bag.
+BAG_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,24 +1,23 @@
 """Which rows a look-up finds in the GPU's L2 cache, because it has read them before.
 
 A look-up goes through its tables one after the other, as fbgemm's table-batched embeddings do, so each table has all
-of L2 for itself. L2 counts as an LRU cache of whole rows: with room for C of them it holds what the last T ids named,
-where T ids name C rows (H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, IEEE JSAC 20(7), 2002). What other
-kernels left there is forgotten. Features of one table, which follow each other, count as if their ids alternated.
+of L2 for itself. L2 counts as an LRU cache of whole rows, which holds what the ids of its characteristic time named
+(`lru`). What other kernels left there is forgotten. Features of one table, which follow each other, count as if their
+ids alternated.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 
 from scenarios.config.scenario import Table
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.tables.lru import characteristic_time
 
-# Halvings of the interval in which the logarithm of T lies: T is known to 1e-4.
+# The characteristic time is known to 1e-4.
 _HALVINGS = 18
-_MOST_IDS = 1e12
-# Over which part of T the rows are counted that further ids name.
+# Over which part of it the rows are counted that further ids name.
 _FURTHER = 0.02
 
 
@@ -41,10 +40,6 @@ def _steady(table: Table, rows: range, room: float) -> tuple[float, float]:
     def named(ids: float) -> float:
         return distinct_rows(table, rows, [ids * share for share in shares])
 
-    low, high = math.log(max(room, 1.0)), math.log(_MOST_IDS)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if named(math.exp(middle)) < room else (low, middle)
-    held = math.exp(high)
+    held = characteristic_time(named, room, shortest=max(room, 1.0), halvings=_HALVINGS)
     more = named(held * (1 + _FURTHER)) - named(held)
     return held, more / (held * _FURTHER)
