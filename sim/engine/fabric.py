@@ -30,7 +30,7 @@ class Fabric:
         """`hosts`: those whose links `rows` lists, beside the uplinks; None: all.
 
         `has_host_lanes`: kernels use the host's memory, so what crosses a GPU's lanes to it on the way to a NIC shares
-        them with copies; otherwise these lanes are wider than the NIC and left out.
+        them with copies; otherwise lanes are left out unless they are narrower than the NIC.
         """
         self.cluster = cluster
         self.network = Network(cluster, has_host_lanes=has_host_lanes)

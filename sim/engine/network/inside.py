@@ -21,9 +21,15 @@ class Inside(ABC):
     shared_class = ""
 
     def __init__(self, cluster: Cluster, links: Links, *, has_host_lanes: bool = False) -> None:
-        """`has_host_lanes`: bytes to a NIC share the GPU's lanes to the host's memory with copies."""
-        self.cluster, self.links, self.has_host_lanes = cluster, links, has_host_lanes
+        """`has_host_lanes`: bytes to a NIC share the GPU's lanes to the host's memory with copies.
+
+        Without copies the lanes are no links, for they could not hold up a NIC: unless they are narrower than it.
+        """
+        self.cluster, self.links = cluster, links
         self.hardware, self.gpus = cluster.host.inside, cluster.host.gpus
+        lanes_per_s, nic_per_s = self.hardware.host_bytes_per_s, cluster.host.nics.link.bytes_per_s
+        is_narrow = lanes_per_s is not None and lanes_per_s < nic_per_s * cluster.payload_share
+        self.has_host_lanes = has_host_lanes or is_narrow
 
     @property
     def hosts_per_domain(self) -> int:

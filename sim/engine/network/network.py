@@ -20,7 +20,7 @@ class Network:
     """
 
     def __init__(self, cluster: Cluster, *, has_host_lanes: bool = False) -> None:
-        """`has_host_lanes`: whether bytes to a NIC share the GPU's lanes to the host's memory with copies."""
+        """`has_host_lanes`: as of `Inside`."""
         self.cluster, self.links = cluster, Links()
         self._gpus = cluster.host.gpus
         self._inside = INSIDE[cluster.host.inside.kind](cluster, self.links, has_host_lanes=has_host_lanes)

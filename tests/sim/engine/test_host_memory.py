@@ -77,6 +77,23 @@ def test_lanes_are_no_links_where_nobody_uses_host_memory() -> None:
     assert names[True] - names[False] == {f"gpu{rank}.host.{way}" for rank in range(8) for way in ("in", "out")}
 
 
+@pytest.mark.parametrize("has_host_lanes", [False, True])
+@pytest.mark.parametrize(("lanes_gb_per_s", "payload_share", "took_ms"), [(5, 1.0, 2), (8, 0.5, 2), (10, 1.0, 1)])
+def test_lanes_narrower_than_the_nic_hold_it_up_whoever_uses_host_memory(
+    lanes_gb_per_s: float, payload_share: float, took_ms: int, has_host_lanes: bool
+) -> None:
+    """10 MB cross NICs of 10 GB/s, of which `payload_share` is payload, and a GPU's lanes on either side."""
+    inside = dataclasses.replace(NVLINK, host_bytes_per_s=lanes_gb_per_s * 1e9)
+    on = dataclasses.replace(cluster(2, 4, inside=inside, nics=NICS), payload_share=payload_share)
+    machine = Machine(on, has_host_lanes=has_host_lanes)
+    found: list[int] = []
+    machine.carry(machine.fabric.path(0, 4), 1e7).then(lambda: found.append(machine.clock.now_ns))
+    machine.clock.run()
+    assert found == [took_ms * MS]
+    listed = any(".host." in row.link for row in machine.fabric.rows())
+    assert listed == (has_host_lanes or lanes_gb_per_s == 5)
+
+
 def test_a_cluster_that_does_not_say_how_is_refused() -> None:
     with pytest.raises(ProgramError, match=r"^cluster.inside.host_rate: missing; GPU 0 has work in its host's memory$"):
         ends({0: READ}, dataclasses.replace(NVLINK, host_bytes_per_s=None))
