@@ -5,14 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from scenarios.modules.buffers import broadcast_buffers
 from scenarios.modules.ddp_buckets import GradientReducer
@@ -20,7 +18,8 @@ from scenarios.modules.fully_sharded.units import Mark
 from scenarios.modules.needs import Needs
 from scenarios.modules.paused import Paused, PausedBackward
 from scenarios.modules.precision import LossScaler, round_products
-from scenarios.modules.trace import Arguments, Ready, TensorSpec, Trace, tensors_of, trainable, wanting
+from scenarios.modules.tape import Tape, empty
+from scenarios.modules.trace import Arguments, Ready, Trace, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
@@ -28,16 +27,6 @@ from scenarios.seam.rank import Rank
 
 if TYPE_CHECKING:
     from scenarios.modules.module import Module
-
-
-@dataclass(slots=True, eq=False)
-class Tape:
-    """What a forward pass leaves for its backward pass: what it was called with and gave, before it was detached."""
-
-    arguments: Arguments
-    late: tuple[int, ...]
-    outputs: list[Tensor]
-    detached: list[Tensor]
 
 
 class Replica:
@@ -139,13 +128,10 @@ class Replica:
         given = [gradients] if isinstance(gradients, Tensor) else list(gradients or [None] * len(wanted))
         tape = self._tape_of(wanted)
         by_output = {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}
-        chosen = [by_output[id(each)] is not None if id(each) in by_output else None for each in tape.detached]
+        chosen = tape.chosen(by_output)
         traced = self._model.traced(tape.arguments, chosen, accumulates=self._accumulates, late=tape.late)
         if self.module is not None:
-            pairs = zip(tape.outputs, tape.detached, strict=True)
-            starts = [(own, by_output[id(each)]) for own, each in pairs if id(each) in by_output]
-            own = [output for output, _ in starts], [gradient for _, gradient in starts]
-            self._running = PausedBackward(*own, then=self._finish_backward)
+            self._running = PausedBackward(*tape.starts(by_output), then=self._finish_backward)
         self._accumulates = not sync
         inputs = wanting(tape.arguments)
         if self.module is None:
@@ -199,14 +185,16 @@ class Replica:
                 self._go_on(running, number)
             for index in segment.needs:
                 await self._arrive(given[index])
+        return await self._tape(traced, arguments, late, running)
+
+    async def _tape(
+        self, traced: Trace, arguments: Arguments, late: tuple[int, ...], running: Paused | None
+    ) -> tuple[Tape, Any]:
+        """End a forward pass: the late arguments that it did not use arrive, too."""
+        given = tensors_of(arguments)
         for index in late:
-            await self._arrive(given[index])  # that was not used
-        if running is None:
-            made = [empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
-            result = tree_unflatten(made, traced.layout)
-            return Tape(arguments, late, [], tensors_of(result)), result
-        outputs, result = tensors_of(running.result), tree_map_only(Tensor, Tensor.detach, running.result)
-        return Tape(arguments, late, outputs, tensors_of(result)), result
+            await self._arrive(given[index])
+        return Tape.of(traced, arguments, late, running)
 
     def _pass(self, arguments: Arguments, late: tuple[int, ...]) -> Paused:
         """The module's forward, which stops where it needs something late."""
@@ -227,10 +215,12 @@ class Replica:
             with torch.enable_grad(), Needs([given[index] for index in late], needed) as needs, self._hooked(needs):
                 return module(*arguments[0], **arguments[1])
 
-        running = self._running_forward = Paused(
-            run, self._rank.device, stops=bool(late) or self._model.parallel.shards
-        )
+        running = self._running_forward = Paused(run, self._rank.device, stops=self._stops(late))
         return running
+
+    def _stops(self, late: tuple[int, ...]) -> bool:
+        """Whether a forward pass may stop on its way."""
+        return bool(late)
 
     def _trained(self, parameters: list[Tensor]) -> list[Tensor]:
         """What the optimizer is to change of the module's parameters."""
@@ -328,15 +318,18 @@ class Replica:
                         reducer.add(unused[0], self._zeros(traced, unused.pop(0)))
                     reducer.add(each.parameter, self._gradient(traced, each.parameter))
                 elif each.input in waited:
-                    given = inputs[each.input]
-                    told = next(send for key, send in ready.items() if key is given)(gradient_of(given))
-                    if isawaitable(told):
-                        await told
+                    await self._tell(ready, inputs[each.input])
                 if each is segment.ready:
                     break
         if reducer is not None and self._model.finds_unused:
             assert self._side is not None
             self._reduced.append(self._side.spawn(self._sum_used(len(traced.parameters))))
+
+    async def _tell(self, ready: Mapping[Tensor, Callable[[Tensor], object]], given: Tensor) -> None:
+        """Hand an argument's gradient to the function that waits for it."""
+        told = next(send for key, send in ready.items() if key is given)(gradient_of(given))
+        if isawaitable(told):
+            await told
 
     def _advance(self, stop: Ready | Mark | None) -> None:
         running = self._running
@@ -392,8 +385,3 @@ def gradient_of(tensor: Tensor) -> Tensor:
     """The gradient of a tensor that has one."""
     assert tensor.grad is not None, "it is ready"
     return tensor.grad
-
-
-def empty(spec: TensorSpec) -> Tensor:
-    """A tensor without values."""
-    return torch.empty(spec.shape, dtype=spec.dtype, device="meta")

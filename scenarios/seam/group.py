@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import mul
-from typing import overload
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +56,9 @@ class Groups:
     world: Group
     intra: Group
     cross: Group
+
+
+def own_group(rank: Rank, groups: Iterable[Sequence[int]]) -> Group:
+    """Make all of these groups, and give the first that the rank is in. Every rank calls this with the same groups."""
+    made = [rank.new_group([*ranks]) for ranks in groups]
+    return next(group for group in made if rank.rank in group)

@@ -6,10 +6,8 @@ and [0, 1], [2, 3] ... replicas; with `inter_host_allreduce` [0, 1, 2, 3] and [4
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from scenarios.config.scenario import Replication
-from scenarios.seam.group import Group, Groups
+from scenarios.seam.group import Group, Groups, own_group
 from scenarios.seam.rank import Rank
 
 
@@ -24,9 +22,9 @@ def within_sharding_group(rank: Rank, replication: Replication | None) -> Rank:
     starts = range(0, replication.sharding_group_size, node)
     return rank.within(
         Groups(
-            world=_mine(rank, sharding),
-            intra=_mine(rank, [ranks[start : start + node] for ranks in sharding for start in starts]),
-            cross=_mine(rank, [ranks[place::node] for ranks in sharding for place in range(node)]),
+            world=own_group(rank, sharding),
+            intra=own_group(rank, [ranks[start : start + node] for ranks in sharding for start in starts]),
+            cross=own_group(rank, [ranks[place::node] for ranks in sharding for place in range(node)]),
         )
     )
 
@@ -35,10 +33,4 @@ def replicas_of(rank: Rank, replication: Replication | None) -> Group | None:
     """The ranks that hold what this one holds of the tables; None without replication. Every rank calls this."""
     if replication is None:
         return None
-    return _mine(rank, zip(*replication.sharding_groups(rank.world_size), strict=True))
-
-
-def _mine(rank: Rank, groups: Iterable[Sequence[int]]) -> Group:
-    """Make all of these, of which one is the rank's."""
-    made = [rank.new_group([*ranks]) for ranks in groups]
-    return next(group for group in made if rank.rank in group)
+    return own_group(rank, zip(*replication.sharding_groups(rank.world_size), strict=True))

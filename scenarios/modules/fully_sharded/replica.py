@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
-from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from scenarios.compression.local import compute, copy_cost, cost
 from scenarios.modules.ddp_buckets import GradientReducer
@@ -25,11 +23,12 @@ from scenarios.modules.fully_sharded.shards import Layout, ShardedParameter, cop
 from scenarios.modules.fully_sharded.steps import backward_steps, forward_steps
 from scenarios.modules.fully_sharded.units import Mark, Phase, UnitHooks
 from scenarios.modules.needs import Needs
-from scenarios.modules.replica import Replica, Tape, empty, gradient_of
-from scenarios.modules.trace import Arguments, TensorSpec, Trace, tensors_of
+from scenarios.modules.replica import Replica
+from scenarios.modules.tape import Tape
+from scenarios.modules.trace import Arguments, Trace, tensors_of
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.group import Group
+from scenarios.seam.group import Group, own_group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
@@ -75,14 +74,10 @@ class ShardedReplica(Replica):
                 await self._arrive(given[index])
             for action in step.actions:
                 await self._do(action, traced)
-        for index in late:
-            await self._arrive(given[index])  # that was not used
-        if running is None:
-            made = [empty(each) if isinstance(each, TensorSpec) else each for each in traced.outputs]
-            result = tree_unflatten(made, traced.layout)
-            return Tape(arguments, late, [], tensors_of(result)), result
-        outputs, result = tensors_of(running.result), tree_map_only(Tensor, Tensor.detach, running.result)
-        return Tape(arguments, late, outputs, tensors_of(result)), result
+        return await self._tape(traced, arguments, late, running)
+
+    def _stops(self, late: tuple[int, ...]) -> bool:
+        return True
 
     async def _play(
         self,
@@ -99,10 +94,7 @@ class ShardedReplica(Replica):
         for number, step in enumerate(backward_steps(traced, found, waited)):
             await self._compute(step.kernel, label, number, self._advance, step.stop)
             if step.stop is not None and not isinstance(step.stop, Mark):
-                given = inputs[step.stop.input]
-                told = next(send for key, send in ready.items() if key is given)(gradient_of(given))
-                if isawaitable(told):
-                    await told
+                await self._tell(ready, inputs[step.stop.input])
             for action in step.actions:
                 await self._do(action, traced)
         await self._settle()
@@ -322,7 +314,8 @@ def _groups_of(model: Module, shards: Rank, copies: Rank | None) -> tuple[Group,
     """The ranks that hold all shards together, and those with the same shards; every rank calls this."""
     if copies is None:
         return shards.world, None
-    size, world = model.parallel.shard_group_size or shards.local_world_size, shards.world_size
+    world = shards.world_size
+    size = model.parallel.shard_ranks(world, shards.local_world_size)
     if world % size or size == world:
         raise ProgramError(
             f"module {model.name}: parallel.shard_group_size = {size}: expected a divisor of the {world} ranks, and"
@@ -330,10 +323,8 @@ def _groups_of(model: Module, shards: Rank, copies: Rank | None) -> tuple[Group,
         )
     if size == shards.local_world_size:
         return shards.intra, copies.cross
-    first, place = shards.rank - shards.rank % size, shards.rank % size
-    sharing = [shards.new_group([*range(start, start + size)]) for start in range(0, world, size)]
-    holding = [copies.new_group([*range(start, world, size)]) for start in range(size)]
-    return sharing[first // size], holding[place]
+    sharing = own_group(shards, [range(start, start + size) for start in range(0, world, size)])
+    return sharing, own_group(copies, [range(start, world, size) for start in range(size)])
 
 
 async def _divide(rank: Rank, tensor: Tensor, factor: float, label: str) -> None:
