@@ -35,7 +35,6 @@ from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.quantized.codec import quantized_comms
-from scenarios.quantized.plan_check import check_quantized
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -56,6 +55,7 @@ from scenarios.workloads.dlrm.memory import (
     rank_loads,
 )
 from scenarios.workloads.dlrm.pipelines import Loop, Parts
+from scenarios.workloads.dlrm.quantized_plan import check_quantized
 from scenarios.workloads.dlrm.sparse_part import Group, Placed, SparsePart, output_shape
 
 
