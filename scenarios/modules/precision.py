@@ -54,7 +54,7 @@ def round_products(tf32: bool | None) -> None:
 
 @contextmanager
 def products_of_float32(tf32: bool | None) -> Iterator[None]:
-    """The same, while this is entered."""
+    """Let GPUs round products of float32 to TF32, or not, while this is entered; None: as torch says."""
     before = torch.backends.cuda.matmul.allow_tf32
     round_products(tf32)
     try:

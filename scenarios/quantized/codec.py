@@ -5,6 +5,7 @@ TorchRec gives each kind of exchange a pair of them (`get_qcomm_codecs_registry`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
@@ -25,11 +26,13 @@ class Codec(Protocol):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of what is sent."""
+        """Name the dtype of what is sent."""
         ...
 
     @property
-    def row_size(self) -> int: ...
+    def row_size(self) -> int:
+        """Count the elements that are encoded together."""
+        ...
 
     def encoded_size(self, elements: float) -> float:
         """Items of `dtype` that so many elements become; an int where they are whole rows."""
@@ -43,9 +46,13 @@ class Codec(Protocol):
         """What `encode` gave as new float32."""
         ...
 
-    def encode_kernel(self, elements: int) -> Kernel: ...
+    def encode_kernel(self, elements: int) -> Kernel:
+        """Price the encoding of so many float32."""
+        ...
 
-    def decode_kernel(self, elements: int) -> Kernel: ...
+    def decode_kernel(self, elements: int) -> Kernel:
+        """Price the decoding of what so many float32 became."""
+        ...
 
     def load(self, device: torch.device) -> None:
         """Compile what is to be compiled, before any step."""
@@ -136,22 +143,17 @@ class RowCodec:
         if values.is_meta:
             return values.new_empty(round(self.encoded_size(values.numel())), dtype=self.dtype)
         rows = _rows(values.device)
-        of = self.minifloat
-        encoded: Tensor = (
-            rows.encode_int8(values, self.row_size) if of is None else rows.encode_fp8(values, self.row_size, of)
-        )
-        return encoded
+        return self._coded(values, rows.encode_int8, rows.encode_fp8)
 
     def decode(self, encoded: Tensor) -> Tensor:
         if encoded.is_meta:
             elements = encoded.numel() / row_bytes(self.row_size) * self.row_size
             return encoded.new_empty(round(elements), dtype=torch.float32)
         rows = _rows(encoded.device)
-        of = self.minifloat
-        values: Tensor = (
-            rows.decode_int8(encoded, self.row_size) if of is None else rows.decode_fp8(encoded, self.row_size, of)
-        )
-        return values
+        return self._coded(encoded, rows.decode_int8, rows.decode_fp8)
+
+    def _coded(self, given: Tensor, int8: Callable[..., Tensor], fp8: Callable[..., Tensor]) -> Tensor:
+        return int8(given, self.row_size) if self.minifloat is None else fp8(given, self.row_size, self.minifloat)
 
     def encode_kernel(self, elements: int) -> Kernel:
         """Two passes: one finds each row's range, one writes; as FBGEMM's kernels for more than 20 rows."""
@@ -179,7 +181,7 @@ class RowCodec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codecs:
-    """Those of one kind of exchange; without one, float32 is sent as it is."""
+    """The codecs of one kind of exchange, there and back; without one, float32 is sent as it is."""
 
     forward: Codec | None = None
     backward: Codec | None = None
@@ -187,7 +189,7 @@ class Codecs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedComms:
-    """Those of pooled rows and sequences that are exchanged, and of sums that are reduce-scattered, and back."""
+    """The codecs of pooled rows and sequences that are exchanged, and of sums that are reduce-scattered, and back."""
 
     all_to_all: Codecs = Codecs()
     reduce_scatter: Codecs = Codecs()

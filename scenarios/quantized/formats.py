@@ -37,11 +37,12 @@ class Minifloat:
 
     @property
     def mantissa_bits(self) -> int:
+        """Count the bits that sign and exponent leave."""
         return 7 - self.exponent_bits
 
     @property
     def least_exponent(self) -> int:
-        """That of the smallest normal number, and of all subnormal ones."""
+        """The exponent of the smallest normal number, and of all subnormal ones."""
         return 1 - self.exponent_bias
 
     def values(self) -> npt.NDArray[np.float32]:

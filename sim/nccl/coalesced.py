@@ -14,7 +14,7 @@ _ALIKE = 4
 
 
 def runs(parts_bytes: Sequence[int]) -> Iterator[list[int]]:
-    """Those that have one algorithm, the smallest first; what is empty is not sent."""
+    """Yield the sizes in bytes that have one algorithm, run by run, the smallest first; what is empty is not sent."""
     left = sorted(size for size in parts_bytes if size)
     while left:
         below = _ALIKE * left[0]

@@ -172,12 +172,12 @@ class Optimizer:
         return {"sgd": 0, "adagrad": of_adagrad, "adam": 0, "lamb": 0}.get(self.kind, 1)
 
     def state_bytes(self, columns: int) -> int:
-        """What a row of so many columns has beside its weights."""
+        """Bytes that a row of so many columns has beside its weights."""
         return 4 * (self.row_numbers + self.element_numbers * columns)
 
     @property
     def planned_bytes(self) -> tuple[int, int]:
-        """What the planner counts for each row, and for each element.
+        """Bytes that the planner counts for each row, and for each element.
 
         TorchRec 1.8.0 (`_get_optimizer_multipler`) knows SGD, Adam and row-wise Adagrad; for all others it counts as
         much as there is of weights, also for LAMB, which keeps twice that.

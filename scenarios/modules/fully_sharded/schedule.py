@@ -31,7 +31,7 @@ Actions = tuple[tuple[Action, ...], ...]  # by mark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Of one pass forward and back: actions at each mark; `lost` are parameters whose gradients come too late."""
+    """Actions at each mark of one pass forward and back; `lost` are parameters whose gradients come too late."""
 
     forward: Actions
     backward: Actions

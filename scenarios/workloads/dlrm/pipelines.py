@@ -99,7 +99,7 @@ class Copy(Stage):
 
 
 class CopyHere(Copy):
-    """The same before its forward pass, as `batch.to(device)` does it."""
+    """A batch goes to the GPU right before its forward pass, on the main stream, as `batch.to(device)` does it."""
 
     stream = "main"
 

@@ -296,7 +296,7 @@ class SparsePass:
         return _Output(self, number)
 
     async def arrived(self, number: int) -> Tensor:
-        """What it gave."""
+        """Give what the exchange of group `number` brought, once it is there; it looks rows up if nobody has."""
         if not self._coming:
             await self.look_up()
         return await self._coming[number]

@@ -98,7 +98,7 @@ def speeds(compute_capability: int, *, crosses: bool) -> Sequence[float]:
 
 
 def graphs(node: Node, *, offload: bool = False) -> dict[Algorithm, Graph]:
-    """By algorithm; those that these nodes cannot have are not there. `offload`: the network's switches reduce."""
+    """Give each algorithm its graph, but for those that these nodes cannot have. `offload`: switches reduce."""
     channels, speed = twice(node.compute_capability, *_packed(node))
     ring = _graph(node, channels, speed, speed)
     found: dict[Algorithm, Graph] = {"tree": ring, "ring": ring, "pat": ring}
