@@ -95,18 +95,7 @@ def play(
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
     world = World(scenario, machine, library_of(scenario.library), take_ended, classes=classes)
-    error = ""
-    try:
-        with one_thread(), _rare_collections():
-            _play(world, program, stop)
-        ended()
-        world.ledger.close()
-    except _StoppedError:
-        error = f"interrupted after {_position(world)}"
-        ended()
-        world.ledger.close()
-    finally:
-        world.ledger.forget()
+    error = _play_to_end(world, program, stop, ended)
     links = _links(machine, classes, counts)
     with _rare_collections():
         loads = machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
@@ -120,6 +109,25 @@ def play(
         sources={source.name: source.text for source in scenario.sources},
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
+
+
+def _play_to_end(
+    world: World, program: Program, stop: Callable[[Callable[[], Position]], bool], ended: Callable[[], None]
+) -> str:
+    """Play the program and hand on its last spans; says what it was interrupted after, if it was, or nothing."""
+    error = ""
+    try:
+        with one_thread(), _rare_collections():
+            _play(world, program, stop)
+        ended()
+        world.ledger.close()
+    except _StoppedError:
+        error = f"interrupted after {_position(world)}"
+        ended()
+        world.ledger.close()
+    finally:
+        world.ledger.forget()
+    return error
 
 
 def _info(scenario: Scenario, error: str, counts: Mapping[int, int], *, started: datetime, begin_s: float) -> RunInfo:

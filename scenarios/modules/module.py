@@ -199,7 +199,7 @@ class Module:
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
-        """Of a module that is fully sharded: whose parameters are gathered together; () of others.
+        """The submodules whose parameters are gathered together, of a module that is fully sharded; () of others.
 
         Raises:
             ProgramError: there are no such submodules, or their parameters cannot be sharded.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby
@@ -221,11 +221,8 @@ def _passes(
     def needed(tensors: list[int]) -> None:
         needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
 
-    with Needs([tensors_of(given)[index] for index in late], needed) as watched:
-        if units:
-            marks.hooks = UnitHooks(module, units, marks.reached, watched.is_left)
-        with marks.hooks or nullcontext():
-            result = module(*given[0], **given[1])
+    with Needs([tensors_of(given)[index] for index in late], needed) as watched, marks.watching(module, watched):
+        result = module(*given[0], **given[1])
     outputs, parameters = tensors_of(result), trainable(module)
     chosen = _losses(outputs) if gradients is None else tuple(gradients)
     forward = tuple(recorder.operators)
@@ -270,6 +267,12 @@ class _Marks:
         self._recorder, self._parameters, self._units = recorder, parameters, units
         self._made, self._begun = self.forward, 0
         self._seen: Sequence[Need] | Sequence[Ready] = needs
+
+    def watching(self, module: Any, watched: Needs) -> AbstractContextManager[object]:
+        """Watch where the module's forward pass is at units; nothing where there are none."""
+        if self._units:
+            self.hooks = UnitHooks(module, self._units, self.reached, watched.is_left)
+        return self.hooks or nullcontext()
 
     def reached(self, phase: Phase, unit: int) -> None:
         after = len(self._recorder.operators) - self._begun

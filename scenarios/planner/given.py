@@ -189,18 +189,19 @@ def _perf_by_rank(proposal: Sequence[ShardingOption], world_size: int) -> list[f
 def _check_room(place: str, tables: Sequence[ShardingOption], scenario: Scenario) -> None:
     """Raise ScenarioError where a rank holds more than it has for embeddings, or of its host's memory."""
     own = device_tier(scenario)
-    _check_tier(place, tables, scenario, own, capacity_bytes(scenario), "for embeddings")
+    _check_tier(place, tables, scenario, tier=own, room_bytes=capacity_bytes(scenario), what="for embeddings")
     if scenario.uses_host_memory:
-        room = host_capacity_bytes(scenario)
-        _check_tier(place, tables, scenario, attrgetter("ddr"), room, "of its host's memory")
+        room_bytes = host_capacity_bytes(scenario)
+        _check_tier(place, tables, scenario, tier=attrgetter("ddr"), room_bytes=room_bytes, what="of its host's memory")
 
 
 def _check_tier(
     place: str,
     tables: Sequence[ShardingOption],
     scenario: Scenario,
+    *,
     tier: Callable[[Storage], int],
-    room: int,
+    room_bytes: int,
     what: str,
 ) -> None:
     held = np.zeros(scenario.sharding_ranks, np.int64)
@@ -209,7 +210,7 @@ def _check_tier(
             assert shard.rank is not None, "what is checked is placed"
             held[shard.rank : shard.rank + count] += tier(known_storage(shard))
     rank = int(np.argmax(held))
-    if held[rank] <= room:
+    if held[rank] <= room_bytes:
         return
     on_rank = {
         table.name: sum(tier(known_storage(shard)) for shard in table.shards if shard.rank == rank) for table in tables
@@ -217,7 +218,7 @@ def _check_tier(
     largest = max(on_rank, key=on_rank.__getitem__)
     expected = f"expected rank {rank} to have room for what lies there, with buffers {format_bytes(int(held[rank]))}"
     most = f"most of it is table {largest!r} with {format_bytes(on_rank[largest])}"
-    raise ScenarioError([f"{place}: {expected}, in {format_bytes(room)} {what}; {most}"])
+    raise ScenarioError([f"{place}: {expected}, in {format_bytes(room_bytes)} {what}; {most}"])
 
 
 def _places(shards: Sequence[Shard]) -> list[tuple[int | None, list[int], list[int]]]:

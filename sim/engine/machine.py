@@ -101,17 +101,14 @@ class Machine:
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
         price = cost(kernel, gpu)
-        arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
-        # The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
-        alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
+        uses, alone_s = self._alone(rank, price)
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None
-        host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
-        host_s = max(size / path.bytes_per_ns / 1e9 for path, size in host) if host else 0.0
+        host = self._host_transfers(rank, price)
+        host_s = max((size / path.bytes_per_ns / 1e9 for path, size in host), default=0.0)
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
-        if host:
-            host = [(path, times * size) for path, size in host]
+        host = [(path, times * size) for path, size in host]
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
         if self.fabric.cluster.faults:
             part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
@@ -121,7 +118,6 @@ class Machine:
             signal: Signal[None] = Signal()
             run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
             return signal
-        uses = {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s} if alone_s else {}
         if launched_ns is None:
             return self._after(launch_ns + ramp_ns, uses, times * alone_s, host)
         now_ns = self.clock.now_ns
@@ -148,6 +144,17 @@ class Machine:
         for link in path.links:
             link.pass_by(size_bytes, self.clock.now_ns)
         return self.sleep(round(size_bytes / path.bytes_per_ns))
+
+    def _alone(self, rank: int, price: Cost) -> tuple[dict[Capacity, float], float]:
+        """What a kernel uses of its GPU in each second of the time that it takes alone, and this time.
+
+        The amount is the time alone, so that kernels side by side get equal shares of the GPU, not equal progress.
+        """
+        arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
+        alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
+        if not alone_s:
+            return {}, 0.0
+        return {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s}, alone_s
 
     def _host_transfers(self, rank: int, price: Cost) -> list[tuple[Path, float]]:
         """The paths of a kernel's bytes between the host's memory and the GPU, and how many."""
