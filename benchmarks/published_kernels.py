@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from scenarios.config.hardware import Gpu
+from scenarios.config.gpu import Gpu
 from scenarios.config.load import load_profile
 from scenarios.seam.kernel import Kernel
 from sim.engine.roofline import cost

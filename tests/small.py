@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.gpu import Gpu
+from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Tcp
 from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program

@@ -19,7 +19,8 @@ from real.check.falsify import DEFAULT_LIBRARY, SETTINGS, Property, World, comma
 from real.check.strategies import PER_PLAY, PROPERTIES, Ranks, several
 from real.progress import Bar
 from real.rank.drive import play as drive
-from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.gpu import Gpu
+from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from scenarios.config.hardware import Gpu
+from scenarios.config.gpu import Gpu
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.seam.errors import ScenarioError

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from scenarios.config.hardware import Gpu
+from scenarios.config.gpu import Gpu
 from scenarios.config.kernel_kinds import TRACED_KINDS
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel

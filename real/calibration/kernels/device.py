@@ -21,7 +21,7 @@ from real.calibration.kernels.probes import WARM_UP, Alone, computing_ranks, pro
 from real.calibration.kernels.workloads import DEVICE, HOST, OPERATORS, Sizes, Workload
 from real.machine import cpu_name
 from real.rank.lanes import now_ns
-from scenarios.config.hardware import Gpu
+from scenarios.config.gpu import Gpu
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.hardware.sections import GpuSection
 from scenarios.seam.backend import Work

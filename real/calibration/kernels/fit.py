@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from real.calibration.kernels.probes import WARM_UP, launches_in
-from scenarios.config.hardware import Gpu
+from scenarios.config.gpu import Gpu
 from scenarios.config.provenance import Group
 from scenarios.seam.trace import Span
 

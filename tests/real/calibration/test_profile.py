@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from real.calibration.profile import measured_here, profile_text
 from real.machine import cpu_name
-from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.gpu import Gpu
+from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Tcp
 from scenarios.config.load import load_measured, load_profile
 from scenarios.config.provenance import Group, Measured

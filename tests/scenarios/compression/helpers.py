@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from scenarios.compression import PowerSGDState
-from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.gpu import Gpu
+from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Scenario
 from scenarios.modules.ddp_buckets import GradientBucket
 from tests.lockstep import Lockstep, play

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.config.hardware import Cluster, Gpu, Host, Inside, Link, Network, Nics
+from scenarios.config.gpu import Gpu
+from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import Interaction, Model, Optimizer, Planner, Scenario, ShardingType, Table
 from scenarios.planner.options import capacity_bytes, topology_of
 from scenarios.planner.plan import plan_tables

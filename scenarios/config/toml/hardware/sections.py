@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from scenarios.config.hardware import Cluster, Gpu, Inside, Network, Nics
+from scenarios.config.gpu import Gpu
+from scenarios.config.hardware import Cluster, Inside, Network, Nics
 from scenarios.config.interconnect import WITH_LEAVES
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.section import Section, about

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from real.calibration.kernels.fit import Timed, fit, fit_to_peaks, observe, predicted_s
 from real.calibration.kernels.probes import WARM_UP, probe_label
-from scenarios.config.hardware import Gpu
+from scenarios.config.gpu import Gpu
 from scenarios.seam.trace import Span
 from tests.lanes import examples
 from tests.small import CORE, GPU

@@ -1,0 +1,100 @@
+"""What is known of an accelerator: frozen values with units in their names, declared as in `hardware`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
+from scenarios.config.keys import Key, tenths_of, version_of
+from scenarios.config.toml.values import Count, Efficient, FlopRate, Latency, Name, Quantiles, Rate, Reserve, Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One accelerator, or the CPU process in its place.
+
+    `flops_per_s` is by dtype name, `efficiency`, `launches_ns` and `ramps_ns` by kind of kernel ("default" in
+    `efficiency`: kinds not listed). A ramp makes the efficiency grow with the size of the work.
+    """
+
+    name: Annotated[Name, Key("name", "What reports call it. Default: its kind.")]
+    kind: Annotated[
+        Literal["cuda", "cpu"], Key("kind", "'cuda', or 'cpu' for a process on the host's cores. Required.")
+    ]
+    memory_bytes: Annotated[Size, Key("memory", "Memory of one GPU, such as '80 GB'. Required.")]
+    context_bytes: Annotated[Size | None, Key("context", "What a process's CUDA context takes of it.")] = None
+    fragmentation: Annotated[
+        Reserve | None, Key("fragmentation", "What torch's allocator holds beside tensors, as a share of them.")
+    ] = None
+    memory_bytes_per_s: Annotated[Rate, Key("memory_rate", "Peak rate of that memory, such as '3.35 TB/s'. Required.")]
+    l2_bytes: Annotated[
+        Size | None,
+        Key(
+            "l2",
+            "Its L2 cache, such as '50 MB': a look-up of embeddings reads rows from there that it has read before."
+            " Default: none.",
+        ),
+    ] = None
+    l2_bytes_per_s: Annotated[
+        Rate | None, Key("l2_rate", "What is read from and written to L2 at most. Default: as much as is asked.")
+    ] = None
+    launch_ns: Annotated[
+        Latency,
+        Key(
+            "launch",
+            "The host's time to launch one kernel, such as '4 us'; a 'cuda' GPU is at work on earlier"
+            " ones meanwhile. Default '0 ns'.",
+            always=True,
+        ),
+    ] = 0
+    launches_ns: Annotated[
+        Mapping[str, Latency],
+        Key("launches", "What launching costs by kind of kernel. Default: `launch` for all.", names=LAUNCHES),
+    ] = field(default_factory=dict)
+    ramp_ns: Annotated[
+        Latency,
+        Key(
+            "ramp",
+            "What one kernel takes beyond its work, until all of the GPU is busy and until its last"
+            " block is through. Work that takes as long reaches half of `efficiency`. Default '0 ns'.",
+            always=True,
+        ),
+    ] = 0
+    ramps_ns: Annotated[
+        Mapping[str, Latency], Key("ramps", "The same by kind of kernel. Default: `ramp` for all.", names=RAMPS)
+    ] = field(default_factory=dict)
+    spread: Annotated[
+        Quantiles,
+        Key(
+            "spread",
+            "Quantiles of a kernel's time over its mean, equally far apart, such as [0.8, 1, 1.4]."
+            " Default: all are the mean.",
+        ),
+    ] = ()
+    compute_capability: Annotated[
+        int,
+        Key(
+            "compute_capability",
+            "NVIDIA's number for the GPU, such as '9.0': NCCL's choices depend on it. Default '9.0'.",
+            accepts=Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"],
+            read=tenths_of,
+            write=version_of,
+            always=True,
+        ),
+    ] = 90
+    multiprocessors: Annotated[
+        Count | None,
+        Key(
+            "multiprocessors",
+            "Of which each of NCCL's channels takes one from kernels. Default: NCCL takes nothing from them.",
+        ),
+    ] = None
+    flops_per_s: Annotated[
+        Mapping[str, FlopRate], Key("flops", "Peak arithmetic by dtype. Required.", names=FLOP_RATES)
+    ]
+    efficiency: Annotated[
+        Mapping[str, Efficient],
+        Key("efficiency", "The share of both peaks that kernels reach. Default 1 for all.", names=EFFICIENCY),
+    ] = field(default_factory=dict)
