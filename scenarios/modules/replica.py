@@ -124,10 +124,7 @@ class Replica:
         Raises:
             ProgramError: these are not the outputs of one call, or there are parameters without a gradient.
         """
-        wanted = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-        given = [gradients] if isinstance(gradients, Tensor) else list(gradients or [None] * len(wanted))
-        tape = self._tape_of(wanted)
-        by_output = {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}
+        tape, by_output = self._tape_of(outputs, gradients)
         chosen = tape.chosen(by_output)
         traced = self._model.traced(tape.arguments, chosen, accumulates=self._accumulates, late=tape.late)
         if self.module is not None:
@@ -265,14 +262,19 @@ class Replica:
             torch.default_generator.manual_seed(int(numbers[0]))  # torch.manual_seed asks every kind of device: 0.1 ms
             yield
 
-    def _tape_of(self, outputs: Sequence[Tensor]) -> Tape:
-        tapes = [self._tapes.get(id(output)) for output in outputs]
+    def _tape_of(
+        self, outputs: Tensor | Sequence[Tensor], gradients: Tensor | Sequence[Tensor | None] | None
+    ) -> tuple[Tape, dict[int, Tensor | None]]:
+        """What the pass left that gave these outputs, once; and their gradients, by `id` of the output."""
+        wanted = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+        given = [gradients] if isinstance(gradients, Tensor) else list(gradients or [None] * len(wanted))
+        tapes = [self._tapes.get(id(output)) for output in wanted]
         tape = tapes[0] if tapes else None
         if tape is None or any(other is not tape for other in tapes):
             raise ProgramError(f"{self}: backward: expected outputs of one call that has not been differentiated")
         for output in tape.detached:
             del self._tapes[id(output)]
-        return tape
+        return tape, {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}
 
     def _reducer_of(self, traced: Trace) -> GradientReducer | None:
         """Made at the first backward pass, in whose order the gradients go into buckets, as DDP rebuilds them."""
