@@ -151,7 +151,7 @@ def test_links_carry_what_kernels_read_and_write() -> None:
     rows = [one for one in recording.spans if one.label.endswith("lookup")]
     looked_up, updated = 4 * sum(one.flops for one in rows), went - nics["out"]
     assert came - nics["in"] == pytest.approx(looked_up + updated, rel=1e-9)
-    assert 0.3 * looked_up < updated < looked_up
+    assert 0.1 * looked_up < updated < looked_up
 
 
 def test_a_prefetch_is_hidden_where_it_fits_and_only_there() -> None:
