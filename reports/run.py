@@ -184,7 +184,11 @@ class Run:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """When each step began and ended."""
-        return frames.steps(self.outline, self.info.world_size, self.batch_size, self.info.thinned)
+        return self._steps_of(self.outline)
+
+    def _steps_of(self, outline: frames.Outline) -> pd.DataFrame:
+        info = self.info
+        return frames.steps(outline, info.world_size, self.batch_size, info.thinned, sync_every=self.sync_every)
 
     @cached_property
     def kept_steps(self) -> pd.DataFrame:
@@ -194,7 +198,7 @@ class Run:
         own = self.outline.own
         kept = own[self.keeps(frames.ints(own, "rank"), frames.ints(own, "step"))]
         outline = dataclasses.replace(self.outline, own=kept)
-        return frames.steps(outline, self.info.world_size, self.batch_size, self.info.thinned)
+        return self._steps_of(outline)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:

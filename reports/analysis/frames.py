@@ -180,14 +180,20 @@ def outline(parts: Iterable[Part]) -> Outline:
 
 
 def steps(
-    whole: Outline, world_size: int, batch_size: int | None = None, thinned: Thinned | None = None
+    whole: Outline,
+    world_size: int,
+    batch_size: int | None = None,
+    thinned: Thinned | None = None,
+    *,
+    sync_every: int = 0,
 ) -> pd.DataFrame:
     """One row a step: from the start of its first rank to the end of its last.
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
     compressed ones); `batch_size` is one rank's; without it `samples_per_s` is nan. `complete`: every rank ended it.
-    `steady`: complete, or any where none is, and one of the `steady_steps` of `scenarios.seam.trace`. What the spans
-    do not show `thinned` knows.
+    `steady`: complete, or any where none is, and one of the `steady_steps` of `scenarios.seam.trace`;
+    each `sync_every`-th, which averages replicas of tables besides, only if there are no others. What the spans do not
+    show `thinned` knows.
     """
     own = whole.own.assign(rank_ns=whole.own["end_ns"] - whole.own["start_ns"])
     by_step = own.groupby("step", sort=True)
@@ -199,6 +205,9 @@ def steps(
     numbers = start.index.to_numpy()
     complete = ranks >= world_size
     counted = complete if complete.any() else ~complete
+    if sync_every > 1:
+        usual = counted & ((numbers + 1) % sync_every != 0)
+        counted = usual if usual.any() else counted
     if thinned is None:
         calls, names = _calls(whole.used, numbers)
         phase, steady = _phases(calls), _steady(calls[counted], names)

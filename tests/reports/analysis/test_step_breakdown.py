@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -82,9 +83,9 @@ def test_the_headline_of_a_pipeline_is_not_the_step_that_drains_it(count: int, f
     assert set(range(1, count - 1)) <= set(steady["step"]) <= set(range(count - 1))
 
 
-def replicating(every: int, steps: int, *, batch_size: int = 100) -> Run:
-    """Steps of 20 ns on two ranks, of which each `every`-th takes 30 ns more."""
-    works = ["IC" + "SSS" * ((step + 1) % every == 0) for step in range(steps)]
+def replicating(every: int, steps: int, *, batch_size: int = 100, first: Mapping[int, str] = {}) -> Run:
+    """Steps of 20 ns on two ranks, of which each `every`-th takes 30 ns more; what the `first` do is given."""
+    works = [first.get(step, "IC" + "SSS" * ((step + 1) % every == 0)) for step in range(steps)]
     spans = [
         one for step, work in enumerate(works) for rank in (0, 1) for one in pipelined(rank, 100 * step, step, work)
     ]
@@ -92,6 +93,12 @@ def replicating(every: int, steps: int, *, batch_size: int = 100) -> Run:
     recording = with_spans(by_hand(), *spans)
     recording.info = info(scenario=scenario)
     return Run.of(recording)
+
+
+def test_the_headline_is_of_steps_that_do_not_average_though_most_of_the_last_ones_do():
+    """Two steps of one kind, then one that begins another: of that kind five average and four do not."""
+    run = replicating(2, 12, first={0: "IS", 1: "IS" + "SSS", 2: "ICC"})
+    assert [each["step"] for each in run.steps.to_dict("records") if each["steady"]] == [4, 6, 8, 10]
 
 
 @pytest.mark.parametrize(("every", "steps"), [(2, 2), (2, 5), (3, 3), (4, 13), (5, 9)])
