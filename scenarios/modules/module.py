@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.utils._pytree import tree_flatten
 
 from scenarios.config.scenario import DenseParallel, Scenario
@@ -24,7 +26,7 @@ from scenarios.modules.precision import LossScaler, LossScaling, products_of_flo
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
 from scenarios.modules.trace import Arguments, Trace, cost_of, tensors_of, trace, trainable
-from scenarios.seam.errors import Note, ProgramError
+from scenarios.seam.errors import Note, ProgramError, told
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
@@ -262,7 +264,7 @@ class Module:
                 recorder = Recorder(on_gpu=self._on_gpu)
                 recorder.reads_numbers = True
                 recorder.knows([*parameters, *(each.grad for each in parameters if each.grad is not None), *held])
-                with recorder:
+                with recorder, _stepping(self.name, optimizer):
                     optimizer.step()
         if self.parallel.shards:
             check_elementwise(self.name, optimizer, recorder.operators)
@@ -316,6 +318,20 @@ def _signature(arguments: Any) -> Signature:
             for leaf in leaves
         ),
     )
+
+
+@contextmanager
+def _stepping(module: str, optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """ProgramError with what an optimizer raises that cannot step on gradients alone, or without values."""
+    try:
+        yield
+    except (ProgramError, UnsupportedOperatorException):
+        raise
+    except Exception as error:
+        raise ProgramError(
+            f"module {module}: optimizer {type(optimizer).__name__}: expected one that steps without a closure, on"
+            f" tensors without values, but it raised {told(error)}"
+        ) from error
 
 
 def _choose_foreach(optimizer: torch.optim.Optimizer) -> None:

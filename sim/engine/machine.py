@@ -101,19 +101,19 @@ class Machine:
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
         price = cost(kernel, gpu)
-        uses, alone_s = self._alone(rank, price)
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None
-        host = self._host_transfers(rank, price)
-        host_s = max((size / path.bytes_per_ns / 1e9 for path, size in host), default=0.0)
+        host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
+        host_s = max(size / path.bytes_per_ns / 1e9 for path, size in host) if host else 0.0
         times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
-        host = [(path, times * size) for path, size in host]
+        host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * (varied if is_ahead else times))
         if self.fabric.cluster.faults:
             part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
             times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)  # behind its launches, which are the host's
         ramp_ns = round(price.ramp_ns * times)
+        uses, alone_s = self._alone(rank, price)
         if gpu.kind == "cpu" and run_on_core is not None:
             signal: Signal[None] = Signal()
             run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)

@@ -102,12 +102,12 @@ def _scaling() -> Accept:
     def read(value: object) -> float | str:
         if value == "dynamic":
             return "dynamic"
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 2**-64 <= value <= 2**64:
             raise ValueError
         return float(value)
 
-    schema = {"anyOf": [{"const": "dynamic"}, {"type": "number", "exclusiveMinimum": 0}]}
-    return Accept(expected="'dynamic' or a number above 0", read=read, json_schema=schema)
+    schema = {"anyOf": [{"const": "dynamic"}, {"type": "number", "minimum": 2**-64, "maximum": 2**64}]}
+    return Accept(expected="'dynamic' or a number from 2**-64 to 2**64", read=read, json_schema=schema)
 
 
 def _quantiles() -> Accept:
@@ -157,6 +157,8 @@ Reserve = Annotated[float, _number("a share from 0 to below 1", lambda value: 0 
 Error = Annotated[float, _number("a number", lambda value: True)]
 Scaling = Annotated[float | Literal["dynamic"], _scaling()]
 Positive = Annotated[float, _number("a number above 0", lambda value: value > 0)]
+SamplesRate = Annotated[float, _number("a number from 0.001 to 1e12", lambda value: 1e-3 <= value <= 1e12)]
+MostRows = Annotated[int, _whole(1, 10**6)]  # of a sample that come one by one
 NotNegative = Annotated[float, _number("a number of at least 0", lambda value: value >= 0)]
 AtLeastOne = Annotated[float, _number("a number of at least 1", lambda value: value >= 1, 10**6)]
 Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 kB/s", most="1 EB/s")]

@@ -9,7 +9,7 @@ from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import Table
 from scenarios.config.toml.section import Section, about, given, have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.values import MicroBatches, Positive
+from scenarios.config.toml.values import MicroBatches, SamplesRate
 from scenarios.workloads.dlrm.checks import check_host_path
 from scenarios.workloads.step_tables import PIPELINE
 
@@ -21,7 +21,7 @@ class DataSection(Section):
         "Whether each batch is copied from pinned memory of the host to the GPU; on CPUs there is one memory. Default"
         " false: batches are on the GPU."
     )
-    samples_per_s: Positive | None = about(
+    samples_per_s: SamplesRate | None = about(
         "Samples a second that the data loader delivers; a step waits for it. Default: it is never waited for."
     )
     per: Literal["rank", "host"] | None = about(

@@ -181,6 +181,7 @@ def build_dense(scenario: Scenario) -> Module:
     )
     with told_as(scenario, model):
         _check_shards(scenario, module)
+        _check_steps(scenario, module)
     return module
 
 
@@ -212,6 +213,17 @@ def _check_shards(scenario: Scenario, module: Module) -> None:
             module.check_shards()
         except ValueError as error:
             raise ScenarioError(f"{scenario.path}: dense_parallel.{key}: expected {error}") from error
+
+
+def _check_steps(scenario: Scenario, module: Module) -> None:
+    """ScenarioError if the dense part's own optimizer cannot be traced."""
+    own = None if scenario.model is None else scenario.model.dense_optimizer
+    if own is None:
+        return
+    try:
+        module.updated_on(module.shard_ranks)
+    except ProgramError as error:
+        raise ScenarioError(f"{scenario.path}: model.dense_optimizer.kind = '{own.kind}': {error}") from error
 
 
 def check_losses(scenario: Scenario, traced: Trace) -> None:

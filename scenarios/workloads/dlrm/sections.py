@@ -19,6 +19,7 @@ from scenarios.config.toml.values import (
     IdsMean,
     Layers,
     LearningRate,
+    MostRows,
     Name,
     Place,
     Positive,
@@ -109,7 +110,7 @@ class TableSection(Section):
     )
     min_partition: Width | None = about("Columns of a shard at least, where it is cut by columns. Default 128.")
     weighted: bool | None = about("Whether ids have weights by which their rows are summed. Default false.")
-    sequence: Count | None = about(
+    sequence: MostRows | None = about(
         "The most rows of a sample that model.dense gets one by one, [batch, sequence, dim], zeros behind the last."
         " Default: rows are summed."
     )

@@ -19,7 +19,7 @@ STEPS: Cases = {
     "a loader that delivers nothing": (
         DLRM + "[data]\nsamples_per_s = 0\nper = 'node'\nprefetch = 0\n",
         [
-            "bad.toml: data.samples_per_s = 0: expected a number above 0",
+            "bad.toml: data.samples_per_s = 0: expected a number from 0.001 to 1e12",
             "bad.toml: data.per = 'node': expected 'rank' or 'host'",
             f"bad.toml: data.prefetch = 0: expected {WHOLE}",
         ],
@@ -202,11 +202,11 @@ STEPS: Cases = {
     ),
     "a scale of another kind": (
         edited(DLRM, "dense_features", "loss_scaling = 'static'\ndense_features"),
-        ["bad.toml: model.loss_scaling = 'static': expected 'dynamic' or a number above 0"],
+        ["bad.toml: model.loss_scaling = 'static': expected 'dynamic' or a number from 2**-64 to 2**64"],
     ),
     "a scale of nothing": (
         edited(DLRM, "dense_features", "loss_scaling = 0\ndense_features"),
-        ["bad.toml: model.loss_scaling = 0: expected 'dynamic' or a number above 0"],
+        ["bad.toml: model.loss_scaling = 0: expected 'dynamic' or a number from 2**-64 to 2**64"],
     ),
     "dtype that the GPU has no rate for": (
         edited(edited(DLRM, CLUSTER, INLINE), "embedding_dim = 8", 'embedding_dim = 8\ndtype = "bfloat16"'),

@@ -116,6 +116,17 @@ def test_its_file_is_part_of_the_scenario(tmp_path: Path) -> None:
         ('kind = "AdamW"', 'kind = "Adm"', "model.dense_optimizer.kind = 'Adm': expected an optimizer of torch.optim"),
         ('kind = "AdamW", ', "", "model.dense_optimizer.kind: missing; expected "),
         (
+            'kind = "AdamW"',
+            'kind = "LBFGS"',
+            "model.dense_optimizer: expected what torch.optim.LBFGS takes, but it raised TypeError",
+        ),
+        (
+            'kind = "AdamW"',
+            'kind = "NAdam"',
+            "model.dense_optimizer.kind = 'NAdam': module dense: optimizer NAdam: expected one that steps without a"
+            " closure, on tensors without values, but it raised ZeroDivisionError",
+        ),
+        (
             "weight_decay",
             "decay",
             "model.dense_optimizer: expected what torch.optim.AdamW takes, but it raised TypeError",
