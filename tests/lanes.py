@@ -41,7 +41,7 @@ WHOLE = (
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None)
-settings.register_profile("check", deadline=None, max_examples=50)
+settings.register_profile("check", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=10)
 
 
