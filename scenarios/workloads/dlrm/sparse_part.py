@@ -153,9 +153,7 @@ class SparsePart:
 
         Of copies that join the dense part's gradients it gives those, not yet summed.
         """
-        cost = elementwise(gradient.numel(), dtype=self.model.dtype)
-        if self._fuses:  # with what makes the gradient
-            cost = Kernel(kind="elementwise", dtype=self.model.dtype, launches=0)
+        cost = self._if_launched(elementwise(gradient.numel(), dtype=self.model.dtype))
         label, size = f"{looked.group.label}gradients", (self.rank if looked.is_copy else self.here).world_size
         share = gradient
         if self.model.loss_scaling is not None:
@@ -176,9 +174,13 @@ class SparsePart:
         return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce")
 
     def _unscaling(self, gradient: Tensor) -> Kernel:
-        """A product, and a look at each number, as a hook on what tables give; a compiler fuses that as all else."""
+        """A product, and a look at each number, as a hook on what tables give."""
         once = elementwise(gradient.numel(), dtype=self.model.dtype)
-        return Kernel(kind="elementwise", dtype=self.model.dtype, launches=0) if self._fuses else together([once, once])
+        return self._if_launched(together([once, once]))
+
+    def _if_launched(self, cost: Kernel) -> Kernel:
+        """What passes over gradients cost: nothing where a compiler makes them one with what makes the gradients."""
+        return Kernel(kind="elementwise", dtype=cost.dtype, launches=0) if self._fuses else cost
 
     def _unscaled(self, gradient: Tensor) -> Tensor:
         """Divided by the losses' scale; 0 where that is not finite, since rows are updated before anyone knows it."""
@@ -232,9 +234,7 @@ class SparsePart:
             bytes_written=float(flat.numel() * dtype.itemsize),
             dtype=self.model.embedding_dtype,
         )
-        if self._fuses:  # with what makes the gradients
-            cost = Kernel(kind="elementwise", dtype=self.model.embedding_dtype, launches=0)
-        return self.rank.compute(cost, flat.to, dtype, label=f"{looked.group.label}cast")
+        return self.rank.compute(self._if_launched(cost), flat.to, dtype, label=f"{looked.group.label}cast")
 
     def _rows_of(self, group: Group) -> Rows:
         numbers = {table.name: number for number, table in enumerate(self.model.tables)}
