@@ -219,15 +219,16 @@ class ExpectedJagged:
 class ExpectedInput:
     """The input exchange of all tables with one layout, as the SparseFeaturesDist classes do it.
 
-    One object serves every rank: all draw from the same distribution.
+    One object serves every rank: all draw from the same distribution. `means` are by feature the ids of a rank for each
+    block of rows.
     """
 
     def __init__(self, layout: Layout, draws: Mapping[str, Draws], label: str = "", *, sequence: bool = False) -> None:
         """`draws` by feature; with `sequence` ids' rows shall find back to them."""
-        self._layout, self._label, self._sequence = layout, label + LABEL, sequence
+        self._layout, self.label, self._sequence = layout, label + LABEL, sequence
         self._sent = tuple(piece.feature for piece in layout.sent)
         blocks = 1 if layout.kind == "replicated" else layout.buckets
-        self._means = {key: draws[key].moments(blocks).mean for key in dict.fromkeys(self._sent)}
+        self.means = {key: draws[key].moments(blocks).mean for key in dict.fromkeys(self._sent)}
         counts = [len(owned) for owned in layout.pieces]
         shuffle = staggered_shuffle(counts, layout.span) if layout.kind == "by_host" else ()
         self._is_shuffled = shuffle != tuple(range(len(shuffle)))
@@ -250,7 +251,7 @@ class ExpectedInput:
         return self._layout.kind != "replicated" and rank.world.size > 1
 
     def tell(self, rank: Rank, taken: ExpectedJagged) -> Work[Tensor]:
-        return _tell(rank, _SIZES + taken.weighted, self._label)
+        return _tell(rank, _SIZES + taken.weighted, self.label)
 
     async def arrive(self, rank: Rank, taken: ExpectedJagged, works: Sequence[Work[Tensor]]) -> ExpectedJagged:
         """What comes for what was `taken`, when that is done which `issue` began."""
@@ -271,13 +272,13 @@ class ExpectedInput:
         )
         if works:
             kernel = chunks_kernel(1.0 if arrived.keys else 0.0, arrived.lengths, arrived.values, arrived.weights)
-            await rank.compute(kernel, _nothing, label=f"{self._label}.recat")
+            await rank.compute(kernel, _nothing, label=f"{self.label}.recat")
         return arrived
 
     def ids_for(self, place: int) -> list[float]:
         """Expected ids of one source for the rank of this place, by its keys."""
         block = place % self._layout.span if self._layout.buckets > 1 else 0
-        return [float(self._means[piece.feature][block]) for piece in self._pieces(place)]
+        return [float(self.means[piece.feature][block]) for piece in self._pieces(place)]
 
     def _pieces(self, place: int) -> tuple[Piece, ...]:
         return self._layout.pieces[place // self._layout.span]
@@ -287,7 +288,7 @@ class ExpectedInput:
             return features
         share = len(self._sent) / len(features.keys)
         kernel = chunks_kernel(share, features.lengths, features.values, features.weights)
-        await rank.compute(kernel, _nothing, label=f"{self._label}.select")
+        await rank.compute(kernel, _nothing, label=f"{self.label}.select")
         ids = dict(zip(features.keys, features.ids, strict=True))
         return replace(features, keys=self._sent, ids=tuple(ids[key] for key in self._sent))
 
@@ -296,11 +297,11 @@ class ExpectedInput:
         kernel = bucketize_kernel(
             taken.lengths, taken.values, buckets, taken.weights, positions=False, sequence=self._sequence
         )
-        await rank.compute(kernel, _nothing, label=f"{self._label}.bucketize")
+        await rank.compute(kernel, _nothing, label=f"{self.label}.bucketize")
         if self._is_shuffled:
             cut_lengths = _shape(buckets * taken.lengths.numel(), taken.lengths_dtype)
             kernel = chunks_kernel(1.0, cut_lengths, taken.values, taken.weights)
-            await rank.compute(kernel, _nothing, label=f"{self._label}.shuffle")
+            await rank.compute(kernel, _nothing, label=f"{self.label}.shuffle")
 
     def issue(self, rank: Rank, taken: ExpectedJagged) -> list[Work[Tensor]]:
         """Send lengths, values and weights, once sizes are known."""
@@ -309,7 +310,7 @@ class ExpectedInput:
         def issue(name: str, of_each: Sequence[float], own: float, dtype: torch.dtype) -> Work[Tensor]:
             each = [own] * len(world.ranks)
             given, came = _shape(world.total(of_each), dtype), _shape(world.total(each), dtype)
-            return rank.all_to_all_single(came, given, each, of_each, world, label=f"{self._label}.{name}")
+            return rank.all_to_all_single(came, given, each, of_each, world, label=f"{self.label}.{name}")
 
         loads = self._loads_of(rank.places)
         works = [

@@ -72,6 +72,11 @@ class TableGroup:
         return self.layout.kind != "replicated" and self.codecs.all_to_all.backward is not None
 
     @property
+    def reads_ids(self) -> bool:
+        """Whether ids decide what is sent: their values are read."""
+        return self.layout.cuts_rows
+
+    @property
     def sharding_type(self) -> ShardingType:
         return self.layout.sharding_type
 
@@ -97,7 +102,7 @@ class TableGroup:
         Raises:
             ValueError: a key is missing.
         """
-        if not self.layout.cuts_rows:
+        if not self.reads_ids:
             features = features.to_payload(rank.device)  # nobody reads the ids from here on
         if features.keys != self.features:
             order = features.positions(self.features)
@@ -117,6 +122,10 @@ class ShardedGroup(TableGroup):
     def width(self) -> int:
         """Columns of `forward`'s output."""
         return sum(column.columns for column in self.columns)
+
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """What `forward` gives."""
+        return batch, self.width
 
     def parts(self, output: Tensor) -> Sequence[Tensor]:
         """[batch, columns] each."""

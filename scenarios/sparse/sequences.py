@@ -75,6 +75,10 @@ class SequenceGroup(TableGroup):
         """Elements a sample in `forward`'s output."""
         return sum(column.columns * rows for column, rows in zip(self.columns, self.longest, strict=True))
 
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """What `forward` gives: key by key."""
+        return (batch * self.width,)
+
     def parts(self, output: Tensor) -> Sequence[Tensor]:
         """[batch, longest, columns] each."""
         batch = output.numel() // self.width
@@ -108,16 +112,24 @@ class SequenceGroup(TableGroup):
             )
             codec = self.codecs.all_to_all.forward
             rows = await exchange(rank, world, rows, receives=way.receives, sends=way.sends, codec=codec, label=label)
+        return await self.arranged(rank, rows, way, label)
+
+    async def arranged(self, rank: Rank, rows: Tensor, way: Way, label: str) -> Tensor:
+        """What the dense part gets of the rows that came home."""
         kernel = self._home_kernel(rows.numel(), way, rows.element_size())
         return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
+
+    async def taken_apart(self, rank: Rank, grad: Tensor, way: Way, numel: int, label: str) -> Tensor:
+        """The transpose of `arranged`: so many elements, a gradient for each row that came."""
+        kernel = self._home_kernel(numel, way, grad.element_size())
+        return await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
 
     async def backward(self, rank: Rank, grad: Tensor, way: Way) -> Tensor:
         """The transpose of `forward`: a gradient for each row that this rank looked up."""
         label, world = f"{self.label}sequence_{LABEL_BACKWARD}", rank.world
         travels = self._travels(rank)
         numel = world.total(way.receives) if travels else sum(way.receives)
-        kernel = self._home_kernel(numel, way, grad.element_size())
-        rows = await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
+        rows = await self.taken_apart(rank, grad, way, numel, label)
         if not travels:
             return rows
         codec = self.codecs.all_to_all.backward
@@ -234,7 +246,7 @@ def build_sequence_groups(
     for layout in layouts(tables, world_size, local_world_size):
         prefix = label.replace("{sharding_type}", layout.sharding_type)
         lengths = tuple(longest[piece.table] for piece in layout.sent)
-        dist = _input_dist(layout, world, prefix + INPUT_LABEL)
+        dist = sequence_input_dist(layout, world, prefix + INPUT_LABEL)
         groups.append(
             SequenceGroup(
                 layout=layout, columns=layout.sent, label=prefix, input_dist=dist, longest=lengths, codecs=codecs
@@ -243,7 +255,12 @@ def build_sequence_groups(
     return tuple(groups)
 
 
-def _input_dist(layout: Layout, world: Group, label: str) -> InputDist:
+def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
+    """The input exchange of a layout's tables whose rows are not pooled where they lie.
+
+    Raises:
+        ValueError: a type that such tables cannot have.
+    """
     if layout.kind == "replicated":
         return DpSparseFeaturesDist()
     if layout.kind == "by_rank":

@@ -42,6 +42,7 @@ def test_the_library_is_complete() -> None:
         "mlperf_dlrm_v1_pytorch_v0_7",
         "mlperf_dlrm_v1_pytorch_v1_0",
         "mlperf_dlrm_v1_v0_7",
+        "mlperf_dlrm_v1_v1_0",
         "powersgd_16x1_10g",
         "powersgd_4x2_3g",
         "twrw_2048x8",

@@ -18,7 +18,6 @@ from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_dense
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
-from scenarios.workloads.dlrm.sparse_part import output_shape
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, calls, mixed
@@ -173,7 +172,7 @@ def test_times_do_not_depend_on_the_payload() -> None:
 
 def traced(made: Scenario) -> Trace:
     program = DlrmProgram(made)
-    outputs = [torch.empty(output_shape(group, made.batch_size), device="meta") for group in program.groups]
+    outputs = [torch.empty(group.output_shape(made.batch_size), device="meta") for group in program.groups]
     embeddings = Embeddings(program.columns, [each.requires_grad_() for each in outputs], [])
     assert made.model is not None
     return program.dense.trace(

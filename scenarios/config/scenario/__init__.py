@@ -18,6 +18,7 @@ from scenarios.config.provenance import Measured
 from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
+    DISTINCT_TYPES,
     MIN_PARTITION,
     SEQUENCE_TYPES,
     Bag,
@@ -77,6 +78,7 @@ __all__ = [
     "Planner",
     "QComms",
     "Replication",
+    "DISTINCT_TYPES",
     "SEQUENCE_TYPES",
     "Scenario",
     "ShardingType",

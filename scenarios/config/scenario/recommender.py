@@ -19,6 +19,8 @@ ShardingType = Literal[
 ]
 # What TorchRec 1.8 shards an EmbeddingCollection by.
 SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
+# Those of them whose rows travel: once for each distinct id, where that is wanted.
+DISTINCT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "column_wise")
 
 # Where a table's rows lie: in the GPU's memory, in the host's, or there with a cache of some in the GPU's.
 LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]
@@ -28,7 +30,7 @@ CACHE_LOAD_FACTOR = 0.2
 # Columns of a shard below which TorchRec 1.8 does not cut by default.
 MIN_PARTITION = 128
 
-Bag = Literal["pooled", "weighted", "sequence"]
+Bag = Literal["pooled", "weighted", "sequence", "distinct"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,8 @@ class Table:
     `sharding` are the types that the planner may give to this table, `ranks` those on which it is pinned; () is none.
     Shards that are cut by columns have `min_partition` of them at least.
     A bag's rows are summed, where it is `weighted` each times its id's weight; or given one by one, up to `sequence`
-    of them, where that is not 0. `kernel` and `cache_load_factor`, the share of rows that its cache holds, are
+    of them, where that is not 0. With `index_dedup` each row travels home once for all ids of a rank's batch that name
+    it, and bags are summed there. `kernel` and `cache_load_factor`, the share of rows that its cache holds, are
     TorchRec's; on CPU processes, which have one memory, every table is "fused" (`Scenario.kernel_of`).
 
     With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
@@ -85,6 +88,7 @@ class Table:
     min_partition: int = MIN_PARTITION
     weighted: bool = False
     sequence: int = 0
+    index_dedup: bool = False
     kernel: LookUpKernel = "fused"
     cache_load_factor: float = CACHE_LOAD_FACTOR
     features: tuple[Feature, ...] = ()
@@ -108,11 +112,14 @@ class Table:
 
     @property
     def is_pooled(self) -> bool:
-        return not self.sequence
+        """Whether what travels home is a row a bag, not a row an id."""
+        return not self.sequence and not self.index_dedup
 
     @property
     def bag(self) -> Bag:
         """What becomes of a bag's rows."""
+        if self.index_dedup:
+            return "distinct"
         return "sequence" if self.sequence else "weighted" if self.weighted else "pooled"
 
 

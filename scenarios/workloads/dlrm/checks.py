@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from scenarios.config.scenario import SEQUENCE_TYPES, Planner, ShardingType
+from scenarios.config.scenario import DISTINCT_TYPES, SEQUENCE_TYPES, Planner, ShardingType
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -77,6 +77,13 @@ def _check_types(types: Sequence[str] | None, path: KeyPath, mistakes: Mistakes)
         mistakes.add(path, "each sharding type once")
 
 
+def own_types(table: TableSection) -> tuple[str, tuple[ShardingType, ...]]:
+    """What it is that decides which sharding types a table may have, and those; ("", ()): it may have any."""
+    if table.index_dedup:
+        return "index_dedup", DISTINCT_TYPES
+    return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
+
+
 def table_dim(table: TableSection, model: ModelSection) -> int | None:
     """Elements a row: the table's own, else the model's."""
     return table.dim or model.embedding_dim
@@ -115,14 +122,19 @@ def _check_table(table: TableSection, path: KeyPath, model: ModelSection, look: 
     mistakes = look.mistakes
     look.need(path, table, "name", "rows")
     if table.sequence is not None:
-        look.refuse(path, table, ("weighted",), "with sequence")
+        look.refuse(path, table, ("weighted", "index_dedup"), "with sequence")
         if model.dense is None:
             mistakes.add((*path, "sequence"), "no sequence without model.dense, a module that takes one")
     if table_dim(table, model) is None and mistakes.sound(("model", "embedding_dim")):
         mistakes.missing((*path, "dim"), f"{expected(TableSection, 'dim')}, here or as model.embedding_dim")
     _check_types(table.sharding, (*path, "sharding"), mistakes)
-    if table.sequence is not None and not set(table.sharding or SEQUENCE_TYPES) <= {*SEQUENCE_TYPES}:
-        mistakes.add((*path, "sharding"), f"of a table with a sequence {' or '.join(SEQUENCE_TYPES)}")
+    if table.index_dedup:
+        look.refuse(path, table, ("weighted",), "with index_dedup")
+        if table.kernel == "fused_uvm_caching":
+            mistakes.add((*path, "kernel"), "'fused' or 'fused_uvm' with index_dedup")
+    reason, own = own_types(table)
+    if own and not set(table.sharding or own) <= {*own}:
+        mistakes.add((*path, "sharding"), f"of a table with {reason} {' or '.join(own)}")
     check_table_ids(table, path, look)
     if model.ids_dtype == "int32" and have(table.rows or 1) > INT32_ROWS:
         mistakes.add((*path, "rows"), f"at most {INT32_ROWS} rows with model.ids_dtype = 'int32'")
@@ -256,10 +268,10 @@ def _check_plan(given: Mapping[str, GivenTable], model: ModelSection) -> None:
         wanted = (table.rows, table_dim(table, model))
         if name is None or None in wanted or not given[name].shards:
             continue
-        if table.sequence is not None and given[name].sharding_type.value not in SEQUENCE_TYPES:
+        reason, own = own_types(table)
+        if own and given[name].sharding_type.value not in own:
             raise ValueError(
-                f"{' or '.join(SEQUENCE_TYPES)} for table {name!r}, which has a sequence,"
-                f" but it is {given[name].sharding_type}"
+                f"{' or '.join(own)} for table {name!r}, which has {reason}, but it is {given[name].sharding_type}"
             )
         rows, columns = given[name].size
         if (rows, columns) != wanted:

@@ -11,7 +11,6 @@ from typing import Any, get_args
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
     MIN_PARTITION,
-    SEQUENCE_TYPES,
     DenseOptimizer,
     Feature,
     Ids,
@@ -32,7 +31,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, build_dense_parallel, why_each_shard
-from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, table_dim
+from scenarios.workloads.dlrm.checks import DEFAULT_TYPES, MODEL, SHARDING, own_types, table_dim
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
@@ -98,8 +97,9 @@ def _table(
     total = sum(feature.ids_per_sample for feature in features)
     ranks = _pinned(table, have(sharding_shape(document)[1]))
     usual = get_args(ShardingType) if ranks else (SHARDING.of(document) or ShardingSection()).types or DEFAULT_TYPES
-    if table.sequence is not None:
-        usual = tuple(kind for kind in usual if kind in SEQUENCE_TYPES) or SEQUENCE_TYPES
+    _, own = own_types(table)
+    if own:
+        usual = tuple(kind for kind in usual if kind in own) or own
     name = have(table.name)
     place = placed.get(name)
     kernel = place.kernel if place else table.kernel or "fused"
@@ -116,6 +116,7 @@ def _table(
         min_partition=table.min_partition or MIN_PARTITION,
         weighted=bool(table.weighted),
         sequence=table.sequence or 0,
+        index_dedup=bool(table.index_dedup),
         kernel=kernel,
         cache_load_factor=(place.load_factor if place else None) or table.cache_load_factor or CACHE_LOAD_FACTOR,
     )
@@ -200,14 +201,14 @@ def _why_each(document: Document) -> str:
 def _effort(scenario: Scenario) -> Effort:
     """As if each table took the type of those it may take that reads most."""
     features = have(scenario.model).features
-    by_rows = {feature.name for feature in features if not CUT_BY_ROWS.isdisjoint(feature.sharding)}
-    return step_effort(scenario, by_rows, len({kind for feature in features for kind in feature.sharding}))
+    read = {feature.name for feature in features if feature.index_dedup or not CUT_BY_ROWS.isdisjoint(feature.sharding)}
+    return step_effort(scenario, read, len({kind for feature in features for kind in feature.sharding}))
 
 
-def step_effort(scenario: Scenario, by_rows: Collection[str], groups: int) -> Effort:
-    """What simulating every rank takes, with these features' tables cut by rows and so many groups of tables."""
+def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effort:
+    """What simulating every rank takes, with these features' ids read and so many groups of tables."""
     model, ranks = have(scenario.model), scenario.cluster.world_size
-    ids = sum(feature.ids_per_sample for feature in model.features if feature.name in by_rows)
+    ids = sum(feature.ids_per_sample for feature in model.features if feature.name in read)
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
     passes = scenario.pipeline.accumulation
     return Effort(

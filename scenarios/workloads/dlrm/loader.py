@@ -54,7 +54,7 @@ class Drawer:
     ) -> None:
         assert scenario.model is not None
         self._scenario, self._model, self._rank, self._expected = scenario, scenario.model, rank, expected
-        self._cut_by_rows = {name for group in groups if group.layout.cuts_rows for name in group.features}
+        self._read = {name for group in groups if group.reads_ids for name in group.features}
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
         self._is_staged = scenario.copies_batches and rank.device.type == "cuda"
@@ -94,12 +94,12 @@ class Drawer:
         return Kernel(kind=COPYING, host_read=size, bytes_written=size, launches=launches, dtype="")
 
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
-        """Without payload the ids of tables that no exchange cuts by rows are zeros: only how many they are counts."""
+        """Without payload ids that no exchange reads are zeros: only how many they are counts."""
         scenario, rank, has_payload = self._scenario, self._rank, self._device.type != "meta"
         keys, lengths, ids, weights = [], [], [], []
         each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
         for table, place, feature in each:
-            number, reads = self._numbers[table.name], has_payload or feature.name in self._cut_by_rows
+            number, reads = self._numbers[table.name], has_payload or feature.name in self._read
             drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
             count = int(drawn.lengths.sum())
             keys.append(feature.name)

@@ -20,6 +20,8 @@ from scenarios.seam.trace import IN_HOST, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.sequences import SequenceGroup
+from scenarios.workloads.dlrm.distinct_ids import DistinctGroup, ExpectedDistinct
+from scenarios.workloads.dlrm.ids.distinct import DistinctDraws, distinct_rows, expected_ids
 from scenarios.workloads.dlrm.ids.distribution import draws_of
 from scenarios.workloads.dlrm.tables.embedding import WEIGHT_BYTES
 
@@ -83,8 +85,9 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
             hosted += whole.weights - own.weights
         state += own.state
         hosted += whole.state - own.state
-        found = (shard.ids_per_step if bag == "sequence" else pooled) * shard.columns
-        buffers += _buffer_bytes(scenario, bag, ids=shard.ids_per_step, lengths=pooled, found=found, stays=stays)
+        ids = shard.ids_per_step if bag != "distinct" else _distinct_ids(scenario, shard)
+        found = (ids if bag in ("sequence", "distinct") else pooled) * shard.columns
+        buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=pooled, found=found, stays=stays)
     sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
     parts = [Part(name, round(size)) for name, size in sizes.items()]
     parts += [Part(name, round(size)) for name, size in ahead.items() if size]
@@ -93,6 +96,16 @@ def _embedding_parts(scenario: Scenario, shards: Iterable[PlanRow]) -> tuple[Par
     if hosted:
         parts.append(Part("embedding rows in host memory", round(hosted), IN_HOST))
     return tuple(parts)
+
+
+def _distinct_ids(scenario: Scenario, shard: PlanRow) -> float:
+    """What all ranks together send of ids that each has made distinct."""
+    assert scenario.model is not None
+    (table,) = (table for table in scenario.model.tables if table.name == shard.table)
+    rows = range(shard.row_offset, shard.row_offset + shard.rows)
+    return scenario.sharding_ranks * sum(
+        distinct_rows(feature, rows, expected_ids(feature, rows, scenario.batch_size)) for feature in table.by_feature
+    )
 
 
 def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
@@ -155,9 +168,15 @@ def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged
 
 def expected_inputs(groups: Sequence[TableGroup], model: Model, batch_size: int) -> tuple[ExpectedInput, ...]:
     """The groups' input exchanges."""
-    draws = {feature.name: draws_of(feature, batch_size) for feature in model.features}
+    draws = {
+        feature.name: (DistinctDraws(feature, batch_size) if feature.index_dedup else draws_of(feature, batch_size))
+        for feature in model.features
+    }
     return tuple(
-        ExpectedInput(group.layout, draws, group.label, sequence=isinstance(group, SequenceGroup)) for group in groups
+        (ExpectedDistinct if isinstance(group, DistinctGroup) else ExpectedInput)(
+            group.layout, draws, group.label, sequence=isinstance(group, SequenceGroup)
+        )
+        for group in groups
     )
 
 

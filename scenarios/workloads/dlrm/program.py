@@ -45,6 +45,7 @@ from scenarios.sparse.sequences import build_sequence_groups
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, told_as
+from scenarios.workloads.dlrm.distinct_ids import build_distinct_groups
 from scenarios.workloads.dlrm.loader import Drawer, MicroBatch
 from scenarios.workloads.dlrm.memory import (
     expected_features,
@@ -56,7 +57,7 @@ from scenarios.workloads.dlrm.memory import (
 )
 from scenarios.workloads.dlrm.pipelines import Loop, Parts
 from scenarios.workloads.dlrm.quantized_plan import check_quantized
-from scenarios.workloads.dlrm.sparse_part import Group, Placed, SparsePart, output_shape
+from scenarios.workloads.dlrm.sparse_part import Group, Placed, SparsePart
 
 
 class DlrmProgram(Program):
@@ -84,8 +85,8 @@ class DlrmProgram(Program):
             expected = expected_inputs(self.groups, self.model, scenario.batch_size)
             self._expect(plan, parts, bags, expected)
         else:
-            cut = {name for group in self.groups if group.layout.cuts_rows for name in group.features}
-            self.effort = step_effort(scenario, cut, len(self.groups))
+            read = {name for group in self.groups if group.reads_ids for name in group.features}
+            self.effort = step_effort(scenario, read, len(self.groups))
             self.plan = _on_all_ranks(plan, scenario)
             self.memory = memory_rows(scenario, self.plan, parts)
         self.placed = Placed(groups=self.groups, bags=bags, expected=expected)
@@ -95,7 +96,7 @@ class DlrmProgram(Program):
         scenario, model, dtype = self.scenario, self.model, getattr(torch, self.model.dtype)
         accumulates = scenario.pipeline.accumulation > 1
         samples, groups = scenario.batch_size, len(self.groups)
-        outputs = [torch.empty(output_shape(each, samples), dtype=dtype, device="meta") for each in self.groups]
+        outputs = [torch.empty(each.output_shape(samples), dtype=dtype, device="meta") for each in self.groups]
         features = torch.empty(samples, model.dense_features, dtype=dtype, device="meta")
         lengths = [
             torch.empty(samples, dtype=getattr(torch, model.lengths_dtype), device="meta")
@@ -198,7 +199,7 @@ class _Replica:
 
     def _output(self, group: Group, coming: Awaitable[Tensor]) -> Tensor:
         """What the dense part is given of a group, while that is on its way."""
-        shape = output_shape(group, self._scenario.batch_size)
+        shape = group.output_shape(self._scenario.batch_size)
         return self._dense.later(coming, *shape, dtype=self._dtype, requires_grad=True)
 
     def _record(self, result: Any, *, is_last: bool) -> list[Tensor]:
@@ -227,7 +228,7 @@ def _on_all_ranks(plan: Plan, scenario: Scenario) -> tuple[PlanRow, ...]:
 
 
 def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
-    """Pooled tables, weighted ones and sequences, each by sharding type as TorchRec's modules; and which those are."""
+    """Tables by what becomes of bags, each by sharding type as TorchRec's modules; and the bags of each group."""
     keys = {table.name: tuple(feature.name for feature in table.by_feature) for table in model.tables}
     sharded = {table.name: replace(table, features=keys[table.name]) for table in tables_of_plan(plan.row_runs)}
     place, codecs = (scenario.sharding_ranks, scenario.sharding_host_ranks), quantized_comms(scenario.qcomms)
@@ -240,6 +241,16 @@ def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, 
             longest = {table.name: table.sequence for table in tables}
             found: Sequence[Group] = build_sequence_groups(
                 of_bag, longest, *place, label="sequence.{sharding_type}.", codecs=codecs
+            )
+        elif bag == "distinct":
+            gpu = scenario.cluster.host.gpu
+            found = build_distinct_groups(
+                of_bag,
+                *place,
+                label="distinct.{sharding_type}.",
+                codecs=codecs,
+                sorts=gpu.kind == "cuda",
+                l2_bytes=gpu.l2_bytes or 0,
             )
         else:
             label = "{sharding_type}." if bag == "pooled" else "weighted.{sharding_type}."

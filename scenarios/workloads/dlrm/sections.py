@@ -114,6 +114,10 @@ class TableSection(Section):
         "The most rows of a sample that model.dense gets one by one, [batch, sequence, dim], zeros behind the last."
         " Default: rows are summed."
     )
+    index_dedup: bool | None = about(
+        "Whether a row travels home once for all ids of a rank's batch that name it, and bags are summed there. Default"
+        " false."
+    )
     kernel: LookUpKernel | None = about(
         "Where its rows lie, as TorchRec's compute kernels: 'fused' in the GPU's memory, 'fused_uvm' in the host's,"
         " 'fused_uvm_caching' there with a cache in the GPU's. Default: sharding.plan's, else 'fused'."

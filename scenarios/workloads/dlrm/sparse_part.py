@@ -29,7 +29,7 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.ids.distinct import distinct_rows
+from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.embedding import Features, Piece, Rows
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
@@ -269,11 +269,18 @@ class SparsePart:
         return CachedPiece(table=table, rows=piece.rows, row_bytes=row_bytes, load_factor=table.cache_load_factor)
 
     def _distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
-        return distinct_rows(self.model.tables[table], rows, ids)
+        return min(sum(ids), distinct_rows(self.model.tables[table], rows, self._drawn(table, rows, ids)))
 
     def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
         room = (self._scenario.cluster.host.gpu.l2_bytes or 0) / row_bytes
-        return rows_fetched(self.model.tables[table], rows, ids, room)
+        return min(sum(ids), rows_fetched(self.model.tables[table], rows, self._drawn(table, rows, ids), room))
+
+    def _drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
+        """How many ids were drawn, where those that arrive have been made distinct by each rank."""
+        if not self.model.tables[table].index_dedup:
+            return ids
+        samples = self._scenario.batch_size * self._scenario.sharding_ranks
+        return expected_ids(self.model.tables[table], rows, samples)
 
 
 class SparsePass:
@@ -382,11 +389,6 @@ class _Output:
 
     def __await__(self) -> Generator[Any, None, Tensor]:
         return self.run.arrived(self.number).__await__()
-
-
-def output_shape(group: Group, batch_size: int) -> tuple[int, ...]:
-    """What a group's output exchange gives: pooled rows by sample, sequences flat."""
-    return (batch_size * group.width,) if isinstance(group, SequenceGroup) else (batch_size, group.width)
 
 
 def _nothing() -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from scenarios.config.scenario import Ids, Table
-from scenarios.sparse.expected import Floats
+from scenarios.sparse.expected import Floats, Moments
+from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import Ints, file_bags
 from scenarios.workloads.dlrm.ids.distribution import kept, zipf_of
 
@@ -48,7 +50,7 @@ def distinct_rows(table: Table, rows: range, ids: Sequence[float]) -> float:
     return min(found, sum(ids), len(rows))
 
 
-def expected_ids(table: Table, rows: range, samples: int) -> list[float]:
+def expected_ids(table: Table, rows: range, samples: float) -> list[float]:
     """How many ids of so many samples are expected to fall into a block of rows, as `distinct_rows` sees them; by
     feature of the table.
     """
@@ -59,6 +61,42 @@ def expected_ids(table: Table, rows: range, samples: int) -> list[float]:
         * _ids_per_drawn(feature, rows)
         for feature in table.by_feature
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctDraws:
+    """A feature's bags of a rank with `samples` of them, of which each id that is named counts once a rank. Implements
+    `Draws`.
+    """
+
+    table: Table
+    samples: int
+
+    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> Moments:
+        """With probabilities q of being named the mean is the sum of q. If the number of ids were Poisson's, the
+        variance would be that of q (1 - q), which is how many more rows twice as many ids name; of n ids it is less by
+        n times the square of what one more id adds.
+        """
+        shape = (blocks, joined)
+        once, twice = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (1, 2))
+        variance = twice - once
+        if self.table.ids_per_sample_kind == "fixed":
+            less, more = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (0.99, 1.01))
+            drawn = self.samples * (1 if _others(self.table) else self.table.ids_per_sample)
+            variance = variance - drawn * ((more - less) / (0.02 * drawn)) ** 2
+        return Moments(ranks * once, ranks * np.maximum(variance, 0))
+
+
+@lru_cache(maxsize=_CACHED)
+def _distinct_by_part(table: Table, samples: float, blocks: int, joined: int) -> Floats:
+    """Rows of each part of a table, [blocks / joined], that so many samples name."""
+    size = block_size(table.rows, blocks) * joined
+    starts = (min(part * size, table.rows) for part in range(blocks // joined))
+    parts = [range(start, min(start + size, table.rows)) for start in starts]
+    if _order(table.ids) == "uniform" and not _others(table):
+        found = {len(rows): distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts}
+        return kept(np.array([found[len(rows)] for rows in parts]))
+    return kept(np.array([distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts]))
 
 
 def _order(ids: Ids) -> str:

@@ -133,7 +133,7 @@ class Rows:
         if self._moments is not None:
             self.states = {"means": self._moments.means, "squares": self._moments.squares}
         self._dtype, self._element_bytes = dtype, dtype.itemsize
-        self._kernels = _kernels(device)
+        self._kernels = kernels_of(device)
         self._kernels.load(dtype, self._travels_as)
 
     def look_up(self, features: Features) -> Tensor:
@@ -346,7 +346,8 @@ def _numel(piece: Piece) -> int:
     return len(piece.rows) * len(piece.columns)
 
 
-def _kernels(device: torch.device) -> ModuleType:
+def kernels_of(device: torch.device) -> ModuleType:
+    """What looks rows up and changes them there."""
     if device.type != "cpu":
         return embedding_torch
     from scenarios.workloads.dlrm.tables import embedding_cpu  # noqa: PLC0415  (loads numba, which takes a while)

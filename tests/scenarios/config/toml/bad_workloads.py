@@ -131,6 +131,15 @@ WORKLOADS: Cases = {
             " data_parallel or table_wise or row_wise or column_wise",
         ],
     ),
+    "distinct ids that cannot be": (
+        DLRM + "index_dedup = true\nweighted = true\nkernel = 'fused_uvm_caching'\nsharding = ['grid_shard']\n",
+        [
+            "bad.toml: model.tables[0].weighted = true: expected no weighted with index_dedup",
+            "bad.toml: model.tables[0].kernel = 'fused_uvm_caching': expected 'fused' or 'fused_uvm' with index_dedup",
+            "bad.toml: model.tables[0].sharding = ['grid_shard']: expected of a table with index_dedup"
+            " table_wise or row_wise or column_wise",
+        ],
+    ),
     "sharding twice or not at all": (
         DLRM + "sharding = ['row_wise', 'row_wise']\n[sharding]\ntypes = []\n",
         [

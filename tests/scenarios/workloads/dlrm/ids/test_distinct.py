@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.config.scenario import Feature, Ids, Table
 from scenarios.workloads.dlrm.batches import draw_bags
-from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.ids.distinct import DistinctDraws, distinct_rows, expected_ids
 from tests.scenarios.workloads.dlrm.ids.test_distribution import table, training
 
 ROWS = 2000
@@ -35,6 +35,22 @@ def test_distinct_rows_are_those_of_drawn_batches(order: str, bags: str, exponen
         found = np.mean([len(np.unique(each)) for each in inside])
         expected = np.mean([distinct_rows(one, rows, [len(each)]) for each in inside])
         assert expected == pytest.approx(found, rel=0.15 if len(rows) < 2000 else 0.06)
+
+
+@pytest.mark.parametrize("ids", [Ids(), ZIPF, STEEP, BY_FREQUENCY], ids=["uniform", "zipf", "steep", "by_frequency"])
+def test_distinct_ids_of_ranks_have_the_moments_of_drawn_ones(ids: Ids) -> None:
+    """By block of rows, of one rank and of two that each make theirs distinct."""
+    one, steps, blocks, batch = table(2000, ids, 4), 400, 4, 60
+    made = training((one,), 1, 2, batch)
+    drawn = [[np.unique(draw_bags(made, 0, rank, step).ids) // 500 for rank in range(2)] for step in range(steps)]
+    counts = np.array([[np.bincount(each, minlength=blocks) for each in ranks] for ranks in drawn])
+    draws = DistinctDraws(one, batch)
+    for ranks, found in ((1, counts[:, 0]), (2, counts.sum(1))):
+        expected = draws.moments(blocks, ranks=ranks)
+        assert expected.mean == pytest.approx(found.mean(0), rel=0.04)
+        assert expected.variance == pytest.approx(found.var(0), rel=0.3)
+    whole = draws.moments()
+    assert whole.mean == pytest.approx(draws.moments(blocks, joined=blocks).mean)
 
 
 def test_no_ids_name_no_rows() -> None:

@@ -1,0 +1,256 @@
+"""The exchanges of tables of which each row travels once for all ids of a rank's batch that name it (`index_dedup`).
+
+Distinct ids go to their rows' owners as one bag for each key, their rows come home as those of a sequence do, and bags
+are summed there; gradients are summed by row before they go back. TorchRec 1.8.0's EmbeddingCollection does it with
+`use_index_dedup`; for ids that are popular by a power law few rows travel, as in HugeCTR's hybrid embedding, which has
+popular rows on all GPUs (Z. Wang et al., Merlin HugeCTR: GPU-accelerated recommender system training and inference,
+RecSys 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from scenarios.quantized.codec import PLAIN, QuantizedComms
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel, together
+from scenarios.seam.rank import Rank
+from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
+from scenarios.sparse.feature_exchange import Sending, permute_kernel
+from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat
+from scenarios.sparse.sequences import SequenceGroup, Way, sequence_input_dist
+from scenarios.sparse.tables import ShardedTable, layouts
+from scenarios.workloads.dlrm.tables.embedding import kernels_of
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, Storage
+from scenarios.workloads.dlrm.tables.sorting import distinct_kernel
+
+# Which of its key's distinct ids an id is.
+PLACE_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bags:
+    """A rank's bags before their ids were made distinct, by column of the group: `lengths` [columns * batch], and how
+    many `ids` each has; `places` say which of its column's distinct ids each id is, where ids are real.
+    """
+
+    batch: int
+    ids: tuple[float, ...]
+    lengths: Tensor
+    places: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistinctSending(Sending):
+    """What a rank sends, and the bags of which it is."""
+
+    bags: Bags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistinctWay(Way):
+    """How distinct rows travel, and the bags that they are summed to at home."""
+
+    bags: Bags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistinctGroup(SequenceGroup):
+    """Tables of one sharding type whose rows travel once, and their way there and back.
+
+    Where its device `sorts`, gradients are summed in the order of rows. `l2_bytes`: what its cache holds.
+    """
+
+    sorts: bool = False
+    l2_bytes: float = 0.0
+
+    @property
+    def reads_ids(self) -> bool:
+        return True
+
+    @property
+    def width(self) -> int:
+        """Columns of `forward`'s output."""
+        return sum(column.columns for column in self.columns)
+
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """What `forward` gives."""
+        return batch, self.width
+
+    def parts(self, output: Tensor) -> Sequence[Tensor]:
+        """[batch, columns] each."""
+        return torch.split_with_sizes(output, [column.columns for column in self.columns], dim=1)
+
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> DistinctSending:
+        """What is to be exchanged: of each key one bag, of its distinct ids in ascending order."""
+        assert features.stride is not None, "every key has the same samples"
+        names = tuple(dict.fromkeys(self.features))
+        own = features.select(names)
+        kernel = distinct_kernel(float(own.values.numel()))
+        distinct, places = await rank.compute(kernel, distinct_ids, own, label=f"{self.label}{INPUT_LABEL}.distinct")
+        # Explicit, for slots=True makes another class of which zero-argument super() knows nothing.
+        sending = await SequenceGroup.prepare(self, rank, distinct)
+        order = own.positions(self.features)
+        ids, lengths = own.length_per_key(), own.lengths.view(len(names), -1)
+        bags = Bags(
+            batch=features.stride,
+            ids=tuple(float(ids[key]) for key in order),
+            lengths=lengths[order].reshape(-1),
+            places=tuple(places[key] for key in order),
+        )
+        return DistinctSending(**{one.name: getattr(sending, one.name) for one in fields(sending)}, bags=bags)
+
+    def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> DistinctWay:
+        """See `SequenceGroup`."""
+        assert isinstance(sent, DistinctSending)
+        way = SequenceGroup.way(self, rank, sent, arrived)
+        return DistinctWay(**{one.name: getattr(way, one.name) for one in fields(way)}, bags=sent.bags)
+
+    def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> DistinctWay:
+        """See `SequenceGroup`."""
+        way = SequenceGroup.expected_way(self, rank, features, exchange)
+        ids = dict(zip(features.keys, features.ids, strict=True))
+        bags = Bags(
+            batch=features.stride,
+            ids=tuple(ids[column.feature] for column in self.columns),
+            lengths=torch.empty(len(self.columns) * features.stride, dtype=features.lengths_dtype, device="meta"),
+        )
+        return DistinctWay(**{one.name: getattr(way, one.name) for one in fields(way)}, bags=bags)
+
+    async def arranged(self, rank: Rank, rows: Tensor, way: Way, label: str) -> Tensor:
+        """[batch, width]: the sum of each bag's rows."""
+        assert isinstance(way, DistinctWay)
+        bags, size = way.bags, rows.element_size()
+        named, elements = self._naming_bytes(bags), self._elements(bags)
+        is_cached = rows.numel() * size <= self.l2_bytes * len(self.columns)
+        pool = Kernel(
+            kind="embedding_lookup",
+            flops=elements,
+            bytes_read=named + size * elements,
+            bytes_written=float(size * bags.batch * self.width),
+            bytes_reread=size * max(0.0, elements - rows.numel()) if is_cached else 0.0,
+        )
+        kernel = together([permute_kernel(rows), pool])
+        return await rank.compute(kernel, self._pool, rows, way, label=f"{label}.pool")
+
+    async def taken_apart(self, rank: Rank, grad: Tensor, way: Way, numel: int, label: str) -> Tensor:
+        """The transpose of `arranged`."""
+        assert isinstance(way, DistinctWay)
+        size, elements = grad.element_size(), self._elements(way.bags)
+        summed = float(size * numel)
+        # Where they are not sorted, sums are zeros, read and written in float32 for each id.
+        wide = 0.0 if self.sorts else 4.0 * (elements + numel)
+        add = Kernel(
+            kind="embedding_update",
+            flops=elements,
+            bytes_read=self._naming_bytes(way.bags) + size * elements + wide,
+            bytes_written=summed + wide,
+            launches=1 if self.sorts else 3,
+        )
+        back = Kernel(kind="permute", bytes_read=summed, bytes_written=summed)
+        return await rank.compute(together([add, back]), self._sum_by_row, grad, way, numel, label=f"{label}.pool")
+
+    def _naming_bytes(self, bags: Bags) -> float:
+        return PLACE_BYTES * sum(bags.ids) + float(bags.lengths.numel() * bags.lengths.element_size())
+
+    def _elements(self, bags: Bags) -> float:
+        """Of rows, as often as ids name them."""
+        return sum(ids * column.columns for ids, column in zip(bags.ids, self.columns, strict=True))
+
+    def _pool(self, rows: Tensor, way: DistinctWay) -> Tensor:
+        if rows.is_meta:
+            return rows.new_empty(way.bags.batch, self.width)
+        came = torch.split_with_sizes(rows, [size for bucket in way.came for size in bucket])
+        keys = len(self.columns)
+        by_key = cat([part for key in range(keys) for part in came[key::keys]])
+        storage, named = self._storage(by_key, way), self._named(way)
+        found: Tensor = kernels_of(rows.device).look_up(storage, named, way.bags.batch, rows.dtype)
+        return found
+
+    def _sum_by_row(self, grad: Tensor, way: DistinctWay, numel: int) -> Tensor:
+        if grad.is_meta:
+            return grad.new_empty(numel)
+        sums = torch.zeros(numel, device=grad.device)
+        kernels_of(grad.device).add(self._storage(sums, way), self._named(way), grad, 1.0)
+        by_key = sums.to(grad.dtype).split_with_sizes(
+            [bucket[key] for key in range(len(self.columns)) for bucket in way.came]
+        )
+        buckets = len(way.came)
+        return cat([by_key[key * buckets + bucket] for bucket in range(buckets) for key in range(len(self.columns))])
+
+    def _storage(self, flat: Tensor, way: DistinctWay) -> Storage:
+        """What came home as tables, one a column."""
+        dims = [column.columns for column in self.columns]
+        rows = [sum(bucket[key] for bucket in way.came) // dim for key, dim in enumerate(dims)]
+        return Storage(flat, Places.of(rows, dims), torch.empty(0, device=flat.device))
+
+    def _named(self, way: DistinctWay) -> Named:
+        """The bags' ids as rows of those tables."""
+        ids = [home.taken[places] for home, places in zip(way.homes, way.bags.places, strict=True)]
+        return Named(torch.cat(ids), way.bags.lengths)
+
+
+class ExpectedDistinct(ExpectedInput):
+    """The input exchange of a `DistinctGroup`, where ids are expected; `draws` are of distinct ones."""
+
+    async def prepare(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
+        """See `ExpectedInput`."""
+        drawn = dict(zip(features.keys, features.ids, strict=True))
+        kernel = distinct_kernel(sum(drawn[key] for key in self.means))
+        await rank.compute(kernel, _nothing, label=f"{self.label}.distinct")
+        ids = tuple(float(each.sum()) for each in self.means.values())
+        return await super().prepare(rank, replace(features, keys=tuple(self.means), ids=ids, stride=1))
+
+
+def build_distinct_groups(
+    tables: Sequence[ShardedTable],
+    world_size: int,
+    local_world_size: int,
+    *,
+    label: str,
+    codecs: QuantizedComms = PLAIN,
+    sorts: bool = False,
+    l2_bytes: float = 0.0,
+) -> tuple[DistinctGroup, ...]:
+    """One group a sharding type, as `build_groups` makes them.
+
+    Raises:
+        ValueError: shards that are not laid out as their sharding type says, or a type that such tables cannot have.
+    """
+    world = Group("world", tuple(range(world_size)))
+    groups = []
+    for layout in layouts(tables, world_size, local_world_size):
+        prefix = label.replace("{sharding_type}", layout.sharding_type)
+        groups.append(
+            DistinctGroup(
+                layout=layout,
+                columns=layout.sent,
+                label=prefix,
+                input_dist=sequence_input_dist(layout, world, prefix + INPUT_LABEL),
+                longest=tuple(piece.rows for piece in layout.sent),
+                codecs=codecs,
+                sorts=sorts,
+                l2_bytes=l2_bytes,
+            )
+        )
+    return tuple(groups)
+
+
+def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
+    """One bag of each key's distinct ids in ascending order; and key by key which of them each id is."""
+    found = [
+        torch.unique(ids, return_inverse=True) for ids in features.values.split_with_sizes(features.length_per_key())
+    ]
+    counts = [len(distinct) for distinct, _ in found]
+    lengths = torch.tensor(counts, dtype=features.lengths.dtype, device=features.lengths.device)
+    distinct = KeyedJagged(keys=features.keys, values=torch.cat([ids for ids, _ in found]), lengths=lengths, stride=1)
+    return distinct, [places for _, places in found]
+
+
+def _nothing() -> None:
+    """What is computed on sizes alone."""
