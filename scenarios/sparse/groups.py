@@ -85,9 +85,18 @@ class TableGroup:
         """The keys that it takes, in sending order; one whose table is cut by columns comes once a shard."""
         return tuple(piece.feature for piece in self.columns)
 
+    @property
+    def width(self) -> int:
+        """Columns of `forward`'s output."""
+        return sum(column.columns for column in self.columns)
+
+    def output_shape(self, batch: int) -> tuple[int, ...]:
+        """What `forward` gives."""
+        return batch, self.width
+
     def parts(self, output: Tensor) -> Sequence[Tensor]:
-        """What its output exchange gave, by `columns`."""
-        raise NotImplementedError
+        """What its output exchange gave, by `columns`: [batch, columns] each."""
+        return torch.split_with_sizes(output, [column.columns for column in self.columns], dim=1)
 
     def lookups(self, place: int) -> tuple[Lookup, ...]:
         """What the rank of this place looks up: one for each key that `input` gives it, in the same order."""
@@ -117,19 +126,6 @@ class ShardedGroup(TableGroup):
     """Pooled tables of one sharding type, and their way there and back."""
 
     output_dist: PooledEmbeddingDist
-
-    @property
-    def width(self) -> int:
-        """Columns of `forward`'s output."""
-        return sum(column.columns for column in self.columns)
-
-    def output_shape(self, batch: int) -> tuple[int, ...]:
-        """What `forward` gives."""
-        return batch, self.width
-
-    def parts(self, output: Tensor) -> Sequence[Tensor]:
-        """[batch, columns] each."""
-        return torch.split_with_sizes(output, [column.columns for column in self.columns], dim=1)
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> tuple[int, ...]:
         """What the output exchange wants to know of the input exchange: `batch_per_rank`."""

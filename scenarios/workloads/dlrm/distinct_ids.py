@@ -21,6 +21,7 @@ from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
+from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
 from scenarios.sparse.keyed_jagged import KeyedJagged, cat
 from scenarios.sparse.sequences import SequenceGroup, Way, sequence_input_dist
@@ -73,18 +74,10 @@ class DistinctGroup(SequenceGroup):
     def reads_ids(self) -> bool:
         return True
 
-    @property
-    def width(self) -> int:
-        """Columns of `forward`'s output."""
-        return sum(column.columns for column in self.columns)
-
-    def output_shape(self, batch: int) -> tuple[int, ...]:
-        """What `forward` gives."""
-        return batch, self.width
-
-    def parts(self, output: Tensor) -> Sequence[Tensor]:
-        """[batch, columns] each."""
-        return torch.split_with_sizes(output, [column.columns for column in self.columns], dim=1)
+    # What comes home is pooled: as of tables that are not sequences.
+    width = TableGroup.width
+    output_shape = TableGroup.output_shape
+    parts = TableGroup.parts
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> DistinctSending:
         """What is to be exchanged: of each key one bag, of its distinct ids in ascending order."""
