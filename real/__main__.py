@@ -155,6 +155,10 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
     scenario = load(options.scenario, overrides)
+    if scenario.program == "script":
+        raise ScenarioError(
+            f"{options.scenario}: program = 'script': expected another, because scripts are predicted only"
+        )
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from real.supervise.recovery import left_behind

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.interruption import code_of, end
+from scenarios.workloads.script.command import split_at_script
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
     """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
     try:
-        options = _parser(prog).parse_args(arguments)
+        given, of_script = split_at_script(sys.argv[1:] if arguments is None else arguments)
+        options = _parser(prog).parse_args(given)
         from reports.errors import ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 
         show_notes()
         try:
-            return _predict(options)
+            return _predict(options, of_script)
         except (ProgramError, ReportError) as error:
             print(error, file=sys.stderr)
             return 1 if isinstance(error, ProgramError) else 2
@@ -43,7 +45,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Predict how long a scenario's steps take.")
-    parser.add_argument("scenario", type=Path, help="a scenario file (docs/scenario.md), or the name of a ready one")
+    parser.add_argument(
+        "scenario",
+        type=Path,
+        help="a scenario file (docs/scenario.md), or the name of a ready one; or a training script (.py), whose own"
+        " arguments follow it (docs/scripts.md)",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="the run folder; default: a new one in runs/")
     parser.add_argument("--json", action="store_true", help="print all tables as JSON")
     parser.add_argument(
@@ -58,6 +65,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     overrides = parser.add_argument_group("in place of what the scenario says")
     for name, of in _OVERRIDES.items():
         overrides.add_argument(f"--{name.replace('_', '-')}", **of)
+    of_script = parser.add_argument_group("of a script, before it")
+    of_script.add_argument("--hosts", type=int, metavar="N", help="how many there are; default: 1")
+    of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
     return parser
 
 
@@ -74,7 +84,7 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def _predict(options: argparse.Namespace) -> int:
+def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
     from scenarios.config.load import load, report_mistakes
     from scenarios.config.warnings import print_notes
     from scenarios.seam.errors import ScenarioError
@@ -83,7 +93,15 @@ def _predict(options: argparse.Namespace) -> int:
     with report_mistakes():
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
-        scenario = load(options.scenario, given)
+        if of_script is None:
+            for name in ("hosts", "gpus_per_host"):
+                if getattr(options, name) is not None:
+                    raise ScenarioError(f"--{name.replace('_', '-')}: expected a script, which says nothing of it")
+            scenario = load(options.scenario, given)
+        else:
+            from scenarios.workloads.script.command import scenario_of
+
+            scenario = scenario_of(options.scenario, of_script, given, options.hosts, options.gpus_per_host)
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of
         from sim.progress import Bar

@@ -38,6 +38,7 @@ BUILT_IN = {
     "all_to_all": _ours("all_to_all", "AllToAllProgram"),
     "collective": _ours("collective", "CollectiveProgram"),
     "powersgd": _ours("powersgd", "PowerSGDProgram"),
+    "script": _ours("script", "ScriptProgram"),
 }
 
 

@@ -65,6 +65,7 @@ class ProgramSpec:
         summary: what it is, in a few words.
         needs: the table without which it cannot be; None if there is none.
         may: further tables that it reads.
+        payload: what `run.payload` is where the file does not say it.
         batch_size: whether `run.batch_size` must be there, may not be there, or has no meaning.
         check: adds what does not fit between the program's tables and the rest of the file.
         why_each: why every rank must be simulated; "" if one host of each class will do.
@@ -79,6 +80,7 @@ class ProgramSpec:
     summary: str = ""
     needs: Table[Any] | None = None
     may: tuple[Table[Any], ...] = ()
+    payload: Literal["values", "sizes"] = "sizes"
     batch_size: Literal["required", "refused", "unused"] = "unused"
     check: Callable[[Document, Look], None] = lambda document, look: None
     plan: str = ""

@@ -35,7 +35,7 @@ FILES: Cases = {
     "empty": (
         "",
         [
-            "bad.toml: program: missing; expected 'dlrm', 'all_to_all', 'collective' or 'powersgd'",
+            "bad.toml: program: missing; expected 'dlrm', 'all_to_all', 'collective', 'powersgd' or 'script'",
             "bad.toml: cluster: missing; expected a table",
         ],
     ),
@@ -51,7 +51,7 @@ FILES: Cases = {
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
             " program, run, cluster, model, sharding, buckets, compression, pipeline, data, launching, qcomms,"
-            " replication, dense_parallel, exchange, collective, gradients"
+            " replication, dense_parallel, exchange, collective, gradients, script"
         ],
     ),
     "missing key beside a stranger": (
@@ -85,7 +85,7 @@ FILES: Cases = {
         'name = 3\nprogram = 7\nrun = 3\ncluster = "big"\nmodel = []\n',
         [
             "bad.toml: name = 3: expected a name without '/'",
-            "bad.toml: program = 7: expected 'dlrm', 'all_to_all', 'collective' or 'powersgd'",
+            "bad.toml: program = 7: expected 'dlrm', 'all_to_all', 'collective', 'powersgd' or 'script'",
             "bad.toml: run = 3: expected a table",
             "bad.toml: cluster = 'big': expected a table",
             "bad.toml: model = []: expected a table",

@@ -15,7 +15,7 @@ from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLI
 
 TOP_KEYS = (
     "name, description, include, measured, program, run, cluster, model, sharding, buckets, compression, pipeline,"
-    " data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients"
+    " data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"
 FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")

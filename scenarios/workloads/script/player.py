@@ -1,0 +1,72 @@
+"""A rank's process: runs the user's script as torchrun would, over the simulated process group."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from scenarios.workloads.script.process_group import Link, install
+
+
+def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[str, str]) -> None:
+    """Run the script to its end; what it prints goes to standard error."""
+    os.environ.update(env)
+    os.dup2(2, 1)
+    sys.argv, sys.path = [path, *args], [str(Path(path).resolve().parent), *sys.path]
+    torch.set_num_threads(1)
+    torch.autograd.set_multithreading_enabled(False)
+    link = Link(connection)
+    install(link)
+    _tell_steps(link)
+    try:
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                link.ask("error", f"{path} ended with exit code {end.code}")
+        except BaseException as error:
+            link.ask("error", _sentence(path, error))
+        link.ask("end")
+    except (EOFError, BrokenPipeError):
+        pass  # the simulator is gone
+    os._exit(0)
+
+
+def _tell_steps(link: Link) -> None:
+    """A step is over when the optimizer that was the first to step does so again; losses are what `backward` is of."""
+    first: list[Any] = []
+
+    def stepped(optimizer: Any, *_: Any) -> None:
+        if not first:
+            first.append(optimizer)
+        if optimizer is first[0]:
+            link.ask("step")
+
+    register_optimizer_step_post_hook(stepped)
+    backward = torch.Tensor.backward
+
+    def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
+        if self.numel() == 1:
+            link.ask("record", ("loss", float(self.detach())))
+        backward(self, *args, **more)  # type: ignore[no-untyped-call]
+
+    torch.Tensor.backward = recorded  # type: ignore[method-assign]
+
+
+def _sentence(path: str, error: BaseException) -> str:
+    """Where in the script it was raised, and what."""
+    frames = traceback.extract_tb(error.__traceback__)
+    folder = str(Path(path).resolve().parent)
+    own = [frame for frame in frames if os.path.realpath(frame.filename).startswith(folder)]
+    where = f"{own[-1].filename}:{own[-1].lineno}: " if own else f"{path}: "
+    said = str(error).strip().splitlines()
+    return f"{where}{type(error).__name__}{': ' + said[0] if said else ''}"

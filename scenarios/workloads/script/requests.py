@@ -1,0 +1,57 @@
+"""What a rank's process asks of the simulated rank that it is, one request at a time, each of which is answered.
+
+A request is (ns of CPU time since the last answer, kind, arguments): "issue" a `Collective`; "wait" for the one of a
+number, which is answered by its outputs; "new_group" of ranks, answered by its number; "step": one is over; "record" a
+metric; "end"; "error" and a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A tensor's values, or with None its shape alone."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    values: bytes | None = None
+
+    @staticmethod
+    def of(tensor: Tensor) -> Packed:
+        """With values."""
+        flat = tensor.detach().contiguous().reshape(-1)
+        values = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+        return Packed(tuple(tensor.shape), tensor.dtype, values)
+
+    @staticmethod
+    def shape_of(tensor: Tensor) -> Packed:
+        """Without."""
+        return Packed(tuple(tensor.shape), tensor.dtype)
+
+    def tensor(self) -> Tensor:
+        """One with these values, or with any."""
+        if not self.values:
+            return torch.empty(self.shape, dtype=self.dtype)
+        return torch.frombuffer(bytearray(self.values), dtype=self.dtype).view(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """A call of torch.distributed: a verb of `Rank`, the number of its group, tensors that it reads and that it writes,
+    and what else the verb takes. Verbs that write over what they read have `inputs` alone.
+    """
+
+    number: int
+    verb: str
+    group: int
+    label: str
+    inputs: Sequence[Packed] = ()
+    outputs: Sequence[Packed] = ()
+    options: dict[str, Any] = field(default_factory=dict)

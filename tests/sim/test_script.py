@@ -1,0 +1,160 @@
+"""Scripts of torch.distributed, unmodified: their values and calls are those of real ranks; bad ones are sentences."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError, ScenarioError
+from scenarios.seam.trace import Recording
+from scenarios.workloads.build import build
+from scenarios.workloads.script.command import scenario_of, split_at_script
+from sim.run import simulate
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "tests" / "data" / "scripts"
+
+
+def scenario(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Scenario:
+    return scenario_of(path, args, {"profile": "emulated_200mbit", "timeout": "20 s", **overrides}, hosts, gpus)
+
+
+def played(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Recording:
+    made = scenario(path, *args, hosts=hosts, gpus=gpus, **overrides)
+    return simulate(made, build(made))
+
+
+def bad(folder: Path, body: str) -> Path:
+    file = folder / "bad.py"
+    file.write_text(
+        f"import time\nimport torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n{body}"
+    )
+    return file
+
+
+def test_every_collective_gives_what_it_gives_on_real_ranks() -> None:
+    """The script asserts it, and is run by torchrun, too."""
+    recording = played(SCRIPTS / "verbs.py", hosts=2, gpus=2)
+    assert {span.kind for span in recording.spans} >= {"all_reduce", "broadcast", "all_to_all", "send", "recv"}
+
+
+@pytest.mark.real
+def test_the_same_script_runs_under_torchrun() -> None:
+    run = torchrun("verbs.py", ranks=4)
+    assert sorted(re.findall(r"rank \d is done", run)) == [f"rank {rank} is done" for rank in range(4)]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("hook", ["", "fp16"])
+def test_losses_are_those_of_real_ranks(hook: str) -> None:
+    """To what float32 sums in another order make of it."""
+    found = re.findall(r"step (\d) rank (\d) ([\d.]+)", torchrun("ddp.py", *filter(None, [hook]), ranks=2))
+    real = {(int(step), int(rank)): float(loss) for step, rank, loss in found}
+    recording = played(SCRIPTS / "ddp.py", *filter(None, [hook]), steps=5)
+    # Steps count from the one after the script's first.
+    losses = {(metric.step + 1, metric.rank): metric.value for metric in recording.metrics}
+    assert sorted(losses) == [(step, rank) for step in range(1, 6) for rank in range(2)]
+    for step in range(1, 6):
+        mean = sum(losses[step, rank] for rank in range(2)) / 2
+        assert mean == pytest.approx(real[step, 0], rel=1e-5)
+
+
+@pytest.mark.parametrize(("hook", "share"), [("", 1.0), ("fp16", 0.5)])
+def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> None:
+    recording = played(SCRIPTS / "ddp.py", *filter(None, [hook]), steps=4)
+    parameters = 64 * 256 + 256 + 256 * 256 + 256 + 256 + 1
+    for step in range(4):
+        calls = [one for one in recording.spans if one.rank == 0 and one.step == step and one.kind == "all_reduce"]
+        sizes = [one.bytes_in for one in calls]
+        assert sum(sizes) == pytest.approx(4 * share * parameters + 4)  # and the mean loss
+        assert len(sizes) > 2
+        assert {one.label.split()[0] for one in calls} == {"ddp.py:32", "ddp.py:35"}
+
+
+def test_a_hook_of_torch_compresses() -> None:
+    plain, small = (played(SCRIPTS / "ddp.py", *hook, steps=4) for hook in ((), ("powersgd",)))
+    sent = [
+        sum(one.bytes_sent for one in each.spans if one.rank == 0 and one.step == 3 and one.kind == "all_reduce")
+        for each in (plain, small)
+    ]
+    assert 0 < sent[1] < sent[0] / 5
+
+
+def test_a_script_is_ended_after_so_many_steps() -> None:
+    recording = played(SCRIPTS / "ddp.py", steps=2)
+    assert {span.step for span in recording.spans if span.kind == "step"} == {0, 1}
+    assert all(span.end_ns > span.start_ns for span in recording.spans if span.kind == "step")
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            "if dist.get_rank() == 1:\n    raise ValueError('no data')\ndist.barrier()\n",
+            r"rank 1: .*bad\.py:6: ValueError: no data",
+        ),
+        ("if dist.get_rank() == 1:\n    time.sleep(60)\ndist.barrier()\n", r"rank 1: .*bad\.py made no call for 3 s"),
+        ("if dist.get_rank() == 0:\n    dist.barrier()\n", r"rank 0 .*bad\.py:6 barrier"),
+        ("dist.all_reduce(torch.ones(2 + dist.get_rank()))\n", r"bad\.py:5 all_reduce"),
+        ("import sys\nsys.exit(3)\n", r"bad\.py ended with exit code 3"),
+        ("import os\nos._exit(4)\n", r"bad\.py: its process ended with code 4"),
+    ],
+    ids=["raises", "hangs", "alone", "sizes", "exits", "dies"],
+)
+def test_a_bad_script_is_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises((ProgramError, CollectiveError, DeadlockError), match=sentence):
+        played(bad(tmp_path, body), timeout="3 s")
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
+    assert not left
+
+
+def test_a_file_says_what_a_script_cannot_have(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    run = "[run]\npayload = 'sizes'\nranks = 'alike'\n"
+    file.write_text(f"program = 'script'\n{run}[cluster]\nprofile = 'dgx_h100'\nhosts = 1\n[script]\npath = 'no.py'\n")
+    with pytest.raises(ScenarioError) as wrong:
+        load(file)
+    text = str(wrong.value)
+    assert f"script.path = 'no.py': expected a script, but there is no file {tmp_path / 'no.py'}" in text
+    assert "run.payload = 'sizes': expected 'values'" in text
+    assert "cluster.gpu.kind = 'cuda': expected 'cpu'" in text
+
+
+def test_arguments_after_a_script_are_its_own() -> None:
+    assert split_at_script(["--hosts", "2", "train.py", "--json", "x.py"]) == (
+        ["--hosts", "2", "train.py"],
+        ["--json", "x.py"],
+    )
+    assert split_at_script(["scenario.toml", "--json"]) == (["scenario.toml", "--json"], None)
+
+
+def test_the_command_predicts_a_script(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sim", "--hosts", "2", "--gpus-per-host", "1", "--profile", "emulated_200mbit"]
+    command += ["--steps", "3", "--out", str(tmp_path / "run"), str(SCRIPTS / "ddp.py"), "fp16"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ddp: predicted, 2 ranks on 2 hosts" in done.stdout
+    assert "step 2 rank 0" in done.stderr  # what the script prints goes there
+    assert "step 2 rank 0" not in done.stdout
+
+
+def torchrun(name: str, *args: str, ranks: int) -> str:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(SCRIPTS / name), *args],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
