@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.interruption import code_of, end
-from scenarios.workloads.script.command import split_at_script
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -41,6 +40,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
             return 1 if isinstance(error, ProgramError) else 2
     except KeyboardInterrupt as interruption:
         return code_of(interruption)
+
+
+def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Arguments up to the first one that names a script, and those of the script; None: there is none."""
+    for place, argument in enumerate(arguments):
+        if argument.endswith(".py"):
+            return arguments[: place + 1], arguments[place + 1 :]
+    return arguments, None
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

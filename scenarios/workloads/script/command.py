@@ -17,14 +17,6 @@ from scenarios.seam.errors import ScenarioError
 PROFILE = "cpu_local"
 
 
-def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Arguments up to the first one that names a script, and those of the script; None: there is none."""
-    for place, argument in enumerate(arguments):
-        if argument.endswith(".py"):
-            return arguments[: place + 1], arguments[place + 1 :]
-    return arguments, None
-
-
 def scenario_of(
     script: Path, args: Sequence[str], overrides: Mapping[str, object], hosts: int | None, gpus_per_host: int | None
 ) -> Scenario:
