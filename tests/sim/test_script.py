@@ -46,6 +46,7 @@ def test_every_collective_gives_what_it_gives_on_real_ranks() -> None:
     assert {span.kind for span in recording.spans} >= {"all_reduce", "broadcast", "all_to_all", "send", "recv"}
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_the_same_script_runs_under_torchrun() -> None:
     run = torchrun("verbs.py", ranks=4)
@@ -53,7 +54,7 @@ def test_the_same_script_runs_under_torchrun() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("hook", ["", "fp16"])
+@pytest.mark.parametrize("hook", [pytest.param("", marks=pytest.mark.slow), "fp16"])
 def test_losses_are_those_of_real_ranks(hook: str) -> None:
     """To what float32 sums in another order make of it."""
     found = re.findall(r"step (\d) rank (\d) ([\d.]+)", torchrun("ddp.py", *filter(None, [hook]), ranks=2))
@@ -67,7 +68,7 @@ def test_losses_are_those_of_real_ranks(hook: str) -> None:
         assert mean == pytest.approx(real[step, 0], rel=1e-5)
 
 
-@pytest.mark.parametrize(("hook", "share"), [("", 1.0), ("fp16", 0.5)])
+@pytest.mark.parametrize(("hook", "share"), [("", 1.0), pytest.param("fp16", 0.5, marks=pytest.mark.slow)])
 def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> None:
     recording = played(SCRIPTS / "ddp.py", *filter(None, [hook]), steps=4)
     parameters = 64 * 256 + 256 + 256 * 256 + 256 + 256 + 1
@@ -79,6 +80,7 @@ def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> Non
         assert {one.label.split()[0] for one in calls} == {"ddp.py:32", "ddp.py:35"}
 
 
+@pytest.mark.slow
 def test_a_hook_of_torch_compresses() -> None:
     plain, small = (played(SCRIPTS / "ddp.py", *hook, steps=4) for hook in ((), ("powersgd",)))
     sent = [
