@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,13 +97,13 @@ class DistinctGroup(SequenceGroup):
             lengths=lengths[order].reshape(-1),
             places=tuple(places[key] for key in order),
         )
-        return DistinctSending(**{one.name: getattr(sending, one.name) for one in fields(sending)}, bags=bags)
+        return DistinctSending(**_values(sending), bags=bags)
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> DistinctWay:
         """See `SequenceGroup`."""
         assert isinstance(sent, DistinctSending)
         way = SequenceGroup.way(self, rank, sent, arrived)
-        return DistinctWay(**{one.name: getattr(way, one.name) for one in fields(way)}, bags=sent.bags)
+        return DistinctWay(**_values(way), bags=sent.bags)
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> DistinctWay:
         """See `SequenceGroup`."""
@@ -113,7 +114,7 @@ class DistinctGroup(SequenceGroup):
             ids=tuple(ids[column.feature] for column in self.columns),
             lengths=torch.empty(len(self.columns) * features.stride, dtype=features.lengths_dtype, device="meta"),
         )
-        return DistinctWay(**{one.name: getattr(way, one.name) for one in fields(way)}, bags=bags)
+        return DistinctWay(**_values(way), bags=bags)
 
     async def arranged(self, rank: Rank, rows: Tensor, way: Way, label: str) -> Tensor:
         """[batch, width]: the sum of each bag's rows."""
@@ -243,6 +244,11 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
     lengths = torch.tensor(counts, dtype=features.lengths.dtype, device=features.lengths.device)
     distinct = KeyedJagged(keys=features.keys, values=torch.cat([ids for ids, _ in found]), lengths=lengths, stride=1)
     return distinct, [places for _, places in found]
+
+
+def _values(made: Sending | Way) -> dict[str, Any]:
+    """What a dataclass holds, for one that is derived from it."""
+    return {one.name: getattr(made, one.name) for one in fields(made)}
 
 
 def _nothing() -> None:

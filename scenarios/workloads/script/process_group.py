@@ -130,44 +130,44 @@ class SimulatedGroup(dist.ProcessGroup):
         return f"<group of ranks {list(self._ranks)}>"
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> SimulatedWork:
-        return self._in_place("all_reduce", tensors, tensors, op=_op(opts))
+        return self._issue("all_reduce", tensors, [], tensors, tensors, op=_op(opts))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> SimulatedWork:
-        return self._in_place("all_reduce_coalesced", tensors, tensors, op=_op(opts))
+        return self._issue("all_reduce_coalesced", tensors, [], tensors, tensors, op=_op(opts))
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> SimulatedWork:
-        return self._in_place("broadcast", tensors, tensors, src=self._ranks[opts.rootRank])
+        return self._issue("broadcast", tensors, [], tensors, tensors, src=self._ranks[opts.rootRank])
 
     def barrier(self, opts: Any = None) -> SimulatedWork:
-        return self._in_place("barrier", [], [])
+        return self._issue("barrier", [], [], [], [])
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> SimulatedWork:
         shape = Packed((self.size() * inputs[0].numel(),), inputs[0].dtype)
         flat = inputs[0].detach().reshape(-1)
-        return self._out_of_place("all_gather_into_tensor", [flat], [shape], outputs[0], outputs)
+        return self._issue("all_gather_into_tensor", [flat], [shape], outputs[0], outputs)
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> SimulatedWork:
-        return self._out_of_place("all_gather_into_tensor", [input], [Packed.shape_of(output)], [output], [output])
+        return self._issue("all_gather_into_tensor", [input], [Packed.shape_of(output)], [output], [output])
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> SimulatedWork:
         flat = torch.cat([each.detach().reshape(-1) for each in inputs[0]])
         shape = Packed((outputs[0].numel(),), outputs[0].dtype)
-        return self._out_of_place("reduce_scatter_tensor", [flat], [shape], outputs, outputs, op=_op(opts))
+        return self._issue("reduce_scatter_tensor", [flat], [shape], outputs, outputs, op=_op(opts))
 
     def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> SimulatedWork:
         shapes = [Packed.shape_of(output)]
-        return self._out_of_place("reduce_scatter_tensor", [input], shapes, [output], [output], op=_op(opts))
+        return self._issue("reduce_scatter_tensor", [input], shapes, [output], [output], op=_op(opts))
 
     def alltoall_base(
         self, output: Tensor, input: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> SimulatedWork:
         splits = {"output_split_sizes": output_splits or None, "input_split_sizes": input_splits or None}
         shapes = [Packed.shape_of(output)]
-        return self._out_of_place("all_to_all_single", [input], shapes, [output], [output], **splits)
+        return self._issue("all_to_all_single", [input], shapes, [output], [output], **splits)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> SimulatedWork:
         shapes = [Packed.shape_of(each) for each in outputs]
-        return self._out_of_place("all_to_all", inputs, shapes, outputs, outputs)
+        return self._issue("all_to_all", inputs, shapes, outputs, outputs)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> SimulatedWork:
         """As an exchange in which all send to one."""
@@ -177,7 +177,7 @@ class SimulatedGroup(dist.ProcessGroup):
         shape = Packed((sum(receives),), flat.dtype)
         parts = outputs[0] if is_root else []
         splits = {"output_split_sizes": receives, "input_split_sizes": sends}
-        return self._out_of_place("all_to_all_single", [flat], [shape], parts, outputs, **splits)
+        return self._issue("all_to_all_single", [flat], [shape], parts, outputs, **splits)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> SimulatedWork:
         """As an exchange in which one sends to all."""
@@ -187,7 +187,7 @@ class SimulatedGroup(dist.ProcessGroup):
         sends = [count_ if is_root else 0] * self.size()
         splits = {"output_split_sizes": receives, "input_split_sizes": sends}
         shape = Packed((count_,), outputs[0].dtype)
-        return self._out_of_place("all_to_all_single", [torch.cat(parts)], [shape], outputs, outputs, **splits)
+        return self._issue("all_to_all_single", [torch.cat(parts)], [shape], outputs, outputs, **splits)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> SimulatedWork:
         return self._issue("send", tensors, [], [], tensors, dst=self._ranks[dst])
@@ -199,20 +199,6 @@ class SimulatedGroup(dist.ProcessGroup):
     all_gather_single = _allgather_base
     reduce_scatter_single = _reduce_scatter_base
     all_to_all_single = alltoall_base
-
-    def _in_place(self, verb: str, tensors: list[Tensor], result: Any, **options: Any) -> SimulatedWork:
-        return self._issue(verb, tensors, [], tensors, result, **options)
-
-    def _out_of_place(
-        self,
-        verb: str,
-        inputs: Sequence[Tensor],
-        shapes: Sequence[Packed],
-        outputs: Sequence[Tensor],
-        result: Any,
-        **options: Any,
-    ) -> SimulatedWork:
-        return self._issue(verb, inputs, shapes, outputs, result, **options)
 
     def _issue(
         self,

@@ -58,7 +58,8 @@ class _Player:
     """The process of one rank."""
 
     def __init__(self, start: Any, script: Script, rank: Rank, scenario: Scenario) -> None:
-        self._name = f"rank {rank.rank}: {script.path}"
+        self._rank = f"rank {rank.rank}"
+        self._name = f"{self._rank}: {script.path}"
         self._timeout_s = scenario.timeout_s
         self._connection: Connection
         self._connection, other = start.Pipe()
@@ -72,7 +73,6 @@ class _Player:
         self._process = start.Process(target=main, args=given, daemon=True)
         self._process.start()
         other.close()
-        self.is_asked = False
 
     def next(self) -> tuple[int, str, Any]:
         """What the rank asks next: CPU time in ns, the request and its argument."""
@@ -87,7 +87,7 @@ class _Player:
             self._process.join(1)
             raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
         if found[1] == "error":
-            raise ProgramError(f"rank {self._name.split()[1].rstrip(':')}: {found[2]}")
+            raise ProgramError(f"{self._rank}: {found[2]}")
         return found
 
     def answer(self, value: Any = None) -> None:
