@@ -1,4 +1,4 @@
-"""A rank's process: runs the user's script as torchrun would, over the simulated process group."""
+"""A rank's process: runs the user's script as torchrun would, with process groups of ours."""
 
 from __future__ import annotations
 
@@ -15,30 +15,35 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.process_group import Link, install
+from scenarios.workloads.script.simulated import SimulatedLink
 
 
 def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run the script to its end; what it prints goes to standard error."""
+    """Run the script in the simulator; what it prints goes to standard error."""
     os.environ.update(env)
     os.dup2(2, 1)
-    sys.argv, sys.path = [path, *args], [str(Path(path).resolve().parent), *sys.path]
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
-    link = Link(connection)
-    install(link)
-    _tell_steps(link)
     try:
-        try:
-            runpy.run_path(path, run_name="__main__")
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                link.ask("error", f"{path} ended with exit code {end.code}")
-        except BaseException as error:
-            link.ask("error", _sentence(path, error))
-        link.ask("end")
+        play(path, args, SimulatedLink(connection))
     except (EOFError, BrokenPipeError):
         pass  # the simulator is gone
     os._exit(0)
+
+
+def play(path: str, args: Sequence[str], link: Link) -> None:
+    """Run the script to its end, with calls of torch.distributed by way of `link`."""
+    sys.argv, sys.path = [path, *args], [str(Path(path).resolve().parent), *sys.path]
+    install(link)
+    _tell_steps(link)
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            link.ask("error", f"{path} ended with exit code {end.code}")
+    except BaseException as error:
+        link.ask("error", _sentence(path, error))
+    link.ask("end")
 
 
 def _tell_steps(link: Link) -> None:

@@ -14,8 +14,6 @@ from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from torch.distributed import ReduceOp
-
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
@@ -25,7 +23,7 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.player import main
-from scenarios.workloads.script.requests import Collective, Packed
+from scenarios.workloads.script.requests import Collective, Packed, issue
 
 # What is computed of a script, in reports.
 KIND = "script"
@@ -158,22 +156,10 @@ class _Played:
         await self._rank.compute(kernel, _nothing, label=KIND)
 
     def _issue(self, call: Collective) -> Work[Any]:
-        """The verb of `Rank` on tensors of its own."""
-        options = dict(call.options)
-        if "op" in options:
-            options["op"] = getattr(ReduceOp, options["op"])
-        inputs = [each.tensor() for each in call.inputs]
-        outputs = [each.tensor() for each in call.outputs]
-        verb = getattr(self._rank, call.verb)
-        tensors: list[Any] = [inputs] if call.verb in _LISTS else list(inputs)
-        if outputs:
-            tensors = [outputs, inputs] if call.verb == "all_to_all" else [*outputs, *inputs]
-        work: Work[Any] = verb(*tensors, group=self._groups[call.group], label=call.label, **options)
-        return work
-
-
-# Verbs that take a list of tensors.
-_LISTS = frozenset({"all_reduce_coalesced"})
+        """The verb on tensors of its own."""
+        inputs, targets = ([each.tensor() for each in tensors] for tensors in (call.inputs, call.outputs))
+        group = self._groups[call.group]
+        return issue(self._rank, call.verb, inputs, targets, group=group, label=call.label, options=call.options)
 
 
 def _nothing() -> None:

@@ -7,12 +7,17 @@ metric; "end"; "error" and a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import ReduceOp
+
+from scenarios.seam.backend import Work
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +60,28 @@ class Collective:
     inputs: Sequence[Packed] = ()
     outputs: Sequence[Packed] = ()
     options: dict[str, Any] = field(default_factory=dict)
+
+
+# Verbs that take a list of tensors.
+_LISTS = frozenset({"all_reduce_coalesced"})
+
+
+def issue(
+    rank: Rank,
+    verb: str,
+    inputs: Sequence[Tensor],
+    targets: Sequence[Tensor],
+    *,
+    group: Group,
+    label: str,
+    options: Mapping[str, Any],
+) -> Work[Any]:
+    """Call a verb of `Rank`; tensors as a `Collective` has them."""
+    given = dict(options)
+    if "op" in given:
+        given["op"] = getattr(ReduceOp, given["op"])
+    tensors: list[Any] = [list(inputs)] if verb in _LISTS else list(inputs)
+    if targets:
+        tensors = [list(targets), list(inputs)] if verb == "all_to_all" else [*targets, *inputs]
+    work: Work[Any] = getattr(rank, verb)(*tensors, group=group, label=label, **given)
+    return work

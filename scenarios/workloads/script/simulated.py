@@ -1,0 +1,132 @@
+"""A script's rank in the simulator: its process group hands each call to the simulated rank, and waits there."""
+
+# torch's stubs say other than what its bindings take and call.
+# mypy: disable-error-code="override, call-arg, assignment, attr-defined, arg-type"
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from itertools import count
+from multiprocessing.connection import Connection
+from threading import RLock
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd import Variable
+
+from scenarios.workloads.script.process_group import Asked, ScriptGroup, ranks_of
+from scenarios.workloads.script.requests import Collective, Packed
+
+
+class SimulatedLink:
+    """A rank's way to the simulator. What the process computes between two requests is told with the later one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._lock, self._mark_ns = connection, RLock(), time.process_time_ns()
+        self._group = 0
+        self.numbers = count(1)
+
+    def ask(self, kind: str, argument: Any = None, *, make: Callable[[], Any] | None = None) -> Any:
+        """Give the answer to a request; `make` makes its argument, in time that nobody is charged for."""
+        with self._lock:
+            spent_ns = time.process_time_ns() - self._mark_ns
+            self._connection.send((spent_ns, kind, argument if make is None else make()))
+            answer = self._connection.recv()
+            self._mark_ns = time.process_time_ns()
+            if kind == "new_group":
+                self._group = answer
+            return answer
+
+    def begin(self, backend: str | None, *, is_world: bool) -> None:
+        """The simulator needs nothing of what the script says of itself: neither its backend nor where others are."""
+        if is_world:
+            rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+            dist.distributed_c10d.rendezvous = lambda *_, **__: iter([(dist.HashStore(), rank, size)])
+
+    def join(self, options: Any) -> SimulatedGroup:
+        """The group that was asked for last."""
+        return SimulatedGroup(self, self._group, options)
+
+    def forget_time(self) -> None:
+        """What was computed since the last request is nobody's."""
+        self._mark_ns = time.process_time_ns()
+
+
+class SimulatedGroup(ScriptGroup):
+    """The ranks of one group; `number` is how the simulator knows it."""
+
+    def __init__(self, link: SimulatedLink, number: int, options: Any) -> None:
+        super().__init__(options.group_rank, ranks_of(options))
+        self._link, self._number = link, number
+
+    def issue(self, asked: Asked) -> SimulatedWork:
+        """Begin a call in simulated time."""
+        number = next(self._link.numbers)
+
+        def make() -> Collective:
+            return Collective(
+                number=number,
+                verb=asked.verb,
+                group=self._number,
+                label=asked.label,
+                inputs=[Packed.of(each) for each in asked.inputs],
+                outputs=[Packed.shape_of(each) for each in asked.targets],
+                options=asked.options,
+            )
+
+        self._link.ask("issue", make=make)
+        return SimulatedWork(self._link, number, asked)
+
+
+class SimulatedWork(dist.Work):
+    """A call that is on its way in simulated time."""
+
+    def __init__(self, link: SimulatedLink, number: int, asked: Asked) -> None:
+        super().__init__()
+        self._link, self._number, self._outputs, self._result = link, number, asked.outputs, asked.result
+        self._future: torch.futures.Future[Any] | None = None
+        self._is_done = False
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Until it is over, in simulated time; then its outputs are there."""
+        if not self._is_done:
+            self._is_done = True
+            found = self._link.ask("wait", self._number)
+            with torch.no_grad():
+                parts = [packed.tensor() for packed in found]
+                if len(parts) == 1 and self._outputs:  # all members' at once
+                    parts = list(parts[0].reshape(-1).split_with_sizes([each.numel() for each in self._outputs]))
+                for output, part in zip(self._outputs, parts, strict=False):
+                    output.detach().copy_(part.view(output.shape))
+            self._link.forget_time()
+            if self._future is not None:
+                self._future.set_result(self._result)
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self._is_done
+
+    def is_success(self) -> bool:
+        return self._is_done
+
+    def result(self) -> Any:
+        self.wait()
+        return self._result
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """What is done when the work is waited for: in a backward pass at its end, where DDP waits in C++."""
+        if self._future is None:
+            self._future = torch.futures.Future()
+            if self._is_done:
+                self._future.set_result(self._result)
+            elif torch._C._current_autograd_node() is not None:
+                Variable._execution_engine.queue_callback(self.wait)
+            else:
+                self.wait()
+        return self._future
