@@ -119,7 +119,7 @@ class Turns(Program):
         self._played = 0
 
     async def __call__(self, rank: Rank) -> None:
-        backend = rank._backend
+        backend = rank.backend
         assert isinstance(backend, TorchBackend), "a program of the real world"
         group = backend._context.checker(rank.world).joined.handle
         for make in STEPS:

@@ -54,7 +54,7 @@ class Blocks(Program):
         self._output, self._input = torch.zeros(SIZE_BYTES // 4), torch.zeros(SIZE_BYTES // 8)
 
     async def __call__(self, rank: Rank) -> None:
-        backend = rank._backend
+        backend = rank.backend
         assert isinstance(backend, TorchBackend), "a program of the real world"
         group = backend._context.checker(rank.world).joined.handle
         for turn in range(self._turns):

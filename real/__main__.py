@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, get_args
 
 from scenarios.interruption import code_of, end
+from scenarios.workloads.script.command import add_options, load_named, split_at_script
 
 if TYPE_CHECKING:
     from real.launch.job import Job
@@ -49,9 +50,10 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     try:
         if given and given[0] in _COMMANDS:
             return _run_command(given[0], given[1:], prog or f"python -m real {given[0]}")
-        options = _parser(prog or "python -m real").parse_args(given)
+        own, of_script = split_at_script(given)
+        options = _parser(prog or "python -m real").parse_args(own)
         here = place()
-        job = _job(options, is_first=here is None or here.rank == 0)
+        job = _job(options, of_script, is_first=here is None or here.rank == 0)
         return _run(job, options) if here is None else _serve(job, here, options)
     except (ScenarioError, ProgramError, ReportError) as error:
         if here_is_first():
@@ -108,7 +110,7 @@ def _place_if_known() -> Place | None:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    from real.launch.job import PROGRAM, Check
+    from real.launch.job import Check
     from scenarios.config.interconnect import LIBRARIES
 
     parser = argparse.ArgumentParser(
@@ -118,7 +120,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "'python -m real validate' holds predictions against measurements, "
         "'python -m real check' proves that these ranks compute what the simulator does.",
     )
-    parser.add_argument("scenario", type=Path, help="a scenario file, or the name of a ready one")
+    parser.add_argument(
+        "scenario",
+        type=Path,
+        help="a scenario file, or the name of a ready one; or a training script (.py), whose own arguments follow it",
+    )
     parser.add_argument("--out", type=Path, help="the run's folder; must not exist (default: runs/NAME-real-TIME)")
     parser.add_argument("--library", choices=LIBRARIES, help="instead of the scenario's")
     parser.add_argument("--steps", type=int, help="instead of the scenario's")
@@ -138,27 +144,23 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         metavar="NAME",
         help="on emulated hosts: the scenario's own, for this run only, or those of that name (see 'emulate --help')",
     )
+    add_options(parser)
     parser.add_argument("--json", action="store_true", help="all tables as JSON")
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
-    parser.add_argument("--program", default=PROGRAM, help=argparse.SUPPRESS)  # "module:function" of a scenario
+    parser.add_argument("--program", help=argparse.SUPPRESS)  # "module:function" of a scenario
     return parser
 
 
-def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
+def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_first: bool) -> Job:
     """Everything that can be wrong is found here, before any process starts."""
     from real.launch.launcher import job_of
     from real.launch.placement import place
     from real.machine import cores, cpu_name
-    from scenarios.config.load import load
     from scenarios.config.warnings import print_notes_of_measuring
     from scenarios.seam.errors import ScenarioError
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
-    scenario = load(options.scenario, overrides)
-    if scenario.program == "script":
-        raise ScenarioError(
-            f"{options.scenario}: program = 'script': expected another, because scripts are predicted only"
-        )
+    scenario = load_named(options, of_script, overrides)
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from real.supervise.recovery import left_behind
@@ -178,10 +180,9 @@ def _job(options: argparse.Namespace, *, is_first: bool) -> Job:
 
 def _run(job: Job, options: argparse.Namespace) -> int:
     from real.emulate.cli import hosts_for
-    from real.launch.job import PROGRAM
     from real.launch.launcher import launch
 
-    if options.program == PROGRAM:
+    if options.program is None:
         job.build()  # a plan that fits nowhere is said here, once
 
     with hosts_for(job.scenario, options.emulate) as hosts:

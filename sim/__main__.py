@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.interruption import code_of, end
+from scenarios.workloads.script.command import add_options, load_named, split_at_script
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -42,14 +43,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Arguments up to the first one that names a script, and those of the script; None: there is none."""
-    for place, argument in enumerate(arguments):
-        if argument.endswith(".py"):
-            return arguments[: place + 1], arguments[place + 1 :]
-    return arguments, None
-
-
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Predict how long a scenario's steps take.")
     parser.add_argument(
@@ -72,9 +65,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     overrides = parser.add_argument_group("in place of what the scenario says")
     for name, of in _OVERRIDES.items():
         overrides.add_argument(f"--{name.replace('_', '-')}", **of)
-    of_script = parser.add_argument_group("of a script, before it")
-    of_script.add_argument("--hosts", type=int, metavar="N", help="how many there are; default: 1")
-    of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
+    add_options(parser)
     return parser
 
 
@@ -92,7 +83,7 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
 
 
 def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
-    from scenarios.config.load import load, report_mistakes
+    from scenarios.config.load import report_mistakes
     from scenarios.config.warnings import print_notes
     from scenarios.seam.errors import ScenarioError
 
@@ -100,15 +91,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     with report_mistakes():
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
-        if of_script is None:
-            for name in ("hosts", "gpus_per_host"):
-                if getattr(options, name) is not None:
-                    raise ScenarioError(f"--{name.replace('_', '-')}: expected a script, which says nothing of it")
-            scenario = load(options.scenario, given)
-        else:
-            from scenarios.workloads.script.command import scenario_of
-
-            scenario = scenario_of(options.scenario, of_script, given, options.hosts, options.gpus_per_host)
+        scenario = load_named(options, of_script, given)
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of
         from sim.progress import Bar

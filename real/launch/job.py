@@ -16,8 +16,9 @@ from scenarios.seam.trace import Recording
 
 Check = Literal["always", "first", "never"]
 
-# Who makes a scenario's program, and who stores what was recorded.
+# Who makes a scenario's program, but for those that real ranks play in their own way; who stores what was recorded.
 PROGRAM = "scenarios.workloads.build:build"
+MEASURED = {"script": "real.script.program:MeasuredScript"}
 WRITER = "reports.writer:write"
 
 if TYPE_CHECKING:  # the launcher has no need of torch

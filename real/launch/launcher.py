@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
-from real.launch.job import PROGRAM, WRITER, Check, Job
+from real.launch.job import MEASURED, PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
 from real.supervise.rank_status import RankStatusTable
 from real.supervise.spool import JOB_FILE, keep_what_there_is, lay_out, log_of, put_away
@@ -175,11 +175,11 @@ class _Launch:
             process.wait()
 
 
-def job_of(scenario: Scenario, out: Path, *, program: str = PROGRAM, check: Check = "first") -> Job:
+def job_of(scenario: Scenario, out: Path, *, program: str | None = None, check: Check = "first") -> Job:
     """The job of playing a scenario with values on every rank and storing the run in the folder `out`."""
     return Job(
         scenario=dataclasses.replace(scenario, payload="values", ranks="each"),
-        program=program,
+        program=program or MEASURED.get(scenario.program, PROGRAM),
         writer=WRITER,
         out=out,
         spool=spool_folder(out),

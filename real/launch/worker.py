@@ -6,7 +6,6 @@ lost, the first rank that notices writes what was measured.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import os
 import signal
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from real.launch.job import Job
+from real.launch.parent import die_with
 from real.launch.placement import PARENT, Place
 from real.launch.rendezvous import Rank0Supervisor, Rendezvous, boot_id, join_launcher, join_rank0
 from real.rank.lanes import SAME_CLOCK
@@ -26,7 +26,6 @@ from real.supervise.control_channel import ControlChannel
 from real.supervise.rank_status import SECOND_HAND_S, where
 from real.supervise.spool import Steps, found, keep_what_there_is, log_of, mark_written, put_away
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # A rank that has told of its end is told to go by then; if not, it goes.
 _LEAVE_S = 2 * SECOND_HAND_S + 1.0
 # What ranks that were told to stop take to spool the rest, at most.
@@ -51,7 +50,8 @@ class RankWorker:
         Raises:
             SystemExit: with 1, when the run ended early; the sentence has been printed where it belongs.
         """
-        _die_with_parent()
+        if PARENT in os.environ:
+            die_with(int(os.environ[PARENT]))
         _watch_signals(self._was_told)
         try:
             self._play()
@@ -168,16 +168,6 @@ def _leave_now() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
-
-
-def _die_with_parent() -> None:
-    """Let the kernel kill this process when the launcher is killed."""
-    parent = os.environ.get(PARENT)
-    if parent is None or not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):  # it died before we could ask
-        _leave_now()
 
 
 def _watch_signals(told: Callable[[int], None]) -> None:

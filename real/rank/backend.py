@@ -31,7 +31,7 @@ class TorchBackend:
     """One rank of a real world on one stream."""
 
     def __init__(self, context: RankContext, stream: str = "main") -> None:
-        self._context, self.stream = context, stream
+        self.context, self.stream = context, stream
         self._lane = context.new_lane(is_main=stream == "main")
         self._thread = StreamThread(f"rank {context.rank} {stream}")
         self._sequence = count()
@@ -49,22 +49,22 @@ class TorchBackend:
 
     def new_group(self, name: str, ranks: object) -> Group:
         """See `Backend.new_group`."""
-        agreements = self._context.agreements
+        agreements = self.context.agreements
         with agreements.agreed(
             lambda: new_group_set_up(self.rank, ranks, self.world_size, self.stream), self._lane, self.stream
         ) as set_up:
-            return self._context.join(name, set_up.ranks)
+            return self.context.join(name, set_up.ranks)
 
     def open_stream(self, name: str) -> TorchBackend:
         """See `Backend.open_stream`."""
-        streams = self._context.streams
-        with self._context.agreements.agreed(lambda: stream_set_up(self.rank, name, streams), self._lane, self.stream):
+        streams = self.context.streams
+        with self.context.agreements.agreed(lambda: stream_set_up(self.rank, name, streams), self._lane, self.stream):
             streams.append(name)
-            return TorchBackend(self._context, name)
+            return TorchBackend(self.context, name)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """See `Backend.spawn`: one thread a stream plays the coroutines, in order."""
-        journal = self._context.journal
+        journal = self.context.journal
         entry = Entry(self._lane, self.stream, "spawn", name_of(coroutine))
         journal.issued(entry)
         spawned = Spawned(coroutine, journal, self._thread, entry)
@@ -74,7 +74,7 @@ class TorchBackend:
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         """See `Backend.step`; what was measured is spooled after it, outside its span. A step that fails has none."""
-        context, token = self._context, STEP.set(index)
+        context, token = self.context, STEP.set(index)
         context.observer.step_begins(index)
         entry = self._entry("step", f"step {index}")
         entry.wait_from = entry.wait_until = entry.issued
@@ -89,20 +89,20 @@ class TorchBackend:
 
     def record(self, name: str, value: Tensor | float) -> None:
         """See `Backend.record`."""
-        self._context.journal.record(name, self._lane.read(value))
+        self.context.journal.record(name, self._lane.read(value))
 
     def compute(self, kernel: Kernel, label: str, function: Callable[..., T], arguments: tuple[object, ...]) -> Work[T]:
         """See `Backend.compute`."""
         entry = self._entry("compute", label)
         entry.kernel = kernel
-        self._context.journal.keep(entry)
+        self.context.journal.keep(entry)
         if kernel.lasts_ns:
             function = partial(lasting, kernel.lasts_ns, function)
         try:
             value = self._lane.run(entry, function, arguments)
         except Exception as error:
-            return Computed(self._context, entry, None, error)
-        return Computed(self._context, entry, value, None)
+            return Computed(self.context, entry, None, error)
+        return Computed(self.context, entry, value, None)
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         """See `Backend.issue`: begun at once, or by the checker of the group, or of the pair.
@@ -110,7 +110,7 @@ class TorchBackend:
         That is when calls are checked, and while it still holds earlier ones. A message has no place in the order of
         its group, but in that of source and target. What two members of a pair check follows from the pair alone.
         """
-        context = self._context
+        context = self.context
         entry = self._entry(call.op, call.label or call.op)
         entry.call = call
         if group is call.group:
@@ -140,7 +140,7 @@ class TorchBackend:
 
     def refuse(self, call: Call, group: Group) -> None:
         """See `Backend.refuse`: it takes its place if calls are checked."""
-        context = self._context
+        context = self.context
         if group is call.group:
             context.journal.next_call(group.name)
             context.refuse(context.checker(group), call)

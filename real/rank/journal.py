@@ -118,6 +118,9 @@ class Journal:
         self._calls: defaultdict[str, count[int]] = defaultdict(count)
         self.reached: dict[str, int] = {}
         self.stage = JOINING
+        # Where the program stands, as of `control_channel.position`, if another process plays it.
+        self.elsewhere: dict[str, Any] | None = None
+        self._taken_over: tuple[list[Row], list[Row]] = [], []
 
     def next_call(self, group: str) -> int:
         """How many calls this rank has issued on this group before."""
@@ -160,9 +163,16 @@ class Journal:
         entries = [entry for entry in list(self._entries) if entry.kind != "step"]
         return [entry for entry in entries if entry.end is not None and not entry.lane.is_past(entry.end)]
 
+    def take_over(self, spans: Iterable[Row], metrics: Iterable[Row]) -> None:
+        """Keep rows that another process's journal has handed over."""
+        for own, taken in zip(self._taken_over, (spans, metrics), strict=True):
+            own.extend(taken)
+
     def take(self, *, is_last: bool = False) -> tuple[list[Row], list[Row]]:
         """The rows of spans and metrics that have finished since; the others stay."""
-        rows, unfinished = [], []
+        rows, metrics = self._taken_over
+        self._taken_over = [], []
+        unfinished = []
         for _ in range(len(self._entries)):
             entry = self._entries.popleft()
             if entry.is_finished(is_last=is_last):
@@ -170,7 +180,6 @@ class Journal:
             else:
                 unfinished.append(entry)
         self._entries.extendleft(reversed(unfinished))
-        metrics: list[Row] = []
         for _ in range(len(self._metrics)):
             step, name, value = self._metrics.popleft()
             if isinstance(value, float):

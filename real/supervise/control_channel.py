@@ -148,6 +148,8 @@ class ControlChannel:
 
 def position(journal: Journal) -> dict[str, Any]:
     """A rank's position as `rank_status.Position` has it; read while the rank goes on, so it may mix two moments."""
+    if journal.elsewhere is not None:
+        return journal.elsewhere
     queued = journal.queued()
     if queued:
         return _position_on_device(journal, queued)

@@ -42,7 +42,7 @@ class Rank:
     """
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        self.backend = backend
         self._devices = tuple(dict.fromkeys((backend.device.type, backend.control_device.type)))
         self._group_numbers = count(1)
         self.rank, self.world_size = backend.rank, backend.world_size
@@ -54,8 +54,8 @@ class Rank:
 
     def new_group(self, ranks: Sequence[int]) -> Group:
         """Make a further group on this stream; every rank of the world calls this, in the same order, member or not."""
-        prefix = "" if self._backend.stream == "main" else f"{self._backend.stream}/"
-        return self._backend.new_group(f"{prefix}group{next(self._group_numbers)}", ranks)
+        prefix = "" if self.backend.stream == "main" else f"{self.backend.stream}/"
+        return self.backend.new_group(f"{prefix}group{next(self._group_numbers)}", ranks)
 
     def within(self, groups: Groups) -> Rank:
         """Give this rank, on the same stream, with these groups as its `world`, `intra` and `cross`.
@@ -78,20 +78,20 @@ class Rank:
 
     def stream(self, name: str) -> Rank:
         """Give this rank on another stream, with groups of its own; every rank calls this, in the same order."""
-        return Rank(self._backend.open_stream(name))
+        return Rank(self.backend.open_stream(name))
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """Run a coroutine on this stream, beside the caller's; those of one stream run one after the other."""
-        return self._backend.spawn(coroutine)
+        return self.backend.spawn(coroutine)
 
     def step(self, index: int) -> AbstractContextManager[None]:
         """Count what is issued inside to training step `index`, and record the step's own span."""
-        return self._backend.step(index)
+        return self.backend.step(index)
 
     def record(self, name: str, value: Tensor | float) -> None:
         """Keep a number of this rank and step (the loss, say); a meta tensor is not kept."""
         if not (isinstance(value, Tensor) and value.is_meta):
-            self._backend.record(name, value)
+            self.backend.record(name, value)
 
     def compute(self, kernel: Kernel, function: Callable[..., T], *arguments: object, label: str = "") -> Work[T]:
         """Run `function(*arguments)` on this rank's device, at the cost that `kernel` names.
@@ -103,7 +103,7 @@ class Rank:
         """
         if type(label) is not str:
             check_label(f"rank {self.rank}: compute", label)
-        return self._backend.compute(kernel, label or kernel.kind, function, arguments)
+        return self.backend.compute(kernel, label or kernel.kind, function, arguments)
 
     def all_to_all(
         self,
@@ -183,7 +183,7 @@ class Rank:
 
     def _issue(self, collective: Collective, group: Group | None, label: str, **given: Any) -> Work[Any]:
         """A call that is refused takes its place in its order all the same: the other members hear of it."""
-        backend, op = self._backend, collective.name
+        backend, op = self.backend, collective.name
         if group is None:
             group = self.world
         elif not isinstance(group, Group):

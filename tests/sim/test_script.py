@@ -15,8 +15,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError, ScenarioError
 from scenarios.seam.trace import Recording
 from scenarios.workloads.build import build
-from scenarios.workloads.script.command import scenario_of
-from sim.__main__ import split_at_script
+from scenarios.workloads.script.command import scenario_of, split_at_script
 from sim.run import simulate
 
 ROOT = Path(__file__).parents[2]

@@ -7,6 +7,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,8 @@ def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[st
     os.dup2(2, 1)
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
-    try:
+    with suppress(EOFError, BrokenPipeError):  # the simulator is gone
         play(path, args, SimulatedLink(connection))
-    except (EOFError, BrokenPipeError):
-        pass  # the simulator is gone
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""torch.distributed's process group in a script's rank, whichever world it is in: hands each call on as a verb of `Rank`.
+"""torch.distributed's process group in a script's rank, in either world: hands each call on as a verb of `Rank`.
 
 A subclass of torch.distributed.ProcessGroup, registered as backend "twinstep" for all devices. torch 2.13 renamed some
 methods; both names are here.
@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -23,9 +25,8 @@ from torch import Tensor
 BACKEND = "twinstep"
 # Where code lies that is not the user's.
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-_OTHERS = (os.path.dirname(__file__), sysconfig.get_paths()["stdlib"], "<")
-# Of what a call of `torch.distributed` blocks until it is over.
-_NOT_ASYNC = object()
+_ROOMS = ("scenarios/seam", "scenarios/workloads", "real")
+_OTHERS = (*(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Link(Protocol):
     """A script's way to whoever plays or watches it."""
 
     def ask(self, kind: str, argument: Any = None) -> Any:
-        """Tell of "new_group", "step", "record", "end" or "error", and give the answer; of a new group how it is known."""
+        """Tell of "new_group", "step", "record", "end" or "error"; the answer to a new group is how it is known."""
         ...
 
     def begin(self, backend: str | None, *, is_world: bool) -> None:
@@ -160,11 +161,11 @@ class ScriptGroup(dist.ProcessGroup):
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> dist.Work:
         native = "send", (tensors, dst, tag)
-        return self._issue("send", tensors, [], [], tensors, native, _NOT_ASYNC, dst=self._ranks[dst])
+        return self._issue("send", tensors, [], [], tensors, native, None, dst=self._ranks[dst])
 
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> dist.Work:
         native = "recv", (tensors, src, tag)
-        return self._issue("recv", [], tensors, tensors, tensors, native, _NOT_ASYNC, src=self._ranks[src])
+        return self._issue("recv", [], tensors, tensors, tensors, native, None, src=self._ranks[src])
 
     # The names of torch 2.13.
     all_gather_single = _allgather_base
@@ -197,8 +198,8 @@ class ScriptGroup(dist.ProcessGroup):
             options=options,
             outputs=outputs,
             result=result,
-            native=(name, given if opts is None or opts is _NOT_ASYNC else (*given, opts)),
-            is_async=opts is not _NOT_ASYNC and bool(getattr(opts, "asyncOp", True)),
+            native=(name, given if opts is None else (*given, opts)),
+            is_async=bool(getattr(opts, "asyncOp", True)),
         )
         return self.issue(asked)
 
@@ -240,9 +241,8 @@ def ranks_of(options: Any) -> Sequence[int]:
     return list(options.global_ranks_in_group) or list(range(options.group_size))
 
 
-def users_line() -> str:
-    """ "train.py:31": the innermost line of the user's that leads to here; "" without."""
-    frame = sys._getframe(1)
+def users_line(frame: FrameType | None) -> str:
+    """ "train.py:31": the innermost line of the user's that leads to this frame; "" without."""
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(_OTHERS) and _INSTALLED not in name:
@@ -258,4 +258,4 @@ def _op(options: Any) -> str:
 
 def _label(verb: str) -> str:
     """The verb, and the line of the user's."""
-    return f"{users_line()} {verb}".lstrip()
+    return f"{users_line(sys._getframe(1))} {verb}".lstrip()

@@ -22,6 +22,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.environment import environment_of
 from scenarios.workloads.script.player import main
 from scenarios.workloads.script.requests import Collective, Packed, issue
 
@@ -61,12 +62,7 @@ class _Player:
         self._timeout_s = scenario.timeout_s
         self._connection: Connection
         self._connection, other = start.Pipe()
-        env = {
-            **dict(script.env),
-            **{"RANK": str(rank.rank), "LOCAL_RANK": str(rank.local_rank), "WORLD_SIZE": str(rank.world_size)},
-            **{"LOCAL_WORLD_SIZE": str(rank.local_world_size), "GROUP_RANK": str(rank.host)},
-            **{"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "OMP_NUM_THREADS": "1"},
-        }
+        env = environment_of(script, rank, address="localhost", port=29500)
         given = (other, os.fspath(script.path), script.args, env)
         self._process = start.Process(target=main, args=given, daemon=True)
         self._process.start()

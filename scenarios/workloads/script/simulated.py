@@ -29,10 +29,15 @@ class SimulatedLink:
         self._group = 0
         self.numbers = count(1)
 
-    def ask(self, kind: str, argument: Any = None, *, make: Callable[[], Any] | None = None) -> Any:
-        """Give the answer to a request; `make` makes its argument, in time that nobody is charged for."""
+    def ask(
+        self, kind: str, argument: Any = None, *, make: Callable[[], Any] | None = None, is_cut: bool = True
+    ) -> Any:
+        """Give the answer to a request; `make` makes its argument, in time that nobody is charged for.
+
+        `is_cut` is False where nothing was computed since the last one.
+        """
         with self._lock:
-            spent_ns = time.process_time_ns() - self._mark_ns
+            spent_ns = time.process_time_ns() - self._mark_ns if is_cut else 0
             self._connection.send((spent_ns, kind, argument if make is None else make()))
             answer = self._connection.recv()
             self._mark_ns = time.process_time_ns()
@@ -86,7 +91,7 @@ class SimulatedWork(dist.Work):
 
     def __init__(self, link: SimulatedLink, number: int, asked: Asked) -> None:
         super().__init__()
-        self._link, self._number, self._outputs, self._result = link, number, asked.outputs, asked.result
+        self._link, self._number, self._asked = link, number, asked
         self._future: torch.futures.Future[Any] | None = None
         self._is_done = False
 
@@ -94,16 +99,16 @@ class SimulatedWork(dist.Work):
         """Until it is over, in simulated time; then its outputs are there."""
         if not self._is_done:
             self._is_done = True
-            found = self._link.ask("wait", self._number)
+            outputs, found = self._asked.outputs, self._link.ask("wait", self._number, is_cut=self._asked.is_async)
             with torch.no_grad():
                 parts = [packed.tensor() for packed in found]
-                if len(parts) == 1 and self._outputs:  # all members' at once
-                    parts = list(parts[0].reshape(-1).split_with_sizes([each.numel() for each in self._outputs]))
-                for output, part in zip(self._outputs, parts, strict=False):
+                if len(parts) == 1 and outputs:  # all members' at once
+                    parts = list(parts[0].reshape(-1).split_with_sizes([each.numel() for each in outputs]))
+                for output, part in zip(outputs, parts, strict=False):
                     output.detach().copy_(part.view(output.shape))
             self._link.forget_time()
             if self._future is not None:
-                self._future.set_result(self._result)
+                self._future.set_result(self._asked.result)
         return True
 
     def synchronize(self) -> None:
@@ -117,14 +122,14 @@ class SimulatedWork(dist.Work):
 
     def result(self) -> Any:
         self.wait()
-        return self._result
+        return self._asked.result
 
     def get_future(self) -> torch.futures.Future[Any]:
         """What is done when the work is waited for: in a backward pass at its end, where DDP waits in C++."""
         if self._future is None:
             self._future = torch.futures.Future()
             if self._is_done:
-                self._future.set_result(self._result)
+                self._future.set_result(self._asked.result)
             elif torch._C._current_autograd_node() is not None:
                 Variable._execution_engine.queue_callback(self.wait)
             else:

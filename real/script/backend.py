@@ -1,0 +1,164 @@
+"""What a script's process notes of each verb: the rows that a rank of ours writes; torch's own groups do the work.
+
+What the script does between two calls is a computation of kind "script", as in the simulator, where the same calls
+cut it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from contextvars import Token
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from real.libraries.nccl import Nccl
+from real.rank.journal import STEP, Entry, Journal
+from real.rank.lanes import Lane, Mark, Pending, now_ns
+from scenarios.seam.arguments import Issue
+from scenarios.seam.backend import Done
+from scenarios.seam.calls import Call
+from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.process_group import Asked
+from scenarios.workloads.script.program import KIND
+
+
+class Underway:
+    """A call that torch's own group has begun."""
+
+    def __init__(self, journal: Journal, entry: Entry, work: dist.Work, pending: Pending) -> None:
+        self.work = work
+        self._journal, self._entry, self._pending = journal, entry, pending
+
+    def wait(self) -> None:
+        """As a rank of ours awaits it."""
+        was_over = self._pending.is_over()
+        self._journal.wait_begins(self._entry)
+        try:
+            self._pending.wait()
+        finally:
+            self._journal.wait_ends(self._entry, has_waited=not was_over)
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        self.wait()
+        return None
+        yield  # pragma: no cover - makes this a generator
+
+
+class WatchingBackend:
+    """A `Backend` whose verbs are checked and noted, and begun by the process group that the script has called."""
+
+    stream = "main"
+
+    def __init__(self, journal: Journal, world_size: int, local_world_size: int) -> None:
+        self.journal, self.rank = journal, journal.rank
+        self.world_size, self.local_world_size = world_size, local_world_size
+        self.control_device = torch.device("cpu")
+        self.device = torch.device("cuda") if torch.cuda.is_available() else self.control_device
+        host, local = divmod(self.rank, local_world_size)
+        ranks, first = tuple(range(world_size)), host * local_world_size
+        self.world = Group("world", ranks)
+        self.intra = Group(f"intra:{host}", ranks[first : first + local_world_size])
+        self.cross = Group(f"cross:{local}", ranks[local::local_world_size])
+        self._sequence, self._depth = count(), 0
+        self._mark: Mark = now_ns()
+        self._token: Token[int] | None = None
+        self._step = -1
+        self._asked: tuple[Asked, Any] | None = None
+
+    @cached_property
+    def lane(self) -> Lane:
+        """What the script's own stream is on its device."""
+        if self.device.type == "cpu":
+            return Lane()
+        return Nccl(torch.device("cuda", torch.cuda.current_device())).new_lane(is_main=True)
+
+    @contextmanager
+    def between(self, *, is_cut: bool = True) -> Iterator[None]:
+        """A request of the script's: what it has computed since the last one ends here, and the next begins after it.
+
+        `is_cut` is False where it has computed nothing in between.
+        """
+        if is_cut and not self._depth and self._step >= 0:
+            self._computed()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._step >= 0:
+                self._mark = self.lane.mark()
+
+    @contextmanager
+    def asked(self, asked: Asked, inner: Any) -> Iterator[None]:
+        """What is issued inside is that call, of that group of torch's."""
+        self._asked = asked, inner
+        try:
+            yield
+        finally:
+            self._asked = None
+
+    def begin_step(self, index: int) -> Entry:
+        """What is issued from now on belongs to it."""
+        self._token, self._step = STEP.set(index), index
+        entry = Entry(self.lane, self.stream, "step", f"step {index}", sequence=next(self._sequence))
+        entry.wait_from = entry.wait_until = entry.issued
+        self.journal.keep(entry, is_awaited=False)
+        return entry
+
+    def end_step(self, entry: Entry) -> None:
+        """It is over."""
+        entry.end = self.lane.mark()
+        assert self._token is not None, "it has begun"
+        STEP.reset(self._token)
+        self._step = -1
+
+    def settle(self) -> None:
+        """What nobody has waited for ends now, at the latest."""
+        self.lane.overtakes()
+        self.lane.settle()
+
+    def knows(self, group: Group) -> bool:
+        """See `Backend.knows`; torch knows its own."""
+        return True
+
+    def issue(self, call: Call, group: Group, issue: Issue) -> Underway:
+        """See `Backend.issue`."""
+        assert self._asked is not None, "a script calls its groups"
+        asked, inner = self._asked
+        entry = Entry(self.lane, self.stream, call.op, call.label or call.op, sequence=next(self._sequence))
+        entry.step = self._step  # also on threads of autograd's
+        entry.call = call
+        if group is call.group:
+            entry.index = self.journal.next_call(group.name)
+        self.journal.keep(entry)
+        name, given = asked.native
+        work = getattr(inner, name)(*given)
+        return Underway(self.journal, entry, work, self.lane.follow(entry, work, None, issue))
+
+    def refuse(self, call: Call, group: Group) -> None:
+        """See `Backend.refuse`; the others see this rank's end."""
+
+    def new_group(self, name: str, ranks: Any) -> Group:
+        """See `Backend.new_group`; torch makes it."""
+        return Group(name, tuple(ranks))
+
+    def compute(self, *_: Any) -> Any:
+        """See `Backend.compute`; no call of a script's is this verb, nor those below."""
+        return Done()
+
+    spawn = step = record = open_stream = compute
+
+    def _computed(self) -> None:
+        entry = Entry(self.lane, self.stream, "compute", KIND, sequence=next(self._sequence))
+        entry.kernel, entry.start = Kernel(kind=KIND), self._mark
+        if isinstance(self._mark, int):
+            entry.issued = self._mark
+        entry.wait_from = entry.wait_until = entry.issued
+        entry.end = self.lane.mark()
+        self.journal.keep(entry, is_awaited=False)

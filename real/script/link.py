@@ -1,0 +1,129 @@
+"""A script's process on a real rank: runs it as torchrun would, and tells the process that started it what it did."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import torch
+
+from real.launch.parent import die_with
+from real.rank.journal import Entry, Journal
+from real.rank.run import SWITCH_INTERVAL_S
+from real.script.backend import WatchingBackend
+from real.script.process_group import WatchedGroup
+from real.supervise.control_channel import position
+from real.supervise.rank_status import PLAYING
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
+from scenarios.workloads.script.player import play
+from scenarios.workloads.script.process_group import users_line
+
+
+class Place(NamedTuple):
+    """Where a script's rank is."""
+
+    rank: int
+    host: int
+    world_size: int
+    local_world_size: int
+
+
+def main(
+    connection: Connection, place: Place, steps: int, path: str, args: Sequence[str], env: Mapping[str, str]
+) -> None:
+    """Run the script for as many steps after its first; tell of each, and of where it stands when asked.
+
+    What is sent is a pair: "step" and its number; "rows" and those of spans and of metrics; "at" and a position as of
+    `real.supervise.rank_status`; "end"; "error" and a sentence.
+    """
+    die_with(os.getppid())
+    for name in [name for name in os.environ if name.startswith(("TORCHELASTIC_", "TORCH_ELASTIC_"))]:
+        del os.environ[name]  # the ranks of the script meet by themselves, not at an agent's store
+    os.environ.update(env)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    torch.set_num_threads(1)
+    link = WatchedLink(connection, place, steps)
+    threading.Thread(target=link.answer, daemon=True).start()
+    play(path, args, link)
+
+
+class WatchedLink:
+    """See `Link`: a rank's way to the process that started it."""
+
+    def __init__(self, connection: Connection, place: Place, steps: int) -> None:
+        self._connection, self._steps, self._lock = connection, steps, threading.Lock()
+        self._journal = Journal(place.rank, place.host, place.world_size)
+        self._journal.stage = PLAYING
+        self._backend = WatchingBackend(self._journal, place.world_size, place.local_world_size)
+        self._rank = Rank(self._backend)
+        self._group: Group = self._rank.world
+        self._named: str | None = None
+        self._main = threading.get_ident()
+        self._step: Entry | None = None
+        self._begun = 0
+
+    def ask(self, kind: str, argument: Any = None) -> Any:
+        """See `Link.ask`."""
+        with self._backend.between():
+            if kind == "step":
+                self._next_step()
+            elif kind == "record" and self._step is not None:
+                self._journal.record(argument[0], float(argument[1]))
+            elif kind == "new_group":
+                self._group = self._rank.new_group(argument)
+            elif kind in ("end", "error"):
+                self._leave(kind, argument)
+
+    def begin(self, backend: str | None, *, is_world: bool) -> None:
+        """See `Link.begin`."""
+        if is_world:
+            self._group = self._rank.world
+        if backend is not None or is_world:
+            self._named = backend
+
+    def join(self, options: Any) -> WatchedGroup:
+        """See `Link.join`."""
+        return WatchedGroup(self._backend, self._rank, self._group, options, self._named)
+
+    def answer(self) -> None:
+        """On a thread of its own: tell where the script stands, whenever that is asked."""
+        while True:
+            try:
+                self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(1)
+            line = users_line(sys._current_frames()[self._main])
+            at = position(self._journal)
+            self._tell("at", {**at, "last": line, "inside": True} if line and not at["inside"] else at)
+
+    def _next_step(self) -> None:
+        """End the step that is over, hand over its rows, begin the next; after the last one the script has ended."""
+        self._end_step()
+        if self._begun == self._steps:
+            self._leave("end", None)
+        self._tell("step", self._begun)
+        self._step = self._backend.begin_step(self._begun)
+        self._begun += 1
+
+    def _end_step(self, *, is_last: bool = False) -> None:
+        if self._step is not None:
+            self._backend.end_step(self._step)
+            self._step = None
+        self._tell("rows", self._journal.take(is_last=is_last))
+
+    def _leave(self, kind: str, argument: Any) -> None:
+        """Stay until this process is ended, as others may still read what it has sent."""
+        self._backend.settle()
+        self._end_step(is_last=True)
+        sys.stdout.flush()
+        self._tell(kind, argument)
+        threading.Event().wait()
+
+    def _tell(self, kind: str, argument: Any) -> None:
+        with self._lock:
+            self._connection.send((kind, argument))

@@ -1,0 +1,90 @@
+"""The process groups of a script on a real rank: torch's own, behind ones that note each call."""
+
+# torch's stubs say other than what its bindings take and call.
+# mypy: disable-error-code="override, attr-defined, arg-type"
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd import Variable
+
+from real.script.backend import Underway, WatchingBackend
+from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
+from scenarios.workloads.script.process_group import Asked, ScriptGroup, ranks_of
+from scenarios.workloads.script.requests import issue
+
+
+class WatchedGroup(ScriptGroup):
+    """The ranks of one group, over gloo, and over NCCL for CUDA tensors where the script's backend is that."""
+
+    def __init__(self, backend: WatchingBackend, rank: Rank, group: Group, options: Any, named: str | None) -> None:
+        """`options` are torch's for a backend of one's own, `named` is what the script has called it."""
+        super().__init__(options.group_rank, ranks_of(options))
+        self._backend, self._rank, self._group = backend, rank, group
+        store, place, timeout = options.store, (options.group_rank, self.size()), options.timeout
+        gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("cpu/", store), *place, timeout)
+        self._inner = {"cpu": gloo, "cuda": gloo}
+        if torch.cuda.is_available() and (named is None or "nccl" in named):
+            own = dist.ProcessGroupNCCL.Options()
+            own._timeout = timeout
+            self._inner["cuda"] = dist.ProcessGroupNCCL(dist.PrefixStore("cuda/", store), *place, own)
+
+    def issue(self, asked: Asked) -> WatchedWork:
+        """Begin a call for real."""
+        backend, tensors = self._backend, [*asked.inputs, *asked.targets]
+        inner = self._inner[tensors[0].device.type if tensors else "cpu"]
+        with backend.between(), backend.asked(asked, inner):
+            underway = issue(
+                self._rank,
+                asked.verb,
+                asked.inputs,
+                asked.targets,
+                group=self._group,
+                label=asked.label,
+                options=asked.options,
+            )
+            assert isinstance(underway, Underway), "that is what this backend issues"
+            work = WatchedWork(backend, underway, asked)
+            if torch._C._current_autograd_node() is not None:
+                # At the end of the backward pass DDP waits, in C++; the simulator does at the same place.
+                Variable._execution_engine.queue_callback(work.wait)
+            if asked.is_async:
+                backend.lane.overtakes()
+            return work
+
+
+class WatchedWork(dist.Work):
+    """A call on its way."""
+
+    def __init__(self, backend: WatchingBackend, underway: Underway, asked: Asked) -> None:
+        super().__init__()
+        self._backend, self._underway, self._asked = backend, underway, asked
+        self._is_waited = False
+
+    def wait(self, timeout: Any = None) -> bool:
+        """As torch's own does."""
+        if not self._is_waited:
+            self._is_waited = True
+            with self._backend.between(is_cut=self._asked.is_async):
+                self._underway.wait()
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self._underway.work.is_completed()
+
+    def is_success(self) -> bool:
+        return self._underway.work.is_success()
+
+    def result(self) -> Any:
+        return self._asked.result
+
+    def get_future(self) -> Any:
+        """torch's own."""
+        return self._underway.work.get_future()

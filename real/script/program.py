@@ -1,0 +1,111 @@
+"""A script on a real rank: in a process of its own, as torchrun would start it, whose rows become this rank's."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from contextlib import suppress
+from typing import Any
+
+import torch.distributed as dist
+
+from real.rank.backend import TorchBackend
+from real.script.link import Place, main
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.program import Program
+from scenarios.seam.rank import Rank
+from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.environment import environment_of
+
+# How often a script that says nothing is asked where it stands.
+_ASKING_S = 1.0
+
+
+class MeasuredScript(Program):
+    """`scenario.steps` steps of the script after its first, unless it ends before; records `loss`.
+
+    Raises:
+        ProgramError: it raises, or its process ends.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        assert isinstance(scenario.options, Script)
+        self.scenario, self.script = scenario, scenario.options
+
+    async def __call__(self, rank: Rank) -> None:
+        assert isinstance(rank.backend, TorchBackend)
+        _Watcher(self.scenario, self.script, rank, rank.backend).run()
+
+
+class _Watcher:
+    """The process of one rank's script, and what of it goes into the run."""
+
+    def __init__(self, scenario: Scenario, script: Script, rank: Rank, backend: TorchBackend) -> None:
+        self._journal, self._observer = backend.context.journal, backend.context.observer
+        self._rank = f"rank {rank.rank}"
+        self._name = f"{self._rank}: {script.path}"
+        start = multiprocessing.get_context("spawn")
+        self._connection, other = start.Pipe()
+        place = Place(rank.rank, rank.host, rank.world_size, rank.local_world_size)
+        address, port = _meeting_point(rank)
+        env = environment_of(script, rank, address=address, port=port)
+        given = (other, place, scenario.steps, os.fspath(script.path), script.args, env)
+        self._process = start.Process(target=main, args=given, daemon=True)
+        self._process.start()
+        other.close()
+
+    def run(self) -> None:
+        """Until the script has ended on all ranks."""
+        try:
+            while self._take(*self._next()):
+                pass
+            self._journal.elsewhere = None
+            dist.barrier()  # what others still read comes from processes that are there
+        finally:
+            self._process.kill()
+            self._process.join()
+
+    def _next(self) -> tuple[str, Any]:
+        while not self._connection.poll(_ASKING_S):
+            with suppress(OSError):  # it has ended, as is seen below
+                self._connection.send("at")
+        try:
+            found: tuple[str, Any] = self._connection.recv()
+        except (EOFError, OSError):
+            self._process.join(1)
+            raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
+        return found
+
+    def _take(self, kind: str, argument: Any) -> bool:
+        """Whether there is more to come."""
+        if kind == "at":
+            self._journal.elsewhere = argument
+        elif kind == "step":
+            self._observer.step_begins(argument)
+        elif kind == "rows":
+            self._journal.take_over(*argument)
+            self._observer.step_ends()
+        elif kind == "error":
+            raise ProgramError(f"{self._rank}: {argument}")
+        return kind != "end"
+
+
+def _meeting_point(rank: Rank) -> tuple[str, int]:
+    """An address of the first rank's that the others reach, and a port that is free there."""
+    found: list[Any] = [None]
+    if rank.rank == 0:
+        there = os.environ.get("MASTER_ADDR") or socket.gethostname()
+        # Under the project's launcher others reach this rank by the way to the launcher, which may be elsewhere.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+            way.connect((there, 1))
+            here = way.getsockname()[0]
+        for address in (there, here):
+            with suppress(OSError), socket.create_server((address, 0)) as server:
+                found = [(address, server.getsockname()[1])]
+                break
+    dist.broadcast_object_list(found)
+    if found[0] is None:
+        raise ProgramError(f"rank {rank.rank}: the script's ranks find no address at which to meet")
+    return str(found[0][0]), int(found[0][1])
