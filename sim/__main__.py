@@ -78,6 +78,7 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
     "fidelity": {"help": "flows or links"},
     "ranks": {"help": "each or alike"},
     "profile": {"metavar": "NAME", "help": "the cluster's hardware: a ready profile's name, or a file"},
+    "timeout": {"metavar": "TIME", "help": "how long a script may make no call, such as '30 s'"},
     "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
 }
 

@@ -6,6 +6,7 @@ cut it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import Token
@@ -18,7 +19,7 @@ import torch.distributed as dist
 
 from real.libraries.nccl import Nccl
 from real.rank.journal import STEP, Entry, Journal
-from real.rank.lanes import Lane, Mark, Pending, now_ns
+from real.rank.lanes import Lane, Mark, Pending
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Done
 from scenarios.seam.calls import Call
@@ -65,8 +66,8 @@ class WatchingBackend:
         self.world = Group("world", ranks)
         self.intra = Group(f"intra:{host}", ranks[first : first + local_world_size])
         self.cross = Group(f"cross:{local}", ranks[local::local_world_size])
-        self._sequence, self._depth = count(), 0
-        self._mark: Mark = now_ns()
+        self._sequence = count()
+        self._here = threading.local()  # callbacks of a hook run on threads of the library's
         self._token: Token[int] | None = None
         self._step = -1
         self._asked: tuple[Asked, Any] | None = None
@@ -84,15 +85,16 @@ class WatchingBackend:
 
         `is_cut` is False where it has computed nothing in between.
         """
-        if is_cut and not self._depth and self._step >= 0:
-            self._computed()
-        self._depth += 1
+        here = self._here
+        depth, since = getattr(here, "depth", 0), getattr(here, "since", None)
+        if is_cut and not depth and since is not None:
+            self._computed(since)
+        here.depth = depth + 1
         try:
             yield
         finally:
-            self._depth -= 1
-            if self._step >= 0:
-                self._mark = self.lane.mark()
+            here.depth = depth
+            here.since = None if self._step < 0 else self.lane.mark()
 
     @contextmanager
     def asked(self, asked: Asked, inner: Any) -> Iterator[None]:
@@ -154,11 +156,11 @@ class WatchingBackend:
 
     spawn = step = record = open_stream = compute
 
-    def _computed(self) -> None:
+    def _computed(self, since: Mark) -> None:
         entry = Entry(self.lane, self.stream, "compute", KIND, sequence=next(self._sequence))
-        entry.kernel, entry.start = Kernel(kind=KIND), self._mark
-        if isinstance(self._mark, int):
-            entry.issued = self._mark
+        entry.kernel, entry.start, entry.step = Kernel(kind=KIND), since, self._step
+        if isinstance(since, int):
+            entry.issued = since
         entry.wait_from = entry.wait_until = entry.issued
         entry.end = self.lane.mark()
         self.journal.keep(entry, is_awaited=False)

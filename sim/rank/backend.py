@@ -139,7 +139,7 @@ class SimBackend:
             if thread is None:
                 run()
             else:
-                thread.run(self.threads.tcp.verb_ns, run)
+                thread.run(self.threads.tcp.verb_ns if kernel.launches else 0, run)
 
         def run() -> None:
             work.start_ns = machine.clock.now_ns

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,6 +130,18 @@ class ScriptGroup(dist.ProcessGroup):
         native, made = ("_reduce_scatter_base", (output, input)), [output]
         return self._issue("reduce_scatter_tensor", [input], made, made, made, native, opts, op=_op(opts))
 
+    def allgather_into_tensor_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        """As functional collectives call it, of one tensor too."""
+        return _Together([self._allgather_base(*each, opts) for each in zip(outputs, inputs, strict=True)])
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+    ) -> dist.Work:
+        """Likewise."""
+        return _Together([self._reduce_scatter_base(*each, opts) for each in zip(outputs, inputs, strict=True)])
+
     def alltoall_base(
         self, output: Tensor, input: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> dist.Work:
@@ -169,6 +182,8 @@ class ScriptGroup(dist.ProcessGroup):
 
     # The names of torch 2.13.
     all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     reduce_scatter_single = _reduce_scatter_base
     all_to_all_single = alltoall_base
 
@@ -202,6 +217,31 @@ class ScriptGroup(dist.ProcessGroup):
             is_async=bool(getattr(opts, "asyncOp", True)),
         )
         return self.issue(asked)
+
+
+class _Together(dist.Work):
+    """Several calls as one."""
+
+    def __init__(self, works: Sequence[dist.Work]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: Any = None) -> bool:
+        for work in self._works:
+            work.wait()
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+    def result(self) -> Any:
+        return [work.result() for work in self._works]
 
 
 def install(link: Link) -> None:
@@ -257,5 +297,6 @@ def _op(options: Any) -> str:
 
 
 def _label(verb: str) -> str:
-    """The verb, and the line of the user's."""
-    return f"{users_line(sys._getframe(1))} {verb}".lstrip()
+    """The verb, and the line of the user's: that of the main thread where another of torch's makes the call."""
+    line = users_line(sys._getframe(1)) or users_line(sys._current_frames().get(threading.main_thread().ident or 0))
+    return f"{line} {verb}".lstrip()
