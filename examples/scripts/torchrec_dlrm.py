@@ -33,13 +33,16 @@ from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backwa
 from torchrec.optim.keyed import KeyedOptimizerWrapper
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+from torchrec.streamable import Pipelineable
 
 KINDS = ("table_wise", "row_wise", "column_wise", "table_row_wise", "grid_shard", "data_parallel", "mixed")
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--sharding", choices=KINDS, help="of all tables; mixed: each kind in turn")
 parser.add_argument("--hook", choices=("fp16", "powersgd"), help="how dense gradients are compressed")
-parser.add_argument("--pipeline", action="store_true", help="TrainPipelineSparseDist: ids travel beside the step before")
+parser.add_argument(
+    "--pipeline", action="store_true", help="TrainPipelineSparseDist: ids travel beside the step before"
+)
 parser.add_argument("--tables", type=int, default=8)
 parser.add_argument("--rows", type=int, default=10_000)
 parser.add_argument("--dim", type=int, default=64)
@@ -57,7 +60,7 @@ rank, world, gpus = dist.get_rank(), dist.get_world_size(), int(os.environ["LOCA
 features = [f"feature_{number}" for number in range(options.tables)]
 
 
-class Batch:
+class Batch(Pipelineable):
     """What DLRMTrain takes."""
 
     def __init__(self, dense: torch.Tensor, sparse: KeyedJaggedTensor, labels: torch.Tensor) -> None:

@@ -62,7 +62,6 @@ class WatchedLink:
         self._backend = WatchingBackend(self._journal, place.world_size, place.local_world_size)
         self._rank = Rank(self._backend)
         self._group: Group = self._rank.world
-        self._named: str | None = None
         self._main = threading.get_ident()
         self._step: Entry | None = None
         self._begun = 0
@@ -79,16 +78,13 @@ class WatchedLink:
             elif kind in ("end", "error"):
                 self._leave(kind, argument)
 
-    def begin(self, backend: str | None, *, is_world: bool) -> None:
+    def begin(self) -> None:
         """See `Link.begin`."""
-        if is_world:
-            self._group = self._rank.world
-        if backend is not None or is_world:
-            self._named = backend
+        self._group = self._rank.world
 
-    def join(self, options: Any) -> WatchedGroup:
+    def join(self, options: Any, backends: Mapping[str, str]) -> WatchedGroup:
         """See `Link.join`."""
-        return WatchedGroup(self._backend, self._rank, self._group, options, self._named)
+        return WatchedGroup(self._backend, self._rank, self._group, options, backends)
 
     def answer(self) -> None:
         """On a thread of its own: tell where the script stands, whenever that is asked."""

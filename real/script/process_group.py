@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,31 +13,38 @@ import torch.distributed as dist
 from torch.autograd import Variable
 
 from real.script.backend import Underway, WatchingBackend
+from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.process_group import Asked, ScriptGroup, ranks_of
+from scenarios.workloads.script.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import issue
 
 
 class WatchedGroup(ScriptGroup):
-    """The ranks of one group, over gloo, and over NCCL for CUDA tensors where the script's backend is that."""
+    """The ranks of one group, over gloo or NCCL for each type of device, as torch would choose."""
 
-    def __init__(self, backend: WatchingBackend, rank: Rank, group: Group, options: Any, named: str | None) -> None:
-        """`options` are torch's for a backend of one's own, `named` is what the script has called it."""
-        super().__init__(options.group_rank, ranks_of(options))
+    def __init__(
+        self, backend: WatchingBackend, rank: Rank, group: Group, options: Any, backends: Mapping[str, str]
+    ) -> None:
+        super().__init__(options, backends)
         self._backend, self._rank, self._group = backend, rank, group
-        store, place, timeout = options.store, (options.group_rank, self.size()), options.timeout
-        gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("cpu/", store), *place, timeout)
-        self._inner = {"cpu": gloo, "cuda": gloo}
-        if torch.cuda.is_available() and (named is None or "nccl" in named):
+        made = {name: self._make(name, options) for name in dict.fromkeys(backends.values())}
+        self._inner = {kind: made[name] for kind, name in backends.items()}
+
+    def _make(self, name: str, options: Any) -> Any:
+        store = dist.PrefixStore(f"{name}/", options.store)
+        if name == "gloo":
+            return dist.ProcessGroupGloo(store, self.rank(), self.size(), options.timeout)
+        if name == "nccl":
             own = dist.ProcessGroupNCCL.Options()
-            own._timeout = timeout
-            self._inner["cuda"] = dist.ProcessGroupNCCL(dist.PrefixStore("cuda/", store), *place, own)
+            own._timeout = options.timeout
+            return dist.ProcessGroupNCCL(store, self.rank(), self.size(), own)
+        raise ProgramError(f"backend '{name}': expected 'gloo' or 'nccl'")
 
     def issue(self, asked: Asked) -> WatchedWork:
         """Begin a call for real."""
         backend, tensors = self._backend, [*asked.inputs, *asked.targets]
-        inner = self._inner[tensors[0].device.type if tensors else "cpu"]
+        inner = self._inner[tensors[0].device.type] if tensors else next(iter(self._inner.values()))
         with backend.between(), backend.asked(asked, inner):
             underway = issue(
                 self._rank,

@@ -13,7 +13,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -62,21 +62,23 @@ class Link(Protocol):
         """Tell of "new_group", "step", "record", "end" or "error"; the answer to a new group is how it is known."""
         ...
 
-    def begin(self, backend: str | None, *, is_world: bool) -> None:
-        """A process group is about to be made, for which the script has named that backend."""
+    def begin(self) -> None:
+        """The group of all ranks is about to be made."""
         ...
 
-    def join(self, options: Any) -> dist.ProcessGroup:
-        """Make this rank's side of it; `options` are torch's for a backend of one's own."""
+    def join(self, options: Any, backends: Mapping[str, str]) -> dist.ProcessGroup:
+        """Make this rank's side of a group; see `ScriptGroup`."""
         ...
 
 
 class ScriptGroup(dist.ProcessGroup):
     """The ranks of one group. A subclass says what becomes of a call in `issue`."""
 
-    def __init__(self, rank: int, ranks: Sequence[int]) -> None:
-        super().__init__(rank, len(ranks))
-        self._ranks = tuple(ranks)
+    def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
+        """`options` are torch's for a backend of one's own; `backends` is what the group passes for, by device type."""
+        ranks = list(options.global_ranks_in_group) or range(options.group_size)
+        super().__init__(options.group_rank, len(ranks))
+        self._ranks, self._backends = tuple(ranks), backends
 
     def issue(self, asked: Asked) -> dist.Work:
         """Begin a call."""
@@ -86,7 +88,19 @@ class ScriptGroup(dist.ProcessGroup):
         return len(self._ranks)
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
+        """For C++, which would take it at its word."""
         return BACKEND
+
+    def name(self) -> str:
+        """For Python."""
+        return next(iter(self._backends.values()))
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(kind) for kind in self._backends]
+
+    def _get_backend(self, device: torch.device) -> ScriptGroup:
+        return self
 
     @property
     def pg_name(self) -> str:
@@ -110,6 +124,9 @@ class ScriptGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> dist.Work:
         return self._own("barrier", [], ("barrier", ()), opts)
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        self.barrier().wait()
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         flat = inputs[0].detach().reshape(-1)
@@ -245,25 +262,38 @@ class _Together(dist.Work):
 
 
 def install(link: Link) -> None:
-    """Have torch.distributed make groups of `link`, whichever backend a script names."""
+    """Have torch.distributed make groups of `link`, which go by the names of the backends that a script asks for."""
+    world, named = dist.distributed_c10d._world, [_UNNAMED]
 
     def create(options: Any, _: Any) -> dist.ProcessGroup:
-        return link.join(options)
+        return link.join(options, _backends(named[0]))
 
     dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu", "cuda", "meta"])
     begin, new_group = dist.init_process_group, dist.new_group
 
+    def made(group: Any) -> Any:
+        if group in world.pg_map:
+            world.pg_map[group] = named[0], world.pg_map[group][1]
+            world.pg_backend_config[group] = str(dist.BackendConfig(dist.Backend(named[0])))
+        return group
+
     def init_process_group(backend: str | None = None, *given: Any, **more: Any) -> None:
-        link.begin(backend, is_world=True)
+        named[0] = str(backend or _UNNAMED).lower()
+        link.begin()
         begin(BACKEND, *given, **{key: value for key, value in more.items() if key not in _OF_BACKEND})
+        made(dist.group.WORLD)
 
     def new_group_of(
         ranks: Sequence[int] | None = None, timeout: Any = None, backend: str | None = None, *_: Any, **more: Any
     ) -> Any:
         members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
+        named[0] = str(backend or dist.get_backend()).lower()
         link.ask("new_group", members)
-        link.begin(backend, is_world=False)
-        return new_group(members, timeout, **{key: value for key, value in more.items() if key not in _OF_BACKEND})
+        return made(
+            new_group(
+                members, timeout, BACKEND, **{key: value for key, value in more.items() if key not in _OF_BACKEND}
+            )
+        )
 
     for module in [each for name, each in sys.modules.items() if name.startswith("torch.distributed")]:
         if getattr(module, "init_process_group", None) is begin:
@@ -272,13 +302,17 @@ def install(link: Link) -> None:
             module.new_group = new_group_of
 
 
+# What torch calls the backend where a script names none.
+_UNNAMED = "undefined"
+
+
+def _backends(named: str) -> dict[str, str]:
+    """By type of device, the backend that torch's would take."""
+    return {kind: str(backend) for kind, backend in dist.BackendConfig(dist.Backend(named)).device_backend_map.items()}
+
+
 # What only the backend that a script names would understand.
 _OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
-
-
-def ranks_of(options: Any) -> Sequence[int]:
-    """The global ranks of a group that is being made."""
-    return list(options.global_ranks_in_group) or list(range(options.group_size))
 
 
 def users_line(frame: FrameType | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from multiprocessing.connection import Connection
 from threading import RLock
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 
-from scenarios.workloads.script.process_group import Asked, ScriptGroup, ranks_of
+from scenarios.workloads.script.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import Collective, Packed
 
 
@@ -45,15 +45,14 @@ class SimulatedLink:
                 self._group = answer
             return answer
 
-    def begin(self, backend: str | None, *, is_world: bool) -> None:
-        """The simulator needs nothing of what the script says of itself: neither its backend nor where others are."""
-        if is_world:
-            rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
-            dist.distributed_c10d.rendezvous = lambda *_, **__: iter([(dist.HashStore(), rank, size)])
+    def begin(self) -> None:
+        """In the simulator nobody needs to find the others."""
+        rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
+        dist.distributed_c10d.rendezvous = lambda *_, **__: iter([(dist.HashStore(), rank, size)])
 
-    def join(self, options: Any) -> SimulatedGroup:
+    def join(self, options: Any, backends: Mapping[str, str]) -> SimulatedGroup:
         """The group that was asked for last."""
-        return SimulatedGroup(self, self._group, options)
+        return SimulatedGroup(self, self._group, options, backends)
 
     def forget_time(self) -> None:
         """What was computed since the last request is nobody's."""
@@ -63,8 +62,8 @@ class SimulatedLink:
 class SimulatedGroup(ScriptGroup):
     """The ranks of one group; `number` is how the simulator knows it."""
 
-    def __init__(self, link: SimulatedLink, number: int, options: Any) -> None:
-        super().__init__(options.group_rank, ranks_of(options))
+    def __init__(self, link: SimulatedLink, number: int, options: Any, backends: Mapping[str, str]) -> None:
+        super().__init__(options, backends)
         self._link, self._number = link, number
 
     def issue(self, asked: Asked) -> SimulatedWork:
