@@ -14,6 +14,7 @@ REAL = (
     "real/ddp",
     "real/emulate",
     "real/launch",
+    "real/script",
     "real/supervise",
     "real/validation",
 )

@@ -28,11 +28,11 @@ def transport(rank: int, what: str) -> Iterator[None]:
 def failed(rank: int, what: str, error: RuntimeError) -> ProgramError:
     """What `transport` raises, for verbs: they cannot afford a context manager."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
-    kind = RankLostError if _is_transports(error) else ProgramError
+    kind = RankLostError if is_transports(error) else ProgramError
     return kind(f"rank {rank}: {what} failed: {first}")
 
 
-def _is_transports(error: RuntimeError) -> bool:
+def is_transports(error: RuntimeError) -> bool:
     """Whether a connection broke or waited too long; else the library has refused what it was given.
 
     gloo has no exception types of its own, but names its source file; its assertions on arguments are "enforce fail".

@@ -38,8 +38,8 @@ def main(
 ) -> None:
     """Run the script for as many steps after its first; tell of each, and of where it stands when asked.
 
-    What is sent is a pair: "step" and its number; "rows" and those of spans and of metrics; "at" and a position as of
-    `real.supervise.rank_status`; "end"; "error" and a sentence.
+    What is sent is a pair: "ready" and "at" with a position as of `real.supervise.rank_status`; "step" and its number;
+    "rows" and those of spans and of metrics; "end"; "error" and a sentence.
     """
     die_with(os.getppid())
     for name in [name for name in os.environ if name.startswith(("TORCHELASTIC_", "TORCH_ELASTIC_"))]:
@@ -48,6 +48,7 @@ def main(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     torch.set_num_threads(1)
     link = WatchedLink(connection, place, steps)
+    link.wait_for_all()
     threading.Thread(target=link.answer, daemon=True).start()
     play(path, args, link)
 
@@ -62,6 +63,9 @@ class WatchedLink:
         self._backend = WatchingBackend(self._journal, place.world_size, place.local_world_size)
         self._rank = Rank(self._backend)
         self._group: Group = self._rank.world
+        self._made: list[
+            WatchedGroup
+        ] = []  # which stay: taking gloo down with callbacks under way may hang (torch 2.13)
         self._main = threading.get_ident()
         self._step: Entry | None = None
         self._begun = 0
@@ -84,7 +88,14 @@ class WatchedLink:
 
     def join(self, options: Any, backends: Mapping[str, str]) -> WatchedGroup:
         """See `Link.join`."""
-        return WatchedGroup(self._backend, self._rank, self._group, options, backends)
+        made = WatchedGroup(self._backend, self._rank, self._group, options, backends)
+        self._made.append(made)
+        return made
+
+    def wait_for_all(self) -> None:
+        """Until the scripts of all ranks may begin."""
+        self._tell("ready", position(self._journal))
+        self._connection.recv()
 
     def answer(self) -> None:
         """On a thread of its own: tell where the script stands, whenever that is asked."""

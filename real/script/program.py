@@ -10,10 +10,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from real.libraries.errors import is_transports
 from real.rank.backend import TorchBackend
 from real.script.link import Place, main
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ProgramError
+from scenarios.seam.errors import ProgramError, RankLostError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
@@ -45,6 +46,7 @@ class _Watcher:
     def __init__(self, scenario: Scenario, script: Script, rank: Rank, backend: TorchBackend) -> None:
         self._journal, self._observer = backend.context.journal, backend.context.observer
         self._rank = f"rank {rank.rank}"
+        self._moves: int | None = None  # of the script's, when it was last heard of
         self._name = f"{self._rank}: {script.path}"
         start = multiprocessing.get_context("spawn")
         self._connection, other = start.Pipe()
@@ -57,18 +59,19 @@ class _Watcher:
         other.close()
 
     def run(self) -> None:
-        """Until the script has ended on all ranks."""
-        try:
-            while self._take(*self._next()):
-                pass
-            self._journal.elsewhere = None
-            dist.barrier()  # what others still read comes from processes that are there
-        finally:
-            self._process.kill()
-            self._process.join()
+        """Until the script has ended on all ranks. One that goes wrong stays there as long as this process."""
+        while self._take(*self._next()):
+            pass
+        self._stands({"last": "its script's last line", "inside": False, "waits": []})
+        dist.barrier()  # what others still read comes from processes that are there
+        self._process.kill()
+        self._process.join()
 
     def _next(self) -> tuple[str, Any]:
         while not self._connection.poll(_ASKING_S):
+            if self._journal.elsewhere is None:
+                self._journal.moves += 1  # it loads torch
+                continue
             with suppress(OSError):  # it has ended, as is seen below
                 self._connection.send("at")
         try:
@@ -81,15 +84,27 @@ class _Watcher:
     def _take(self, kind: str, argument: Any) -> bool:
         """Whether there is more to come."""
         if kind == "at":
-            self._journal.elsewhere = argument
+            self._stands(argument)
         elif kind == "step":
             self._observer.step_begins(argument)
         elif kind == "rows":
             self._journal.take_over(*argument)
             self._observer.step_ends()
+        elif kind == "ready":
+            self._stands(argument)
+            dist.barrier()
+            self._connection.send("begin")
         elif kind == "error":
-            raise ProgramError(f"{self._rank}: {argument}")
+            is_others = is_transports(RuntimeError(argument))
+            raise (RankLostError if is_others else ProgramError)(f"{self._rank}: {argument}")
         return kind != "end"
+
+    def _stands(self, at: dict[str, Any]) -> None:
+        """Note what is new of where the script is; each time is a move of this process, on top of the script's own."""
+        journal = self._journal
+        if at.get("moves") != self._moves:
+            journal.moves, self._moves = journal.moves + 1, at.get("moves")
+        journal.elsewhere = {**(journal.elsewhere or {}), **at, "moves": journal.moves}
 
 
 def _meeting_point(rank: Rank) -> tuple[str, int]:

@@ -278,6 +278,9 @@ def install(link: Link) -> None:
         return group
 
     def init_process_group(backend: str | None = None, *given: Any, **more: Any) -> None:
+        for key, there in (("world_size", os.environ["WORLD_SIZE"]), ("rank", os.environ["RANK"])):
+            if more.get(key, -1) not in (-1, int(there)):
+                raise ValueError(f"init_process_group: {key} = {more[key]}: expected {there}, as the environment says")
         named[0] = str(backend or _UNNAMED).lower()
         link.begin()
         begin(BACKEND, *given, **{key: value for key, value in more.items() if key not in _OF_BACKEND})

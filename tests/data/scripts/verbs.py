@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 
 dist.init_process_group()
+assert dist.get_backend_config() == "cpu:gloo"
 rank, size = dist.get_rank(), dist.get_world_size()
 device_rank = torch.tensor([float(rank)])
 
@@ -62,7 +63,8 @@ elif rank == 3:
     dist.recv(message, src=0)
     assert message.item() == 7
 evens = dist.new_group([0, 2])
-odds = dist.new_group([1, 3])
+odds = dist.new_group([1, 3], backend="gloo")
+assert dist.get_backend(odds if rank % 2 else evens) == ("gloo" if rank % 2 else dist.get_backend())
 mine = device_rank.clone()
 dist.all_reduce(mine, group=odds if rank % 2 else evens)
 assert mine.item() == (4 if rank % 2 else 2)

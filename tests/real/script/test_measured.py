@@ -1,0 +1,130 @@
+"""`python -m real train.py`: the script's own groups of torch's, watched; the same calls and losses as simulated."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from reports.store import run_folder as store
+from tests.commands import command
+
+ROOT = Path(__file__).parents[3]
+SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "scripts"
+
+# Of a call, what both worlds must have alike.
+COLUMNS = ["step", "stream", "kind", "label", "group", "call", "bytes_in", "bytes_out", "bytes_sent", "dtype"]
+
+
+def run(room: str, folder: Path, script: Path, *words: str, ranks: tuple[int, int], **options: object) -> Any:
+    """The run of one world."""
+    hosts, gpus = ranks
+    given = {"hosts": hosts, "gpus-per-host": gpus, "profile": "emulated_200mbit", "timeout": "60 s", **options}
+    out = folder / room
+    words = (*(word for key, value in given.items() for word in (f"--{key}", str(value))), str(script), *words)
+    done = command(room, "--quiet", "--out", out, *words)
+    assert done.returncode == 0, done.stderr
+    return store.load(out)
+
+
+def calls(found: Any, rank: int) -> pd.DataFrame:
+    spans = found.spans
+    own = spans[(spans["rank"] == rank) & ~spans["kind"].isin(["compute", "step"])]
+    return own.sort_values("sequence")[COLUMNS].reset_index(drop=True)
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "ranks", "steps"),
+    [
+        (SCRIPTS / "ddp.py", ["fp16"], (2, 1), 4),
+        pytest.param(SCRIPTS / "ddp.py", [], (2, 1), 9, marks=pytest.mark.slow, id="until it ends"),
+        pytest.param(SCRIPTS / "ddp.py", ["powersgd"], (2, 1), 4, marks=pytest.mark.slow),
+        pytest.param(SCRIPTS / "verbs.py", [], (2, 2), 4, marks=pytest.mark.slow),
+        *(
+            pytest.param(EXAMPLES / f"{name}.py", words, ranks, 3, marks=pytest.mark.slow)
+            for name, words, ranks in [
+                ("transformer_ddp", [], (2, 1)),
+                ("transformer_fsdp2", ["--hybrid"], (2, 2)),
+                ("tensor_parallel", [], (2, 2)),
+                ("pipeline_parallel", [], (2, 1)),
+                ("zero", [], (2, 1)),
+                ("local_sgd", [], (2, 2)),
+                ("ring", [], (4, 1)),
+            ]
+        ),
+    ],
+)
+def test_both_worlds_make_the_same_calls(
+    script: Path, words: list[str], ranks: tuple[int, int], steps: int, tmp_path: Path
+) -> None:
+    """In order, byte for byte, each named after the same line; and what the script trains on is the same."""
+    real, simulated = (run(room, tmp_path, script, *words, ranks=ranks, steps=steps) for room in ("real", "sim"))
+    for rank in range(ranks[0] * ranks[1]):
+        pd.testing.assert_frame_equal(calls(real, rank), calls(simulated, rank))
+        assert len(calls(real, rank)) > 0
+    by = ["rank", "step", "name"]
+    losses = [found.metrics.sort_values([*by, "value"]).reset_index(drop=True) for found in (real, simulated)]
+    pd.testing.assert_frame_equal(*losses, rtol=1e-5)
+
+
+def test_what_is_between_two_calls_is_computed(tmp_path: Path) -> None:
+    """On each rank, in both worlds at the same places; and the rank's log has what the script has printed."""
+    real, simulated = (run(room, tmp_path, SCRIPTS / "ddp.py", ranks=(2, 1), steps=3) for room in ("real", "sim"))
+    for rank in range(2):
+        orders = []
+        for found in (real, simulated):
+            spans = found.spans[(found.spans["rank"] == rank) & (found.spans["step"] >= 0)]
+            orders.append(spans.sort_values("sequence")["label"].tolist())
+            assert (spans["end_ns"] >= spans["start_ns"]).all()
+        assert orders[0] == orders[1]
+        assert orders[0].count("script") > 3
+    assert "step 2 rank 1" in (tmp_path / "real" / "rank-1.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("if dist.get_rank() == 1:\n    raise ValueError('no data')\n", r"rank 1: {file}:6: ValueError: no data"),
+        pytest.param(
+            "if dist.get_rank() == 1:\n    time.sleep(60)\n",
+            "rank 1 did not reach barrier 'bad.py:7 barrier' on stream main (call 0 of group world) within 3 s;"
+            " it stands in bad.py:6",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "if dist.get_rank() == 1:\n    sys.exit()\n",
+            "rank 1 did not reach barrier 'bad.py:7 barrier' on stream main (call 0 of group world) within 3 s;"
+            " it stands after its script's last line",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "if dist.get_rank() == 1:\n    os._exit(4)\n",
+            "rank 1: {file}: its process ended with code 4",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["raises", "hangs", "ends", "dies"],
+)
+def test_a_bad_script_is_a_sentence(body: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.py"
+    head = "import os, sys, time\nimport torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    file.write_text(f"{head}{body}dist.barrier()\n")
+    given = ["--hosts", "1", "--gpus-per-host", "2", "--timeout", "3 s", "--quiet", "--out", tmp_path / "out", file]
+    done = command("real", *given)
+    assert done.returncode == 1
+    assert sentence.format(file=file) in done.stderr
+    left = subprocess.run(["pgrep", "-f", str(file)], capture_output=True, text=True, check=False).stdout
+    assert not left
+
+
+def test_a_world_of_another_size_is_refused(tmp_path: Path) -> None:
+    """It would wait for ranks that nobody starts."""
+    file = tmp_path / "wrong.py"
+    file.write_text("import torch.distributed as dist\ndist.init_process_group('gloo', world_size=3, rank=0)\n")
+    given = ["--hosts", "1", "--gpus-per-host", "2", "--quiet", file]
+    done = command("sim", "--out", tmp_path / "out", *given)
+    assert done.returncode == 1
+    assert "wrong.py:2: ValueError: init_process_group: world_size = 3: expected 2" in done.stderr
