@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # TorchRec stands beside the project only where it is measured against: it pins what the project does not. SimGrid stands
-# there too; its package is C++ and wants cmake, a compiler and Boost's headers (Debian's libboost-dev).
+# there too, where it is asked for; its package is C++ and wants cmake, a compiler and Boost's headers (Debian's
+# libboost-dev).
 BENCH := .venv-benchmarks
 BENCH_STAMP := $(BENCH)/.installed
+SIMGRID_STAMP := $(BENCH)/.simgrid
 
-.PHONY: run test check check-fast benchmarks scale mutations format clean
+.PHONY: run test check check-fast torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
 	$(BIN)/python -m sim scenarios/library/mlperf_dcnv2.toml
@@ -34,13 +36,18 @@ check-fast: $(STAMP)
 	$(BIN)/python -m tests --hypothesis-profile quick \
 		-m "not real and not emulated and not browser and not whole and not slow"
 
-benchmarks: $(BENCH_STAMP)
+# Scripts of TorchRec against this project's own programs.
+torchrec: $(BENCH_STAMP)
+	$(BENCH)/bin/python -m tests -m torchrec
+	$(BENCH)/bin/python -m benchmarks.script_calls
+
+benchmarks: $(BENCH_STAMP) $(SIMGRID_STAMP)
 	$(BENCH)/bin/python -m benchmarks.partition
 	$(BENCH)/bin/python -m benchmarks.bucketize
 	$(BENCH)/bin/python -m benchmarks.powersgd
 	$(BENCH)/bin/python -m benchmarks.baselines.simgrid_flows --check
 
-scale: $(BENCH_STAMP)
+scale: $(BENCH_STAMP) $(SIMGRID_STAMP)
 	$(BENCH)/bin/python -m benchmarks.scale --out scale
 
 mutations: $(STAMP)
@@ -61,12 +68,13 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt
 	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt "torch==2.13.0"
-	$(BENCH)/bin/python -m pip install --quiet --no-deps --constraint benchmarks/constraints.txt fbgemm-gpu-cpu torchrec
-	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt \
-		torchmetrics tqdm pyre-extensions iopath tensordict
+	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt "torch==2.13.0"
+	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt --editable ".[dev,torchrec]"
+	$(BENCH)/bin/python -m pip install --quiet --no-deps --constraint benchmarks/constraints.txt torchrec
+	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt matplotlib
+	touch $@
+
+$(SIMGRID_STAMP): $(BENCH_STAMP)
 	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt setuptools wheel pybind11
 	$(BENCH)/bin/python -m pip install --quiet --no-build-isolation --constraint benchmarks/constraints.txt simgrid
-	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt matplotlib
-	$(BENCH)/bin/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@

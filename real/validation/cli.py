@@ -204,10 +204,12 @@ class _Session:
         from scenarios.workloads.build import build  # noqa: PLC0415  (as above)
         from sim.draws import draws  # noqa: PLC0415
 
-        sized = dataclasses.replace(scenario, payload="sizes")
-        count = self._options.draws
+        program, count = build(scenario), self._options.draws
+        if not program.needs_values:
+            scenario = dataclasses.replace(scenario, payload="sizes")
+            program = build(scenario)
         bar.show(f"{scenario.name}: predicting", 0, count + 1)
-        for draw, recording in enumerate(draws(sized, build(sized), count)):
+        for draw, recording in enumerate(draws(scenario, program, count)):
             if draw == 0:
                 write(recording, self.folder_of(scenario) / "predicted")
             yield Play.of(Run.of(recording))

@@ -33,11 +33,13 @@ class Program(ABC):
         Options: the program's own section, a dataclass or a pydantic model; None: any keys.
         section: the section's name; `scenario.options` holds its values.
         reads: what it reads besides: "buckets", "compression", and "run.batch_size", which then must be there.
+        needs_values: whether it goes other ways without the values of tensors.
     """
 
     Options: ClassVar[type | None] = None
     section: ClassVar[str] = "options"
     reads: ClassVar[tuple[str, ...]] = ()
+    needs_values: ClassVar[bool] = False
 
     plan: tuple[PlanRow, ...] = ()
     memory: tuple[MemoryRow, ...] = ()

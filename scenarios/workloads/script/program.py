@@ -37,6 +37,8 @@ class ScriptProgram(Program):
         ProgramError: a rank raises, says nothing for `run.timeout`, or makes calls that do not fit the others'.
     """
 
+    needs_values = True
+
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
