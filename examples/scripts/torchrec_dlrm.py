@@ -46,7 +46,8 @@ parser.add_argument(
 parser.add_argument("--tables", type=int, default=8)
 parser.add_argument("--rows", type=int, default=10_000)
 parser.add_argument("--dim", type=int, default=64)
-parser.add_argument("--ids", type=int, default=4, help="ids of a sample and table")
+parser.add_argument("--ids", type=int, default=4, help="ids of a sample and table, in the mean")
+parser.add_argument("--fixed", action="store_true", help="as many of each")
 parser.add_argument("--batch-size", type=int, default=128)
 parser.add_argument("--steps", type=int, default=1000)
 options = parser.parse_args()
@@ -84,6 +85,7 @@ def batches() -> Iterator[Batch]:
     size = options.batch_size
     for _ in range(options.steps):
         lengths = torch.randint(2 * options.ids + 1, (len(features) * size,), generator=generator)
+        lengths = torch.full_like(lengths, options.ids) if options.fixed else lengths
         ids = torch.randint(options.rows, (int(lengths.sum()),), generator=generator)
         sparse = KeyedJaggedTensor(features, ids, lengths=lengths)
         dense = torch.rand(size, 13, generator=generator)

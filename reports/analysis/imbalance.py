@@ -41,10 +41,10 @@ def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
 def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
     """One row a measure: its most loaded rank (the lowest of equals) against the mean of all ranks.
 
-    `max_over_mean` is 1 when all ranks carry the same, and also when none carries anything. No plan, no rows.
+    `max_over_mean` is 1 when all ranks carry the same. A measure of which the plan says nothing has no row.
     """
     load = rank_load(plan, world_size)
-    measures = [name for name in MEASURES if len(plan)]
+    measures = [name for name in MEASURES if load[name].any()]
     worst = np.array([load[name].max() for name in measures])
     mean = np.array([load[name].mean() for name in measures])
     columns = {
@@ -52,7 +52,7 @@ def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
         "worst_rank": [int(load[name].to_numpy().argmax()) for name in measures],
         "worst": worst,
         "mean": mean,
-        "max_over_mean": np.divide(worst, mean, out=np.ones(len(measures)), where=mean > 0),
+        "max_over_mean": worst / mean,
     }
     return fixed(columns, IMBALANCE)
 

@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.process_group import Link, install
 from scenarios.workloads.script.simulated import SimulatedLink
+from scenarios.workloads.script.torchrec_plan import plan_rows
 
 
 def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[str, str]) -> None:
@@ -52,6 +53,7 @@ def _tell_steps(link: Link) -> None:
     def stepped(optimizer: Any, *_: Any) -> None:
         if not first:
             first.append(optimizer)
+            link.ask("plan", plan_rows())
         if optimizer is first[0]:
             link.ask("step")
 

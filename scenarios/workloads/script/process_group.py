@@ -59,7 +59,7 @@ class Link(Protocol):
     """A script's way to whoever plays or watches it."""
 
     def ask(self, kind: str, argument: Any = None) -> Any:
-        """Tell of "new_group", "step", "record", "end" or "error"; the answer to a new group is how it is known."""
+        """Tell of "new_group", "plan", "step", "record", "end" or "error"; of a new group the answer is its name."""
         ...
 
     def begin(self) -> None:

@@ -50,7 +50,7 @@ class ScriptProgram(Program):
             raise ProgramError(f"rank {rank.rank}: {self.script.path} computes on CPUs, not on {rank.device.type}")
         player = _Player(self._start, self.script, rank, self.scenario)
         try:
-            await _Played(self.scenario, rank, player).run()
+            await _Played(self, rank, player).run()
         finally:
             player.close()
 
@@ -98,8 +98,8 @@ class _Player:
 class _Played:
     """One rank's script, request by request."""
 
-    def __init__(self, scenario: Scenario, rank: Rank, player: _Player) -> None:
-        self._scenario, self._rank, self._player = scenario, rank, player
+    def __init__(self, program: ScriptProgram, rank: Rank, player: _Player) -> None:
+        self._program, self._scenario, self._rank, self._player = program, program.scenario, rank, player
         self._works: dict[int, Work[Any]] = {}
         self._groups: list[Group] = [rank.world]
         self._step: AbstractContextManager[None] | None = None
@@ -130,6 +130,8 @@ class _Played:
         elif kind == "new_group":
             self._groups.append(self._rank.new_group(argument))
             return len(self._groups) - 1
+        elif kind == "plan" and self._rank.rank == 0:
+            self._program.plan = tuple(argument)
         elif kind == "record" and self._step is not None:
             self._rank.record(*argument)
         return None

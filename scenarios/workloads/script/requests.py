@@ -1,8 +1,8 @@
 """What a rank's process asks of the simulated rank that it is, one request at a time, each of which is answered.
 
 A request is (ns of CPU time since the last answer, kind, arguments): "issue" a `Collective`; "wait" for the one of a
-number, which is answered by its outputs; "new_group" of ranks, answered by its number; "step": one is over; "record" a
-metric; "end"; "error" and a sentence.
+number, which is answered by its outputs; "new_group" of ranks, answered by its number; "plan": where tables are;
+"step": one is over; "record" a metric; "end"; "error" and a sentence.
 """
 
 from __future__ import annotations

@@ -1,0 +1,121 @@
+"""TorchRec's own DLRM as a script against our `dlrm` of the same model, collective by collective.
+
+Needs TorchRec: `make torchrec`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.build import build
+from scenarios.workloads.script.command import scenario_of
+from sim.run import simulate
+
+torchrec = pytest.importorskip("torchrec", reason="TorchRec stands in .venv-benchmarks")
+pytestmark = pytest.mark.torchrec
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "scripts" / "torchrec_dlrm.py"
+TABLES, ROWS, IDS, BATCH = 8, 10_000, 4, 128
+# Of `dlrm` the second step after the warm-up; a script's first is not counted.
+OURS, THEIRS = 3, 2
+# The place among a step's collectives of the exchange of ids.
+OF_IDS = 2
+
+
+def ours(kind: str, dim: int, folder: Path) -> Recording:
+    """Our program, with tables of one sharding type on 2 hosts of 2."""
+    file = folder / "ours.toml"
+    tables = "".join(
+        f'[[model.tables]]\nname = "table_{number}"\nrows = {ROWS}\nids_per_sample = {IDS}\nsharding = ["{kind}"]\n'
+        for number in range(TABLES)
+    )
+    file.write_text(
+        f"""program = "dlrm"
+run = {{steps = {OURS + 1}, batch_size = {BATCH}, library = "gloo"}}
+cluster = {{profile = "emulated_200mbit", hosts = 2, gpus_per_host = 2}}
+[model]
+dense_features = 13
+bottom = [256, {dim}]
+top = [256, 128, 1]
+interaction = {{kind = "dot"}}
+embedding_dim = {dim}
+optimizer = {{kind = "sgd", learning_rate = 0.05}}
+{tables}"""
+    )
+    scenario = load(file)
+    return simulate(scenario, build(scenario))
+
+
+def theirs(*args: str) -> Recording:
+    """TorchRec's."""
+    overrides = {"profile": "emulated_200mbit", "steps": THEIRS + 1, "timeout": "120 s"}
+    scenario = scenario_of(SCRIPT, ["--fixed", *args], overrides, 2, 2)
+    return simulate(scenario, build(scenario))
+
+
+def calls(recording: Recording, step: int, rank: int, *, of_ids: bool) -> list[tuple[Any, ...]]:
+    """A rank's collectives of a step in the order of their issue: what, among how many, of how many bytes.
+
+    `of_ids`: whether ids go where their values say, which are others in both; then only the sum counts of their
+    exchange.
+    """
+
+    def issued(span: Span) -> tuple[int, int]:
+        return span.issued_ns, span.sequence
+
+    own = [one for one in recording.spans if one.rank == rank and one.step == step and one.group]
+    own.sort(key=issued)
+    members = {"world": 4, "intra": 2, "cross": 2, "group": 2}
+    found = []
+    for place, span in enumerate(own):
+        group = span.group.rpartition("/")[2].partition(":")[0].rstrip("0123456789")
+        sizes = (span.bytes_in,) if of_ids and place == OF_IDS else (span.bytes_in, span.bytes_out, span.bytes_sent)
+        found.append((span.kind, members[group], span.dtype, *sizes))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "dim"),
+    [
+        ("table_wise", 64),
+        ("row_wise", 64),
+        ("column_wise", 256),  # in columns of 128, as both cut them
+        ("table_row_wise", 64),
+        ("grid_shard", 256),
+        ("data_parallel", 64),
+    ],
+)
+def test_our_program_calls_what_torchrec_calls(kind: str, dim: int, tmp_path: Path) -> None:
+    own, their = ours(kind, dim, tmp_path), theirs("--sharding", kind, "--dim", str(dim))
+    of_ids = "row_wise" in kind or kind == "grid_shard"
+    for rank in range(4):
+        expected = calls(their, THEIRS, rank, of_ids=of_ids)
+        assert calls(own, OURS, rank, of_ids=of_ids) == expected
+        assert len(expected) == {"data_parallel": 2, "table_row_wise": 8, "grid_shard": 8}.get(kind, 6)
+
+
+def test_the_plan_is_what_torchrec_has_chosen() -> None:
+    """Read from the running script; each shard where its rank is."""
+    plan = theirs("--sharding", "mixed").plan
+    kinds = {row.table: row.sharding_type for row in plan}
+    types = ["table_wise", "row_wise", "column_wise", "table_row_wise", "grid_shard", "data_parallel"]
+    assert list(kinds.values()) == [*types, *types[:2]]
+    for table, kind in kinds.items():
+        shards = [row for row in plan if row.table == table]
+        elements = sum(row.rows * row.columns for row in shards)
+        assert elements == ROWS * 64 * (4 if kind == "data_parallel" else 1)
+        assert len(shards) == {"table_wise": 1, "column_wise": 2, "table_row_wise": 2, "grid_shard": 2}.get(kind, 4)
+
+
+@pytest.mark.parametrize("words", [["--pipeline"], ["--hook", "powersgd"]])
+def test_pipelines_and_hooks_run(words: list[str]) -> None:
+    recording = theirs(*words)
+    steps = [span for span in recording.spans if span.kind == "step"]
+    assert {span.step for span in steps} == set(range(THEIRS + 1))
+    losses = [metric.value for metric in recording.metrics]
+    assert "--pipeline" in words or all(0.5 < loss < 1 for loss in losses)
