@@ -38,7 +38,7 @@ check-fast: $(STAMP)
 
 # Scripts of TorchRec against this project's own programs.
 torchrec: $(BENCH_STAMP)
-	$(BENCH)/bin/python -m tests -m torchrec
+	$(BENCH)/bin/python -m pytest -m torchrec tests/sim
 	$(BENCH)/bin/python -m benchmarks.script_calls
 
 benchmarks: $(BENCH_STAMP) $(SIMGRID_STAMP)

@@ -3,9 +3,10 @@
     import twinstep
     run = twinstep.predict("criteo_small_2x2", batch_size=4096)
 
-A scenario is the path of a file, the name of a ready one, or a `Scenario`. `overrides` replace values of its [run]
-table: steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times. `import twinstep` is quick:
-torch and pandas are loaded by the first call that needs them.
+A scenario is the path of a file, the name of a ready one, a `Scenario`, or the path of a training script
+(docs/scripts.md). `overrides` replace values of its [run] table: steps, seed, batch_size, payload, fidelity, ranks,
+library, timeout, compute_times. `import twinstep` is quick: torch and pandas are loaded by the first call that needs
+them.
 """
 
 from __future__ import annotations
@@ -106,12 +107,21 @@ def compare(predicted: Run, measured: Run) -> Comparison:
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """Read and check a scenario file or a ready scenario; `dataclasses.replace` gives changed copies of it.
 
+    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host` and `profile`, too.
+
     Raises:
         ScenarioError: a sentence for every mistake in the file and the overrides.
     """
+    from pathlib import Path
+
     from scenarios.config import load as scenarios_load
 
-    return scenarios_load.load(path, overrides)
+    if not os.fspath(path).endswith(".py"):
+        return scenarios_load.load(path, overrides)
+    from scenarios.workloads.script.command import scenario_of
+
+    args, hosts, gpus_per_host = (overrides.pop(name, None) for name in ("args", "hosts", "gpus_per_host"))
+    return scenario_of(Path(path), args or (), overrides, hosts, gpus_per_host)
 
 
 def _scenario(given: Given, overrides: dict[str, Any]) -> Scenario:

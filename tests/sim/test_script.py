@@ -147,6 +147,18 @@ def test_the_command_predicts_a_script(tmp_path: Path) -> None:
     assert "step 2 rank 0" not in done.stdout
 
 
+def test_a_program_without_a_guard_predicts_a_script(tmp_path: Path) -> None:
+    """Ranks' processes do not run it anew."""
+    file = tmp_path / "asks.py"
+    given = f"{str(SCRIPTS / 'ddp.py')!r}, args=['fp16'], hosts=2, gpus_per_host=1, profile='emulated_200mbit', steps=2"
+    file.write_text(f"import twinstep\nrun = twinstep.predict({given})\nprint('ranks', run.info.world_size)\n")
+    done = subprocess.run(
+        [sys.executable, str(file)], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "ranks 2\n"
+
+
 def torchrun(name: str, *args: str, ranks: int) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import Any
 
 from scenarios.config.scenario import Scenario
@@ -67,7 +69,8 @@ class _Player:
         env = environment_of(script, rank, address="localhost", port=29500)
         given = (other, os.fspath(script.path), script.args, env)
         self._process = start.Process(target=main, args=given, daemon=True)
-        self._process.start()
+        with _without_main():
+            self._process.start()
         other.close()
 
     def next(self) -> tuple[int, str, Any]:
@@ -160,6 +163,17 @@ class _Played:
         inputs, targets = ([each.tensor() for each in tensors] for tensors in (call.inputs, call.outputs))
         group = self._groups[call.group]
         return issue(self._rank, call.verb, inputs, targets, group=group, label=call.label, options=call.options)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """A process that is started runs this one's main module anew, which may be the one that asks for a prediction."""
+    main_module = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main_module
 
 
 def _nothing() -> None:
