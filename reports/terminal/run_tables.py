@@ -115,11 +115,16 @@ def as_json(run: Run) -> dict[str, Any]:
     return {**head, **more, **{name: records(getattr(run, name)) for name in names}, **own}
 
 
+def _why_no_steps(run: Run) -> str:
+    if run.info.scenario.get("program") == "script":
+        return "; one begins where the script's optimizer has stepped, and ends where it does so again"
+    return "; the program enters none: expected 'with rank.step(index):' around each"
+
+
 def _steps(run: Run) -> RenderableType:
     steps = run.steps
     if not len(steps):
-        has_none = run.info.complete and not run.info.error
-        why = "; the program enters none: expected 'with rank.step(index):' around each" if has_none else ""
+        why = _why_no_steps(run) if run.info.complete and not run.info.error else ""
         return text.paragraph(f"Steps: no rank completed one{why}.")
     by = "step" if len(steps) <= _STEPS_SHOWN else "phase"
     rows = [_step_row(group) for _, group in steps.groupby(by, sort=True)]
