@@ -15,6 +15,9 @@ largest = device_rank.clone()
 work = dist.all_reduce(largest, op=dist.ReduceOp.MAX, async_op=True)
 work.wait()
 assert largest.item() == size - 1
+mean = device_rank.clone()
+dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+assert mean.item() == (size - 1) / 2
 many = [torch.full((2, 3), float(rank)), torch.full((4,), 1.0)]
 dist.all_reduce_coalesced(many)
 assert many[0].eq(sum(range(size))).all()
