@@ -121,7 +121,7 @@ class Turns(Program):
     async def __call__(self, rank: Rank) -> None:
         backend = rank.backend
         assert isinstance(backend, TorchBackend), "a program of the real world"
-        group = backend._context.checker(rank.world).joined.handle
+        group = backend.context.checker(rank.world).joined.handle
         for make in STEPS:
             step = make()
             for turn in range(self._rounds):

@@ -56,7 +56,7 @@ class Blocks(Program):
     async def __call__(self, rank: Rank) -> None:
         backend = rank.backend
         assert isinstance(backend, TorchBackend), "a program of the real world"
-        group = backend._context.checker(rank.world).joined.handle
+        group = backend.context.checker(rank.world).joined.handle
         for turn in range(self._turns):
             for way in (BY_HAND, PAUSED, BY_RANK):
                 for call in range(BLOCK):

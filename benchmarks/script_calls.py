@@ -1,13 +1,13 @@
 """`python -m benchmarks.script_calls`: whether scripts call in the simulator what they call on gloo, byte for byte.
 
     python -m benchmarks.script_calls                                   # those of examples/scripts
-    python -m benchmarks.script_calls --clones DIR --only installation     # others' too, from clones in DIR
+    python -m benchmarks.script_calls --clones DIR --only installation  # others' too, from clones in DIR
 
 Each script runs under plain torchrun, without anything of ours in its way: torch's profiler writes down which
 collectives were called in which order (but for those that a hook's callbacks call), and which of how many elements
-gloo has played. Then the simulator plays the
-same script, with the same arguments. Others' scripts are named by repository, commit and hash, as their text stays
-theirs. TorchRec's need `make .venv-benchmarks/.installed` and that environment's Python.
+gloo has played. Then the simulator plays the same script, with the same arguments. Others' scripts are named by
+repository, commit and hash, as their text stays theirs. TorchRec's need `make .venv-benchmarks/.installed` and that
+environment's Python.
 """
 
 from __future__ import annotations
