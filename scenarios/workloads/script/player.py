@@ -53,7 +53,8 @@ def _tell_steps(link: Link) -> None:
     def stepped(optimizer: Any, *_: Any) -> None:
         if not first:
             first.append(optimizer)
-            link.ask("plan", plan_rows())
+            if os.environ["RANK"] == "0":  # all ranks have the same
+                link.ask("plan", plan_rows())
         if optimizer is first[0]:
             link.ask("step")
 

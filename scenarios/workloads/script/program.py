@@ -133,7 +133,7 @@ class _Played:
         elif kind == "new_group":
             self._groups.append(self._rank.new_group(argument))
             return len(self._groups) - 1
-        elif kind == "plan" and self._rank.rank == 0:
+        elif kind == "plan":
             self._program.plan = tuple(argument)
         elif kind == "record" and self._step is not None:
             self._rank.record(*argument)
