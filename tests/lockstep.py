@@ -197,6 +197,9 @@ class LockstepBackend:
         self._next()
         return work
 
+    def after(self, work: LockstepWork) -> None:
+        work.awaited = True
+
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         self.current_step[0] = index

@@ -32,11 +32,12 @@ else:
     mesh = init_device_mesh(kind, (world,))
 
 torch.manual_seed(0)
-layers = [
-    nn.TransformerEncoderLayer(options.dim, 4, 4 * options.dim, dropout=0.0, batch_first=True)
-    for _ in range(options.layers)
-]
-model = nn.Sequential(nn.Linear(64, options.dim), *layers, nn.Linear(options.dim, 1)).to(kind)
+with torch.device(kind):
+    layers = [
+        nn.TransformerEncoderLayer(options.dim, 4, 4 * options.dim, dropout=0.0, batch_first=True)
+        for _ in range(options.layers)
+    ]
+    model = nn.Sequential(nn.Linear(64, options.dim), *layers, nn.Linear(options.dim, 1))
 for layer in layers:
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)

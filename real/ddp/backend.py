@@ -68,6 +68,9 @@ class DdpBackend:
         """See `Backend.spawn`."""
         return Done(play(coroutine, self.rank))
 
+    def after(self, work: Work[Any]) -> None:
+        """See `Backend.after`; all is over that was issued."""
+
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         """See `Backend.step`; nothing is recorded."""

@@ -71,6 +71,11 @@ class TorchBackend:
         spawned.start()
         return spawned
 
+    def after(self, work: Work[Any]) -> None:
+        """See `Backend.after`: on a GPU to await is to let the stream wait; a CPU thread is its own order."""
+        for _ in work.__await__():
+            raise AssertionError("works of a real rank never suspend")
+
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         """See `Backend.step`; what was measured is spooled after it, outside its span. A step that fails has none."""

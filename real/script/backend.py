@@ -26,7 +26,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.process_group import Asked
-from scenarios.workloads.script.program import KIND
+from scenarios.workloads.script.streams import KIND
 
 
 class Underway:
@@ -154,7 +154,7 @@ class WatchingBackend:
         """See `Backend.compute`; no call of a script's is this verb, nor those below."""
         return Done()
 
-    spawn = step = record = open_stream = compute
+    spawn = step = record = open_stream = after = compute
 
     def _computed(self, since: Mark) -> None:
         entry = Entry(self.lane, self.stream, "compute", KIND, sequence=next(self._sequence))

@@ -73,6 +73,10 @@ class Backend(Protocol):
         """Run a coroutine on this stream after those before, beside the caller's."""
         ...
 
+    def after(self, work: Work[Any]) -> None:
+        """Let what this stream is given next begin after that work; the program does not wait, if the stream can."""
+        ...
+
     def step(self, index: int) -> AbstractContextManager[None]:
         """Count what is issued inside to a training step, and record its span."""
         ...

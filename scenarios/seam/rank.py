@@ -84,6 +84,13 @@ class Rank:
         """Run a coroutine on this stream, beside the caller's; those of one stream run one after the other."""
         return self.backend.spawn(coroutine)
 
+    def after(self, work: Work[Any]) -> None:
+        """Let what this stream is given next begin after that work, of whichever stream; the program goes on at once.
+
+        It counts as awaited, so that its errors are those of the run.
+        """
+        self.backend.after(work)
+
     def step(self, index: int) -> AbstractContextManager[None]:
         """Count what is issued inside to training step `index`, and record the step's own span."""
         return self.backend.step(index)

@@ -35,7 +35,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
         batch_size=run.batch_size or NO_SAMPLES,
         steps=run.steps or DEFAULT_STEPS,
         seed=run.seed or 0,
-        payload=run.payload or program.payload,
+        payload=run.payload or program.payload(document),
         fidelity=run.fidelity or "flows",
         library=run.library or default_library(cluster.host.gpu.kind),
         ranks=run.ranks or "each",

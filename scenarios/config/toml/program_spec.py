@@ -80,7 +80,7 @@ class ProgramSpec:
     summary: str = ""
     needs: Table[Any] | None = None
     may: tuple[Table[Any], ...] = ()
-    payload: Literal["values", "sizes"] = "sizes"
+    payload: Callable[[Document], Literal["values", "sizes"]] = lambda document: "sizes"
     batch_size: Literal["required", "refused", "unused"] = "unused"
     check: Callable[[Document, Look], None] = lambda document, look: None
     plan: str = ""

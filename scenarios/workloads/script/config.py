@@ -41,14 +41,18 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
         file = named_file(look.mistakes, path, section.path)
         if not file.is_file():
             look.mistakes.add(path, f"a script, but there is no file {file}")
-    run, gpu = document.run or RunSection(), document.cluster.gpu if document.cluster else None
-    if run.payload == "sizes":
+    run, is_gpu = document.run or RunSection(), _is_on_gpu(document)
+    if run.payload == "sizes" and not is_gpu:
         look.mistakes.add(("run", "payload"), "'values', which a script that runs live needs")
+    if run.payload == "values" and is_gpu:
+        look.mistakes.add(("run", "payload"), "'sizes', because a script computes nothing for GPUs")
     if run.ranks == "alike":
         look.mistakes.add(("run", "ranks"), "'each': every rank of a script runs")
-    if gpu is not None and gpu.kind == "cuda":
-        said = "'cpu', because a script that runs live computes on this machine's CPU"
-        look.mistakes.add(("cluster", "gpu", "kind"), said)
+
+
+def _is_on_gpu(document: Document) -> bool:
+    gpu = document.cluster.gpu if document.cluster else None
+    return gpu is not None and gpu.kind == "cuda"
 
 
 def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
@@ -65,7 +69,7 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.script.program:ScriptProgram",
     summary="a training script of one's own",
     needs=TABLE,
-    payload="values",
+    payload=lambda document: "sizes" if _is_on_gpu(document) else "values",
     batch_size="refused",
     why_each=lambda _: "program = 'script'",
     build=_build,

@@ -7,7 +7,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,25 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from scenarios.workloads.script.gpu.pretend import SeenGpu
 from scenarios.workloads.script.process_group import Link, install
 from scenarios.workloads.script.simulated import SimulatedLink
 from scenarios.workloads.script.torchrec_plan import plan_rows
 
 
-def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run the script in the simulator; what it prints goes to standard error."""
+def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[str, str], gpu: SeenGpu | None) -> None:
+    """Run the script in the simulator, on a GPU that is not there if one is given; what it prints goes to stderr."""
     os.environ.update(env)
     os.dup2(2, 1)
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
-    with suppress(EOFError, BrokenPipeError):  # the simulator is gone
-        play(path, args, SimulatedLink(connection))
+    link = SimulatedLink(connection)
+    with suppress(EOFError, BrokenPipeError), ExitStack() as stack:  # of the simulator, which is gone
+        if gpu is not None:
+            from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)
+
+            stack.enter_context(on_gpu(gpu, link))
+        play(path, args, link)
     os._exit(0)
 
 

@@ -1,6 +1,7 @@
 """What a rank's process asks of the simulated rank that it is, one request at a time, each of which is answered.
 
-A request is (ns of CPU time since the last answer, kind, arguments): "issue" a `Collective`; "wait" for the one of a
+A request is (what was computed since the last answer, kind, arguments), the first as ns of CPU time or on a GPU as
+kernels: "issue" a `Collective`; "wait" for the one of a
 number, which is answered by its outputs; "new_group" of ranks, answered by its number; "plan": where tables are;
 "step": one is over; "record" a metric; "end"; "error" and a sentence.
 """
@@ -17,6 +18,7 @@ from torch.distributed import ReduceOp
 
 from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
 
@@ -40,10 +42,10 @@ class Packed:
         """Without."""
         return Packed(tuple(tensor.shape), tensor.dtype)
 
-    def tensor(self) -> Tensor:
-        """One with these values, or with any."""
+    def tensor(self, device: torch.device) -> Tensor:
+        """One with these values, or one of that device with any."""
         if not self.values:
-            return torch.empty(self.shape, dtype=self.dtype)
+            return torch.empty(self.shape, dtype=self.dtype, device=device)
         return torch.frombuffer(bytearray(self.values), dtype=self.dtype).view(self.shape)
 
 
@@ -57,9 +59,20 @@ class Collective:
     verb: str
     group: int
     label: str
+    stream: int = 0
     inputs: Sequence[Packed] = ()
     outputs: Sequence[Packed] = ()
     options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a stream of a script's GPU was given: a kernel, an event to `record`, or one to `wait` for; by numbers."""
+
+    stream: int
+    kernel: Kernel | None = None
+    record: int | None = None
+    wait: int | None = None
 
 
 # Verbs that take a list of tensors.

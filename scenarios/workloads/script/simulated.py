@@ -15,10 +15,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.autograd import Variable
 
+from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 from scenarios.workloads.script.process_group import Asked, ScriptGroup
-from scenarios.workloads.script.requests import Collective, Packed
+from scenarios.workloads.script.requests import Collective, Launched, Packed
 
 
 class SimulatedLink:
@@ -27,6 +30,9 @@ class SimulatedLink:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock, self._mark_ns = connection, RLock(), time.process_time_ns()
         self._group = 0
+        self.launched: list[Launched] | None = None  # on a GPU, since the last request
+        self.stream = 0  # of the GPU's, the current one
+        self.shadows: Shadows | None = None
         self.numbers = count(1)
 
     def ask(
@@ -37,13 +43,39 @@ class SimulatedLink:
         `is_cut` is False where nothing was computed since the last one.
         """
         with self._lock:
-            spent_ns = time.process_time_ns() - self._mark_ns if is_cut else 0
-            self._connection.send((spent_ns, kind, argument if make is None else make()))
+            self._connection.send((self._spent(is_cut=is_cut), kind, argument if make is None else make()))
             answer = self._connection.recv()
             self._mark_ns = time.process_time_ns()
             if kind == "new_group":
                 self._group = answer
             return answer
+
+    def _spent(self, *, is_cut: bool) -> int | list[Launched]:
+        if self.launched is None:
+            return time.process_time_ns() - self._mark_ns if is_cut else 0
+        launched, self.launched = self.launched, []
+        return launched
+
+    def launch(self, kernel: Kernel) -> None:
+        """The script's GPU is given a kernel."""
+        assert self.launched is not None, "a CPU runs what it is given"
+        self.launched.append(Launched(self.stream, kernel))
+
+    def fill(self, output: Tensor, part: Tensor) -> None:
+        """A call gives this output that part, or if it is a meta tensor one whose values are not known."""
+        if self.shadows is None or not self.shadows.is_of_gpu(output):
+            output.detach().copy_(part.view(output.shape))
+        elif is_meta(part):
+            self.shadows.forget([output])
+        else:
+            self.shadows.keep(output, part.view(output.shape))
+
+    def pack(self, tensor: Tensor) -> Packed:
+        """With its values, if there are any."""
+        if self.shadows is None or not self.shadows.is_of_gpu(tensor):
+            return Packed.of(tensor)
+        values = self.shadows.of(tensor)
+        return Packed.shape_of(tensor) if values is None else Packed.of(values)
 
     def begin(self) -> None:
         """In the simulator nobody needs to find the others."""
@@ -76,9 +108,10 @@ class SimulatedGroup(ScriptGroup):
                 verb=asked.verb,
                 group=self._number,
                 label=asked.label,
-                inputs=[Packed.of(each) for each in asked.inputs],
+                inputs=[self._link.pack(each) for each in asked.inputs],
                 outputs=[Packed.shape_of(each) for each in asked.targets],
                 options=asked.options,
+                stream=self._link.stream,
             )
 
         self._link.ask("issue", make=make)
@@ -98,13 +131,16 @@ class SimulatedWork(dist.Work):
         """Until it is over, in simulated time; then its outputs are there."""
         if not self._is_done:
             self._is_done = True
-            outputs, found = self._asked.outputs, self._link.ask("wait", self._number, is_cut=self._asked.is_async)
+            outputs, found = (
+                self._asked.outputs,
+                self._link.ask("wait", (self._number, self._link.stream), is_cut=self._asked.is_async),
+            )
             with torch.no_grad():
-                parts = [packed.tensor() for packed in found]
+                parts = [packed.tensor(torch.device("meta")) for packed in found]
                 if len(parts) == 1 and outputs:  # all members' at once
                     parts = list(parts[0].reshape(-1).split_with_sizes([each.numel() for each in outputs]))
                 for output, part in zip(outputs, parts, strict=False):
-                    output.detach().copy_(part.view(output.shape))
+                    self._link.fill(output, part)
             self._link.forget_time()
             if self._future is not None:
                 self._future.set_result(self._asked.result)

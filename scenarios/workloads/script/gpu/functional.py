@@ -1,0 +1,77 @@
+"""Functional collectives (torch.ops._c10d_functional) of a GPU that is not there: issued, where meta tensors make torch
+leave them out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_NAMESPACE = "_c10d_functional"
+_SINGLE = ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+_NAMES = {"wait_tensor", *(name + end for name in _SINGLE for end in ("", "_", "_coalesced"))}
+
+
+def is_functional(func: Any) -> bool:
+    """Whether an operator is one of them."""
+    return func.namespace == _NAMESPACE and func.overloadpacket.__name__ in _NAMES
+
+
+class Functional:
+    """Issues them on the process groups that they name, and waits where a script does."""
+
+    def __init__(self) -> None:
+        self._works: dict[int, Any] = {}
+
+    def call(self, name: str, args: tuple[Any, ...]) -> Any:
+        """What the operator gives."""
+        if name == "wait_tensor":
+            return self._wait(args[0])
+        if name.endswith("_coalesced"):
+            single = name.removesuffix("_coalesced")
+            return [self.call(single, (each, *args[1:])) for each in args[0]]
+        tensor, group = args[0], torch._C._distributed_c10d._resolve_process_group(args[-1])
+        size = group.size()
+        match name.removesuffix("_"):
+            case "all_reduce":
+                made = tensor if name.endswith("_") else tensor.clone(memory_format=torch.contiguous_format)
+                options = dist.AllreduceOptions()
+                options.reduceOp = _op(args[1])
+                work = group.allreduce([made], options)
+            case "broadcast":
+                made = tensor if name.endswith("_") else tensor.clone(memory_format=torch.contiguous_format)
+                broadcast = dist.BroadcastOptions()
+                broadcast.rootRank = args[1]
+                work = group.broadcast([made], broadcast)
+            case "all_gather_into_tensor":
+                made = tensor.new_empty([tensor.shape[0] * size, *tensor.shape[1:]])
+                work = group._allgather_base(made, tensor.contiguous())
+            case "reduce_scatter_tensor":
+                made = tensor.new_empty([tensor.shape[0] // size, *tensor.shape[1:]])
+                scatter = dist.ReduceScatterOptions()
+                scatter.reduceOp = _op(args[1])
+                work = group._reduce_scatter_base(made, tensor.contiguous(), scatter)
+            case "all_to_all_single":
+                outputs, inputs = list(args[1]), list(args[2])
+                made = tensor.new_empty([sum(outputs), *tensor.shape[1:]])
+                work = group.alltoall_base(made, tensor.contiguous(), outputs, inputs)
+            case _:
+                raise AssertionError(f"{name} is none of them")
+        key = made.untyped_storage()._cdata
+        self._works[key] = work
+        weakref.finalize(made.untyped_storage(), self._works.pop, key, None)
+        return made
+
+    def _wait(self, tensor: Tensor) -> Tensor:
+        work = self._works.pop(tensor.untyped_storage()._cdata, None)
+        if work is not None:
+            work.wait()
+        return tensor
+
+
+def _op(name: str) -> Any:
+    return getattr(dist.ReduceOp, name.upper())

@@ -1,0 +1,213 @@
+"""Operators on a GPU that is not there: run without values, priced, computed where values count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from scenarios.modules.operators import price, touched
+from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.gpu.functional import Functional, is_functional
+from scenarios.workloads.script.gpu.shadows import Shadows, is_kept, is_meta, leaves
+
+_META = torch.device("meta")
+
+
+class Meta(TorchFunctionMode):
+    """Notes where a script itself asks for the meta device, of which it then gets real meta tensors.
+
+    `indexed` gives "cuda" the number of the device that is meant, for which C++ would ask the driver.
+    """
+
+    def __init__(self, shadows: Shadows, indexed: Callable[[Any], torch.device]) -> None:
+        super().__init__()
+        self._shadows, self._indexed = shadows, indexed
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        wanted = kwargs.get("device")
+        if wanted is not None:
+            wanted = kwargs["device"] = self._indexed(wanted)
+        if wanted is None and func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], str | torch.device):
+            wanted = args[1]
+        if wanted is None or torch.device(wanted).type != "meta":
+            return func(*args, **kwargs)
+        before, self._shadows.wants_meta = self._shadows.wants_meta, True
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._shadows.wants_meta = before
+
+
+# What a float is taken for whose value is not known.
+UNKNOWN = 1.0
+_aten = torch.ops.aten
+_PLAIN = Tensor.__torch_dispatch__
+_COPIES = (_aten.copy_.default, _aten._to_copy.default)
+
+
+def leave_trials_alone(shadows: Shadows) -> None:
+    """What torch tries on fake tensors, such as DTensor to find shapes, is not of the GPU."""
+    run = FakeTensorMode.__torch_dispatch__
+
+    def suspended(self: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
+        before = shadows.is_suspended, shadows.is_honest
+        shadows.is_suspended = shadows.is_honest = True
+        try:
+            return run(self, *args, **kwargs)
+        finally:
+            shadows.is_suspended, shadows.is_honest = before
+
+    FakeTensorMode.__torch_dispatch__ = suspended  # type: ignore[method-assign]
+
+
+class OnGpu(TorchDispatchMode):
+    """Sends what is on "cuda" to the meta device; `launched(kernel)` is told of each kernel.
+
+    `said(sentence)` is told once that a float was asked for whose value is not known.
+
+    Raises:
+        RuntimeError: where a value decides that is not known; the message is one sentence.
+    """
+
+    def __init__(self, shadows: Shadows, launched: Callable[[Kernel], None], said: Callable[[str], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._shadows, self._launched, self._said = shadows, launched, said
+        self._has_said, self._functional = False, Functional()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self._shadows.is_suspended or any(issubclass(kind, FakeTensor) for kind in types):
+            return func(*args, **(kwargs or {}))
+        if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
+            return NotImplemented  # it comes by again as what the subclass makes of it
+        kwargs = dict(kwargs or {})
+        given = [tensor for tensor in leaves((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
+        wanted = kwargs.get("device")
+        kind = None if wanted is None else torch.device(wanted).type
+        # C++ makes tensors where others are, and those of the GPU are on the meta device.
+        is_of_gpu = kind == "cuda" or (kind == "meta" and not self._shadows.wants_meta)
+        if is_of_gpu:
+            kwargs["device"] = _META
+        if not (given or is_of_gpu):
+            return func(*args, **kwargs)
+        if is_functional(func):
+            with self:
+                return self._functional.call(func.overloadpacket.__name__, args)
+        was_honest, self._shadows.is_honest = self._shadows.is_honest, True
+        try:
+            return self._on_gpu(func, args, kwargs, leaves_gpu=wanted is not None and not is_of_gpu)
+        finally:
+            self._shadows.is_honest = was_honest
+
+    def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
+        if func is _aten._local_scalar_dense.default:
+            return self._scalar(args[0])
+        if func in _COPIES:
+            return self._copy(func, args, kwargs, leaves_gpu=leaves_gpu)
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values = self._values(func, args, kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except NotImplementedError as error:  # sizes of what it gives depend on values
+            if values is None:
+                raise self._unknown(func) from error
+            result = tree_map_only(Tensor, self._of_gpu, values)
+        made = leaves(result)
+        self._shadows.adopt(made)
+        if values is not None:
+            for tensor, value in zip(made, leaves(values), strict=True):
+                self._shadows.keep(tensor, value)
+        else:
+            _, written = touched(func, args, kwargs, result)
+            if not func.is_view:
+                self._shadows.forget(written)
+        kernel, _ = price(func, args, kwargs, result, on_gpu=True)
+        if kernel is not None:
+            self._launched(kernel)
+        return result
+
+    def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the operator gives of values that are known, unless it is data or a view; None: it is not known."""
+        tensors = leaves((args, kwargs))
+        if func.is_view or not all(is_kept(tensor) for tensor in tensors):
+            return None
+        if not tensors and not _is_small(func, args, kwargs):
+            return None
+        found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in tensors}
+        if any(value is None for value in found.values()):
+            return None
+        own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
+        own_args, own_kwargs = tree_map_only(Tensor, lambda each: found[id(each)], (args, own))
+        return func(*own_args, **own_kwargs)
+
+    def _of_gpu(self, value: Tensor) -> Tensor:
+        made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
+        self._shadows.adopt([made])
+        return made
+
+    def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
+        """Between devices, or within the GPU."""
+        target, source = (args[0], args[1]) if func is _aten.copy_.default else (None, args[0])
+        if target is not None and not self._shadows.is_of_gpu(target):
+            return target.copy_(self._read(source))
+        if leaves_gpu:
+            return func(self._read(source), **kwargs)
+        values = self._shadows.of(source) if self._shadows.is_of_gpu(source) else source
+        if target is None:
+            target = func(torch.empty_like(source, device=_META), **{**kwargs, "device": _META})
+            self._shadows.adopt([target])
+        if values is not None and not is_meta(values) and is_kept(values):
+            self._shadows.keep(target, values.expand(target.shape))
+        else:
+            self._shadows.forget([target])
+        kernel, _ = price(func, args, kwargs, target, on_gpu=True)
+        if kernel is not None:
+            self._launched(kernel)
+        return target
+
+    def _read(self, source: Tensor) -> Tensor:
+        """The values of a tensor of the GPU, for the CPU."""
+        values = self._shadows.of(source)
+        if values is not None:
+            return values
+        if not source.is_floating_point():
+            raise self._unknown(None)
+        self._say()
+        return torch.full(source.shape, UNKNOWN, dtype=source.dtype)
+
+    def _scalar(self, tensor: Tensor) -> Any:
+        values = self._shadows.of(tensor)
+        if values is not None:
+            return values.item()
+        if not tensor.is_floating_point():
+            raise self._unknown(None)
+        self._say()
+        return UNKNOWN
+
+    def _say(self) -> None:
+        if not self._has_said:
+            self._has_said = True
+            self._said(f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them")
+
+    def _unknown(self, func: Any) -> RuntimeError:
+        what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
+        return RuntimeError(f"{what} decides how the script goes on, and is not known where nothing is computed")
+
+
+def _is_small(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a tensor that is made of nothing may be of integers that count."""
+    dtype = kwargs.get("dtype")
+    return dtype is not None and not dtype.is_floating_point and "rand" not in func.overloadpacket.__name__

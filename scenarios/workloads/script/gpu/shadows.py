@@ -1,0 +1,96 @@
+"""What is known of tensors that a GPU would hold: the values of those that decide what a script does next.
+
+Such a tensor is one of torch's meta tensors. Its values, where they are kept, lie in a storage on the CPU that belongs
+to the tensor's own storage, so that views share them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_KEYS = torch._C._dispatch_keys
+
+# Floating-point tensors of more elements are data, which decide nothing.
+_MOST_FLOATS = 4096
+# Integers are ids, lengths, splits.
+_MOST_INTEGERS = 1 << 24
+
+
+class Shadows:
+    """The meta tensors that stand for a GPU's, and values of some of them; by their storages."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, torch.UntypedStorage | None] = {}
+        self.wants_meta = False  # whether the script itself asks for the meta device just now
+        self.is_suspended = False  # while torch tries an operator on tensors of its own making
+        self.is_honest = False  # whether tensors say just now which device they are on: to operators' own code
+
+    def is_of_gpu(self, tensor: Tensor) -> bool:
+        """Whether it stands for a tensor of the GPU, and is not a script's own meta tensor."""
+        tensor = getattr(tensor, "_local_tensor", tensor) if wraps(tensor) else tensor
+        return is_meta(tensor) and tensor.untyped_storage()._cdata in self._values
+
+    def adopt(self, tensors: Iterable[Tensor]) -> None:
+        """They are of the GPU, without values yet if they are new."""
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key not in self._values:
+                self._values[key] = None
+                weakref.finalize(storage, self._values.pop, key, None)
+
+    def keep(self, tensor: Tensor, values: Tensor) -> None:
+        """From now on these are its values, if they are few enough to be kept."""
+        self.adopt([tensor])
+        if not is_kept(values):
+            self.forget([tensor])
+            return
+        storage = tensor.untyped_storage()
+        if self._values[storage._cdata] is None:
+            if tensor.numel() * tensor.element_size() < storage.nbytes():
+                return  # of the rest nothing is known
+            self._values[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+        own = self.of(tensor)
+        assert own is not None, "it has just been made"
+        own.copy_(values)
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        """Its values, as a view of them; None where they are not known."""
+        storage = self._values.get(tensor.untyped_storage()._cdata)
+        if storage is None:
+            return None
+        made = torch.empty(0, dtype=tensor.dtype)
+        return made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def forget(self, tensors: Iterable[Tensor]) -> None:
+        """They were written with values that are not known."""
+        for tensor in tensors:
+            key = tensor.untyped_storage()._cdata
+            if key in self._values:
+                self._values[key] = None
+
+
+def wraps(tensor: Tensor) -> bool:
+    """Whether it is of a subclass that plays operators itself, such as DTensor."""
+    return type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+
+
+def is_meta(tensor: Tensor) -> bool:
+    """What torch itself says, whatever `pretend` makes scripts see."""
+    return bool(_KEYS(tensor).has(torch._C.DispatchKey.Meta))
+
+
+def is_kept(values: Tensor) -> bool:
+    """Whether such values may decide something."""
+    most = _MOST_FLOATS if values.is_floating_point() or values.is_complex() else _MOST_INTEGERS
+    return values.numel() <= most
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors in nested arguments."""
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]

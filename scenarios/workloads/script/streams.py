@@ -1,0 +1,73 @@
+"""The streams of a script's GPU as those of a simulated rank."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from scenarios.seam.backend import Work
+from scenarios.seam.kernel import together
+from scenarios.seam.rank import Rank
+from scenarios.workloads.script.requests import Launched
+
+# What is computed of a script, in reports.
+KIND = "script"
+
+
+class Streams:
+    """Each a sibling of the rank, the main one the rank itself; a position in one is what it was given last."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._ranks = {0: rank}
+        self._tails: dict[int, tuple[Work[Any], ...]] = {}
+        self._events: dict[int, tuple[Work[Any], ...]] = {}
+        self._kernels: deque[Work[None]] = deque()
+
+    def of(self, number: int) -> Rank:
+        """The rank on that stream."""
+        if number not in self._ranks:
+            self._ranks[number] = self._ranks[0].stream(f"stream {number}")
+        return self._ranks[number]
+
+    def launch(self, launched: Iterable[Launched]) -> None:
+        """Give the streams what a script has given them, in its order; kernels between two events are one."""
+        for (number, is_kernel), group in groupby(launched, lambda each: (each.stream, each.kernel is not None)):
+            each = list(group)
+            if is_kernel:
+                self._compute(number, each)
+            else:
+                for event in each:
+                    self._meet(number, event)
+
+    def after(self, number: int, work: Work[Any]) -> None:
+        """Let that stream go on after a work."""
+        self.of(number).after(work)
+        self._tails[number] = (*self._tails.get(number, ()), work)
+
+    async def settle(self) -> None:
+        """Until all has ended that was launched."""
+        while self._kernels:
+            await self._kernels.popleft()
+
+    def _compute(self, number: int, launched: Sequence[Launched]) -> None:
+        kernels = [each.kernel for each in launched if each.kernel is not None]
+        kernel = kernels[0] if len(kernels) == 1 else together(kernels)
+        work = self.of(number).compute(kernel, _nothing, label=KIND)
+        self._kernels.append(work)
+        self._tails[number] = (work,)
+
+    def _meet(self, number: int, event: Launched) -> None:
+        if event.record is not None:
+            self._events[event.record] = self._tails.get(number, ())
+        elif event.wait in self._events:
+            own = self._tails.get(number, ())
+            new = [work for work in self._events[event.wait] if work not in own]
+            for work in new:
+                self.of(number).after(work)
+            self._tails[number] = (*own, *new)
+
+
+def _nothing() -> None:
+    """What is computed elsewhere, or nowhere."""

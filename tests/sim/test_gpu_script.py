@@ -1,0 +1,89 @@
+"""Scripts on GPUs that are not there: what decides is known, kernels are priced, calls are those with values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.trace import Recording
+from scenarios.workloads.build import build
+from scenarios.workloads.script.command import scenario_of
+from sim.run import simulate
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "scripts"
+
+
+def played(
+    path: Path, *args: str, profile: str = "dgx_h100", ranks: tuple[int, int] = (2, 2), steps: int = 2
+) -> Recording:
+    made = scenario_of(path, args, {"profile": profile, "steps": steps, "timeout": "60 s"}, *ranks)
+    return simulate(made, build(made))
+
+
+def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
+    own = [span for span in recording.spans if span.rank == rank and span.group]
+    own.sort(key=lambda span: (span.step, span.group.rpartition("/")[2], span.call, span.issued_ns))
+    return [(one.step, one.kind, one.label, one.call, one.bytes_in, one.bytes_out, one.dtype) for one in own]
+
+
+def test_what_decides_is_known() -> None:
+    """The script asserts it: integers, lengths, objects, messages; and streams meet."""
+    recording = played(SCRIPTS / "on_gpu.py", ranks=(1, 2))
+    step = [span for span in recording.spans if span.rank == 0 and span.step == 1]
+    assert {span.stream for span in step} == {"main", "stream 1"}
+    (reduced,) = [span for span in step if span.kind == "all_reduce"]
+    before = [span for span in step if span.kind == "compute" and span.stream == "main" and span.sequence < 100]
+    assert reduced.stream == "stream 1"
+    assert any(span.start_ns >= reduced.end_ns for span in step if span.stream == "main")  # which waits for it
+    assert before
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("transformer_fsdp2", ["--hybrid"]),
+        pytest.param("transformer_ddp", [], marks=pytest.mark.slow),
+        pytest.param("tensor_parallel", [], marks=pytest.mark.slow),
+        pytest.param("pipeline_parallel", [], marks=pytest.mark.slow),
+        pytest.param("zero", [], marks=pytest.mark.slow),
+    ],
+)
+def test_calls_are_those_of_values(name: str, args: list[str]) -> None:
+    """As on CPUs, where the script computes: of the same sizes, in the same order in each group."""
+    file = EXAMPLES / f"{name}.py"
+    without, with_values = played(file, *args), played(file, *args, profile="emulated_200mbit")
+    for rank in range(4):
+        assert calls(without, rank) == calls(with_values, rank)
+
+
+def test_kernels_are_priced_and_sharded_parameters_gathered_beside_them() -> None:
+    recording = played(EXAMPLES / "transformer_fsdp2.py", "--layers", "6", "--dim", "2048", ranks=(1, 2))
+    step = [span for span in recording.spans if span.rank == 0 and span.step == 1]
+    kernels = [span for span in step if span.kind == "compute"]
+    # A layer's products: 12 dim^2 parameters, 128 words, forward and twice backward.
+    assert sum(span.flops for span in kernels) == pytest.approx(6 * 6 * 12 * 2048**2 * 128, rel=0.1)
+    gathered = [span for span in step if span.kind == "all_gather_into_tensor"]
+    main = [span for span in kernels if span.stream == "main"]
+    beside = sum(
+        max(0, min(one.end_ns, other.end_ns) - max(one.start_ns, other.start_ns)) for one in gathered for other in main
+    )
+    assert beside > 0.3 * sum(span.end_ns - span.start_ns for span in gathered)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("range(int((x > 0).sum()))", "RuntimeError: a value decides how the script goes on"),
+        ("torch.nonzero(x)", "RuntimeError: what nonzero gives decides how the script goes on"),
+        ("x @ torch.ones(3, device='cuda')", "RuntimeError: .*size"),  # the user's own mistake
+    ],
+)
+def test_a_value_that_nothing_computes_is_a_sentence(line: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "decides.py"
+    file.write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
+    with pytest.raises(ProgramError, match=rf"decides\.py:3: {sentence}"):
+        played(file, ranks=(1, 1))
