@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +19,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
-from sim.clock import Signal, all_of
+from sim.clock import Signal
 from sim.hosts.cores import Hosts
 from sim.rank.operation import STEP, Operation
 from sim.rank.rendezvous import GroupRendezvous
@@ -45,7 +44,6 @@ class SimBackend:
         self.thread = None if world.threads is None else world.threads.program(rank, stream)
         self._sequence = 0
         self._computed: Signal[Any] | None = None
-        self._awaited: list[Operation] = []
         self._launched_until_ns = 0
         self._spawned: deque[Callable[[], None]] = deque()
         prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
@@ -109,27 +107,19 @@ class SimBackend:
         """See `Backend.after`; the stream waits from when it is through with what it was given before."""
         assert isinstance(work, Operation), "works come from verbs"
         self.shared.outstanding.pop(work, None)
-        self._awaited.append(work)
+        before, through = self._computed, Signal[Any]()
+        self._computed = through
 
-    def _before(self) -> Signal[Any]:
-        """What comes before that which the stream is given now: what it computed last, and what it goes on after."""
-        before, works, all_over = self._computed, self._awaited, Signal[Any]()
-        self._computed, self._awaited = all_over, []
+        async def wait() -> None:
+            await work
 
-        def wait() -> None:
-            now_ns = self.clock.now_ns
-            for work in works:
-                if work.wait_from_ns < 0:
-                    work.wait_from_ns = now_ns
-                    work.then(partial(self._goes_on, work))
-            all_of(works, partial(all_over.fire, None, next((work.error for work in works if work.error), None)))
+        def begin() -> None:
+            if work.wait_from_ns < 0:
+                work.wait_from_ns = self.clock.now_ns
+                self.shared.start(self.rank, wait)
+            work.then(through.fire)
 
-        _after(before, wait)
-        return all_over
-
-    def _goes_on(self, work: Operation) -> None:
-        work.wait_until_ns = self.clock.now_ns
-        self.shared.ledger.finish(work)
+        _after(before, begin)
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
@@ -158,7 +148,7 @@ class SimBackend:
         measured = world.computations.next(self.rank, self.stream, STEP.get(), label, cost=kernel)
         measured_ns = None if measured is None else measured.time_ns
         mine: Signal[None] = Signal()
-        before, records = self._before() if self._awaited else self._computed, torch.is_grad_enabled()
+        before, records = self._computed, torch.is_grad_enabled()
         self._computed = mine
         world.has_computed[self.rank] = True
         thread = self.thread
@@ -214,7 +204,7 @@ class SimBackend:
             lane.leave()
 
         # What was computed before on this stream is there first, as on a device's stream.
-        before = self._before() if self._awaited else self._computed
+        before = self._computed
         if self.thread is None:
             lane.enter(lambda: _after(before, begin))
         else:

@@ -74,7 +74,7 @@ class Operation(Signal[Any]):
             woken: Signal[None] = Signal()
             thread.wake(self.backend.threads.tcp.message_ns, woken.fire)
             yield from woken.wait(clock)
-        del world.waiting[self]
+        world.waiting.pop(self, None)  # another stream may wait for it, too
         self.wait_until_ns = clock.now_ns
         world.ledger.finish(self)
         if self.error is not None:

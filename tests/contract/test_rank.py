@@ -332,6 +332,29 @@ def test_coroutines_of_one_stream_run_one_after_the_other(play: Play) -> None:
     assert calls == [0, 1, 2, 3, 4]
 
 
+async def goes_on_after(rank: Rank) -> None:
+    side = rank.stream("side")
+    rank.after(side.compute(Kernel(kind="gemm", flops=1e9), busy, label="before"))
+    work = rank.all_reduce(torch.ones(4), label="behind")
+    await rank.compute(Kernel(kind="gemm", flops=1e9), busy, label="computed behind")
+    await work
+
+
+def test_what_a_stream_is_given_after_a_work_begins_when_that_is_over(play: Play) -> None:
+    recording = play(Script(goes_on_after), 1, 2)
+    for rank in range(2):
+        (before,) = spans_of(recording, rank, "side")
+        assert [span.label for span in spans_of(recording, rank)] == ["behind", "computed behind"]
+        assert all(span.start_ns >= before.end_ns for span in spans_of(recording, rank))
+        assert before.end_ns <= before.wait_until_ns
+
+
+async def goes_on_after_an_error(rank: Rank) -> None:
+    side = rank.stream("side")
+    rank.after(side.compute(Kernel(kind="gemm"), int, "many"))
+    await rank.compute(Kernel(kind="gemm"), int, label="behind")
+
+
 async def forgets(rank: Rank) -> None:
     with rank.step(1):
         work = rank.all_reduce(torch.ones(1), label="x")
@@ -389,6 +412,7 @@ WRONG = [
     (forgets_unnamed, 1, "rank 0: compute 'gemm' on stream main was issued but never awaited"),
     (forgets_a_coroutine, 1, "rank 0: spawn 'reduces_on' on stream side was issued but never awaited"),
     (raises, 2, "rank 1 raised ValueError: no such luck"),
+    (goes_on_after_an_error, 1, "rank 0 raised ValueError: invalid literal for int() with base 10: 'many'"),
     (
         gives_a_short_list,
         2,
