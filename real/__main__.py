@@ -213,10 +213,11 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
 
 def end_process(command: Callable[[], int]) -> NoReturn:
     """Exit with the command's code; a rank's threads (gloo's, the control channel's) are not waited for."""
-    end(command, _leave)
+    end(command, leave)
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
+    """See `end_process`."""
     sys.stdout.flush()
     sys.stderr.flush()
     if _place_if_known() is not None:

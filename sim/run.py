@@ -107,6 +107,7 @@ def play(
         links=links,
         loads=loads,
         sources={source.name: source.text for source in scenario.sources},
+        kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
 

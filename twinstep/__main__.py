@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
@@ -72,12 +72,13 @@ class _Release(argparse.Action):
 
 def script(prog: str = "twinstep") -> NoReturn:
     """Be the command: run what the command line says, and exit."""
-    words = sys.argv[1:]
-    if words and words[0] in _COMMANDS and _COMMANDS[words[0]].module == "real.__main__":
-        from real.__main__ import end_process
+    end(lambda: main(sys.argv[1:], prog), _leave)
 
-        end_process(lambda: main(words, prog))
-    end(lambda: main(words, prog))
+
+def _leave(code: int) -> NoReturn:
+    """As the command's own module does, if it has come to be loaded."""
+    leave: Callable[[int], NoReturn] = getattr(sys.modules.get("real.__main__"), "leave", sys.exit)
+    leave(code)
 
 
 if __name__ == "__main__":

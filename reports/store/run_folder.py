@@ -117,6 +117,8 @@ class Writing:
             source = self._partial / SOURCES / name
             source.parent.mkdir(parents=True, exist_ok=True)
             source.write_text(text, encoding="utf-8")
+        for name, content in recording.kept.items():
+            (self._partial / name).write_bytes(content)
         if self._derive is not None:
             self._derive(self._partial, recording)
         text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)

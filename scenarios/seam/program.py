@@ -50,6 +50,10 @@ class Program(ABC):
     async def __call__(self, rank: Rank) -> None:
         """Run every step on one rank."""
 
+    def kept(self) -> dict[str, bytes]:
+        """Further files for the folder of a simulated run that has ended, by name."""
+        return {}
+
 
 def begin(program: Program, rank: Rank) -> Coroutine[Any, Any, None]:
     """The program's coroutine on one rank.

@@ -228,6 +228,7 @@ class Recording:
     loads: list[LoadRow] = field(default_factory=list)
     traffic: list[TrafficRow] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # texts of the files of a program of one's own, by name
+    kept: dict[str, bytes] = field(default_factory=dict)  # further files, which the program leaves, by name
 
 
 _Operation = tuple[str, str, str]  # kind, label, stream

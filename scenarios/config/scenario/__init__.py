@@ -181,7 +181,8 @@ class Scenario:
 
 def _plain(value: Any) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        kept = [field.name for field in dataclasses.fields(value) if not field.metadata.get("is_of_playing")]
+        return {name: _plain(getattr(value, name)) for name in kept}
     if hasattr(type(value), "model_fields"):  # pydantic's, which ranks need not load
         return {key: _plain(item) for key, item in dict(value).items()}
     if isinstance(value, Mapping):

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scenarios.workloads.script.recording.file import NAME, read
+
 if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario
 
@@ -47,7 +49,27 @@ def load_named(options: Namespace, of_script: Sequence[str] | None, overrides: M
     for name in ("hosts", "gpus_per_host"):
         if getattr(options, name) is not None:
             raise ScenarioError(f"--{name.replace('_', '-')}: expected a script, which says nothing of it")
+    if (options.scenario / NAME).is_file():
+        return scenario_of_recording(options.scenario, overrides)
     return load(options.scenario, overrides)
+
+
+def scenario_of_recording(folder: Path, overrides: Mapping[str, object]) -> Scenario:
+    """The scenario of a run folder's recording, on the profile of then if none is given; `overrides` as in `load`.
+
+    Raises:
+        ScenarioError: as `load` does.
+    """
+    from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
+
+    try:
+        recorded = read(folder / NAME)
+    except ValueError as error:
+        raise ScenarioError(f"{folder}: expected {error}") from None
+    lines = _cluster(overrides.get("profile") or recorded.profile, recorded.hosts, recorded.gpus_per_host)
+    lines += ["[run]", f"steps = {recorded.steps}"]
+    lines += ["[script]", f"recording = {json.dumps(os.path.abspath(folder))}"]
+    return _loaded(lines, folder, Path(recorded.script).stem, overrides)
 
 
 def scenario_of(
@@ -58,19 +80,26 @@ def scenario_of(
     Raises:
         ScenarioError: as `load` does.
     """
+    lines = _cluster(overrides.get("profile") or PROFILE, 1 if hosts is None else hosts, gpus_per_host)
+    lines += ["[script]", f"path = {json.dumps(os.path.abspath(script))}", f"args = {json.dumps(list(args))}"]
+    return _loaded(lines, script, script.stem, overrides)
+
+
+def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str]:
+    lines = ['program = "script"', "[cluster]", f"profile = {json.dumps(profile)}", f"hosts = {hosts}"]
+    return lines if gpus_per_host is None else [*lines, f"gpus_per_host = {gpus_per_host}"]
+
+
+def _loaded(lines: Sequence[str], given: Path, name: str, overrides: Mapping[str, object]) -> Scenario:
+    """A scenario of these lines, which is called by what was given."""
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
-    lines = ['program = "script"', "[cluster]", f"profile = {json.dumps(overrides.get('profile') or PROFILE)}"]
-    lines.append(f"hosts = {1 if hosts is None else hosts}")
-    if gpus_per_host is not None:
-        lines.append(f"gpus_per_host = {gpus_per_host}")
-    lines += ["[script]", f"path = {json.dumps(os.path.abspath(script))}", f"args = {json.dumps(list(args))}"]
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, f"{script.stem}.toml")
+        file = Path(folder, f"{name}.toml")
         file.write_text("\n".join(lines) + "\n")
         try:
             made = load(file, {name: value for name, value in overrides.items() if name != "profile"})
         except ScenarioError as error:
-            raise ScenarioError([line.replace(f"{file}: ", f"{script}: ") for line in error.sentences]) from None
-    return replace(made, path=script)
+            raise ScenarioError([line.replace(f"{file}: ", f"{given}: ") for line in error.sentences]) from None
+    return replace(made, path=given)

@@ -3,64 +3,119 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
 from scenarios.config.toml.section import Section, about, have
 from scenarios.config.toml.sections import Document, RunSection
+from scenarios.workloads.script.recording.file import read, recording_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
     """A training script, its arguments and what is added to its environment; `sha256` is of its content, so that a
-    changed script is a changed scenario.
+    changed script is a changed scenario. With a `recording` that is played in its place, they are the recorded one's.
     """
 
     path: Path
     sha256: str
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    recording: Path | None = field(default=None, metadata={"is_of_playing": True})
 
 
 class ScriptSection(Section):
     """A training script of one's own, as torchrun starts it."""
 
-    path: str | None = about("The script, relative to this file. Required.")
+    path: str | None = about("The script, relative to this file. Required without `recording`.")
+    recording: str | None = about("In place of the script: a run folder that predicted one, which is played again.")
     args: list[str] | None = about("Its arguments. Default none.")
     env: dict[str, str] | None = about("What is added to its environment. Default nothing.")
 
 
 def _check(section: ScriptSection, document: Document, look: Look) -> None:
+    run, kind = document.run or RunSection(), _kind(document)
+    if section.recording is None:
+        _check_script(section, look)
+        if run.payload == "sizes" and kind == "cpu":
+            look.mistakes.add(("run", "payload"), "'values', which a script that runs live needs")
+    else:
+        reason = "with a recording, which has the script's"
+        look.refuse(("script",), section, ("path", "args", "env"), reason)
+        _check_recording(section, document, look)
+        if run.payload == "values":
+            look.mistakes.add(("run", "payload"), "'sizes', because a recording has no values")
+    if run.payload == "values" and kind == "cuda" and section.recording is None:
+        look.mistakes.add(("run", "payload"), "'sizes', because a script computes nothing for GPUs")
+    if run.ranks == "alike":
+        look.mistakes.add(("run", "ranks"), "'each': every rank of a script runs")
+
+
+def _check_script(section: ScriptSection, look: Look) -> None:
     look.need(("script",), section, "path")
     path = ("script", "path")
     if section.path is not None and look.mistakes.sound(path):
         file = named_file(look.mistakes, path, section.path)
         if not file.is_file():
             look.mistakes.add(path, f"a script, but there is no file {file}")
-    run, is_gpu = document.run or RunSection(), _is_on_gpu(document)
-    if run.payload == "sizes" and not is_gpu:
-        look.mistakes.add(("run", "payload"), "'values', which a script that runs live needs")
-    if run.payload == "values" and is_gpu:
-        look.mistakes.add(("run", "payload"), "'sizes', because a script computes nothing for GPUs")
-    if run.ranks == "alike":
-        look.mistakes.add(("run", "ranks"), "'each': every rank of a script runs")
 
 
-def _is_on_gpu(document: Document) -> bool:
+def _check_recording(section: ScriptSection, document: Document, look: Look) -> None:
+    """It can be played, on as many ranks, of the same kind."""
+    path = ("script", "recording")
+    if not look.mistakes.sound(path):
+        return
+    try:
+        found = read(_recording(section, look.mistakes))
+    except ValueError as error:
+        look.mistakes.add(path, str(error))
+        return
+    cluster, run = document.cluster, document.run or RunSection()
+    if cluster is not None and cluster.hosts not in (None, found.hosts):
+        look.mistakes.add(("cluster", "hosts"), f"{found.hosts}, as in the recording")
+    if cluster is not None and cluster.gpus_per_host not in (None, found.gpus_per_host):
+        look.mistakes.add(("cluster", "gpus_per_host"), f"{found.gpus_per_host}, as in the recording")
+    if (run.steps or 0) > found.steps:
+        look.mistakes.add(("run", "steps"), f"at most {found.steps}, which the recording has")
+    if (kind := _kind(document)) not in (None, found.kind):
+        what = {"cpu": "CPUs", "cuda": "GPUs"}
+        look.mistakes.add(
+            path, f"a recording on {what[str(kind)]}, as the cluster has, but it was made on {what[found.kind]}"
+        )
+
+
+def _recording(section: ScriptSection, mistakes: Mistakes) -> Path:
+    return recording_in(named_file(mistakes, ("script", "recording"), have(section.recording)))
+
+
+def _kind(document: Document) -> str | None:
     gpu = document.cluster.gpu if document.cluster else None
-    return gpu is not None and gpu.kind == "cuda"
+    return None if gpu is None else gpu.kind
 
 
 def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     section = have(TABLE.of(document))
+    if section.recording is not None:
+        recording = _recording(section, mistakes)
+        found = read(recording)
+        env = tuple((name, value) for name, value in found.env)
+        script = Path(found.script)
+        options = Script(path=script, sha256=found.sha256, args=tuple(found.args), env=env, recording=recording)
+        return {"options": options}
     path = named_file(mistakes, ("script", "path"), have(section.path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     env = tuple(sorted((section.env or {}).items()))
     return {"options": Script(path=path, sha256=digest, args=tuple(section.args or ()), env=env)}
+
+
+def _payload(document: Document) -> Literal["values", "sizes"]:
+    section = TABLE.of(document)
+    is_recorded = section is not None and section.recording is not None
+    return "sizes" if is_recorded or _kind(document) == "cuda" else "values"
 
 
 TABLE = Table(key="script", section=ScriptSection, about="The script. Required by program 'script'.", check=_check)
@@ -69,7 +124,7 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.script.program:ScriptProgram",
     summary="a training script of one's own",
     needs=TABLE,
-    payload=lambda document: "sizes" if _is_on_gpu(document) else "values",
+    payload=_payload,
     batch_size="refused",
     why_each=lambda _: "program = 'script'",
     build=_build,

@@ -7,34 +7,31 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from types import ModuleType
 from typing import Any
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
-from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.environment import environment_of
-from scenarios.workloads.script.gpu.pretend import SeenGpu
-from scenarios.workloads.script.player import main
+from scenarios.workloads.script.live import LivePlayer, starting
+from scenarios.workloads.script.recording.file import NAME, Recorded, read
+from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.requests import Collective, Launched, Packed, issue
 from scenarios.workloads.script.streams import KIND, Streams
 
 
 class ScriptProgram(Program):
     """`scenario.steps` steps of the script, unless it ends before; records `loss`, that of each backward pass.
+
+    What ranks ask is kept: a recording, which is played in their place where the scenario names one, and when the
+    program is played again.
 
     Raises:
         ProgramError: a rank raises, says nothing for `run.timeout`, or makes calls that do not fit the others'.
@@ -46,64 +43,57 @@ class ScriptProgram(Program):
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
         self.mail: defaultdict[tuple[int, int], deque[Packed]] = defaultdict(deque)
-        self._start = multiprocessing.get_context("forkserver")
-        of_gpus = [f"{__package__}.gpu.play"] if scenario.cluster.host.gpu.kind == "cuda" else []
-        self._start.set_forkserver_preload([f"{__package__}.player", *of_gpus])
+        self._logs, self._start = Logs(), starting(scenario)
+        self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
 
     async def __call__(self, rank: Rank) -> None:
-        player = _Player(self._start, self.script, rank, self.scenario)
+        if self._replays is None and self._logs.are_whole(rank.world_size):
+            self._replays = Replays(self._recorded())
+        log: RankLog | None = None
+        player: LivePlayer | Replay
+        if self._replays is None:
+            log, player = self._logs.begin(rank.rank), LivePlayer(self._start, self.script, rank, self.scenario)
+        else:
+            player = self._replays.of(rank.rank)
         try:
-            await _Played(self, rank, player).run()
+            await _Played(self, rank, player, log).run()
         finally:
             player.close()
 
+    def kept(self) -> dict[str, bytes]:
+        """The recording, for what-ifs; nothing if a rank did not come to its end."""
+        if self._replays is None and not self._logs.are_whole(self.scenario.cluster.world_size):
+            return {}
+        recorded = self._recorded() if self._replays is None else self._replays.recorded
+        return {NAME: recorded.to_bytes()}
 
-class _Player:
-    """The process of one rank."""
+    @property
+    def cpu_flops_per_s(self) -> float:
+        """What a second of CPU time is taken for: the work that the hardware does in it on which it was measured."""
+        return _cpu_flops_per_s(self.scenario) if self._replays is None else self._replays.recorded.flops_per_s
 
-    def __init__(self, start: Any, script: Script, rank: Rank, scenario: Scenario) -> None:
-        self._rank = f"rank {rank.rank}"
-        self._name = f"{self._rank}: {script.path}"
-        self._timeout_s = scenario.timeout_s
-        self._connection: Connection
-        self._connection, other = start.Pipe()
-        env = environment_of(script, rank, address="localhost", port=29500)
-        given = (other, os.fspath(script.path), script.args, env, _seen(scenario))
-        self._process = start.Process(target=main, args=given, daemon=True)
-        with _without_main():
-            self._process.start()
-        other.close()
-
-    def next(self) -> tuple[int | Sequence[Launched], str, Any]:
-        """What the rank asks next: what it has computed, the request and its argument."""
-        if not self._connection.poll(self._timeout_s):
-            raise ProgramError(
-                f"{self._name} made no call for {self._timeout_s:g} s (run.timeout): it computes, sleeps or waits for"
-                " something that is not torch.distributed"
-            )
-        try:
-            found: tuple[int | Sequence[Launched], str, Any] = self._connection.recv()
-        except EOFError:
-            self._process.join(1)
-            raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
-        if found[1] == "error":
-            raise ProgramError(f"{self._rank}: {found[2]}")
-        return found
-
-    def answer(self, value: Any = None) -> None:
-        self._connection.send(value)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self._connection.close()
+    def _recorded(self) -> Recorded:
+        cluster = self.scenario.cluster
+        return self._logs.recorded(
+            script=str(self.script.path),
+            sha256=self.script.sha256,
+            args=list(self.script.args),
+            env=[list(each) for each in self.script.env],
+            profile=cluster.profile,
+            kind=cluster.host.gpu.kind,
+            hosts=cluster.hosts,
+            gpus_per_host=cluster.host.gpus,
+            steps=self.scenario.steps,
+            flops_per_s=_cpu_flops_per_s(self.scenario),
+        )
 
 
 class _Played:
     """One rank's script, request by request."""
 
-    def __init__(self, program: ScriptProgram, rank: Rank, player: _Player) -> None:
-        self._program, self._scenario, self._rank, self._player = program, program.scenario, rank, player
+    def __init__(self, program: ScriptProgram, rank: Rank, player: LivePlayer | Replay, log: RankLog | None) -> None:
+        self._program, self._scenario, self._rank = program, program.scenario, rank
+        self._player, self._log = player, log
         self._works: dict[int, Work[Any]] = {}
         self._streams = Streams(rank)
         self._is_on_gpu = self._scenario.cluster.host.gpu.kind == "cuda"
@@ -117,7 +107,9 @@ class _Played:
         """Until the script ends, or has made as many steps as are wanted."""
         is_running = True
         while is_running:
-            spent, kind, argument = self._player.next()
+            spent, kind, argument = request = self._player.next()
+            if self._log is not None:
+                self._log.note(request)
             if spent and (self._step is not None or not isinstance(spent, int)):
                 await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
@@ -128,6 +120,8 @@ class _Played:
         await self._streams.settle()
         if self._step is not None:
             self._step.__exit__(None, None, None)
+        if self._log is not None:
+            self._log.is_whole = True
 
     async def _respond(self, kind: str, argument: Any) -> Any:
         if kind == "issue":
@@ -173,9 +167,7 @@ class _Played:
         if not isinstance(spent, int):
             self._streams.launch(spent)
             return
-        gpu = self._scenario.cluster.host.gpu
-        rate = gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
-        kernel = Kernel(kind=KIND, flops=spent * 1e-9 * rate, launches=0)
+        kernel = Kernel(kind=KIND, flops=spent * 1e-9 * self._program.cpu_flops_per_s, launches=0)
         await self._rank.compute(kernel, _nothing, label=KIND)
 
     def _issue(self, call: Collective) -> Work[Any]:
@@ -204,24 +196,10 @@ class _Played:
         )
 
 
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """A process that is started runs this one's main module anew, which may be the one that asks for a prediction."""
-    main_module = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main_module
-
-
-def _seen(scenario: Scenario) -> SeenGpu | None:
-    """What a script sees of the scenario's GPUs; None on CPUs."""
-    host = scenario.cluster.host
-    if host.gpu.kind != "cuda":
-        return None
-    return SeenGpu(count=host.gpus, name=host.gpu.name, memory_bytes=round(host.gpu.memory_bytes))
-
-
 def _nothing() -> None:
     """What the process has computed already."""
+
+
+def _cpu_flops_per_s(scenario: Scenario) -> float:
+    gpu = scenario.cluster.host.gpu
+    return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))

@@ -1,9 +1,9 @@
 """What a rank's process asks of the simulated rank that it is, one request at a time, each of which is answered.
 
-A request is (what was computed since the last answer, kind, arguments), the first as ns of CPU time or on a GPU as
-kernels: "issue" a `Collective`; "wait" for the one of a
-number, which is answered by its outputs; "new_group" of ranks, answered by its number; "plan": where tables are;
-"step": one is over; "record" a metric; "end"; "error" and a sentence.
+A request is (what was computed since the last answer, kind, argument), the first as ns of CPU time or on a GPU as
+kernels: "issue" a `Collective`; "wait" for the one of a number on a stream, which is answered by its outputs;
+"new_group" of ranks, answered by its number; "synchronize" with the GPU; "plan": where tables are; "step": one is over;
+"record" a metric; "end"; "error" and a sentence.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class Launched:
     record: int | None = None
     wait: int | None = None
 
+
+# What was computed since the last one, its kind and its argument.
+Request = tuple[int | Sequence[Launched], str, Any]
 
 # Verbs that take a list of tensors.
 _LISTS = frozenset({"all_reduce_coalesced"})

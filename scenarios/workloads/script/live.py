@@ -1,0 +1,89 @@
+"""A script's rank as a process of its own, which asks one request after the other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from types import ModuleType
+from typing import Any
+
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Rank
+from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.environment import environment_of
+from scenarios.workloads.script.gpu.pretend import SeenGpu
+from scenarios.workloads.script.player import main
+from scenarios.workloads.script.requests import Request
+
+
+def starting(scenario: Scenario) -> Any:
+    """What starts processes, with what they all load loaded once."""
+    start = multiprocessing.get_context("forkserver")
+    of_gpus = [f"{__package__}.gpu.play"] if scenario.cluster.host.gpu.kind == "cuda" else []
+    start.set_forkserver_preload([f"{__package__}.player", *of_gpus])
+    return start
+
+
+class LivePlayer:
+    """The process of one rank."""
+
+    def __init__(self, start: Any, script: Script, rank: Rank, scenario: Scenario) -> None:
+        self._rank = f"rank {rank.rank}"
+        self._name = f"{self._rank}: {script.path}"
+        self._timeout_s = scenario.timeout_s
+        self._connection: Connection
+        self._connection, other = start.Pipe()
+        env = environment_of(script, rank, address="localhost", port=29500)
+        given = (other, os.fspath(script.path), script.args, env, _seen(scenario))
+        self._process = start.Process(target=main, args=given, daemon=True)
+        with _without_main():
+            self._process.start()
+        other.close()
+
+    def next(self) -> Request:
+        """What the rank asks next: what it has computed, the request and its argument."""
+        if not self._connection.poll(self._timeout_s):
+            raise ProgramError(
+                f"{self._name} made no call for {self._timeout_s:g} s (run.timeout): it computes, sleeps or waits for"
+                " something that is not torch.distributed"
+            )
+        try:
+            found: Request = self._connection.recv()
+        except EOFError:
+            self._process.join(1)
+            raise ProgramError(f"{self._name}: its process ended with code {self._process.exitcode}") from None
+        if found[1] == "error":
+            raise ProgramError(f"{self._rank}: {found[2]}")
+        return found
+
+    def answer(self, value: Any = None) -> None:
+        self._connection.send(value)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """A process that is started runs this one's main module anew, which may be the one that asks for a prediction."""
+    main_module = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main_module
+
+
+def _seen(scenario: Scenario) -> SeenGpu | None:
+    """What a script sees of the scenario's GPUs; None on CPUs."""
+    host = scenario.cluster.host
+    if host.gpu.kind != "cuda":
+        return None
+    return SeenGpu(count=host.gpus, name=host.gpu.name, memory_bytes=round(host.gpu.memory_bytes))

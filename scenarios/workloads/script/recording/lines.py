@@ -1,0 +1,209 @@
+"""Requests of a script's rank as lines of a recording, and back.
+
+Numbers of calls and events are left out, or are how many came since, so that what steps and ranks do alike is alike:
+
+    ["cpu", ns]                                 computed so long on a CPU
+    ["kernel", stream, {...}]                   a kernel's figures, those that are not as usual
+    ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
+    ["issue", verb, group, label, stream, inputs, outputs, options]   a collective; tensors as [shape, dtype]
+    ["wait", back, stream]                      for the collective issued last with 0
+    [kind, ...]                                 any other request and its argument
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+import torch
+
+from scenarios.seam.kernel import Kernel
+from scenarios.seam.trace import PlanRow
+from scenarios.workloads.script.recording.file import Recorded
+from scenarios.workloads.script.requests import Collective, Launched, Packed, Request
+
+_USUAL = {field.name: field.default for field in fields(Kernel)}
+
+
+class Lines:
+    """Lines of all ranks, each once."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, int] = {}
+        self._kernels: dict[tuple[int, Kernel], int] = {}
+
+    def number(self, line: Sequence[Any]) -> int:
+        """The line's index."""
+        return self.texts.setdefault(json.dumps(line), len(self.texts))
+
+    def of_kernel(self, stream: int, kernel: Kernel) -> int:
+        """The index of a kernel's line."""
+        found = self._kernels.get((stream, kernel))
+        if found is None:
+            found = self._kernels[stream, kernel] = self.number(["kernel", stream, _figures(kernel)])
+        return found
+
+
+class RankLog:
+    """One rank's requests as indices of lines."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines, self.indices = lines, list[int]()
+        self._events = self._calls = 0
+        self.is_whole = False
+
+    def note(self, request: Request) -> None:
+        """A request, after those before it."""
+        spent, kind, argument = request
+        for line in self._spent(spent):
+            self.indices.append(line)
+        self.indices.append(self._lines.number(self._line(kind, argument)))
+
+    def _spent(self, spent: int | Sequence[Launched]) -> Iterator[int]:
+        if isinstance(spent, int):
+            if spent:
+                yield self._lines.number(["cpu", spent])
+            return
+        for each in spent:
+            if each.kernel is not None:
+                yield self._lines.of_kernel(each.stream, each.kernel)
+            elif each.record is not None:
+                self._events = each.record
+                yield self._lines.number(["event", each.stream])
+            else:
+                assert each.wait is not None, "a stream is given one of three"
+                yield self._lines.number(["after", each.stream, self._events - each.wait])
+
+    def _line(self, kind: str, argument: Any) -> list[Any]:
+        match kind:
+            case "issue":
+                call: Collective = argument
+                self._calls = call.number
+                tensors = [[_shape(each) for each in side] for side in (call.inputs, call.outputs)]
+                return [kind, call.verb, call.group, call.label, call.stream, *tensors, call.options]
+            case "wait":
+                number, stream = argument
+                return [kind, self._calls - number, stream]
+            case "plan":
+                return [kind, [asdict(row) for row in argument]]
+            case _:
+                return [kind] if argument is None else [kind, argument]
+
+
+class Logs:
+    """Of all ranks."""
+
+    def __init__(self) -> None:
+        self._lines, self._of = Lines(), dict[int, RankLog]()
+
+    def begin(self, rank: int) -> RankLog:
+        """A new one for that rank."""
+        made = self._of[rank] = RankLog(self._lines)
+        return made
+
+    def are_whole(self, world_size: int) -> bool:
+        """Whether each rank's has come to its end."""
+        return len(self._of) == world_size and all(log.is_whole for log in self._of.values())
+
+    def recorded(self, **head: Any) -> Recorded:
+        """What a file has of them; `head` are the fields of `Recorded` that say what was recorded."""
+        sequences: dict[tuple[int, ...], int] = {}
+        ranks = [sequences.setdefault(tuple(self._of[rank].indices), len(sequences)) for rank in sorted(self._of)]
+        lines = [json.loads(text) for text in self._lines.texts]
+        return Recorded(**head, lines=lines, sequences=[list(each) for each in sequences], ranks=ranks)
+
+
+class Replays:
+    """A recording, to be played."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.recorded, self._lines = recorded, [_parsed(line) for line in recorded.lines]
+
+    def of(self, rank: int) -> Replay:
+        """That rank's."""
+        return Replay(self._lines, self.recorded.sequences[self.recorded.ranks[rank]])
+
+
+class Replay:
+    """A rank that asks what a recording says; answers count for nothing, as values do not."""
+
+    def __init__(self, lines: Sequence[Sequence[Any]], indices: Sequence[int]) -> None:
+        self._lines, self._indices = lines, iter(indices)
+        self._events, self._calls = -1, 0
+
+    def next(self) -> Request:
+        """As a script's rank; past the end of the recording it ends."""
+        launched, cpu_ns = list[Launched](), 0
+        for index in self._indices:
+            line = self._lines[index]
+            match line[0]:
+                case "cpu":
+                    cpu_ns += line[1]
+                case "kernel":
+                    launched.append(line[2])
+                case "event":
+                    self._events += 1
+                    launched.append(Launched(line[1], record=self._events))
+                case "after":
+                    launched.append(Launched(line[1], wait=self._events - line[2]))
+                case kind:
+                    return launched or cpu_ns, kind, self._argument(kind, line)
+        return 0, "end", None
+
+    def answer(self, value: Any = None) -> None:
+        """Nobody asks."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _argument(self, kind: str, line: Sequence[Any]) -> Any:
+        match kind:
+            case "issue":
+                self._calls += 1
+                _, verb, group, label, stream, inputs, outputs, options = line
+                return Collective(
+                    number=self._calls,
+                    verb=verb,
+                    group=group,
+                    label=label,
+                    stream=stream,
+                    inputs=inputs,
+                    outputs=outputs,
+                    options=options,
+                )
+            case "wait":
+                return self._calls - line[1], line[2]
+            case _:
+                return line[1] if len(line) > 1 else None
+
+
+def _parsed(line: list[Any]) -> list[Any]:
+    match line[0]:
+        case "kernel":
+            return [line[0], line[1], Launched(line[1], _kernel(line[2]))]
+        case "issue":
+            return [*line[:5], *([_packed(each) for each in side] for side in line[5:7]), line[7]]
+        case "plan":
+            return [line[0], [PlanRow(**row) for row in line[1]]]
+        case _:
+            return line
+
+
+def _figures(kernel: Kernel) -> dict[str, Any]:
+    found = {name: getattr(kernel, name) for name in _USUAL}
+    found["parts"] = tuple(_figures(each) for each in kernel.parts)
+    return {name: value for name, value in found.items() if value != _USUAL[name]}
+
+
+def _kernel(figures: dict[str, Any]) -> Kernel:
+    return Kernel(**{**figures, "parts": tuple(_kernel(each) for each in figures.get("parts", ()))})
+
+
+def _shape(packed: Packed) -> list[Any]:
+    return [list(packed.shape), str(packed.dtype).removeprefix("torch.")]
+
+
+def _packed(shape: list[Any]) -> Packed:
+    return Packed(tuple(shape[0]), getattr(torch, shape[1]))
