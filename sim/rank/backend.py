@@ -44,6 +44,7 @@ class SimBackend:
         self.thread = None if world.threads is None else world.threads.program(rank, stream)
         self._sequence = 0
         self._computed: Signal[Any] | None = None
+        self._through: deque[Signal[Any]] = deque()  # waits that end now, in order
         self._launched_until_ns = 0
         self._spawned: deque[Callable[[], None]] = deque()
         prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
@@ -117,7 +118,14 @@ class SimBackend:
             if work.wait_from_ns < 0:
                 work.wait_from_ns = self.clock.now_ns
                 self.shared.start(self.rank, wait)
-            work.then(through.fire)
+            work.then(end)
+
+        def end() -> None:
+            self._through.append(through)
+            if len(self._through) == 1:  # else the loop is further up: many waits may end at once
+                while self._through:
+                    self._through[0].fire()
+                    self._through.popleft()
 
         _after(before, begin)
 
