@@ -12,10 +12,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from scenarios.modules.operators import price, touched
+from scenarios.modules.operators import price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
-from scenarios.workloads.script.gpu.shadows import Shadows, is_kept, is_meta, leaves
+from scenarios.workloads.script.gpu.shadows import Shadows, is_kept, is_meta
 
 _META = torch.device("meta")
 
@@ -92,7 +92,7 @@ class OnGpu(TorchDispatchMode):
         if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
             return NotImplemented  # it comes by again as what the subclass makes of it
         kwargs = dict(kwargs or {})
-        given = [tensor for tensor in leaves((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
+        given = [tensor for tensor in tensors_in((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
         wanted = kwargs.get("device")
         kind = None if wanted is None else torch.device(wanted).type
         # C++ makes tensors where others are, and those of the GPU are on the meta device.
@@ -125,10 +125,10 @@ class OnGpu(TorchDispatchMode):
             if values is None:
                 raise self._unknown(func) from error
             result = tree_map_only(Tensor, self._of_gpu, values)
-        made = leaves(result)
+        made = tensors_in(result)
         self._shadows.adopt(made)
         if values is not None:
-            for tensor, value in zip(made, leaves(values), strict=True):
+            for tensor, value in zip(made, tensors_in(values), strict=True):
                 self._shadows.keep(tensor, value)
         else:
             _, written = touched(func, args, kwargs, result)
@@ -141,7 +141,7 @@ class OnGpu(TorchDispatchMode):
 
     def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the operator gives of values that are known, unless it is data or a view; None: it is not known."""
-        tensors = leaves((args, kwargs))
+        tensors = tensors_in((args, kwargs))
         if func.is_view or not all(is_kept(tensor) for tensor in tensors):
             return None
         if not tensors and not _is_small(func, args, kwargs):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,8 +88,3 @@ def is_kept(values: Tensor) -> bool:
     """Whether such values may decide something."""
     most = _MOST_FLOATS if values.is_floating_point() or values.is_complex() else _MOST_INTEGERS
     return values.numel() <= most
-
-
-def leaves(tree: Any) -> list[Tensor]:
-    """The tensors in nested arguments."""
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
