@@ -51,8 +51,6 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
             look.mistakes.add(("run", "payload"), "'sizes', because a recording has no values")
     if run.payload == "values" and kind == "cuda" and section.recording is None:
         look.mistakes.add(("run", "payload"), "'sizes', because a script computes nothing for GPUs")
-    if run.ranks == "alike":
-        look.mistakes.add(("run", "ranks"), "'each': every rank of a script runs")
 
 
 def _check_script(section: ScriptSection, look: Look) -> None:
@@ -126,6 +124,6 @@ SPEC = ProgramSpec(
     needs=TABLE,
     payload=_payload,
     batch_size="refused",
-    why_each=lambda _: "program = 'script'",
+    why_each=lambda document: "" if _kind(document) == "cuda" else "a script on CPUs goes by values",
     build=_build,
 )

@@ -15,7 +15,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.environment import environment_of
+from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.gpu.pretend import SeenGpu
 from scenarios.workloads.script.player import main
 from scenarios.workloads.script.requests import Request
@@ -32,7 +32,7 @@ def starting(scenario: Scenario) -> Any:
 class LivePlayer:
     """The process of one rank."""
 
-    def __init__(self, start: Any, script: Script, rank: Rank, scenario: Scenario) -> None:
+    def __init__(self, start: Any, script: Script, rank: Rank | Seat, scenario: Scenario) -> None:
         self._rank = f"rank {rank.rank}"
         self._name = f"{self._rank}: {script.path}"
         self._timeout_s = scenario.timeout_s

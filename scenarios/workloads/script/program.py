@@ -7,20 +7,31 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from scenarios.config.host_classes import uniform_host_classes
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
+from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.live import LivePlayer, starting
+from scenarios.workloads.script.recording.alone import (
+    MOST_PROCESSES,
+    Alone,
+    Broadcasts,
+    representatives,
+    represented_by,
+)
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.requests import Collective, Launched, Packed, issue
@@ -45,10 +56,15 @@ class ScriptProgram(Program):
         self.mail: defaultdict[tuple[int, int], deque[Packed]] = defaultdict(deque)
         self._logs, self._start = Logs(), starting(scenario)
         self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
+        is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
+        self._is_extended = is_large or scenario.ranks == "alike"
+        self.host_classes = uniform_host_classes(scenario)
 
     async def __call__(self, rank: Rank) -> None:
-        if self._replays is None and self._logs.are_whole(rank.world_size):
-            self._replays = Replays(self._recorded())
+        if self._replays is None and (self._is_extended or self._logs.are_whole(rank.world_size)):
+            self._replays = Replays(
+                self._recorded(self._record_some() if self._is_extended else range(rank.world_size))
+            )
         log: RankLog | None = None
         player: LivePlayer | Replay
         if self._replays is None:
@@ -62,9 +78,13 @@ class ScriptProgram(Program):
 
     def kept(self) -> dict[str, bytes]:
         """The recording, for what-ifs; nothing if a rank did not come to its end."""
-        if self._replays is None and not self._logs.are_whole(self.scenario.cluster.world_size):
+        world_size = self.scenario.cluster.world_size
+        if self._replays is not None:
+            recorded = self._replays.recorded
+        elif self._logs.are_whole(world_size):
+            recorded = self._recorded(range(world_size))
+        else:
             return {}
-        recorded = self._recorded() if self._replays is None else self._replays.recorded
         return {NAME: recorded.to_bytes()}
 
     @property
@@ -72,9 +92,28 @@ class ScriptProgram(Program):
         """What a second of CPU time is taken for: the work that the hardware does in it on which it was measured."""
         return _cpu_flops_per_s(self.scenario) if self._replays is None else self._replays.recorded.flops_per_s
 
-    def _recorded(self) -> Recorded:
+    def _record_some(self) -> list[int]:
+        """Record representatives, and give the one of each rank."""
+        cluster, broadcasts = self.scenario.cluster, Broadcasts()
+        world_size, gpus = cluster.world_size, cluster.host.gpus
+        chosen = representatives(cluster.hosts, gpus)
+        for rank in chosen:
+            player = LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario)
+            try:
+                Alone(rank, world_size, broadcasts).record(player, self._logs.begin(rank), self.scenario.steps)
+            finally:
+                player.close()
+        recorded_by = represented_by(chosen, world_size, gpus)
+        for rank in chosen:
+            self._logs.check_alike(recorded_by[rank], rank, world_size)
+        names = ", ".join(map(str, chosen[:-1])) + f" and {chosen[-1]}"
+        print(f"note: ranks {names} of {world_size} are recorded, the others are taken to do the same", file=sys.stderr)
+        return recorded_by
+
+    def _recorded(self, recorded_by: Sequence[int]) -> Recorded:
         cluster = self.scenario.cluster
         return self._logs.recorded(
+            recorded_by,
             script=str(self.script.path),
             sha256=self.script.sha256,
             args=list(self.script.args),
@@ -139,7 +178,7 @@ class _Played:
             outputs = [] if found is None else found if isinstance(found, Sequence) else [found]
             return [Packed.shape_of(each) if each.is_meta else Packed.of(each) for each in outputs]
         elif kind == "new_group":
-            self._groups.append(self._rank.new_group(argument))
+            self._groups.append(self._group(argument))
             return len(self._groups) - 1
         elif kind == "synchronize":
             await self._streams.settle()
@@ -148,6 +187,23 @@ class _Played:
         elif kind == "record" and self._step is not None:
             self._rank.record(*argument)
         return None
+
+    def _group(self, ranks: Sequence[int]) -> Group:
+        """A further group; where hosts are simulated for others, one of those that there are."""
+        rank, members = self._rank, tuple(ranks)
+        if self._program.host_classes is None:
+            return rank.new_group(members)
+        size, gpus = rank.world_size, rank.local_world_size
+        if members == tuple(range(size)):
+            return rank.world
+        if members in {tuple(range(first, first + gpus)) for first in range(0, size, gpus)}:
+            return rank.intra
+        if members in {tuple(range(place, size, gpus)) for place in range(gpus)}:
+            return rank.cross
+        raise ProgramError(
+            f"rank {rank.rank}: new_group of {len(members)} ranks from {members[0]} on: expected all ranks, those of a"
+            " host or those of a place on all hosts, as run.ranks = 'alike'; run.ranks = 'each' takes any"
+        )
 
     async def _next_step(self) -> bool:
         """Begin a step where the last one ends; whether there is to be a further one."""

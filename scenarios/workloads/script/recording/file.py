@@ -28,6 +28,7 @@ class Recorded:
         lines: what ranks asked, each once.
         sequences: indices of lines in the order in which ranks asked, each sequence once.
         ranks: of each rank, the index of its sequence.
+        recorded_by: of each rank, the one that was recorded for it; itself unless there were too many.
     """
 
     script: str
@@ -43,6 +44,7 @@ class Recorded:
     lines: list[list[Any]]
     sequences: list[list[int]]
     ranks: list[int]
+    recorded_by: list[int]
 
     def to_bytes(self) -> bytes:
         """The file's content; the same for the same recording."""
@@ -77,12 +79,16 @@ def read(path: Path) -> Recorded:
 
 def _is_whole(content: dict[str, Any]) -> bool:
     numbers = all(isinstance(content[name], int) and content[name] > 0 for name in ("hosts", "gpus_per_host", "steps"))
-    lists = all(isinstance(content[name], list) for name in ("args", "env", "lines", "sequences", "ranks"))
+    lists = all(
+        isinstance(content[name], list) for name in ("args", "env", "lines", "sequences", "ranks", "recorded_by")
+    )
     if not (numbers and lists and content["kind"] in ("cpu", "cuda")):
         return False
     lines, sequences = len(content["lines"]), len(content["sequences"])
+    size = content["hosts"] * content["gpus_per_host"]
     return (
-        len(content["ranks"]) == content["hosts"] * content["gpus_per_host"]
+        len(content["ranks"]) == len(content["recorded_by"]) == size
+        and all(0 <= rank < size for rank in content["recorded_by"])
         and all(0 <= index < sequences for index in content["ranks"])
         and all(0 <= index < lines for each in content["sequences"] for index in each)
     )

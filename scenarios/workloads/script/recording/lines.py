@@ -15,10 +15,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
+from itertools import count
 from typing import Any
 
 import torch
 
+from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import PlanRow
 from scenarios.workloads.script.recording.file import Recorded
@@ -103,16 +105,36 @@ class Logs:
         made = self._of[rank] = RankLog(self._lines)
         return made
 
+    def check_alike(self, rank: int, other: int, world_size: int) -> None:
+        """ProgramError if a rank did not do what is played for it where the first one was recorded for both."""
+        lines = [_parsed(json.loads(text)) for text in self._lines.texts]
+        expected = Replay(lines, self._of[rank].indices, Members(other, rank, world_size))
+        found = Replay(lines, self._of[other].indices, Members(other, other, world_size))
+        for call in count(1):
+            one, two = expected.next(), found.next()
+            if one != two:
+                raise ProgramError(
+                    f"ranks {rank} and {other} do not do the same: {_told(one)} is not {_told(two)} (request {call});"
+                    " expected ranks alike, as of so many only some are recorded"
+                )
+            if one[1] == "end" or two[1] == "end":
+                return
+
     def are_whole(self, world_size: int) -> bool:
         """Whether each rank's has come to its end."""
         return len(self._of) == world_size and all(log.is_whole for log in self._of.values())
 
-    def recorded(self, **head: Any) -> Recorded:
+    def recorded(self, recorded_by: Sequence[int], **head: Any) -> Recorded:
         """What a file has of them; `head` are the fields of `Recorded` that say what was recorded."""
         sequences: dict[tuple[int, ...], int] = {}
-        ranks = [sequences.setdefault(tuple(self._of[rank].indices), len(sequences)) for rank in sorted(self._of)]
-        lines = [json.loads(text) for text in self._lines.texts]
-        return Recorded(**head, lines=lines, sequences=[list(each) for each in sequences], ranks=ranks)
+        numbers = {rank: sequences.setdefault(tuple(log.indices), len(sequences)) for rank, log in self._of.items()}
+        return Recorded(
+            **head,
+            lines=[json.loads(text) for text in self._lines.texts],
+            sequences=[list(each) for each in sequences],
+            ranks=[numbers[rank] for rank in recorded_by],
+            recorded_by=list(recorded_by),
+        )
 
 
 class Replays:
@@ -123,14 +145,50 @@ class Replays:
 
     def of(self, rank: int) -> Replay:
         """That rank's."""
-        return Replay(self._lines, self.recorded.sequences[self.recorded.ranks[rank]])
+        sequence = self.recorded.sequences[self.recorded.ranks[rank]]
+        return Replay(self._lines, sequence, Members(rank, self.recorded.recorded_by[rank], len(self.recorded.ranks)))
+
+
+class Members:
+    """The groups of a rank for which another was recorded: of those that were made together, those that it is in."""
+
+    def __init__(self, rank: int, recorded: int, world_size: int) -> None:
+        self._rank, self._is_own = rank, rank == recorded
+        self._groups: list[Sequence[int]] = [range(world_size)]
+
+    def add(self, ranks: Sequence[int]) -> None:
+        """A further group."""
+        self._groups.append(ranks)
+
+    def group(self, number: int) -> int:
+        """This rank's, in place of that of the recorded one."""
+        if self._is_own or self._rank in self._groups[number]:
+            return number
+        size = len(self._groups[number])
+        alike = [each for each, ranks in enumerate(self._groups) if len(ranks) == size and self._rank in ranks]
+        if not alike:
+            raise ProgramError(f"rank {self._rank}: {_NO_GROUP}")
+        return min(alike, key=lambda each: abs(each - number))
+
+    def options(self, number: int, options: dict[str, Any]) -> dict[str, Any]:
+        """Of a call on the recorded rank's group: a source has the same place in this one's."""
+        if "src" not in options or (own := self.group(number)) == number:
+            return options
+        place = self._groups[number].index(options["src"])
+        return {**options, "src": self._groups[own][place]}
+
+
+_NO_GROUP = (
+    "it was not recorded, and is in no group like those of the rank that was: expected groups that parts of the world"
+    " make alike"
+)
 
 
 class Replay:
     """A rank that asks what a recording says; answers count for nothing, as values do not."""
 
-    def __init__(self, lines: Sequence[Sequence[Any]], indices: Sequence[int]) -> None:
-        self._lines, self._indices = lines, iter(indices)
+    def __init__(self, lines: Sequence[Sequence[Any]], indices: Sequence[int], members: Members) -> None:
+        self._lines, self._indices, self._members = lines, iter(indices), members
         self._events, self._calls = -1, 0
 
     def next(self) -> Request:
@@ -166,17 +224,29 @@ class Replay:
                 return Collective(
                     number=self._calls,
                     verb=verb,
-                    group=group,
+                    group=self._members.group(group),
                     label=label,
                     stream=stream,
                     inputs=inputs,
                     outputs=outputs,
-                    options=options,
+                    options=self._members.options(group, options),
                 )
             case "wait":
                 return self._calls - line[1], line[2]
+            case "new_group":
+                self._members.add(line[1])
+                return line[1]
             case _:
                 return line[1] if len(line) > 1 else None
+
+
+def _told(request: Request) -> str:
+    """A request in a few words."""
+    _, kind, argument = request
+    if not isinstance(argument, Collective):
+        return kind
+    sizes = ", ".join(str(list(each.shape)) for each in argument.inputs)
+    return f"{argument.label} of {sizes or 'nothing'}"
 
 
 def _parsed(line: list[Any]) -> list[Any]:

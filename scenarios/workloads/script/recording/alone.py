@@ -1,0 +1,145 @@
+"""Records a rank by itself, for worlds of more ranks than can be processes: the others are taken to do as it does.
+
+What the others would send is what it sends itself; what rank 0 broadcasts is what rank 0 did, which is recorded first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script.live import LivePlayer
+from scenarios.workloads.script.recording.lines import RankLog
+from scenarios.workloads.script.requests import Collective, Packed
+
+# Where each rank may be a process of its own.
+MOST_PROCESSES = 64
+
+
+def representatives(hosts: int, gpus_per_host: int) -> list[int]:
+    """The ranks that are recorded: of the first rank, of those that are a host's first, and of the rest, each kind
+    by its first and its last, which must do the same.
+    """
+    world = hosts * gpus_per_host
+    return sorted(
+        {0, *(rank for ranks in _kinds(range(world), gpus_per_host) if ranks for rank in (ranks[0], ranks[-1]))}
+    )
+
+
+def represented_by(recorded: Sequence[int], world_size: int, gpus_per_host: int) -> list[int]:
+    """For each rank, the recorded one of its kind."""
+    firsts, others = _kinds(recorded, gpus_per_host)
+    of_first, of_other = (ranks[0] if ranks else 0 for ranks in (firsts, others))
+    return [0, *(of_other if rank % gpus_per_host else of_first for rank in range(1, world_size))]
+
+
+def _kinds(ranks: Sequence[int], gpus_per_host: int) -> tuple[list[int], list[int]]:
+    later = [rank for rank in ranks if rank]
+    return [rank for rank in later if rank % gpus_per_host == 0], [rank for rank in later if rank % gpus_per_host]
+
+
+class Broadcasts:
+    """What rank 0 sent to all of a group: by the group's number and which of its broadcasts it was."""
+
+    def __init__(self) -> None:
+        self.sent: dict[tuple[int, int], list[Packed]] = {}
+
+
+class Alone:
+    """Answers a rank's requests, until it has made `steps` steps."""
+
+    def __init__(self, rank: int, world_size: int, broadcasts: Broadcasts) -> None:
+        self._rank, self._broadcasts = rank, broadcasts
+        self._groups: list[Sequence[int]] = [range(world_size)]
+        self._answers: dict[int, list[Packed]] = {}
+        self._counts: defaultdict[int, int] = defaultdict(int)
+
+    def record(self, player: LivePlayer, log: RankLog, steps: int) -> None:
+        """Have the player's process run, and note what it asks.
+
+        Raises:
+            ProgramError: it went wrong, or sends messages to single ranks.
+        """
+        left, kind = steps + 1, ""
+        while kind != "end" and left:
+            request = player.next()
+            log.note(request)
+            _, kind, argument = request
+            left -= kind == "step"
+            if kind != "end" and left:
+                player.answer(self._answer(kind, argument))
+        log.is_whole = True
+
+    def _answer(self, kind: str, argument: Any) -> Any:
+        match kind:
+            case "issue":
+                self._answers[argument.number] = self._result(argument)
+            case "wait":
+                return self._answers.pop(argument[0])
+            case "new_group":
+                self._groups.append(argument)
+                return len(self._groups) - 1
+        return None
+
+    def _result(self, call: Collective) -> list[Packed]:
+        members = self._groups[call.group]
+        shapes = [Packed(each.shape, each.dtype) for each in call.outputs or call.inputs]
+        if call.verb in ("send", "recv"):
+            raise ProgramError(
+                f"rank {self._rank}: {call.label}: expected collectives alone, as of more than {MOST_PROCESSES} ranks"
+                " only some are recorded, and messages say what single ones do"
+            )
+        if call.verb == "broadcast":
+            return self._broadcast(call)
+        if any(each.values is None for each in call.inputs):
+            return shapes
+        given = [each.tensor(torch.device("cpu")) for each in call.inputs]
+        made = _alike(call, given, shapes, len(members), members.index(self._rank))
+        return shapes if made is None else [Packed.of(each) for each in made]
+
+    def _broadcast(self, call: Collective) -> list[Packed]:
+        key = call.group, self._counts[call.group]
+        self._counts[call.group] += 1
+        if call.options["src"] == 0 == self._rank:
+            self._broadcasts.sent[key] = list(call.inputs)
+        found = self._broadcasts.sent.get(key) if call.options["src"] == 0 else None
+        return list(found or call.inputs)
+
+
+def _alike(
+    call: Collective, given: Sequence[Tensor], shapes: Sequence[Packed], size: int, place: int
+) -> Sequence[Tensor] | None:
+    """What a collective gives where all members give the same; None: it cannot be told."""
+    match call.verb:
+        case "all_reduce" | "all_reduce_coalesced":
+            return [_reduced(each, call.options["op"], size) for each in given]
+        case "all_gather_into_tensor":
+            return [given[0].reshape(-1).repeat(size).view(shapes[0].shape)]
+        case "reduce_scatter_tensor":
+            own = given[0].reshape(size, -1)[place].view(shapes[0].shape)
+            return [_reduced(own, call.options["op"], size)]
+        case "all_to_all":
+            own = given[place]
+            return [own] * size if all(each.shape == tuple(own.shape) for each in shapes) else None
+        case "all_to_all_single":
+            splits = call.options.get("input_split_sizes")
+            own = (given[0].split(splits) if splits else given[0].chunk(size))[place]
+            received = torch.cat([own] * size)
+            return [received] if tuple(received.shape) == shapes[0].shape else None
+    return []
+
+
+def _reduced(tensor: Tensor, op: str, size: int) -> Tensor:
+    match op:
+        case "SUM":
+            return tensor * size
+        case "PRODUCT":
+            return tensor**size
+        case "BXOR":
+            return tensor if size % 2 else torch.zeros_like(tensor)
+    return tensor
