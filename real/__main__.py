@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, get_args
 
 from scenarios.interruption import code_of, end
-from scenarios.workloads.script.command import add_options, load_named, split_at_script
+from scenarios.workloads.script.command import add_options, load_given, split_at_script
 
 if TYPE_CHECKING:
     from real.launch.job import Job
@@ -160,7 +160,9 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     from scenarios.seam.errors import ScenarioError
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
-    scenario = load_named(options, of_script, overrides)
+    scenario = load_given(
+        options.scenario, overrides, args=of_script, hosts=options.hosts, gpus_per_host=options.gpus_per_host
+    )
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
     from real.supervise.recovery import left_behind

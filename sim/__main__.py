@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.interruption import code_of, end
-from scenarios.workloads.script.command import add_options, load_named, split_at_script
+from scenarios.workloads.script.command import add_options, load_given, split_at_script
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -92,7 +92,9 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     with report_mistakes():
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
-        scenario = load_named(options, of_script, given)
+        scenario = load_given(
+            options.scenario, given, args=of_script, hosts=options.hosts, gpus_per_host=options.gpus_per_host
+        )
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of
         from sim.progress import Bar

@@ -107,21 +107,18 @@ def compare(predicted: Run, measured: Run) -> Comparison:
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """Read and check a scenario file or a ready scenario; `dataclasses.replace` gives changed copies of it.
 
-    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host` and `profile`, too.
+    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host` and `profile`, too; the
+    run folder of a predicted script is what was recorded then.
 
     Raises:
         ScenarioError: a sentence for every mistake in the file and the overrides.
     """
     from pathlib import Path
 
-    from scenarios.config import load as scenarios_load
-
-    if not os.fspath(path).endswith(".py"):
-        return scenarios_load.load(path, overrides)
-    from scenarios.workloads.script.command import scenario_of
+    from scenarios.workloads.script.command import load_given
 
     args, hosts, gpus_per_host = (overrides.pop(name, None) for name in ("args", "hosts", "gpus_per_host"))
-    return scenario_of(Path(path), args or (), overrides, hosts, gpus_per_host)
+    return load_given(Path(path), overrides, args=args, hosts=hosts, gpus_per_host=gpus_per_host)
 
 
 def _scenario(given: Given, overrides: dict[str, Any]) -> Scenario:

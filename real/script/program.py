@@ -14,7 +14,7 @@ from real.libraries.errors import is_transports
 from real.rank.backend import TorchBackend
 from real.script.link import Place, main
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ProgramError, RankLostError
+from scenarios.seam.errors import ProgramError, RankLostError, ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
@@ -28,12 +28,15 @@ class MeasuredScript(Program):
     """`scenario.steps` steps of the script after its first, unless it ends before; records `loss`.
 
     Raises:
+        ScenarioError: a recording is to be measured.
         ProgramError: it raises, or its process ends.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
+        if self.script.recording is not None:
+            raise ScenarioError(f"{scenario.path}: expected the script itself on real ranks, not its recording")
 
     async def __call__(self, rank: Rank) -> None:
         assert isinstance(rank.backend, TorchBackend)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,23 +35,30 @@ def add_options(parser: ArgumentParser) -> None:
     of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
 
 
-def load_named(options: Namespace, of_script: Sequence[str] | None, overrides: Mapping[str, object]) -> Scenario:
-    """What `options.scenario` names, a scenario file or with arguments `of_script` a script; `overrides` as in `load`.
+def load_given(
+    given: Path,
+    overrides: Mapping[str, object],
+    *,
+    args: Sequence[str] | None = None,
+    hosts: int | None = None,
+    gpus_per_host: int | None = None,
+) -> Scenario:
+    """What is given to a command: a scenario's file or name, a script with its arguments, or a script's run folder.
 
     Raises:
-        ScenarioError: as `load` does.
+        ScenarioError: as `load` does, of which `overrides` are.
     """
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
-    if of_script is not None:
-        return scenario_of(options.scenario, of_script, overrides, options.hosts, options.gpus_per_host)
-    for name in ("hosts", "gpus_per_host"):
-        if getattr(options, name) is not None:
-            raise ScenarioError(f"--{name.replace('_', '-')}: expected a script, which says nothing of it")
-    if (options.scenario / NAME).is_file():
-        return scenario_of_recording(options.scenario, overrides)
-    return load(options.scenario, overrides)
+    if given.suffix == ".py":
+        return scenario_of(given, args or (), overrides, hosts, gpus_per_host)
+    for name, value in (("hosts", hosts), ("gpus-per-host", gpus_per_host)):
+        if value is not None:
+            raise ScenarioError(f"--{name}: expected a script, which says nothing of it")
+    if (given / NAME).is_file():
+        return scenario_of_recording(given, overrides)
+    return load(given, overrides)
 
 
 def scenario_of_recording(folder: Path, overrides: Mapping[str, object]) -> Scenario:

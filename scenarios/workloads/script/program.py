@@ -58,13 +58,12 @@ class ScriptProgram(Program):
         self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
+        self._failure: ProgramError | None = None
         self.host_classes = uniform_host_classes(scenario)
 
     async def __call__(self, rank: Rank) -> None:
-        if self._replays is None and (self._is_extended or self._logs.are_whole(rank.world_size)):
-            self._replays = Replays(
-                self._recorded(self._record_some() if self._is_extended else range(rank.world_size))
-            )
+        if self._replays is None:
+            self._replays = self._new_replays()
         log: RankLog | None = None
         player: LivePlayer | Replay
         if self._replays is None:
@@ -75,6 +74,18 @@ class ScriptProgram(Program):
             await _Played(self, rank, player, log).run()
         finally:
             player.close()
+
+    def _new_replays(self) -> Replays | None:
+        """Of representatives in a large world, else once all ranks have been played."""
+        world_size = self.scenario.cluster.world_size
+        if not self._is_extended:
+            return Replays(self._recorded(range(world_size))) if self._logs.are_whole(world_size) else None
+        if self._failure is None:  # else another rank was told of it at this instant
+            try:
+                return Replays(self._recorded(self._record_some()))
+            except ProgramError as error:
+                self._failure = error
+        raise self._failure
 
     def kept(self) -> dict[str, bytes]:
         """The recording, for what-ifs; nothing if a rank did not come to its end."""
@@ -136,7 +147,7 @@ class _Played:
         self._works: dict[int, Work[Any]] = {}
         self._streams = Streams(rank)
         self._is_on_gpu = self._scenario.cluster.host.gpu.kind == "cuda"
-        self._has_values: dict[int, bool] = {}
+        self._is_known: dict[int, bool] = {}
         self._receives: dict[int, tuple[int, int]] = {}  # source and target of a message, by the call's number
         self._groups: list[Group] = [rank.world]
         self._step: AbstractContextManager[None] | None = None
@@ -171,7 +182,7 @@ class _Played:
             if number in self._receives:
                 await work
                 return [self._program.mail[self._receives.pop(number)].popleft()]
-            if self._is_on_gpu and not self._has_values.pop(number):
+            if self._is_on_gpu and not self._is_known.pop(number):
                 self._streams.after(stream, work)
                 return []
             found = await work
@@ -228,15 +239,16 @@ class _Played:
 
     def _issue(self, call: Collective) -> Work[Any]:
         """The verb on tensors of its own."""
-        has_values = all(each.values is not None for each in call.inputs)
+        is_known = all(each.values is not None for each in call.inputs)
         if self._is_on_gpu and call.verb in ("send", "recv"):
             # Whether a message has values only its source knows, so they go beside it.
-            has_values, here = False, self._rank.rank
+            is_known, here = False, self._rank.rank
             if call.verb == "send":
                 self._program.mail[here, call.options["dst"]].append(call.inputs[0])
             else:
                 self._receives[call.number] = call.options["src"], here
-        self._has_values[call.number] = has_values
+        self._is_known[call.number] = is_known
+        has_values = is_known and self._log is not None  # a recording has none, but waits for the same calls
         device = self._rank.control_device if has_values else self._rank.device
         given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
         inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))

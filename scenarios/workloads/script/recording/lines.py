@@ -5,7 +5,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
     ["cpu", ns]                                 computed so long on a CPU
     ["kernel", stream, {...}]                   a kernel's figures, those that are not as usual
     ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
-    ["issue", verb, group, label, stream, inputs, outputs, options]   a collective; tensors as [shape, dtype]
+    ["issue", verb, group, label, stream, inputs, outputs, options]   a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
     [kind, ...]                                 any other request and its argument
 """
@@ -113,9 +113,12 @@ class Logs:
         for call in count(1):
             one, two = expected.next(), found.next()
             if one != two:
+                what = f"{_told(one)} is not {_told(two)}"
+                if one[1:] == two[1:]:
+                    what = f"they compute differently before {_told(one)}"
                 raise ProgramError(
-                    f"ranks {rank} and {other} do not do the same: {_told(one)} is not {_told(two)} (request {call});"
-                    " expected ranks alike, as of so many only some are recorded"
+                    f"ranks {rank} and {other} do not do the same: {what} (request {call}); expected ranks alike, as of"
+                    " so many only some are recorded"
                 )
             if one[1] == "end" or two[1] == "end":
                 return
@@ -240,11 +243,21 @@ class Replay:
                 return line[1] if len(line) > 1 else None
 
 
+_TOLD = {
+    "end": "the script's end",
+    "new_group": "a new group",
+    "record": "a loss",
+    "step": "a step's end",
+    "synchronize": "a wait for the GPU",
+    "wait": "a wait for a call",
+}
+
+
 def _told(request: Request) -> str:
     """A request in a few words."""
     _, kind, argument = request
     if not isinstance(argument, Collective):
-        return kind
+        return _TOLD.get(kind, kind)
     sizes = ", ".join(str(list(each.shape)) for each in argument.inputs)
     return f"{argument.label} of {sizes or 'nothing'}"
 
@@ -272,8 +285,9 @@ def _kernel(figures: dict[str, Any]) -> Kernel:
 
 
 def _shape(packed: Packed) -> list[Any]:
-    return [list(packed.shape), str(packed.dtype).removeprefix("torch.")]
+    return [list(packed.shape), str(packed.dtype).removeprefix("torch."), packed.values is not None]
 
 
 def _packed(shape: list[Any]) -> Packed:
-    return Packed(tuple(shape[0]), getattr(torch, shape[1]))
+    """Where there were values, some others: a script on a GPU waits for those alone."""
+    return Packed(tuple(shape[0]), getattr(torch, shape[1]), b"" if shape[2] else None)

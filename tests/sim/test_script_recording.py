@@ -1,0 +1,226 @@
+"""Recordings of scripts: played again they are what the script would be on that hardware; large worlds are extended."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.build import build
+from scenarios.workloads.script import program as script_program
+from scenarios.workloads.script.command import load_given
+from scenarios.workloads.script.recording.alone import representatives, represented_by
+from scenarios.workloads.script.recording.file import NAME
+from sim.run import simulate
+from tests.commands import command
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "scripts"
+FSDP2 = EXAMPLES / "transformer_fsdp2.py"
+
+
+def given(path: Path, *args: str, world: tuple[int, int] | None = None, **overrides: object) -> Scenario:
+    hosts, gpus = world or (None, None)
+    return load_given(path, {"timeout": "60 s", **overrides}, args=args, hosts=hosts, gpus_per_host=gpus)
+
+
+def play(scenario: Scenario) -> Recording:
+    return simulate(scenario, build(scenario))
+
+
+def keep(recording: Recording, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / NAME).write_bytes(recording.kept[NAME])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def on_cpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+    recording = play(given(SCRIPTS / "ddp.py", "fp16", world=(2, 1), profile="emulated_200mbit", steps=2))
+    return recording, keep(recording, tmp_path_factory.mktemp("cpus"))
+
+
+@pytest.fixture(scope="module")
+def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
+    recording = play(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_h100", steps=2))
+    return recording, keep(recording, tmp_path_factory.mktemp("gpus"))
+
+
+def test_a_recording_is_the_run_that_it_was_made_of(on_cpus: tuple[Recording, Path]) -> None:
+    live, folder = on_cpus
+    again = play(given(folder))
+    assert again.spans == live.spans
+    assert again.metrics == live.metrics
+    assert again.kept == live.kept
+    assert again.info.digest == live.info.digest
+
+
+def test_it_is_played_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
+    """Links half as fast take twice as long; twice the rate of computing halves CPU time."""
+    live, folder = on_cpus
+    file = tmp_path / "slow.toml"
+    lines = ['program = "script"', "[run]", "steps = 2", "[cluster]", 'profile = "emulated_200mbit"', "hosts = 2"]
+    lines += ["gpus_per_host = 1", "[script]", f"recording = {json.dumps(str(folder))}"]
+    file.write_text("\n".join(lines) + "\n")
+    usual = load(file)
+    slow = load(file, {"cluster.nic.rate": "100 Mbit/s"})
+    quick = replace(usual.cluster.host.gpu, flops_per_s={"float32": 2 * usual.cluster.host.gpu.flops_per_s["float32"]})
+    cluster = replace(usual.cluster, host=replace(usual.cluster.host, gpu=quick))
+
+    def spent(recording: Recording, kind: str) -> int:
+        return sum(
+            span.end_ns - span.start_ns for span in recording.spans if (span.kind == "compute") == (kind == "cpu")
+        )
+
+    assert play(usual).spans == live.spans
+    assert spent(play(slow), "calls") > 1.5 * spent(live, "calls")
+    assert spent(play(replace(usual, cluster=cluster)), "cpu") == pytest.approx(spent(live, "cpu") / 2, rel=1e-4)
+
+
+def test_on_another_gpu_it_is_what_the_script_is_there(on_gpus: tuple[Recording, Path]) -> None:
+    live, folder = on_gpus
+    assert play(given(folder)).spans == live.spans
+    other = play(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_a100", steps=2))
+    assert play(given(folder, profile="dgx_a100")).spans == other.spans
+    assert other.spans != live.spans
+
+
+def test_a_program_that_is_played_again_runs_no_script(on_cpus: tuple[Recording, Path]) -> None:
+    made = given(SCRIPTS / "ddp.py", "fp16", world=(2, 1), profile="emulated_200mbit", steps=2)
+    program = build(made)
+    first, again = (simulate(made, program) for _ in range(2))
+    assert first.spans == again.spans  # CPU time would differ
+
+
+def test_the_command_takes_a_run_folder(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
+    done = command("sim", "--quiet", "--steps", "1", "--out", tmp_path / "run", on_cpus[1])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / NAME).read_bytes() == on_cpus[0].kept[NAME]
+
+
+def by_rank(spans: list[Span], rank: int) -> list[Any]:
+    """What a rank does and when."""
+    own = [span for span in spans if span.rank == rank]
+    return [(one.stream, one.kind, one.label, one.group, one.start_ns, one.end_ns, one.bytes_sent) for one in own]
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("transformer_fsdp2", ["--hybrid"]),
+        pytest.param("transformer_ddp", [], marks=pytest.mark.slow),
+        pytest.param("local_sgd", [], marks=pytest.mark.slow),
+    ],
+)
+def test_ranks_that_were_not_recorded_are_as_if_they_were(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, args: list[str]
+) -> None:
+    """Of three hosts of two, hosts' first ranks are recorded by 0, 2 and 4, the others by 1 and 5."""
+    made = given(EXAMPLES / f"{name}.py", *args, world=(3, 2), profile="dgx_h100", steps=2)
+    each = play(made)
+    monkeypatch.setattr(script_program, "MOST_PROCESSES", 4)
+    extended = play(made)
+    assert "ranks 0, 1, 2, 4 and 5 of 6 are recorded" in capfd.readouterr().err
+    for rank in range(6):
+        assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
+    folder = keep(extended, tmp_path)
+    alike, links = play(given(folder, ranks="alike")), play(given(folder, fidelity="links"))
+    times = [[each[4:] for each in by_rank(found.spans, 0)] for found in (alike, links)]
+    assert times[0] == times[1]
+
+
+def test_representatives() -> None:
+    assert representatives(16, 8) == [0, 1, 8, 120, 127]
+    assert representatives(16, 1) == [0, 1, 15]
+    assert representatives(1, 8) == [0, 1, 7]
+    assert represented_by([0, 1, 8, 120, 127], 128, 8)[:18] == [0, *[1] * 7, 8, *[1] * 7, 8, 1]
+    assert represented_by([0, 1, 15], 16, 1) == [0, *[1] * 15]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (
+            "for i in range(9):\n x = torch.ones(8 if dist.get_rank() != 127 else 16, device='cuda')\n"
+            " dist.all_reduce(x)\n optimizer.step()\n",
+            r"ranks 1 and 127 do not do the same: differ.py:7 all_reduce of \[8\] is not"
+            r" differ.py:7 all_reduce of \[16\] \(request 1\); expected ranks alike, as of so many only some",
+        ),
+        (
+            "dist.send(torch.ones(1, device='cuda'), (dist.get_rank() + 1) % 128)\n",
+            "rank 0: differ.py:5 send: expected collectives alone, as of more than 64 ranks only some are recorded",
+        ),
+    ],
+)
+def test_worlds_that_cannot_be_extended(tmp_path: Path, body: str, sentence: str) -> None:
+    file = tmp_path / "differ.py"
+    file.write_text(
+        "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        f"optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2, device='cuda'))])\n{body}"
+    )
+    with pytest.raises(ProgramError, match=sentence):
+        play(given(file, world=(16, 8), profile="dgx_h100", steps=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("hosts = 3", "cluster.hosts = 3: expected 2, as in the recording"),
+        ("gpus_per_host = 4", "cluster.gpus_per_host = 4: expected 1, as in the recording"),
+        ("steps = 5", "run.steps = 5: expected at most 2, which the recording has"),
+        ('path = "x.py"', "script.path = 'x.py': expected no path with a recording, which has the script's"),
+        ('payload = "values"', "run.payload = 'values': expected 'sizes', because a recording has no values"),
+        ('profile = "dgx_h100"', "expected a recording on GPUs, as the cluster has, but it was made on CPUs"),
+    ],
+)
+def test_what_does_not_fit_a_recording(
+    on_cpus: tuple[Recording, Path], tmp_path: Path, change: str, sentence: str
+) -> None:
+    values = {
+        "run": {"steps": "2"},
+        "cluster": {"profile": '"emulated_200mbit"', "hosts": "2", "gpus_per_host": "1"},
+        "script": {"recording": json.dumps(str(on_cpus[1]))},
+    }
+    key, _, value = change.partition(" = ")
+    values[{"steps": "run", "payload": "run", "path": "script"}.get(key, "cluster")][key] = value
+    tables = [f"[{name}]\n" + "".join(f"{one} = {of}\n" for one, of in table.items()) for name, table in values.items()]
+    file = tmp_path / "odd.toml"
+    file.write_text('program = "script"\n' + "".join(tables))
+    with pytest.raises(ScenarioError) as caught:
+        load(file)
+    assert any(sentence in each for each in caught.value.sentences)
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "fields", "ranks"])
+def test_a_damaged_recording_is_a_sentence(on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str) -> None:
+    content = on_cpus[0].kept[NAME]
+    if damage == "cut":
+        content = content[:-20]
+    else:
+        fields = json.loads(gzip.decompress(content))
+        if damage == "other":
+            fields["format"] = 99
+        elif damage == "fields":
+            del fields["lines"]
+        else:
+            fields["ranks"] = [0, 99]
+        content = gzip.compress(json.dumps(fields).encode())
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(ScenarioError) as caught:
+        given(tmp_path)
+    (sentence,) = caught.value.sentences
+    assert sentence.startswith(f"{tmp_path}: expected a recording of ")
+
+
+def test_real_ranks_run_the_script_itself(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:
+    done = command("real", "--out", tmp_path / "run", on_cpus[1])
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"{on_cpus[1]}: expected the script itself on real ranks, not its recording"
