@@ -86,4 +86,7 @@ def _seen(scenario: Scenario) -> SeenGpu | None:
     host = scenario.cluster.host
     if host.gpu.kind != "cuda":
         return None
-    return SeenGpu(count=host.gpus, name=host.gpu.name, memory_bytes=round(host.gpu.memory_bytes))
+    gpu = host.gpu
+    return SeenGpu(
+        count=host.gpus, name=gpu.name, memory_bytes=round(gpu.memory_bytes), l2_bytes=float(gpu.l2_bytes or 0)
+    )

@@ -44,8 +44,8 @@ class Packed:
 
     def tensor(self, device: torch.device) -> Tensor:
         """One with these values, or one of that device with any."""
-        if not self.values:
-            return torch.empty(self.shape, dtype=self.dtype, device=device)
+        if not self.values:  # also of no elements, which are values
+            return torch.empty(self.shape, dtype=self.dtype, device=device if self.values is None else "cpu")
         return torch.frombuffer(bytearray(self.values), dtype=self.dtype).view(self.shape)
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 import torch._dynamo
 
+from scenarios.workloads.script.gpu.bags import watch_bags
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu, leave_trials_alone
 from scenarios.workloads.script.gpu.pretend import SeenGpu, Streams, pretend
 from scenarios.workloads.script.gpu.shadows import Shadows
@@ -22,6 +23,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     link.shadows, link.launched = Shadows(), []
     indexed = pretend(gpu, link.shadows, Streams(link), lambda: link.ask("synchronize"))
     leave_trials_alone(link.shadows)
+    watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
     with Meta(link.shadows, indexed), OnGpu(link.shadows, link.launch, _say):
         yield

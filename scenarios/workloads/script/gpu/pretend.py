@@ -19,11 +19,12 @@ _DEVICE = _BASE.device.__get__
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenGpu:
-    """What a script can see of a host's GPUs."""
+    """What a script can see of a host's GPUs, and what its kernels find there."""
 
     count: int
     name: str
     memory_bytes: int
+    l2_bytes: float
     capability: tuple[int, int] = (9, 0)
 
 

@@ -1,0 +1,242 @@
+"""fbgemm's table-batched embedding bags on a GPU that is not there: a pass through them is one kernel.
+
+It is priced by the ids that it is given, the dims of the tables and their optimizer, as program `dlrm` prices its own.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import expm1, log1p
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.config.scenario import Optimizer
+from scenarios.sparse.keyed_jagged import KeyedJagged
+from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
+from scenarios.workloads.script.simulated import SimulatedLink
+
+_BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
+_PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
+# By the names of fbgemm's OptimType, of those that `dlrm` knows.
+_OPTIMIZERS = {
+    "EXACT_SGD": Optimizer(kind="sgd"),
+    "SGD": Optimizer(kind="sgd"),
+    "EXACT_ADAGRAD": Optimizer(kind="adagrad", state="element"),
+    "EXACT_ROWWISE_ADAGRAD": Optimizer(kind="adagrad", state="row"),
+    "ADAM": Optimizer(kind="adam"),
+    "PARTIAL_ROWWISE_ADAM": Optimizer(kind="partial_rowwise_adam"),
+    "LAMB": Optimizer(kind="lamb"),
+    "PARTIAL_ROWWISE_LAMB": Optimizer(kind="partial_rowwise_lamb"),
+}
+
+
+class BagsOnGpu(importlib.abc.MetaPathFinder):
+    """Changes fbgemm's bags when a script comes to import them; it loads nothing itself."""
+
+    def __init__(self, link: SimulatedLink, l2_bytes: float) -> None:
+        self._link, self._l2_bytes = link, l2_bytes
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The usual one, whose loader has the last word."""
+        change = {_BAGS: self._change_bags, _PERMUTING: _change_permuting}.get(name)
+        if change is None:
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name, path)
+        if found is None or found.loader is None:
+            return None
+        load = found.loader.exec_module
+
+        def loaded(module: ModuleType) -> None:
+            load(module)
+            change(module)
+
+        found.loader.exec_module = loaded  # type: ignore[method-assign]
+        return found
+
+    def _change_bags(self, module: ModuleType) -> None:
+        for name in ("SplitTableBatchedEmbeddingBagsCodegen", "DenseTableBatchedEmbeddingBagsCodegen"):
+            self._change(getattr(module, name))
+
+    def _change(self, kind: Any) -> None:
+        begin = kind.__init__
+
+        def made(bags: Any, embedding_specs: Any, feature_table_map: Any = None, *args: Any, **more: Any) -> None:
+            begin(bags, embedding_specs, feature_table_map, *args, **more)
+            bags.feature_table_map = list(feature_table_map or range(len(embedding_specs)))  # dense ones forget it
+
+        if "Dense" in kind.__name__:
+            kind.__init__ = made
+        usual, finder, priced = kind.forward, self, dict[int, _Bags]()
+
+        def forward(bags: Any, indices: Tensor, offsets: Tensor, *args: Any, **more: Any) -> Tensor:
+            if not indices.is_cuda:
+                found: Tensor = usual(bags, indices, offsets, *args, **more)
+                return found
+            weights = args[0] if args else more.get("per_sample_weights")
+            if more.get("batch_size_per_feature_per_rank") is not None:
+                raise RuntimeError("bags of other batches for each feature have no price on GPUs that are not there")
+            own = priced.setdefault(id(bags), _Bags(bags, finder._link, finder._l2_bytes))
+            return own.look_up(indices, offsets, weights)
+
+        kind.forward = forward
+
+
+def _change_permuting(module: ModuleType) -> None:
+    """fbgemm's operator has no gradient on meta tensors."""
+
+    def forward(self: Any, pooled_embs: Tensor) -> Tensor:
+        parts = pooled_embs.split_with_sizes(self._offset_dim_list.diff().tolist(), 1)
+        return torch.cat([parts[index] for index in self._permute.tolist()], 1)
+
+    module.PermutePooledEmbeddingsSplit.forward = forward
+
+
+def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
+    """From now on, what the process imports of fbgemm is priced."""
+    sys.meta_path.insert(0, BagsOnGpu(link, l2_bytes))
+
+
+class _Bags:
+    """The bags of one module."""
+
+    def __init__(self, module: Any, link: SimulatedLink, l2_bytes: float) -> None:
+        self._module, self._link, self._l2_bytes = module, link, l2_bytes
+        self.is_dense = not hasattr(module, "optimizer")
+        self._unpooled = module.pooling_mode.name == "NONE"
+        self._tables = list(map(int, module.feature_table_map))
+        self._dims = [module.embedding_specs[table][1] for table in self._tables]
+        precision = type(module.weights_precision)
+        self.dtype: torch.dtype = precision.from_int(module.output_dtype).as_dtype()
+        self._ids: dict[int, Tensor | None] = {}  # of each table, as far as they are known
+        with _by_itself(link):
+            self._rows = Rows(
+                [self._piece(table) for table in dict.fromkeys(self._tables)],
+                seed=0,
+                device=torch.device("meta"),
+                dtype=module.weights_precision.as_dtype(),
+                optimizer=_optimizer(module),
+                unpooled=self._unpooled,
+                travels_as=self.dtype,
+                distinct=self._distinct,
+                fetched=self._fetched if l2_bytes else None,
+                sorts_all=True,
+            )
+
+    def look_up(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        """What the module's forward gives."""
+        features = self._features(indices, offsets, weights)
+        shape = (indices.numel(), self._dims[0]) if self._unpooled else (features.stride or 0, sum(self._dims))
+        own = self._module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
+        made: Tensor = _LookUp.apply(own, weights, shape, self, features)  # type: ignore[no-untyped-call]
+        return made
+
+    def launch(self, features: KeyedJagged, *, is_backward: bool) -> None:
+        """A pass through the tables, with what follows from gradients in the backward one."""
+        with _by_itself(self._link):
+            if not is_backward:
+                kernel = self._rows.look_up_kernel(features)
+            elif self.is_dense:
+                kernel = self._rows.dense_gradients_kernel(features)
+            else:
+                kernel = self._rows.update_kernel(features)
+        self._link.launch(kernel)
+
+    def _piece(self, table: int) -> Piece:
+        rows, dim, *places = self._module.embedding_specs[table]
+        where = places[0].name if places else "DEVICE"
+        if where == "MANAGED_CACHING":
+            raise RuntimeError("tables cached from the host's memory have no price on GPUs that are not there")
+        return Piece(
+            table=table,
+            rows=range(rows),
+            columns=range(dim),
+            kernel="fused_uvm" if where == "MANAGED" else "fused",
+            keys=self._tables.count(table),
+        )
+
+    def _features(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> KeyedJagged:
+        """On the CPU, as far as values are known."""
+        shadows = self._link.shadows
+        assert shadows is not None, "there is a GPU"
+        with _by_itself(self._link):
+            known, places = shadows.of(indices), shadows.of(offsets)
+            if places is None:
+                raise RuntimeError("where bags begin decides how long a look-up takes, and is not known")
+            lengths = places.diff()
+            stride = lengths.numel() // len(self._tables)
+            values = torch.empty(indices.numel(), dtype=indices.dtype, device="meta") if known is None else known
+            of_key = lengths.view(len(self._tables), stride).sum(1).tolist()
+            parts = values.split_with_sizes(of_key)
+            for table in dict.fromkeys(self._tables):
+                own = [part for part, of in zip(parts, self._tables, strict=True) if of == table]
+                self._ids[table] = None if known is None else torch.cat(own)
+            return KeyedJagged(
+                keys=tuple(map(str, range(len(self._tables)))),
+                values=values,
+                lengths=lengths,
+                weights=None if weights is None else torch.empty(indices.numel(), device="meta"),
+                stride=stride,
+            )
+
+    def _distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
+        """Counted, or of ids that are not known as if each row were as likely."""
+        own, count = self._ids[table], sum(ids)
+        if own is not None:
+            return float(own.unique().numel())
+        return len(rows) * -expm1(count * log1p(-1 / len(rows))) if len(rows) > 1 else min(count, 1.0)
+
+    def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
+        """A row that was read before is found in L2 as likely as there is room for the rows that are named."""
+        named, room = self._distinct(table, rows, ids), self._l2_bytes / row_bytes
+        return named + (sum(ids) - named) * max(0.0, 1 - room / named) if named else 0.0
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, own: Tensor, weights: Tensor | None, shape: tuple[int, int], bags: _Bags, features: KeyedJagged
+    ) -> Tensor:
+        ctx.bags, ctx.features, ctx.like = bags, features, (own, weights)
+        made = torch.empty(shape, dtype=bags.dtype, device="cuda")
+        bags.launch(features, is_backward=False)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        own, weights = ctx.like
+        ctx.bags.launch(ctx.features, is_backward=True)
+        of_weights = None if weights is None else torch.empty_like(weights)
+        return torch.empty_like(own) if ctx.bags.is_dense else None, of_weights, None, None, None
+
+
+def _optimizer(module: Any) -> Optimizer:
+    if not hasattr(module, "optimizer"):
+        return Optimizer(kind="sgd")
+    found = _OPTIMIZERS.get(module.optimizer.name)
+    if found is None:
+        known = ", ".join(_OPTIMIZERS)
+        raise RuntimeError(
+            f"fbgemm's optimizer {module.optimizer.name} has no price on GPUs that are not there: {known}"
+        )
+    return found
+
+
+@contextmanager
+def _by_itself(link: SimulatedLink) -> Iterator[None]:
+    """Inside, tensors are the caller's own and not the script's."""
+    shadows = link.shadows
+    assert shadows is not None, "there is a GPU"
+    before, shadows.is_suspended = shadows.is_suspended, True
+    try:
+        yield
+    finally:
+        shadows.is_suspended = before
