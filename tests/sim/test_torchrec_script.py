@@ -5,6 +5,8 @@ Needs TorchRec: `make torchrec`.
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from scenarios.config.load import load
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.recording.file import NAME
 from sim.run import simulate
 
 torchrec = pytest.importorskip("torchrec", reason="TorchRec stands in .venv-benchmarks")
@@ -51,9 +54,9 @@ optimizer = {{kind = "sgd", learning_rate = 0.05}}
     return simulate(scenario, build(scenario))
 
 
-def theirs(*args: str) -> Recording:
+def theirs(*args: str, profile: str = "emulated_200mbit") -> Recording:
     """TorchRec's."""
-    overrides = {"profile": "emulated_200mbit", "steps": THEIRS + 1, "timeout": "120 s"}
+    overrides = {"profile": profile, "steps": THEIRS + 1, "timeout": "120 s"}
     scenario = scenario_of(SCRIPT, ["--fixed", *args], overrides, 2, 2)
     return simulate(scenario, build(scenario))
 
@@ -119,3 +122,45 @@ def test_pipelines_and_hooks_run(words: list[str]) -> None:
     assert {span.step for span in steps} == set(range(THEIRS + 1))
     losses = [metric.value for metric in recording.metrics]
     assert "--pipeline" in words or all(0.5 < loss < 1 for loss in losses)
+
+
+def by_group(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
+    """A rank's collectives in the order of each group, as streams of a GPU go beside each other; but for the plan's
+    broadcast, which names devices.
+    """
+    own = [one for one in recording.spans if one.rank == rank and one.group and one.dtype != "uint8"]
+    own.sort(key=lambda span: (span.group.rpartition("/")[2], span.call))
+    return [(one.step, one.group, one.kind, one.label, one.dtype, one.bytes_in, one.bytes_out) for one in own]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        *(["--sharding", kind] for kind in ("table_wise", "row_wise", "table_row_wise", "data_parallel")),
+        *(["--sharding", kind, "--dim", "256"] for kind in ("column_wise", "grid_shard")),
+        ["--sharding", "mixed", "--dim", "256", "--pipeline", "--hook", "fp16"],
+    ],
+    ids=lambda args: "-".join(args).replace("--", ""),
+)
+def test_on_gpus_that_are_not_there_it_makes_the_same_calls(args: list[str]) -> None:
+    """Size for size, and what a step launches of fbgemm's bags is priced by ids, dims and optimizer."""
+    on_cpus = theirs(*args)
+    on_gpus = theirs(*args, profile="dgx_h100")
+    for rank in range(4):
+        assert by_group(on_gpus, rank) == by_group(on_cpus, rank)
+    kernels = [line[2] for line in json.loads(gzip.decompress(on_gpus.kept[NAME]))["lines"] if line[0] == "kernel"]
+    found = {kernel["kind"] for kernel in kernels}
+    assert {"embedding_lookup", "embedding_update", "gemm"} <= found
+    if args == ["--sharding", "table_wise"]:
+        elements = TABLES / 4 * 4 * BATCH * IDS * 64
+        naming = 8 * elements / 64 * (1 + 1 / IDS)
+        for looked_up in (kernel for kernel in kernels if kernel["kind"] == "embedding_lookup"):
+            assert looked_up["flops"] == elements
+            assert looked_up["bytes_written"] == 4 * elements / IDS
+            assert looked_up["bytes_read"] == 4 * elements + naming
+        updates = [one for one in kernels if one["kind"] == "embedding_update" and one.get("flops") == 2 * elements]
+        assert updates
+        for updated in updates:
+            rows = TABLES / 4 * ROWS * (1 - (1 - 1 / ROWS) ** (4 * BATCH * IDS))
+            ordering = updated["bytes_written"] - 4 * 64 * rows
+            assert updated["bytes_read"] == pytest.approx(4 * elements + naming + 4 * 64 * rows + ordering, rel=0.02)

@@ -48,6 +48,9 @@ sizes = [member + 1 for member in range(size)]
 received = torch.empty(size * (rank + 1))
 dist.all_to_all_single(received, torch.full((sum(sizes),), float(rank)), [rank + 1] * size, sizes)
 assert received.tolist() == [float(member) for member in range(size) for _ in range(rank + 1)]
+received = torch.empty(size * rank)  # of which rank 0 gets nothing
+dist.all_to_all_single(received, torch.full((sum(range(size)),), float(rank)), [rank] * size, list(range(size)))
+assert received.tolist() == [float(member) for member in range(size) for _ in range(rank)]
 outputs = [torch.empty(1) for _ in range(size)]
 dist.all_to_all(outputs, [torch.tensor([10.0 * rank + member]) for member in range(size)])
 assert [each.item() for each in outputs] == [10.0 * member + rank for member in range(size)]
