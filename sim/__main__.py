@@ -65,7 +65,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     overrides = parser.add_argument_group("in place of what the scenario says")
     for name, of in _OVERRIDES.items():
         overrides.add_argument(f"--{name.replace('_', '-')}", **of)
-    add_options(parser)
+    add_options(parser, plays=True)
     return parser
 
 
@@ -93,7 +93,12 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load_given(
-            options.scenario, given, args=of_script, hosts=options.hosts, gpus_per_host=options.gpus_per_host
+            options.scenario,
+            given,
+            args=of_script,
+            hosts=options.hosts,
+            gpus_per_host=options.gpus_per_host,
+            play=options.play,
         )
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of

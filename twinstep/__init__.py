@@ -107,8 +107,8 @@ def compare(predicted: Run, measured: Run) -> Comparison:
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """Read and check a scenario file or a ready scenario; `dataclasses.replace` gives changed copies of it.
 
-    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host` and `profile`, too; the
-    run folder of a predicted script is what was recorded then.
+    A training script (.py) is taken with `args`, which are its own, `hosts`, `gpus_per_host`, `profile` and `play`
+    (docs/scripts.md), too; the run folder of a predicted script is what was recorded then.
 
     Raises:
         ScenarioError: a sentence for every mistake in the file and the overrides.
@@ -117,8 +117,9 @@ def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
 
     from scenarios.workloads.script.command import load_given
 
-    args, hosts, gpus_per_host = (overrides.pop(name, None) for name in ("args", "hosts", "gpus_per_host"))
-    return load_given(Path(path), overrides, args=args, hosts=hosts, gpus_per_host=gpus_per_host)
+    of_script = ("args", "hosts", "gpus_per_host", "play") if os.fspath(path).endswith(".py") else ()
+    given = {name: overrides.pop(name) for name in of_script if name in overrides}
+    return load_given(Path(path), overrides, **given)
 
 
 def _scenario(given: Given, overrides: dict[str, Any]) -> Scenario:

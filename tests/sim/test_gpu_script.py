@@ -18,9 +18,15 @@ SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "sc
 
 
 def played(
-    path: Path, *args: str, profile: str = "dgx_h100", ranks: tuple[int, int] = (2, 2), steps: int = 2
+    path: Path,
+    *args: str,
+    profile: str = "dgx_h100",
+    ranks: tuple[int, int] = (2, 2),
+    steps: int = 2,
+    payload: str | None = None,
 ) -> Recording:
-    made = scenario_of(path, args, {"profile": profile, "steps": steps, "timeout": "60 s"}, *ranks)
+    overrides = {"profile": profile, "steps": steps, "timeout": "60 s", "payload": payload}
+    made = scenario_of(path, args, overrides, *ranks)
     return simulate(made, build(made))
 
 
@@ -87,3 +93,28 @@ def test_a_value_that_nothing_computes_is_a_sentence(line: str, sentence: str, t
     file.write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
     with pytest.raises(ProgramError, match=rf"decides\.py:3: {sentence}"):
         played(file, ranks=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("transformer_ddp", []),
+        pytest.param("transformer_fsdp2", ["--hybrid"], marks=pytest.mark.slow),
+        pytest.param("tensor_parallel", [], marks=pytest.mark.slow),
+        pytest.param("local_sgd", [], marks=pytest.mark.slow),
+    ],
+)
+def test_live_it_trains_as_on_cpus(name: str, args: list[str]) -> None:
+    """Losses are those of values, kernels those of the profile's GPU."""
+    file = EXAMPLES / f"{name}.py"
+    live, on_cpus = (
+        played(file, *args, profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit")
+    )
+    losses, expected = ([(one.rank, one.step, one.value) for one in run.metrics] for run in (live, on_cpus))
+    assert [each[:2] for each in losses] == [each[:2] for each in expected]
+    assert [each[2] for each in losses] == pytest.approx([each[2] for each in expected], rel=1e-5)
+    for rank in range(4):
+        assert calls(live, rank) == calls(on_cpus, rank)
+    by_sizes = played(file, *args)
+    flops, same = (sum(span.flops for span in run.spans if span.step == 1) for run in (live, by_sizes))
+    assert flops == pytest.approx(same)

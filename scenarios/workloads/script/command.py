@@ -28,11 +28,19 @@ def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[s
     return arguments, None
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Those that only a script has, which says nothing of hosts."""
+# How a script is played, and what tensors then have.
+PLAYS = {"live": "values", "record": "sizes"}
+
+
+def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
+    """Those that only a script has, which says nothing of hosts; of a prediction also `--play`."""
     of_script = parser.add_argument_group("of a script, before it")
     of_script.add_argument("--hosts", type=int, metavar="N", help="how many there are; default: 1")
     of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
+    if plays:
+        of_script.add_argument(
+            "--play", choices=PLAYS, help="live, with values (run.payload = 'values'), or record, by sizes"
+        )
 
 
 def load_given(
@@ -42,6 +50,7 @@ def load_given(
     args: Sequence[str] | None = None,
     hosts: int | None = None,
     gpus_per_host: int | None = None,
+    play: str | None = None,
 ) -> Scenario:
     """What is given to a command: a scenario's file or name, a script with its arguments, or a script's run folder.
 
@@ -52,7 +61,12 @@ def load_given(
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
     if given.suffix == ".py":
-        return scenario_of(given, args or (), overrides, hosts, gpus_per_host)
+        if play is not None and overrides.get("payload") not in (None, PLAYS[play]):
+            raise ScenarioError(f"--payload = '{overrides['payload']}': expected '{PLAYS[play]}' with --play {play}")
+        payload = {} if play is None else {"payload": PLAYS[play]}
+        return scenario_of(given, args or (), {**overrides, **payload}, hosts, gpus_per_host)
+    if play is not None:
+        raise ScenarioError(f"--play = {play}: expected a script; a scenario says run.payload = '{PLAYS[play]}'")
     for name, value in (("hosts", hosts), ("gpus-per-host", gpus_per_host)):
         if value is not None:
             raise ScenarioError(f"--{name}: expected a script, which says nothing of it")

@@ -88,5 +88,9 @@ def _seen(scenario: Scenario) -> SeenGpu | None:
         return None
     gpu = host.gpu
     return SeenGpu(
-        count=host.gpus, name=gpu.name, memory_bytes=round(gpu.memory_bytes), l2_bytes=float(gpu.l2_bytes or 0)
+        count=host.gpus,
+        name=gpu.name,
+        memory_bytes=round(gpu.memory_bytes),
+        l2_bytes=float(gpu.l2_bytes or 0),
+        has_values=scenario.payload == "values",
     )

@@ -67,10 +67,16 @@ def _tell_steps(link: Link) -> None:
     register_optimizer_step_post_hook(stepped)
     backward = torch.Tensor.backward
 
+    inside: list[torch.Tensor] = []
+
     def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
-        if self.numel() == 1:
+        if self.numel() == 1 and not any(each is self for each in inside):  # a mode calls it a second time
             link.ask("record", ("loss", float(self.detach())))
-        backward(self, *args, **more)  # type: ignore[no-untyped-call]
+        inside.append(self)
+        try:
+            backward(self, *args, **more)  # type: ignore[no-untyped-call]
+        finally:
+            inside.pop()
 
     torch.Tensor.backward = recorded  # type: ignore[method-assign]
 

@@ -133,6 +133,8 @@ class _Bags:
 
     def look_up(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """What the module's forward gives."""
+        if self._link.shadows is not None and self._link.shadows.has_all:
+            raise RuntimeError("fbgemm's tables have no values on GPUs that are not there: expected --play record")
         features = self._features(indices, offsets, weights)
         shape = (indices.numel(), self._dims[0]) if self._unpooled else (features.stride or 0, sum(self._dims))
         own = self._module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)

@@ -10,10 +10,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+
+from scenarios.workloads.script.gpu.shadows import Shadows
 
 _NAMESPACE = "_c10d_functional"
 _SINGLE = ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
-_NAMES = {"wait_tensor", *(name + end for name in _SINGLE for end in ("", "_", "_coalesced"))}
+_WRAP = "_wrap_tensor_autograd"
+_NAMES = {"wait_tensor", _WRAP, *(name + end for name in _SINGLE for end in ("", "_", "_coalesced"))}
 
 
 def is_functional(func: Any) -> bool:
@@ -24,11 +28,24 @@ def is_functional(func: Any) -> bool:
 class Functional:
     """Issues them on the process groups that they name, and waits where a script does."""
 
-    def __init__(self) -> None:
+    def __init__(self, shadows: Shadows) -> None:
         self._works: dict[int, Any] = {}
+        usual = AsyncCollectiveTensor.__new__
+
+        def made(kind: Any, elem: Tensor) -> Any:
+            """For C++ it is of the device of which its tensor is."""
+            before, shadows.is_honest = shadows.is_honest, True
+            try:
+                return usual(kind, elem)
+            finally:
+                shadows.is_honest = before
+
+        AsyncCollectiveTensor.__new__ = made  # type: ignore[method-assign,assignment]
 
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
         """What the operator gives."""
+        if name == _WRAP:  # whose kernel for meta tensors forgets what is to be waited for
+            return AsyncCollectiveTensor(args[0])
         if name == "wait_tensor":
             return self._wait(args[0])
         if name.endswith("_coalesced"):

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from scenarios.modules.operators import price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
-from scenarios.workloads.script.gpu.shadows import Shadows, is_kept, is_meta
+from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 
 _META = torch.device("meta")
 
@@ -50,6 +50,7 @@ class Meta(TorchFunctionMode):
 
 # What a float is taken for whose value is not known.
 UNKNOWN = 1.0
+_NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
 _PLAIN = Tensor.__torch_dispatch__
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
@@ -82,7 +83,7 @@ class OnGpu(TorchDispatchMode):
     def __init__(self, shadows: Shadows, launched: Callable[[Kernel], None], said: Callable[[str], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shadows, self._launched, self._said = shadows, launched, said
-        self._has_said, self._functional = False, Functional()
+        self._has_said, self._functional = False, Functional(shadows)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -122,12 +123,12 @@ class OnGpu(TorchDispatchMode):
         try:
             result = func(*args, **kwargs)
         except NotImplementedError as error:  # sizes of what it gives depend on values
-            if values is None:
+            if values is _NOT_KNOWN:
                 raise self._unknown(func) from error
             result = tree_map_only(Tensor, self._of_gpu, values)
         made = tensors_in(result)
         self._shadows.adopt(made)
-        if values is not None:
+        if values is not _NOT_KNOWN:
             for tensor, value in zip(made, tensors_in(values), strict=True):
                 self._shadows.keep(tensor, value)
         else:
@@ -140,18 +141,21 @@ class OnGpu(TorchDispatchMode):
         return result
 
     def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the operator gives of values that are known, unless it is data or a view; None: it is not known."""
+        """What the operator gives of values that are known, unless it is data or a view."""
         tensors = tensors_in((args, kwargs))
-        if func.is_view or not all(is_kept(tensor) for tensor in tensors):
-            return None
-        if not tensors and not _is_small(func, args, kwargs):
-            return None
+        if func.is_view or not all(self._shadows.keeps(tensor) for tensor in tensors):
+            return _NOT_KNOWN
+        if not (tensors or self._shadows.has_all or _is_small(func, args, kwargs)):
+            return _NOT_KNOWN
         found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in tensors}
         if any(value is None for value in found.values()):
-            return None
+            return _NOT_KNOWN
         own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
         own_args, own_kwargs = tree_map_only(Tensor, lambda each: found[id(each)], (args, own))
-        return func(*own_args, **own_kwargs)
+        try:
+            return func(*own_args, **own_kwargs)
+        except NotImplementedError:  # an operator of GPUs alone
+            return _NOT_KNOWN
 
     def _of_gpu(self, value: Tensor) -> Tensor:
         made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
@@ -169,7 +173,7 @@ class OnGpu(TorchDispatchMode):
         if target is None:
             target = func(torch.empty_like(source, device=_META), **{**kwargs, "device": _META})
             self._shadows.adopt([target])
-        if values is not None and not is_meta(values) and is_kept(values):
+        if values is not None and not is_meta(values) and self._shadows.keeps(values):
             self._shadows.keep(target, values.expand(target.shape))
         else:
             self._shadows.forget([target])

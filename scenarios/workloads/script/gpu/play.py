@@ -20,7 +20,7 @@ from scenarios.workloads.script.simulated import SimulatedLink
 @contextmanager
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
-    link.shadows, link.launched = Shadows(), []
+    link.shadows, link.launched = Shadows(has_all=gpu.has_values), []
     indexed = pretend(gpu, link.shadows, Streams(link), lambda: link.ask("synchronize"))
     leave_trials_alone(link.shadows)
     watch_bags(link, gpu.l2_bytes)

@@ -19,12 +19,13 @@ _DEVICE = _BASE.device.__get__
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenGpu:
-    """What a script can see of a host's GPUs, and what its kernels find there."""
+    """What a script can see of a host's GPUs, and what its kernels find there; `has_values`: as all tensors do."""
 
     count: int
     name: str
     memory_bytes: int
     l2_bytes: float
+    has_values: bool
     capability: tuple[int, int] = (9, 0)
 
 

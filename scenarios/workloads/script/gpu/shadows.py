@@ -21,9 +21,10 @@ _MOST_INTEGERS = 1 << 24
 
 
 class Shadows:
-    """The meta tensors that stand for a GPU's, and values of some of them; by their storages."""
+    """The meta tensors that stand for a GPU's, by their storages, with values of some, or with `has_all` of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_all: bool = False) -> None:
+        self.has_all = has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
         self.wants_meta = False  # whether the script itself asks for the meta device just now
         self.is_suspended = False  # while torch tries an operator on tensors of its own making
@@ -31,7 +32,12 @@ class Shadows:
 
     def is_of_gpu(self, tensor: Tensor) -> bool:
         """Whether it stands for a tensor of the GPU, and is not a script's own meta tensor."""
-        tensor = getattr(tensor, "_local_tensor", tensor) if wraps(tensor) else tensor
+        while wraps(tensor):  # DTensor and AsyncCollectiveTensor
+            inner = getattr(tensor, "_local_tensor", None)
+            inner = getattr(tensor, "elem", None) if inner is None else inner
+            if inner is None:
+                return False
+            tensor = inner
         return is_meta(tensor) and tensor.untyped_storage()._cdata in self._values
 
     def adopt(self, tensors: Iterable[Tensor]) -> None:
@@ -46,7 +52,7 @@ class Shadows:
     def keep(self, tensor: Tensor, values: Tensor) -> None:
         """From now on these are its values, if they are few enough to be kept."""
         self.adopt([tensor])
-        if not is_kept(values):
+        if not self.keeps(values):
             self.forget([tensor])
             return
         storage = tensor.untyped_storage()
@@ -57,6 +63,11 @@ class Shadows:
         own = self.of(tensor)
         assert own is not None, "it has just been made"
         own.copy_(values)
+
+    def keeps(self, values: Tensor) -> bool:
+        """Whether such values may decide something."""
+        most = _MOST_FLOATS if values.is_floating_point() or values.is_complex() else _MOST_INTEGERS
+        return self.has_all or values.numel() <= most
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """Its values, as a view of them; None where they are not known."""
@@ -82,9 +93,3 @@ def wraps(tensor: Tensor) -> bool:
 def is_meta(tensor: Tensor) -> bool:
     """What torch itself says, whatever `pretend` makes scripts see."""
     return bool(_KEYS(tensor).has(torch._C.DispatchKey.Meta))
-
-
-def is_kept(values: Tensor) -> bool:
-    """Whether such values may decide something."""
-    most = _MOST_FLOATS if values.is_floating_point() or values.is_complex() else _MOST_INTEGERS
-    return values.numel() <= most
