@@ -119,13 +119,14 @@ def test_a_bad_script_is_a_sentence(body: str, sentence: str, tmp_path: Path) ->
 
 def test_a_file_says_what_a_script_cannot_have(tmp_path: Path) -> None:
     file = tmp_path / "wrong.toml"
-    run = "[run]\npayload = 'values'\nranks = 'alike'\n"
-    file.write_text(f"program = 'script'\n{run}[cluster]\nprofile = 'dgx_h100'\nhosts = 1\n[script]\npath = 'no.py'\n")
+    run = "[run]\npayload = 'sizes'\nranks = 'alike'\n"
+    file.write_text(f"program = 'script'\n{run}[cluster]\nprofile = 'cpu_local'\nhosts = 1\n[script]\npath = 'no.py'\n")
     with pytest.raises(ScenarioError) as wrong:
         load(file)
     text = str(wrong.value)
     assert f"script.path = 'no.py': expected a script, but there is no file {tmp_path / 'no.py'}" in text
-    assert "run.payload = 'values': expected 'sizes', because a script computes nothing for GPUs" in text
+    assert "run.payload = 'sizes': expected 'values', as on CPUs a script is played live" in text
+    assert "run.ranks = 'alike': expected 'each', because the library is gloo" in text
 
 
 def test_arguments_after_a_script_are_its_own() -> None:
