@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from real.__main__ import _leave, main
+from real.__main__ import leave, main
 
 SLOW = """program = "all_to_all"
 cluster = {profile = "cpu_local", hosts = 2, slow = [{host = 1, nic = 0, speed = 0.5}]}
@@ -40,4 +40,4 @@ def test_a_place_that_is_given_by_half_is_one_sentence(
     assert capsys.readouterr().err == "environment: LOCAL_RANK: missing; expected as set by torchrun or srun\n"
     assert [path.name for path in tmp_path.iterdir()] == ["fast.toml"]
     with pytest.raises(SystemExit, match="2"):
-        _leave(2)
+        leave(2)

@@ -82,7 +82,8 @@ def test_it_is_played_on_other_hardware(on_cpus: tuple[Recording, Path], tmp_pat
 
     assert play(usual).spans == live.spans
     assert spent(play(slow), "calls") > 1.5 * spent(live, "calls")
-    assert spent(play(replace(usual, cluster=cluster)), "cpu") == pytest.approx(spent(live, "cpu") / 2, rel=1e-4)
+    # Not to the ns: what a core computes also waits there for gloo's threads, which are as quick as before.
+    assert 0.45 < spent(play(replace(usual, cluster=cluster)), "cpu") / spent(live, "cpu") < 0.6
 
 
 def test_on_another_gpu_it_is_what_the_script_is_there(on_gpus: tuple[Recording, Path]) -> None:
