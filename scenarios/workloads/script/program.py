@@ -204,15 +204,15 @@ class _Played:
         rank, members = self._rank, tuple(ranks)
         if self._program.host_classes is None:
             return rank.new_group(members)
-        size, gpus = rank.world_size, rank.local_world_size
+        size, gpus, first = rank.world_size, rank.local_world_size, members[0]
         if members == tuple(range(size)):
             return rank.world
-        if members in {tuple(range(first, first + gpus)) for first in range(0, size, gpus)}:
+        if first % gpus == 0 and members == tuple(range(first, first + gpus)):
             return rank.intra
-        if members in {tuple(range(place, size, gpus)) for place in range(gpus)}:
+        if first < gpus and members == tuple(range(first, size, gpus)):
             return rank.cross
         raise ProgramError(
-            f"rank {rank.rank}: new_group of {len(members)} ranks from {members[0]} on: expected all ranks, those of a"
+            f"rank {rank.rank}: new_group of {len(members)} ranks from {first} on: expected all ranks, those of a"
             " host or those of a place on all hosts, as run.ranks = 'alike'; run.ranks = 'each' takes any"
         )
 

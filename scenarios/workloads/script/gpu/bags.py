@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from math import expm1, log1p
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
         if "Dense" in kind.__name__:
             kind.__init__ = made
-        usual, finder, priced = kind.forward, self, dict[int, _Bags]()
+        usual, finder, priced = kind.forward, self, WeakKeyDictionary[Any, _Bags]()
 
         def forward(bags: Any, indices: Tensor, offsets: Tensor, *args: Any, **more: Any) -> Tensor:
             if not indices.is_cuda:
@@ -84,8 +85,9 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
             weights = args[0] if args else more.get("per_sample_weights")
             if more.get("batch_size_per_feature_per_rank") is not None:
                 raise RuntimeError("bags of other batches for each feature have no price on GPUs that are not there")
-            own = priced.setdefault(id(bags), _Bags(bags, finder._link, finder._l2_bytes))
-            return own.look_up(indices, offsets, weights)
+            if bags not in priced:
+                priced[bags] = _Bags(bags, finder._link, finder._l2_bytes)
+            return priced[bags].look_up(indices, offsets, weights)
 
         kind.forward = forward
 

@@ -158,6 +158,7 @@ class Members:
     def __init__(self, rank: int, recorded: int, world_size: int) -> None:
         self._rank, self._is_own = rank, rank == recorded
         self._groups: list[Sequence[int]] = [range(world_size)]
+        self._found: dict[int, int] = {}
 
     def add(self, ranks: Sequence[int]) -> None:
         """A further group."""
@@ -165,7 +166,14 @@ class Members:
 
     def group(self, number: int) -> int:
         """This rank's, in place of that of the recorded one."""
-        if self._is_own or self._rank in self._groups[number]:
+        if self._is_own:
+            return number
+        if number not in self._found:
+            self._found[number] = self._search(number)
+        return self._found[number]
+
+    def _search(self, number: int) -> int:
+        if self._rank in self._groups[number]:
             return number
         size = len(self._groups[number])
         alike = [each for each, ranks in enumerate(self._groups) if len(ranks) == size and self._rank in ranks]
