@@ -24,6 +24,8 @@ from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
 from scenarios.workloads.script.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
+# By table, how many rows ids name; of those that are not known nothing.
+Named = dict[int, int]
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
 # By the names of fbgemm's OptimType, of those that `dlrm` knows.
 _OPTIMIZERS = {
@@ -118,7 +120,7 @@ class _Bags:
         self._dims = [module.embedding_specs[table][1] for table in self._tables]
         precision = type(module.weights_precision)
         self.dtype: torch.dtype = precision.from_int(module.output_dtype).as_dtype()
-        self._ids: dict[int, Tensor | None] = {}  # of each table, as far as they are known
+        self._named: Named = {}  # of the pass that is priced
         with _by_itself(link):
             self._rows = Rows(
                 [self._piece(table) for table in dict.fromkeys(self._tables)],
@@ -137,14 +139,15 @@ class _Bags:
         """What the module's forward gives."""
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on GPUs that are not there: expected --play record")
-        features = self._features(indices, offsets, weights)
+        features, named = self._features(indices, offsets, weights)
         shape = (indices.numel(), self._dims[0]) if self._unpooled else (features.stride or 0, sum(self._dims))
         own = self._module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
-        made: Tensor = _LookUp.apply(own, weights, shape, self, features)  # type: ignore[no-untyped-call]
+        made: Tensor = _LookUp.apply(own, weights, shape, self, features, named)  # type: ignore[no-untyped-call]
         return made
 
-    def launch(self, features: KeyedJagged, *, is_backward: bool) -> None:
+    def launch(self, features: KeyedJagged, named: Named, *, is_backward: bool) -> None:
         """A pass through the tables, with what follows from gradients in the backward one."""
+        self._named = named
         with _by_itself(self._link):
             if not is_backward:
                 kernel = self._rows.look_up_kernel(features)
@@ -167,8 +170,8 @@ class _Bags:
             keys=self._tables.count(table),
         )
 
-    def _features(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> KeyedJagged:
-        """On the CPU, as far as values are known."""
+    def _features(self, indices: Tensor, offsets: Tensor, weights: Tensor | None) -> tuple[KeyedJagged, Named]:
+        """On the CPU, as far as values are known, and how many rows they name."""
         shadows = self._link.shadows
         assert shadows is not None, "there is a GPU"
         with _by_itself(self._link):
@@ -180,22 +183,24 @@ class _Bags:
             values = torch.empty(indices.numel(), dtype=indices.dtype, device="meta") if known is None else known
             of_key = lengths.view(len(self._tables), stride).sum(1).tolist()
             parts = values.split_with_sizes(of_key)
-            for table in dict.fromkeys(self._tables):
+            named: Named = {}
+            for table in dict.fromkeys(self._tables if known is not None else ()):
                 own = [part for part, of in zip(parts, self._tables, strict=True) if of == table]
-                self._ids[table] = None if known is None else torch.cat(own)
-            return KeyedJagged(
+                named[table] = torch.cat(own).unique().numel()
+            features = KeyedJagged(
                 keys=tuple(map(str, range(len(self._tables)))),
                 values=values,
                 lengths=lengths,
                 weights=None if weights is None else torch.empty(indices.numel(), device="meta"),
                 stride=stride,
             )
+            return features, named
 
     def _distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
         """Counted, or of ids that are not known as if each row were as likely."""
-        own, count = self._ids[table], sum(ids)
-        if own is not None:
-            return float(own.unique().numel())
+        if table in self._named:
+            return float(self._named[table])
+        count = sum(ids)
         return len(rows) * -expm1(count * log1p(-1 / len(rows))) if len(rows) > 1 else min(count, 1.0)
 
     def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
@@ -207,19 +212,25 @@ class _Bags:
 class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, own: Tensor, weights: Tensor | None, shape: tuple[int, int], bags: _Bags, features: KeyedJagged
+        ctx: Any,
+        own: Tensor,
+        weights: Tensor | None,
+        shape: tuple[int, int],
+        bags: _Bags,
+        features: KeyedJagged,
+        named: Named,
     ) -> Tensor:
-        ctx.bags, ctx.features, ctx.like = bags, features, (own, weights)
+        ctx.bags, ctx.given, ctx.like = bags, (features, named), (own, weights)
         made = torch.empty(shape, dtype=bags.dtype, device="cuda")
-        bags.launch(features, is_backward=False)
+        bags.launch(features, named, is_backward=False)
         return made
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         own, weights = ctx.like
-        ctx.bags.launch(ctx.features, is_backward=True)
+        ctx.bags.launch(*ctx.given, is_backward=True)
         of_weights = None if weights is None else torch.empty_like(weights)
-        return torch.empty_like(own) if ctx.bags.is_dense else None, of_weights, None, None, None
+        return torch.empty_like(own) if ctx.bags.is_dense else None, of_weights, None, None, None, None
 
 
 def _optimizer(module: Any) -> Optimizer:
