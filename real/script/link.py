@@ -22,6 +22,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.player import play
 from scenarios.workloads.script.process_group import users_line
+from scenarios.workloads.script.processes import stand_alone
 
 
 class Place(NamedTuple):
@@ -42,6 +43,7 @@ def main(
     "rows" and those of spans and of metrics; "end"; "error" and a sentence.
     """
     die_with(os.getppid())
+    stand_alone()
     for name in [name for name in os.environ if name.startswith(("TORCHELASTIC_", "TORCH_ELASTIC_"))]:
         del os.environ[name]  # the ranks of the script meet by themselves, not at an agent's store
     os.environ.update(env)

@@ -19,6 +19,7 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import environment_of
+from scenarios.workloads.script.processes import end
 
 # How often a script that says nothing is asked where it stands.
 _ASKING_S = 1.0
@@ -67,8 +68,7 @@ class _Watcher:
             pass
         self._stands({"last": "its script's last line", "inside": False, "waits": []})
         dist.barrier()  # what others still read comes from processes that are there
-        self._process.kill()
-        self._process.join()
+        end(self._process)
 
     def _next(self) -> tuple[str, Any]:
         while not self._connection.poll(_ASKING_S):

@@ -1,15 +1,17 @@
-"""CUDA's rules of autocast for tensors of the CPU, on which modules are traced for GPUs.
+"""CUDA's rules of autocast for tensors that are not on CUDA: the CPU's, on which modules are traced, and meta tensors.
 
 Both devices' lists are torch's own (2.13, aten/src/ATen/autocast_mode): which operators take the lower dtype, which
 float32, which the widest of their arguments'. Where the CPU's differ from CUDA's, operators are registered anew for the
-CPU while this context is entered: with CUDA's rule, or none where CUDA has none. Those that are for the CPU alone stay.
+CPU while `cuda_autocast` is entered: with CUDA's rule, or none where CUDA has none. Those that are for the CPU alone
+stay. For meta tensors there are no rules, so that `autocast_on_meta` registers all.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -33,12 +35,53 @@ _SUMS = (
     "softmax.int log_softmax.int sum sum.dim_IntList prod prod.dim_int cumsum cumprod linalg_vector_norm"
     " linalg_matrix_norm"
 )
+# Those for which the CPU's rule is the same.
+_LOWER_ALIKE = (
+    "_convolution.deprecated conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input"
+    " conv_transpose3d.input cudnn_convolution cudnn_convolution_transpose linear matmul addmm mm addbmm baddbmm bmm"
+    " linalg_vecdot _thnn_fused_lstm_cell _thnn_fused_gru_cell scaled_dot_product_attention"
+    " _scaled_dot_product_flash_attention"
+)
+_WIDE_ALIKE = (
+    "poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d hinge_embedding_loss kl_div l1_loss smooth_l1_loss"
+    " huber_loss mse_loss margin_ranking_loss multilabel_margin_loss soft_margin_loss triplet_margin_loss"
+    " multi_margin_loss binary_cross_entropy_with_logits cdist norm.Scalar norm.ScalarOpt_dim"
+    " linalg_matrix_norm.str_ord _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d"
+    " _upsample_nearest_exact2d _upsample_nearest_exact3d"
+)
 _WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put scatter_add tensordot"
 _OF_CPU = frozenset({"aten::mkldnn_rnn_layer", "aten::_native_multi_head_attention", "aten::_addmm_activation"})
 _HALVES = (torch.float16, torch.bfloat16)
 
 Call = Callable[..., Any]
-Cast = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where rules are registered: the key, whose autocast it is, and `cast`, which gives a tensor in another dtype."""
+
+    key: DispatchKey
+    device_type: str
+    cast: Callable[[Tensor, torch.dtype], Tensor]
+
+    def to(self, dtype: torch.dtype, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+        """All tensors of floating point in this dtype, but those of float64."""
+        casts: Given = tree_map_only(
+            Tensor,
+            lambda each: self.cast(each, dtype) if each.dtype in (*_HALVES, torch.float32) else each,
+            (args, kwargs),
+        )
+        return casts
+
+    @property
+    def lower(self) -> torch.dtype:
+        """What autocast's user has chosen."""
+        return torch.get_autocast_dtype(self.device_type)
+
+
+Cast = Callable[[_Place, Any, tuple[Any, ...], dict[str, Any]], Given]
+_ON_CPU = _Place(key=DispatchKey.AutocastCPU, device_type="cpu", cast=Tensor.to)
 
 
 @contextmanager
@@ -46,22 +89,70 @@ def cuda_autocast() -> Iterator[None]:
     """Inside, autocast for the CPU follows CUDA's rules. One at a time in a process."""
     library = torch.library.Library("aten", "IMPL")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that rules are written over
-            for name, kernel in _kernels().items():
-                library.impl(name, kernel, "AutocastCPU")
+        _register(library, _ON_CPU, _kernels_on_cpu())
         yield
     finally:
         library._destroy()
 
 
+@contextmanager
+def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
+    """Inside, autocast for "cuda" casts those meta tensors of which `is_of_gpu` says so. One at a time in a process.
+
+    A parameter is cast once in a context of autocast's, as torch has it.
+    """
+    library, cached = torch.library.Library("aten", "IMPL"), dict[int, tuple[Tensor, Tensor]]()
+    clear = torch.clear_autocast_cache
+
+    def cleared() -> None:
+        cached.clear()
+        clear()
+
+    def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        if tensor.dtype == dtype or not is_of_gpu(tensor):
+            return tensor
+        is_kept = tensor.is_leaf and tensor.requires_grad and torch.is_autocast_cache_enabled()
+        if not (is_kept and tensor.dtype == torch.float32 and dtype == place.lower):
+            return tensor.to(dtype)
+        if id(tensor) not in cached:
+            cached[id(tensor)] = tensor, tensor.to(dtype)
+        return cached[id(tensor)][1]
+
+    place = _Place(key=DispatchKey.AutocastCUDA, device_type="cuda", cast=cast)
+    rules: dict[Cast, str] = {
+        _lower: f"{_LOWER} {_LOWER_ALIKE}",
+        _wide: f"{_WIDE} {_WIDE_ALIKE}",
+        _summed: _SUMS,
+        _widest: _WIDEST,
+    }
+    _register(library, place, _rules_of(place, rules))
+    # Tensors of the meta device have no key of autocast's. Outside its contexts all threads leave the key out.
+    torch._C._dispatch_tls_set_dispatch_key_included(place.key, True)
+    torch.clear_autocast_cache = cleared
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache = clear
+        torch._C._dispatch_tls_set_dispatch_key_included(place.key, False)
+        library._destroy()
+
+
+def _register(library: torch.library.Library, place: _Place, kernels: Mapping[str, Call]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that rules are written over
+        for name, kernel in kernels.items():
+            library.impl(name, kernel, place.key.name)
+
+
 @cache
-def _kernels() -> dict[str, Call]:
+def _kernels_on_cpu() -> dict[str, Call]:
     """What each operator that has another rule on CUDA is to do, by its name in aten."""
-    found: dict[str, Call] = dict.fromkeys(_without_rule(), torch.library.fallthrough_kernel)
-    for names, cast in ((_LOWER, _lower), (_WIDE, _wide), (_SUMS, _summed), (_WIDEST, _widest)):
-        found.update((name, _casting(_operator(name), cast)) for name in names.split())
-    return found
+    rules: dict[Cast, str] = {_lower: _LOWER, _wide: _WIDE, _summed: _SUMS, _widest: _WIDEST}
+    return {**dict.fromkeys(_without_rule(), torch.library.fallthrough_kernel), **_rules_of(_ON_CPU, rules)}
+
+
+def _rules_of(place: _Place, rules: Mapping[Cast, str]) -> dict[str, Call]:
+    return {name: _casting(place, _operator(name), rule) for rule, names in rules.items() for name in names.split()}
 
 
 def _without_rule() -> list[str]:
@@ -82,32 +173,32 @@ def _operator(name: str) -> Any:
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
-def _casting(operator: Any, cast: Cast) -> Call:
+def _casting(place: _Place, operator: Any, rule: Cast) -> Call:
     """The operator, below autocast, of arguments that were cast."""
-    autocast = torch._C.DispatchKeySet(DispatchKey.AutocastCPU)
+    below = torch._C.DispatchKeySet(place.key)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(autocast):
-            given, named = cast(operator, args, kwargs)
+        with torch._C._ExcludeDispatchKeyGuard(below):
+            given, named = rule(place, operator, args, kwargs)
             return operator(*given, **named)
 
     return call
 
 
-def _lower(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return _to(torch.get_autocast_dtype("cpu"), args, kwargs)
+def _lower(place: _Place, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+    return place.to(place.lower, args, kwargs)
 
 
-def _wide(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return _to(torch.float32, args, kwargs)
+def _wide(place: _Place, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+    return place.to(torch.float32, args, kwargs)
 
 
-def _widest(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _widest(place: _Place, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     dtypes = {leaf.dtype for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-    return _to(torch.float32 if torch.float32 in dtypes else torch.get_autocast_dtype("cpu"), args, kwargs)
+    return place.to(torch.float32 if torch.float32 in dtypes else place.lower, args, kwargs)
 
 
-def _summed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _summed(_: _Place, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     names = [each.name for each in operator._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
     if args[0].dtype not in _HALVES or given.get("dtype") is not None:
@@ -116,11 +207,3 @@ def _summed(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     if len(args) > place:
         return (*args[:place], torch.float32, *args[place + 1 :]), kwargs
     return args, {**kwargs, "dtype": torch.float32}
-
-
-def _to(dtype: torch.dtype, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """All tensors of floating point in this dtype, but those of float64."""
-    casts: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(
-        Tensor, lambda each: each.to(dtype) if each.dtype in (*_HALVES, torch.float32) else each, (args, kwargs)
-    )
-    return casts

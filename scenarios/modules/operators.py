@@ -45,8 +45,10 @@ _KINDS = {
     " all logsumexp cumsum cumprod aminmax _softmax _safe_softmax _log_softmax _softmax_backward_data"
     " _log_softmax_backward_data native_layer_norm native_layer_norm_backward native_group_norm"
     " native_group_norm_backward native_batch_norm native_batch_norm_backward _native_batch_norm_legit"
-    " _native_batch_norm_legit_functional cudnn_batch_norm cudnn_batch_norm_backward _fused_rms_norm"
-    " _fused_rms_norm_backward nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward"
+    " _native_batch_norm_legit_functional cudnn_batch_norm cudnn_batch_norm_backward batch_norm_stats"
+    " batch_norm_gather_stats_with_counts batch_norm_elemt batch_norm_backward_reduce batch_norm_backward_elemt"
+    " _fused_rms_norm _fused_rms_norm_backward nll_loss_forward nll_loss_backward nll_loss2d_forward"
+    " nll_loss2d_backward"
     " max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d"
     " _adaptive_avg_pool2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss"
     " huber_loss_backward sort topk _cdist_forward _cdist_backward _foreach_norm bincount histc",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any
 
@@ -18,29 +23,38 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.gpu.pretend import SeenGpu
 from scenarios.workloads.script.player import main
+from scenarios.workloads.script.processes import end
 from scenarios.workloads.script.requests import Request
 
 
-def starting(scenario: Scenario) -> Any:
-    """What starts processes, with what they all load loaded once."""
-    start = multiprocessing.get_context("forkserver")
-    of_gpus = [f"{__package__}.gpu.play"] if scenario.cluster.host.gpu.kind == "cuda" else []
-    start.set_forkserver_preload([f"{__package__}.player", *of_gpus])
-    return start
+class Start:
+    """What starts processes, with what they all load loaded once, and what they share: a folder that they save into."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.context = multiprocessing.get_context("forkserver")
+        of_gpus = [f"{__package__}.gpu.play"] if scenario.cluster.host.gpu.kind == "cuda" else []
+        self.context.set_forkserver_preload([f"{__package__}.player", *of_gpus])
+
+    @cached_property
+    def folder(self) -> Path:
+        """There once it is asked for, and gone with this object."""
+        made = mkdtemp(prefix="twinstep-")
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+        return Path(made)
 
 
 class LivePlayer:
     """The process of one rank."""
 
-    def __init__(self, start: Any, script: Script, rank: Rank | Seat, scenario: Scenario) -> None:
+    def __init__(self, start: Start, script: Script, rank: Rank | Seat, scenario: Scenario) -> None:
         self._rank = f"rank {rank.rank}"
         self._name = f"{self._rank}: {script.path}"
         self._timeout_s = scenario.timeout_s
         self._connection: Connection
-        self._connection, other = start.Pipe()
+        self._connection, other = start.context.Pipe()
         env = environment_of(script, rank, address="localhost", port=29500)
-        given = (other, os.fspath(script.path), script.args, env, _seen(scenario))
-        self._process = start.Process(target=main, args=given, daemon=True)
+        given = (other, os.fspath(script.path), script.args, env, start.folder, _seen(scenario))
+        self._process = start.context.Process(target=main, args=given, daemon=True)
         with _without_main():
             self._process.start()
         other.close()
@@ -65,8 +79,7 @@ class LivePlayer:
         self._connection.send(value)
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.join()
+        end(self._process)
         self._connection.close()
 
 

@@ -17,12 +17,24 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.gpu.pretend import SeenGpu
 from scenarios.workloads.script.process_group import Link, install
+from scenarios.workloads.script.processes import stand_alone
+from scenarios.workloads.script.saved import keep_apart
 from scenarios.workloads.script.simulated import SimulatedLink
 from scenarios.workloads.script.torchrec_plan import plan_rows
 
 
-def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[str, str], gpu: SeenGpu | None) -> None:
-    """Run the script in the simulator, on a GPU that is not there if one is given; what it prints goes to stderr."""
+def main(
+    connection: Connection,
+    path: str,
+    args: Sequence[str],
+    env: Mapping[str, str],
+    folder: Path,
+    gpu: SeenGpu | None,
+) -> None:
+    """Run the script in the simulator, on a GPU that is not there if one is given; what it prints goes to stderr, and
+    what it saves to `folder`.
+    """
+    stand_alone()
     os.environ.update(env)
     os.dup2(2, 1)
     torch.set_num_threads(1)
@@ -33,6 +45,7 @@ def main(connection: Connection, path: str, args: Sequence[str], env: Mapping[st
             from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)
 
             stack.enter_context(on_gpu(gpu, link))
+        keep_apart(folder, link.shadows)
         play(path, args, link)
     os._exit(0)
 

@@ -119,6 +119,11 @@ class ScriptGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         return self._own("all_reduce_coalesced", tensors, ("allreduce_coalesced", (tensors,)), opts, op=_op(opts))
 
+    def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
+        """As an all-reduce of which one rank keeps the result."""
+        outputs, native = tensors if self.rank() == opts.rootRank else [], ("reduce", (tensors,))
+        return self._issue("all_reduce", tensors, [], outputs, tensors, native, opts, op=_op(opts))
+
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         return self._own("broadcast", tensors, ("broadcast", (tensors,)), opts, src=self._ranks[opts.rootRank])
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from scenarios.config.host_classes import uniform_host_classes
+from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
@@ -22,9 +22,10 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
-from scenarios.workloads.script.live import LivePlayer, starting
+from scenarios.workloads.script.live import LivePlayer, Start
 from scenarios.workloads.script.recording.alone import (
     MOST_PROCESSES,
     Alone,
@@ -54,12 +55,14 @@ class ScriptProgram(Program):
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
         self.mail: defaultdict[tuple[int, int], deque[Packed]] = defaultdict(deque)
-        self._logs, self._start = Logs(), starting(scenario)
+        self._logs, self._start = Logs(), Start(scenario)
         self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
         self._is_extended = is_large or scenario.ranks == "alike"
         self._failure: ProgramError | None = None
+        self._peaks: dict[int, MemoryRow] = {}
         self.host_classes = uniform_host_classes(scenario)
+        self._counts = dict(simulated_ranks(scenario, self.host_classes))
 
     async def __call__(self, rank: Rank) -> None:
         if self._replays is None:
@@ -86,6 +89,17 @@ class ScriptProgram(Program):
             except ProgramError as error:
                 self._failure = error
         raise self._failure
+
+    def note_memory(self, rank: int, peak_bytes: int) -> None:
+        """The most that the tensors of a rank's GPU took."""
+        self._peaks[rank] = MemoryRow(
+            rank=rank,
+            part="tensors of the script",
+            size_bytes=peak_bytes,
+            capacity_bytes=round(self.scenario.cluster.host.gpu.memory_bytes),
+            rank_count=self._counts[rank],
+        )
+        self.memory = tuple(self._peaks[each] for each in sorted(self._peaks))
 
     def kept(self) -> dict[str, bytes]:
         """The recording, for what-ifs; nothing if a rank did not come to its end."""
@@ -195,6 +209,8 @@ class _Played:
             await self._streams.settle()
         elif kind == "plan":
             self._program.plan = tuple(argument)
+        elif kind == "memory":
+            self._program.note_memory(self._rank.rank, argument)
         elif kind == "record" and self._step is not None:
             self._rank.record(*argument)
         return None

@@ -34,6 +34,8 @@ class SimulatedLink:
         self.stream = 0  # of the GPU's, the current one
         self.shadows: Shadows | None = None
         self.numbers = count(1)
+        self.is_captured = False  # whether what is launched now becomes a CUDA graph
+        self._told_bytes = 0
 
     def ask(
         self, kind: str, argument: Any = None, *, make: Callable[[], Any] | None = None, is_cut: bool = True
@@ -43,6 +45,8 @@ class SimulatedLink:
         `is_cut` is False where nothing was computed since the last one.
         """
         with self._lock:
+            if self.shadows is not None and kind == "step":
+                self._tell_memory(self.shadows.memory.highest_bytes)
             self._connection.send((self._spent(is_cut=is_cut), kind, argument if make is None else make()))
             answer = self._connection.recv()
             self._mark_ns = time.process_time_ns()
@@ -55,6 +59,11 @@ class SimulatedLink:
             return time.process_time_ns() - self._mark_ns if is_cut else 0
         launched, self.launched = self.launched, []
         return launched
+
+    def _tell_memory(self, highest_bytes: int) -> None:
+        if highest_bytes > self._told_bytes:
+            self._told_bytes = highest_bytes
+            self.ask("memory", highest_bytes)
 
     def launch(self, kernel: Kernel) -> None:
         """The script's GPU is given a kernel."""
@@ -100,6 +109,8 @@ class SimulatedGroup(ScriptGroup):
 
     def issue(self, asked: Asked) -> SimulatedWork:
         """Begin a call in simulated time."""
+        if self._link.is_captured:
+            raise RuntimeError(f"{asked.label}: expected no collective while a CUDA graph is captured")
         number = next(self._link.numbers)
 
         def make() -> Collective:

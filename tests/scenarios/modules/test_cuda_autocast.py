@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -14,7 +14,16 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from scenarios.modules.cuda_autocast import cuda_autocast
+from scenarios.modules.cuda_autocast import (
+    _LOWER,
+    _LOWER_ALIKE,
+    _SUMS,
+    _WIDE,
+    _WIDE_ALIKE,
+    _WIDEST,
+    autocast_on_meta,
+    cuda_autocast,
+)
 
 Make = Callable[..., Tensor]
 aten = torch.ops.aten
@@ -108,8 +117,18 @@ def ours() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def on_meta() -> Iterator[None]:
+    with autocast_on_meta(lambda tensor: tensor.is_meta), of_cuda():
+        yield
+
+
+CONTEXTS = {"cuda": of_cuda, "cpu": ours, "meta": on_meta}
+
+
 def seen(case: Callable[[Make, Make], object], dtype: torch.dtype, device: str) -> Seen:
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), of_cuda() if device == "cuda" else ours():
+    tensors = nullcontext() if device == "meta" else FakeTensorMode(allow_non_fake_inputs=True)
+    with tensors, torch.no_grad(), CONTEXTS[device]():
 
         def some(*shape: int) -> Tensor:
             return torch.empty(shape, dtype=dtype, device=device)
@@ -121,6 +140,8 @@ def seen(case: Callable[[Make, Make], object], dtype: torch.dtype, device: str) 
             case(some, wide)
     return found
 
+
+RULES = (_LOWER, _LOWER_ALIKE, _WIDE, _WIDE_ALIKE, _SUMS, _WIDEST)
 
 # The CPU's softmax makes a copy of float32 where CUDA's reads halves.
 COPIES = {"softmax", "log_softmax", "cross_entropy"}
@@ -137,6 +158,29 @@ def test_dtypes_are_those_of_cuda(name: str, dtype: torch.dtype) -> None:
         ]
     else:
         assert found == theirs
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_meta_tensors_follow_all_of_cudas_rules(name: str, dtype: torch.dtype) -> None:
+    theirs, found = (seen(CASES[name], dtype, device).calls for device in ("cuda", "meta"))
+    assert found == theirs
+
+
+def test_no_rule_of_cudas_is_left_out() -> None:
+    """But the one that refuses."""
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    known = {name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if has(name, "AutocastCUDA")}
+    assert known - set(" ".join(RULES).split()) == {"binary_cross_entropy"}
+
+
+def test_a_parameter_is_cast_once_in_a_context() -> None:
+    weight = torch.ones(4, 4, device="meta", requires_grad=True)
+    with autocast_on_meta(lambda tensor: tensor.is_meta), Seen() as found:
+        for _ in range(2):
+            with of_cuda():
+                functional.linear(functional.linear(torch.ones(2, 4, device="meta"), weight), weight)
+    assert [op for op, *_ in found.calls].count("_to_copy") == 2 * 2  # with what is multiplied
 
 
 def test_the_cpus_rules_are_back_afterwards() -> None:

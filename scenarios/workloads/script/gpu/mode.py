@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from scenarios.modules.operators import price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
-from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
 
 _META = torch.device("meta")
 
@@ -54,6 +54,10 @@ _NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
 _PLAIN = Tensor.__torch_dispatch__
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
+_UNSCALE = _aten._amp_foreach_non_finite_check_and_unscale_.default
+_MASKED = (_aten.index.Tensor, _aten.masked_select.default)
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
+_OF_DATA = {"isnan", "isinf"}
 
 
 def leave_trials_alone(shadows: Shadows) -> None:
@@ -122,10 +126,11 @@ class OnGpu(TorchDispatchMode):
         values = self._values(func, args, kwargs)
         try:
             result = func(*args, **kwargs)
-        except NotImplementedError as error:  # sizes of what it gives depend on values
-            if values is _NOT_KNOWN:
+        except NotImplementedError as error:  # sizes of what it gives depend on values, or nobody has said which
+            masked = self._masked(func, args) if values is _NOT_KNOWN else values
+            if masked is None:
                 raise self._unknown(func) from error
-            result = tree_map_only(Tensor, self._of_gpu, values)
+            result = tree_map_only(Tensor, self._of_gpu, masked)
         made = tensors_in(result)
         self._shadows.adopt(made)
         if values is not _NOT_KNOWN:
@@ -135,6 +140,8 @@ class OnGpu(TorchDispatchMode):
             _, written = touched(func, args, kwargs, result)
             if not func.is_view:
                 self._shadows.forget(written)
+            if func is _UNSCALE:  # gradients are finite
+                self._shadows.keep(args[1], torch.zeros(args[1].shape))
         kernel, _ = price(func, args, kwargs, result, on_gpu=True)
         if kernel is not None:
             self._launched(kernel)
@@ -143,19 +150,36 @@ class OnGpu(TorchDispatchMode):
     def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the operator gives of values that are known, unless it is data or a view."""
         tensors = tensors_in((args, kwargs))
-        if func.is_view or not all(self._shadows.keeps(tensor) for tensor in tensors):
+        is_of_data = func.overloadpacket.__name__ in _OF_DATA
+        if func.is_view or not (is_of_data or all(map(self._shadows.keeps, tensors))):
             return _NOT_KNOWN
         if not (tensors or self._shadows.has_all or _is_small(func, args, kwargs)):
             return _NOT_KNOWN
         found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in tensors}
-        if any(value is None for value in found.values()):
-            return _NOT_KNOWN
+        unknown = [each for each in tensors if found[id(each)] is None]
+        if unknown:
+            if not _is_comparison(func, unknown):
+                return _NOT_KNOWN
+            self._say()
+            found.update((id(each), torch.full(each.shape, UNKNOWN, dtype=each.dtype)) for each in unknown)
         own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
         own_args, own_kwargs = tree_map_only(Tensor, lambda each: found[id(each)], (args, own))
         try:
             return func(*own_args, **own_kwargs)
         except NotImplementedError:  # an operator of GPUs alone
             return _NOT_KNOWN
+
+    def _masked(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
+        """What a known mask leaves of unknown values, some others in their place; None: it is something else."""
+        if func not in _MASKED or not self._shadows.is_of_gpu(args[0]):
+            return None
+        masks = [self._shadows.of(each) if self._shadows.is_of_gpu(each) else each for each in tensors_in(args[1])]
+        if any(each is None for each in masks):
+            return None
+        known = iter(masks)
+        some = torch.zeros((), dtype=args[0].dtype).expand(args[0].shape)
+        made: Tensor = func(some, tree_map_only(Tensor, lambda _: next(known), args[1]))
+        return made
 
     def _of_gpu(self, value: Tensor) -> Tensor:
         made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META)
@@ -207,8 +231,19 @@ class OnGpu(TorchDispatchMode):
             self._said(f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them")
 
     def _unknown(self, func: Any) -> RuntimeError:
+        if func is not None and torch.Tag.dynamic_output_shape not in func.tags:
+            return RuntimeError(
+                f"{func.name()} has no kernel for tensors without values: expected one of torch.library.register_fake"
+            )
         what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
         return RuntimeError(f"{what} decides how the script goes on, and is not known where nothing is computed")
+
+
+def _is_comparison(func: Any, unknown: Sequence[Tensor]) -> bool:
+    """Whether an operator asks of floats what they are, of so few that it may decide how the script goes on."""
+    name = func.overloadpacket.__name__
+    most = MOST_INTEGERS if name in _OF_DATA else MOST_FLOATS
+    return name in _COMPARISONS and all(each.is_floating_point() and each.numel() <= most for each in unknown)
 
 
 def _is_small(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -10,22 +10,36 @@ from contextlib import contextmanager
 import torch
 import torch._dynamo
 
+from scenarios.modules.cuda_autocast import autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
+from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
+from scenarios.workloads.script.gpu.memory import Memory
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu, leave_trials_alone
-from scenarios.workloads.script.gpu.pretend import SeenGpu, Streams, pretend
+from scenarios.workloads.script.gpu.pretend import Devices, SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.tensors import move_tensors
+from scenarios.workloads.script.gpu.torch_streams import Streams
 from scenarios.workloads.script.simulated import SimulatedLink
 
 
 @contextmanager
 def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
-    link.shadows, link.launched = Shadows(has_all=gpu.has_values), []
-    indexed = pretend(gpu, link.shadows, Streams(link), lambda: link.ask("synchronize"))
-    leave_trials_alone(link.shadows)
+    memory = Memory(gpu.memory_bytes)
+    shadows = Shadows(memory, has_all=gpu.has_values)
+    link.shadows, link.launched = shadows, []
+    devices = Devices(gpu, Streams(link), memory)
+    devices.say(_say)
+    indexed = move_tensors(shadows, devices.current)
+    leave_trials_alone(shadows)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
-    with Meta(link.shadows, indexed), OnGpu(link.shadows, link.launch, _say):
+    with (
+        autocast_on_meta(shadows.is_of_gpu),
+        kernels_of_gpus(),
+        Meta(shadows, indexed),
+        OnGpu(shadows, link.launch, _say),
+    ):
         yield
 
 

@@ -12,19 +12,23 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from scenarios.workloads.script.gpu.memory import Memory
+
 _KEYS = torch._C._dispatch_keys
 
 # Floating-point tensors of more elements are data, which decide nothing.
-_MOST_FLOATS = 4096
+MOST_FLOATS = 4096
 # Integers are ids, lengths, splits.
-_MOST_INTEGERS = 1 << 24
+MOST_INTEGERS = 1 << 24
 
 
 class Shadows:
-    """The meta tensors that stand for a GPU's, by their storages, with values of some, or with `has_all` of all."""
+    """The meta tensors that stand for a GPU's, by their storages, with values of some, or with `has_all` of all; they
+    take of its `memory`.
+    """
 
-    def __init__(self, *, has_all: bool = False) -> None:
-        self.has_all = has_all
+    def __init__(self, memory: Memory, *, has_all: bool = False) -> None:
+        self.memory, self.has_all = memory, has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
         self.wants_meta = False  # whether the script itself asks for the meta device just now
         self.is_suspended = False  # while torch tries an operator on tensors of its own making
@@ -47,7 +51,12 @@ class Shadows:
             key = storage._cdata
             if key not in self._values:
                 self._values[key] = None
-                weakref.finalize(storage, self._values.pop, key, None)
+                weakref.finalize(storage, self._is_gone, key)
+                self.memory.hold(key, storage.nbytes())
+
+    def _is_gone(self, key: int) -> None:
+        del self._values[key]
+        self.memory.drop(key)
 
     def keep(self, tensor: Tensor, values: Tensor) -> None:
         """From now on these are its values, if they are few enough to be kept."""
@@ -66,7 +75,7 @@ class Shadows:
 
     def keeps(self, values: Tensor) -> bool:
         """Whether such values may decide something."""
-        most = _MOST_FLOATS if values.is_floating_point() or values.is_complex() else _MOST_INTEGERS
+        most = MOST_FLOATS if values.is_floating_point() or values.is_complex() else MOST_INTEGERS
         return self.has_all or values.numel() <= most
 
     def of(self, tensor: Tensor) -> Tensor | None:

@@ -111,7 +111,7 @@ class Logs:
         expected = Replay(lines, self._of[rank].indices, Members(other, rank, world_size))
         found = Replay(lines, self._of[other].indices, Members(other, other, world_size))
         for call in count(1):
-            one, two = expected.next(), found.next()
+            one, two = (_next_alike(each) for each in (expected, found))
             if one != two:
                 what = f"{_told(one)} is not {_told(two)}"
                 if one[1:] == two[1:]:
@@ -249,6 +249,13 @@ class Replay:
                 return line[1]
             case _:
                 return line[1] if len(line) > 1 else None
+
+
+def _next_alike(replay: Replay) -> Request:
+    """What is asked next but memory, of which ranks that do the same may take a little more or less."""
+    while (found := replay.next())[1] == "memory":
+        pass
+    return found
 
 
 _TOLD = {

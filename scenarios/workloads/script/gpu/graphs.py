@@ -1,0 +1,94 @@
+"""CUDA graphs of a GPU that is not there, recorded as they are captured; and torch.compile, which compiles nothing:
+what is given to it runs operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from scenarios.seam.kernel import together
+from scenarios.workloads.script.requests import Launched
+from scenarios.workloads.script.simulated import SimulatedLink
+
+
+def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
+    """What torch.cuda has of graphs, by name, and patches torch.compile; `said` is told of what is run otherwise."""
+
+    class CUDAGraph:
+        """Kernels that were captured, which each `replay` launches at once."""
+
+        def __init__(self, keep_graph: bool = False) -> None:
+            self._launched: list[Launched] = []
+            self._outside: list[Launched] | None = None
+
+        def capture_begin(self, *_: Any, **__: Any) -> None:
+            assert link.launched is not None, "there is a GPU"
+            self._outside, link.launched, link.is_captured = link.launched, [], True
+
+        def capture_end(self) -> None:
+            assert link.launched is not None, "there is a GPU"
+            assert self._outside is not None, "it has begun"
+            self._launched, link.launched, link.is_captured = _at_once(link.launched), self._outside, False
+
+        def replay(self) -> None:
+            assert link.launched is not None, "there is a GPU"
+            link.launched += [replace(each, stream=link.stream) for each in self._launched]
+
+        def reset(self) -> None:
+            self._launched = []
+
+        def pool(self) -> tuple[int, int]:
+            return 0, 0
+
+        def instantiate(self) -> None: ...
+
+    class Graph:
+        """The context that captures."""
+
+        def __init__(self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, **_: Any) -> None:
+            self._graph = cuda_graph
+
+        def __enter__(self) -> None:
+            self._graph.capture_begin()
+
+        def __exit__(self, *_: object) -> None:
+            self._graph.capture_end()
+
+    def make_graphed_callables(callables: Any, *_: Any, **__: Any) -> Any:
+        said("torch.cuda.make_graphed_callables: what it would capture is run by its operators")
+        return callables
+
+    def compile(model: Any = None, **options: Any) -> Any:
+        said("torch.compile: what it would compile is run by its operators")
+        return (lambda found: found) if model is None else model
+
+    def compile_here(module: torch.nn.Module, *_: Any, **__: Any) -> None:
+        compile(module)
+
+    torch.compile = compile
+    torch.nn.Module.compile = compile_here  # type: ignore[method-assign,assignment]
+    return {
+        "CUDAGraph": CUDAGraph,
+        "graph": Graph,
+        "graphs": SimpleNamespace(
+            CUDAGraph=CUDAGraph,
+            graph=Graph,
+            make_graphed_callables=make_graphed_callables,
+            graph_pool_handle=lambda: (0, 0),
+            is_current_stream_capturing=lambda: link.is_captured,
+        ),
+        "make_graphed_callables": make_graphed_callables,
+        "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: link.is_captured,
+    }
+
+
+def _at_once(launched: list[Launched]) -> list[Launched]:
+    """Kernels as one, which is launched once; streams and events within a graph are left out."""
+    kernels = [each.kernel for each in launched if each.kernel is not None]
+    return [Launched(0, replace(together(kernels), launches=1))] if kernels else []

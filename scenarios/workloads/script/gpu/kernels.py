@@ -1,0 +1,99 @@
+"""What a GPU runs as one kernel, and meta tensors would not: attention, dropout, batch norm over ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scenarios.workloads.script.gpu.shadows import wraps
+
+_aten = torch.ops.aten
+
+
+@contextmanager
+def kernels_of_gpus() -> Iterator[None]:
+    """Inside, meta tensors run what a GPU would."""
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that torch's own are written over
+        library.impl("scaled_dot_product_attention", _attend, "AutogradMeta")
+        library.impl("dropout", _drop, "AutogradMeta")
+        for name, shape in _OF_BATCH_NORM.items():
+            library.impl(name, shape, "Meta")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Fused, as a GPU has it for heads of the same dims; dropout is in the kernel, and left out of its values."""
+    dims = {each.shape[-1] for each in (query, key, value)}
+    if len(dims) > 1 or query.dim() != 4:
+        math = _aten._scaled_dot_product_attention_math.default
+        found: Tensor = math(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+        return found
+    if enable_gqa and query.shape[1] != key.shape[1]:
+        key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -inf)
+    made: Tensor
+    if wraps(query):  # DTensor knows this one
+        fused = _aten._scaled_dot_product_efficient_attention.default
+        made = fused(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+    else:  # which has values on CPUs
+        fused = _aten._scaled_dot_product_flash_attention_for_cpu.default
+        made = fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return made
+
+
+def _drop(input: Tensor, p: float, train: bool) -> Tensor:
+    if not train or p == 0 or input.numel() == 0:
+        return input
+    if p == 1 or wraps(input):
+        return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p or 1.0)
+    made: Tensor = torch.native_dropout(input, p, train)[0]
+    return made
+
+
+def _statistics(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and the inverse of the standard deviation, by channel."""
+    channels, dtype = input.shape[1], torch.float32 if input.dtype != torch.float64 else torch.float64
+    return input.new_empty(channels, dtype=dtype), input.new_empty(channels, dtype=dtype)
+
+
+def _gathered(input: Tensor, mean: Tensor, invstd: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return mean.new_empty(mean.shape[1]), invstd.new_empty(invstd.shape[1])
+
+
+def _reduced(
+    grad: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, of_input: bool, *_: Any
+) -> tuple[Tensor, ...]:
+    """Sums of gradients, of those times what they belong to, and the gradients of weight and bias."""
+    return tuple(torch.empty_like(mean) for _ in range(4))
+
+
+# Their shapes, which torch leaves out for meta tensors.
+_OF_BATCH_NORM: dict[str, Callable[..., Any]] = {
+    "batch_norm_stats": _statistics,
+    "batch_norm_gather_stats_with_counts": _gathered,
+    "batch_norm_elemt": lambda input, *_, **__: torch.empty_like(input),
+    "batch_norm_backward_reduce": _reduced,
+    "batch_norm_backward_elemt": lambda grad, input, *_, **__: torch.empty_like(input),
+}

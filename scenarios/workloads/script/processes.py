@@ -1,0 +1,25 @@
+"""A script's process and those that it starts, data loaders' say, in both worlds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from contextlib import suppress
+from typing import Any
+
+
+def stand_alone() -> None:
+    """Let this process start others, and as it would if it were the first one; `end` ends them with it."""
+    os.setpgid(0, 0)
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
+    # A daemon, which ends with the process that started it, is not allowed to start others.
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+
+
+def end(process: Any) -> None:
+    """End a process that stands alone, and those that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.join()

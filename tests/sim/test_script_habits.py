@@ -1,0 +1,122 @@
+"""What training scripts do beside their steps: data loaders, mixed precision, checkpoints, graphs, memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.trace import Recording, Span
+from tests.sim.test_gpu_script import SCRIPTS, played
+
+HABITS = SCRIPTS / "habits.py"
+
+
+def computed(recording: Recording, step: int = 1) -> list[Span]:
+    return [span for span in recording.spans if span.rank == 0 and span.step == step and span.kind == "compute"]
+
+
+def reduced(recording: Recording) -> list[int]:
+    """Bytes of each all-reduce of a step."""
+    spans = [span for span in recording.spans if span.rank == 0 and span.step == 1 and span.kind == "all_reduce"]
+    return [span.bytes_in for span in spans]
+
+
+@pytest.mark.parametrize(
+    "habits",
+    [
+        "--amp float16 --clip --finite --average --meter --events --compile --workers 2",
+        "--amp bfloat16 --checkpoint --profile",
+        "--images",
+    ],
+)
+def test_on_gpus(habits: str) -> None:
+    recording = played(HABITS, *habits.split(), ranks=(1, 2))
+    assert {span.step for span in recording.spans} == {-1, 0, 1}
+    assert sum(span.flops for span in computed(recording)) > 1e7
+
+
+def test_on_cpus() -> None:
+    recording = played(HABITS, "--workers", "2", "--meter", "--amp", "bfloat16", profile="cpu_local", ranks=(1, 2))
+    assert reduced(recording).count(4) == 2  # what is metered
+
+
+def test_mixed_precision_keeps_gradients_wide_and_skips_no_step() -> None:
+    """A scaler that took gradients for infinite would skip the optimizer's steps, and there would be none."""
+    plain, mixed = (played(HABITS, *options, ranks=(1, 2)) for options in ((), ("--amp", "float16", "--clip")))
+    assert sum(reduced(plain)) == sum(reduced(mixed))
+    assert {span.step for span in mixed.spans} == {-1, 0, 1}
+
+
+def test_attention_is_fused() -> None:
+    """Its backward pass computes scores anew: 14 of 4 + 4 + 4 products, without which there would be 12."""
+    recording = played(HABITS, ranks=(1, 1))
+    batch, words, dim = 8, 16, 64
+    products = 3 * 2 * batch * words * 2 * (4 * dim * dim + 8 * dim * dim) + 3 * 2 * batch * dim * 10
+    attention = 2 * (4 + 10) * batch * words * words * dim
+    assert sum(span.flops for span in computed(recording)) == pytest.approx(products + attention, rel=1e-6)
+
+
+def test_a_graph_is_launched_at_once() -> None:
+    """Ten products are one launch, so that they take what they compute."""
+    plain, graph = (
+        sum(span.end_ns - span.start_ns for span in computed(played(HABITS, *options, ranks=(1, 1))))
+        for options in ((), ("--graph",))
+    )
+    assert 0 < graph - plain < 20_000
+
+
+@pytest.mark.parametrize("profile", ["dgx_h100", "cpu_local"])
+def test_no_checkpoint_is_written_over(profile: str, tmp_path: Path) -> None:
+    """What a script saves it loads again; the file stays what it was."""
+    file = tmp_path / "model.pt"
+    file.write_text("mine")
+    played(HABITS, "--save", str(file), profile=profile, ranks=(1, 2))
+    assert file.read_text() == "mine"
+    assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
+
+
+def test_memory_is_counted(tmp_path: Path) -> None:
+    """The script asserts what it is told, and ends where there is no room."""
+    file = tmp_path / "takes.py"
+    file.write_text(
+        """import torch
+parameters = torch.nn.Linear(1024, 1024, bias=False, device="cuda")
+optimizer = torch.optim.SGD(parameters.parameters(), lr=0.1)
+assert torch.cuda.memory_allocated() == 4 << 20
+x = torch.ones(100, device="cuda")
+assert torch.cuda.memory_allocated() == (4 << 20) + 512
+x.untyped_storage().resize_(0)
+assert torch.cuda.memory_allocated() == 4 << 20
+big = torch.empty(1 << 28, device="cuda")
+del big
+assert torch.cuda.max_memory_allocated() == (4 << 20) + (1 << 30)
+torch.cuda.reset_peak_memory_stats()
+for _ in range(4):
+    parameters(torch.ones(1, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+assert torch.cuda.max_memory_allocated() < 16 << 20
+"""
+    )
+    (row,) = played(file, ranks=(1, 1)).memory
+    assert row.size_bytes == (4 << 20) + (1 << 30)
+    file.write_text('import torch\nfull = [torch.empty(1 << 30, device="cuda") for _ in range(100)]\n')
+    with pytest.raises(ProgramError, match=r"takes.py:2: OutOfMemoryError: .* room for 4 GiB; .* 72 GiB of 74.5 GiB"):
+        played(file, ranks=(1, 1))
+
+
+def test_no_collective_is_captured(tmp_path: Path) -> None:
+    file = tmp_path / "captures.py"
+    file.write_text(
+        """import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+x = torch.ones(4, device="cuda")
+with torch.cuda.graph(torch.cuda.CUDAGraph()):
+    dist.all_reduce(x)
+"""
+    )
+    with pytest.raises(ProgramError, match=r"captures.py:6: .* expected no collective while a CUDA graph is captured"):
+        played(file, ranks=(1, 1))
