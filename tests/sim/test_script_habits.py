@@ -17,6 +17,16 @@ def computed(recording: Recording, step: int = 1) -> list[Span]:
     return [span for span in recording.spans if span.rank == 0 and span.step == step and span.kind == "compute"]
 
 
+def test_computations_are_named() -> None:
+    """By module, forward and backward, as autograd's nodes know it; by optimizer; by line."""
+    spans = {span.label: span for span in computed(played(HABITS, "--workers", "2", ranks=(1, 1)))}
+    assert {"blocks.0.attention", "blocks.1.mlp.3.backward", "AdamW.step", "words", "words.backward"} <= set(spans)
+    assert any(label.startswith("habits.py:") for label in spans)
+    forward, backward = spans["blocks.1.mlp.3"], spans["blocks.1.mlp.3.backward"]
+    assert backward.flops >= 2 * 2 * 8 * 16 * 64 * 256
+    assert forward.start_ns < spans["head"].start_ns < spans["head.backward"].start_ns < backward.start_ns
+
+
 def reduced(recording: Recording) -> list[int]:
     """Bytes of each all-reduce of a step."""
     spans = [span for span in recording.spans if span.rank == 0 and span.step == 1 and span.kind == "all_reduce"]
@@ -59,12 +69,10 @@ def test_attention_is_fused() -> None:
 
 
 def test_a_graph_is_launched_at_once() -> None:
-    """Ten products are one launch, so that they take what they compute."""
-    plain, graph = (
-        sum(span.end_ns - span.start_ns for span in computed(played(HABITS, *options, ranks=(1, 1))))
-        for options in ((), ("--graph",))
-    )
-    assert 0 < graph - plain < 20_000
+    """Ten products, which would take over 40 us if they were launched one by one."""
+    (graph,) = [span for span in computed(played(HABITS, "--graph", ranks=(1, 1))) if span.label == "CUDA graph"]
+    assert graph.flops == 10 * 2 * 64**3
+    assert graph.end_ns - graph.start_ns < 20_000
 
 
 @pytest.mark.parametrize("profile", ["dgx_h100", "cpu_local"])

@@ -26,7 +26,7 @@ from torch import Tensor
 BACKEND = "twinstep"
 # Where code lies that is not the user's.
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-_ROOMS = ("scenarios/seam", "scenarios/workloads", "real")
+_ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")
 _OTHERS = (*(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
 
 

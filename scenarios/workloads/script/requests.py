@@ -67,10 +67,13 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What a stream of a script's GPU was given: a kernel, an event to `record`, or one to `wait` for; by numbers."""
+    """What a stream of a script's GPU was given: a kernel with what it is for, an event to `record`, or one to `wait`
+    for; by numbers.
+    """
 
     stream: int
     kernel: Kernel | None = None
+    label: str = ""
     record: int | None = None
     wait: int | None = None
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from scenarios.seam.kernel import Kernel
+from scenarios.workloads.script.gpu.labels import Labels
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 from scenarios.workloads.script.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import Collective, Launched, Packed
@@ -33,6 +34,7 @@ class SimulatedLink:
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.stream = 0  # of the GPU's, the current one
         self.shadows: Shadows | None = None
+        self.labels: Labels | None = None
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
         self._told_bytes = 0
@@ -68,7 +70,8 @@ class SimulatedLink:
     def launch(self, kernel: Kernel) -> None:
         """The script's GPU is given a kernel."""
         assert self.launched is not None, "a CPU runs what it is given"
-        self.launched.append(Launched(self.stream, kernel))
+        assert self.labels is not None, "there is a GPU"
+        self.launched.append(Launched(self.stream, kernel, self.labels.now()))
 
     def fill(self, output: Tensor, part: Tensor) -> None:
         """A call gives this output that part, or if it is a meta tensor one whose values are not known."""

@@ -32,11 +32,11 @@ class Streams:
         return self._ranks[number]
 
     def launch(self, launched: Iterable[Launched]) -> None:
-        """Give the streams what a script has given them, in its order; kernels between two events are one."""
-        for (number, is_kernel), group in groupby(launched, lambda each: (each.stream, each.kernel is not None)):
+        """Give the streams what a script has given them, in its order; kernels in a row for the same are one."""
+        for (number, is_kernel, label), group in groupby(launched, _kind):
             each = list(group)
             if is_kernel:
-                self._compute(number, each)
+                self._compute(number, each, label)
             else:
                 for event in each:
                     self._meet(number, event)
@@ -51,10 +51,10 @@ class Streams:
         while self._kernels:
             await self._kernels.popleft()
 
-    def _compute(self, number: int, launched: Sequence[Launched]) -> None:
+    def _compute(self, number: int, launched: Sequence[Launched], label: str) -> None:
         kernels = [each.kernel for each in launched if each.kernel is not None]
         kernel = kernels[0] if len(kernels) == 1 else together(kernels)
-        work = self.of(number).compute(kernel, _nothing, label=KIND)
+        work = self.of(number).compute(kernel, _nothing, label=label or KIND)
         self._kernels.append(work)
         self._tails[number] = (work,)
 
@@ -67,6 +67,10 @@ class Streams:
             for work in new:
                 self.of(number).after(work)
             self._tails[number] = (*own, *new)
+
+
+def _kind(launched: Launched) -> tuple[int, bool, str]:
+    return launched.stream, launched.kernel is not None, launched.label
 
 
 def _nothing() -> None:

@@ -89,6 +89,7 @@ def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _at_once(launched: list[Launched]) -> list[Launched]:
-    """Kernels as one, which is launched once; streams and events within a graph are left out."""
+    """Kernels as one, launched with the first of them; streams and events within a graph are left out."""
     kernels = [each.kernel for each in launched if each.kernel is not None]
-    return [Launched(0, replace(together(kernels), launches=1))] if kernels else []
+    parts = [replace(each, launches=int(place == 0)) for place, each in enumerate(kernels)]
+    return [Launched(0, together(parts), "CUDA graph")] if parts else []

@@ -13,6 +13,7 @@ import torch._dynamo
 from scenarios.modules.cuda_autocast import autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
+from scenarios.workloads.script.gpu.labels import Labels
 from scenarios.workloads.script.gpu.memory import Memory
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu, leave_trials_alone
 from scenarios.workloads.script.gpu.pretend import Devices, SeenGpu
@@ -27,7 +28,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     """Inside, torch has `gpu.count` GPUs; what is launched there goes with the requests of `link`."""
     memory = Memory(gpu.memory_bytes)
     shadows = Shadows(memory, has_all=gpu.has_values)
-    link.shadows, link.launched = shadows, []
+    link.shadows, link.labels, link.launched = shadows, Labels(), []
     devices = Devices(gpu, Streams(link), memory)
     devices.say(_say)
     indexed = move_tensors(shadows, devices.current)

@@ -3,7 +3,7 @@
 Numbers of calls and events are left out, or are how many came since, so that what steps and ranks do alike is alike:
 
     ["cpu", ns]                                 computed so long on a CPU
-    ["kernel", stream, {...}]                   a kernel's figures, those that are not as usual
+    ["kernel", stream, {...}, label]            a kernel's figures, those that are not as usual, and what it is for
     ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
     ["issue", verb, group, label, stream, inputs, outputs, options]   a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
@@ -34,17 +34,18 @@ class Lines:
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
-        self._kernels: dict[tuple[int, Kernel], int] = {}
+        self._kernels: dict[Launched, int] = {}
 
     def number(self, line: Sequence[Any]) -> int:
         """The line's index."""
         return self.texts.setdefault(json.dumps(line), len(self.texts))
 
-    def of_kernel(self, stream: int, kernel: Kernel) -> int:
+    def of_kernel(self, launched: Launched, kernel: Kernel) -> int:
         """The index of a kernel's line."""
-        found = self._kernels.get((stream, kernel))
+        found = self._kernels.get(launched)
         if found is None:
-            found = self._kernels[stream, kernel] = self.number(["kernel", stream, _figures(kernel)])
+            line = ["kernel", launched.stream, _figures(kernel), launched.label]
+            found = self._kernels[launched] = self.number(line)
         return found
 
 
@@ -70,7 +71,7 @@ class RankLog:
             return
         for each in spent:
             if each.kernel is not None:
-                yield self._lines.of_kernel(each.stream, each.kernel)
+                yield self._lines.of_kernel(each, each.kernel)
             elif each.record is not None:
                 self._events = each.record
                 yield self._lines.number(["event", each.stream])
@@ -280,7 +281,7 @@ def _told(request: Request) -> str:
 def _parsed(line: list[Any]) -> list[Any]:
     match line[0]:
         case "kernel":
-            return [line[0], line[1], Launched(line[1], _kernel(line[2]))]
+            return [line[0], line[1], Launched(line[1], _kernel(line[2]), line[3])]
         case "issue":
             return [*line[:5], *([_packed(each) for each in side] for side in line[5:7]), line[7]]
         case "plan":
