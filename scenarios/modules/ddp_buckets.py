@@ -8,7 +8,7 @@ after it, are not simulated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from math import prod
 from typing import Any, Literal
 
@@ -136,14 +136,16 @@ class GradientReducer:
         assigned: Sequence[Sequence[int]] | None = None,
         label: str = "gradients",
         grouped: bool = False,
+        is_copied: bool = False,
     ) -> None:
         """
         Args:
             dtype: that of all parameters, or of each.
             assigned: the members of each bucket, if not as usual.
             grouped: whether all buckets are reduced in one call, that of `reduce_together`; not with compression.
+            is_copied: whether gradients come in their buckets, divided: nothing is computed for that.
         """
-        self._grouped = grouped
+        self._grouped, self._is_copied = grouped, is_copied
         self.state = None if compression.kind == "none" else PowerSGDState.from_options(compression)
         self._kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] = compression.kind
         self._side, self._shapes, self._label = side, tuple(map(tuple, shapes)), label
@@ -156,8 +158,13 @@ class GradientReducer:
         self._bucket_of = {member: index for index, members in enumerate(self._members) for member in members}
         self._start_step()
 
-    def add(self, parameter_index: int, gradient: Tensor) -> None:
-        """Hand over a gradient, in any order; it must keep its values until `finish`.
+    @property
+    def is_under_way(self) -> bool:
+        """Whether gradients were added since the last `take` or `finish`."""
+        return bool(self._given)
+
+    def add(self, parameter_index: int, gradient: Tensor, *, after: Iterable[Work[Any]] = ()) -> None:
+        """Hand over a gradient, in any order; it must keep its values until `finish`, and is there after some works.
 
         Raises:
             ProgramError: no such parameter, another shape or dtype than the parameter's, or given twice in a step.
@@ -166,6 +173,7 @@ class GradientReducer:
         self._given[parameter_index] = gradient
         bucket = self._bucket_of[parameter_index]
         self._missing[bucket] -= 1
+        self._after[bucket] += after
         while len(self._works) < len(self._buckets) and not self._missing[len(self._works)]:
             self._works.append(self._side.spawn(self._reduce(len(self._works))))
 
@@ -179,22 +187,31 @@ class GradientReducer:
         Raises:
             ProgramError: a parameter's gradient was not given in this step.
         """
-        absent = [index for index in range(len(self._shapes)) if index not in self._given]
-        if absent:
-            raise ProgramError(f"rank {self._side.rank}: no gradient was added for parameters {absent}")
-        works = self._works
-        self._start_step()
-        for work in works:
+        for work in self.take():
             await work
         views = dict[int, Tensor]()
         for members, bucket in zip(self._members, self._buckets, strict=True):
             views.update(zip(members, bucket.gradients(), strict=True))
         return [views[index] for index in range(len(self._shapes))]
 
+    def take(self) -> list[Work[Any]]:
+        """The buckets' reductions in place of `finish`, for who awaits them or lets a stream wait.
+
+        Raises:
+            ProgramError: as `finish`.
+        """
+        absent = [index for index in range(len(self._shapes)) if index not in self._given]
+        if absent:
+            raise ProgramError(f"rank {self._side.rank}: no gradient was added for parameters {absent}")
+        works = self._works
+        self._start_step()
+        return works
+
     def _start_step(self) -> None:
         self._given: dict[int, Tensor] = {}
         self._missing = [len(members) for members in self._members]
         self._works: list[Work[Any]] = []
+        self._after: list[list[Work[Any]]] = [[] for _ in self._members]
 
     def _allocate(self, index: int) -> GradientBucket:
         shapes = [self._shapes[member] for member in self._members[index]]
@@ -216,13 +233,21 @@ class GradientReducer:
 
     def _reduce(self, index: int) -> Coroutine[Any, Any, Tensor]:
         # The gradients are taken out now: the coroutine may run when the next step has begun to be filled.
-        return self._copy_and_reduce(self._buckets[index], [self._given[member] for member in self._members[index]])
+        gradients = [self._given[member] for member in self._members[index]]
+        return self._copy_and_reduce(self._buckets[index], gradients, self._after[index])
 
-    async def _copy_and_reduce(self, bucket: GradientBucket, gradients: list[Tensor]) -> Tensor:
-        kernel = copy_cost(bucket.buffer(), bucket.buffer().numel())
-        await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label=f"{self._label}.bucket")
+    async def _copy_and_reduce(
+        self, bucket: GradientBucket, gradients: list[Tensor], after: Iterable[Work[Any]]
+    ) -> Tensor:
+        for work in after:
+            await work
+        if not self._is_copied:
+            kernel = copy_cost(bucket.buffer(), bucket.buffer().numel())
+            await compute(self._side, kernel, flatten, gradients, bucket.buffer(), label=f"{self._label}.bucket")
         if self._grouped:
             return await divide(self._side, bucket, label=f"{self._label}.mean")
+        if self.state is None and self._is_copied:
+            return await self._side.all_reduce(bucket.buffer(), label=f"{self._label}.mean")
         if self.state is None:
             return await vanilla(self._side, bucket, label=f"{self._label}.mean")
         reduce = batched_powersgd if self._kind == "batched_powersgd" else layerwise_powersgd

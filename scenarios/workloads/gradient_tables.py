@@ -15,7 +15,7 @@ from scenarios.config.toml.values import Count, CountOrZero, NotNegative, Positi
 
 
 class BucketsSection(Section):
-    """Gradient buckets, as DDP makes them, for programs 'dlrm' and 'powersgd'."""
+    """Gradient buckets, as DDP makes them, for programs 'dlrm' and 'powersgd' and recorded scripts."""
 
     first: Size | None = about(
         "Cap of the first bucket. Default '1 MiB' as of DDP; with program 'dlrm' cap, as of DistributedModelParallel."
@@ -24,7 +24,7 @@ class BucketsSection(Section):
 
 
 class CompressionSection(Section):
-    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd'."""
+    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd' and recorded scripts."""
 
     kind: Literal["none", "batched_powersgd", "layerwise_powersgd"] | None = about(
         "'none' leaves the other options without effect. Default 'none'."

@@ -35,7 +35,7 @@ class PipelineSection(Section):
 
 
 class LaunchingSection(Section):
-    """How kernels and all-reduces are launched, for program 'dlrm'."""
+    """How kernels and all-reduces are launched, for program 'dlrm'; for 'script' cuda_graphs alone."""
 
     cuda_graphs: bool | None = about(
         "Whether a step is launched as CUDA graphs: no kernel waits for the host. On GPUs, in predictions. Default"

@@ -161,6 +161,9 @@ class SimBackend:
         world.has_computed[self.rank] = True
         thread = self.thread
 
+        def launched_ns(kernels: int, each_ns: int) -> tuple[int, int]:
+            return self._launched_ns(kernels, each_ns, is_in_step=work.step >= 0)
+
         def begin() -> None:
             if thread is None:
                 run()
@@ -170,7 +173,7 @@ class SimBackend:
         def run() -> None:
             work.start_ns = machine.clock.now_ns
             core = None if thread is None else thread.run
-            machine.kernel(self.rank, kernel, core, measured_ns=measured_ns, launched_ns=self._launched_ns).then(end)
+            machine.kernel(self.rank, kernel, core, measured_ns=measured_ns, launched_ns=launched_ns).then(end)
 
         def end() -> None:
             with torch.set_grad_enabled(records):
@@ -233,7 +236,7 @@ class SimBackend:
             self.shared.outstanding[operation] = None
         return operation
 
-    def _launched_ns(self, kernels: int, each_ns: int) -> tuple[int, int]:
+    def _launched_ns(self, kernels: int, each_ns: int, *, is_in_step: bool) -> tuple[int, int]:
         """When the host has launched the first and the last of so many kernels; it runs ahead of the GPU in a step.
 
         A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on.
@@ -242,7 +245,7 @@ class SimBackend:
         """
         if self.shared.scenario.launching.cuda_graphs:
             return self.clock.now_ns, self.clock.now_ns
-        free_ns = self.shared.step_began_ns[self.rank] if STEP.get() >= 0 else self.clock.now_ns
+        free_ns = self.shared.step_began_ns[self.rank] if is_in_step else self.clock.now_ns
         begun_ns = max(self._launched_until_ns, free_ns)
         self._launched_until_ns = begun_ns + kernels * each_ns
         return min(begun_ns + each_ns, self._launched_until_ns), self._launched_until_ns

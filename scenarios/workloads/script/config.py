@@ -12,13 +12,16 @@ from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, Table
 from scenarios.config.toml.section import Section, about, have
 from scenarios.config.toml.sections import Document, RunSection
+from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.script.recording.file import read, recording_in
+from scenarios.workloads.step_tables import LAUNCHING, build_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
     """A training script, its arguments and what is added to its environment; `sha256` is of its content, so that a
-    changed script is a changed scenario. With a `recording` that is played in its place, they are the recorded one's.
+    changed script is a changed scenario. With a `recording` that is played in its place, they are the recorded one's;
+    `is_exchanged`: with the scenario's buckets and compression in place of those of then.
     """
 
     path: Path
@@ -26,6 +29,7 @@ class Script:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     recording: Path | None = field(default=None, metadata={"is_of_playing": True})
+    is_exchanged: bool = False
 
 
 class ScriptSection(Section):
@@ -39,8 +43,15 @@ class ScriptSection(Section):
 
 def _check(section: ScriptSection, document: Document, look: Look) -> None:
     run, kind = document.run or RunSection(), _kind(document)
+    launching = LAUNCHING.of(document)
+    if launching is not None:
+        reason = "with program = 'script', which has what the script does"
+        look.refuse(("launching",), launching, ("fusion", "grouped_all_reduce"), reason)
     if section.recording is None:
         _check_script(section, look)
+        for table in (BUCKETS, COMPRESSION):
+            if table.of(document) is not None:
+                look.mistakes.add((table.key,), f"no {table.key} but with script.recording: a script has its own")
         if run.payload == "sizes" and kind == "cpu":
             look.mistakes.add(("run", "payload"), "'values', as on CPUs a script is played live")
     else:
@@ -100,12 +111,24 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         found = read(recording)
         env = tuple((name, value) for name, value in found.env)
         script = Path(found.script)
-        options = Script(path=script, sha256=found.sha256, args=tuple(found.args), env=env, recording=recording)
-        return {"options": options}
+        options = Script(
+            path=script,
+            sha256=found.sha256,
+            args=tuple(found.args),
+            env=env,
+            recording=recording,
+            is_exchanged=BUCKETS.of(document) is not None or COMPRESSION.of(document) is not None,
+        )
+        return {"options": options, **build_reduction(document), **_launching(document)}
     path = named_file(mistakes, ("script", "path"), have(section.path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     env = tuple(sorted((section.env or {}).items()))
-    return {"options": Script(path=path, sha256=digest, args=tuple(section.args or ()), env=env)}
+    options = Script(path=path, sha256=digest, args=tuple(section.args or ()), env=env)
+    return {"options": options, **_launching(document)}
+
+
+def _launching(document: Document) -> dict[str, Any]:
+    return {"launching": build_step(document)["launching"]}
 
 
 def _payload(document: Document) -> Literal["values", "sizes"]:
@@ -120,6 +143,7 @@ SPEC = ProgramSpec(
     factory="scenarios.workloads.script.program:ScriptProgram",
     summary="a training script of one's own",
     needs=TABLE,
+    may=(BUCKETS, COMPRESSION, LAUNCHING),
     payload=_payload,
     batch_size="refused",
     why_each=lambda document: "" if _kind(document) == "cuda" else "a script on CPUs goes by values",

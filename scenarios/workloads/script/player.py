@@ -16,6 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.gpu.pretend import SeenGpu
+from scenarios.workloads.script.gradients import watch_gradients
 from scenarios.workloads.script.process_group import Link, install
 from scenarios.workloads.script.processes import stand_alone
 from scenarios.workloads.script.saved import keep_apart
@@ -45,6 +46,7 @@ def main(
             from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)
 
             stack.enter_context(on_gpu(gpu, link))
+        watch_gradients(link)
         keep_apart(folder, link.shadows)
         play(path, args, link)
     os._exit(0)

@@ -42,6 +42,7 @@ class Asked:
         result: what its future gives.
         native: the method of torch's own process groups that was called, and its arguments.
         is_async: whether the caller goes on before it is over.
+        of_reducer: whether it is DistributedDataParallel that calls, for its gradients.
     """
 
     verb: str
@@ -53,6 +54,7 @@ class Asked:
     result: Any
     native: tuple[str, tuple[Any, ...]]
     is_async: bool
+    of_reducer: bool = False
 
 
 class Link(Protocol):
@@ -114,7 +116,8 @@ class ScriptGroup(dist.ProcessGroup):
         return f"<group of ranks {list(self._ranks)}>"
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        return self._own("all_reduce", tensors, ("allreduce", (tensors,)), opts, op=_op(opts))
+        of_reducer = _is_of_reducer(tensors, sys._getframe(1))
+        return self._own("all_reduce", tensors, ("allreduce", (tensors,)), opts, of_reducer=of_reducer, op=_op(opts))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         return self._own("all_reduce_coalesced", tensors, ("allreduce_coalesced", (tensors,)), opts, op=_op(opts))
@@ -210,10 +213,17 @@ class ScriptGroup(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     def _own(
-        self, verb: str, tensors: Sequence[Tensor], native: tuple[str, tuple[Any, ...]], opts: Any, **options: Any
+        self,
+        verb: str,
+        tensors: Sequence[Tensor],
+        native: tuple[str, tuple[Any, ...]],
+        opts: Any,
+        *,
+        of_reducer: bool = False,
+        **options: Any,
     ) -> dist.Work:
         """A verb that writes over what it reads."""
-        return self._issue(verb, tensors, [], tensors, tensors, native, opts, **options)
+        return self._issue(verb, tensors, [], tensors, tensors, native, opts, of_reducer=of_reducer, **options)
 
     def _issue(
         self,
@@ -224,6 +234,8 @@ class ScriptGroup(dist.ProcessGroup):
         result: Any,
         native: tuple[str, tuple[Any, ...]],
         opts: Any,
+        *,
+        of_reducer: bool = False,
         **options: Any,
     ) -> dist.Work:
         name, given = native
@@ -237,6 +249,7 @@ class ScriptGroup(dist.ProcessGroup):
             result=result,
             native=(name, given if opts is None else (*given, opts)),
             is_async=bool(getattr(opts, "asyncOp", True)),
+            of_reducer=of_reducer,
         )
         return self.issue(asked)
 
@@ -331,6 +344,11 @@ def users_line(frame: FrameType | None) -> str:
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType) -> bool:
+    """Whether DistributedDataParallel's reducer calls: from C++, in a backward pass."""
+    return tensors[0].is_floating_point() and caller.f_code.co_name == "_engine_run_backward"
 
 
 def _op(options: Any) -> str:

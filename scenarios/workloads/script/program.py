@@ -25,6 +25,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
+from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.live import LivePlayer, Start
 from scenarios.workloads.script.recording.alone import (
     MOST_PROCESSES,
@@ -35,7 +36,7 @@ from scenarios.workloads.script.recording.alone import (
 )
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
-from scenarios.workloads.script.requests import Collective, Launched, Packed, issue
+from scenarios.workloads.script.requests import Collective, Launched, Packed, Spent, issue
 from scenarios.workloads.script.streams import KIND, Streams
 
 
@@ -164,6 +165,8 @@ class _Played:
         self._is_known: dict[int, bool] = {}
         self._receives: dict[int, tuple[int, int]] = {}  # source and target of a message, by the call's number
         self._groups: list[Group] = [rank.world]
+        self._exchange = Exchange(rank, program.scenario) if program.script.is_exchanged else None
+        self._exchanged: set[int] = set()  # numbers of calls in whose place others are made
         self._step: AbstractContextManager[None] | None = None
         self._steps = 0
 
@@ -174,8 +177,7 @@ class _Played:
             spent, kind, argument = request = self._player.next()
             if self._log is not None:
                 self._log.note(request)
-            if spent and (self._step is not None or not isinstance(spent, int)):
-                await self._charge(spent)
+            await self._charge(spent)
             is_running = kind != "end" and not (kind == "step" and not await self._next_step())
             if is_running:
                 self._player.answer(await self._respond(kind, argument))
@@ -188,32 +190,58 @@ class _Played:
             self._log.is_whole = True
 
     async def _respond(self, kind: str, argument: Any) -> Any:
-        if kind == "issue":
-            self._works[argument.number] = self._issue(argument)
-        elif kind == "wait":
-            number, stream = argument
-            work = self._works.pop(number)
-            if number in self._receives:
-                await work
-                return [self._program.mail[self._receives.pop(number)].popleft()]
-            if self._is_on_gpu and not self._is_known.pop(number):
-                self._streams.after(stream, work)
-                return []
-            found = await work
-            outputs = [] if found is None else found if isinstance(found, Sequence) else [found]
-            return [Packed.shape_of(each) if each.is_meta else Packed.of(each) for each in outputs]
-        elif kind == "new_group":
-            self._groups.append(self._group(argument))
-            return len(self._groups) - 1
-        elif kind == "synchronize":
-            await self._streams.settle()
-        elif kind == "plan":
-            self._program.plan = tuple(argument)
-        elif kind == "memory":
-            self._program.note_memory(self._rank.rank, argument)
-        elif kind == "record" and self._step is not None:
-            self._rank.record(*argument)
+        match kind:
+            case "issue":
+                if argument.of_reducer and self._is_exchanging:
+                    self._exchanged.add(argument.number)
+                else:
+                    self._works[argument.number] = self._issue(argument)
+            case "wait":
+                return await self._wait(*argument)
+            case "new_group":
+                self._groups.append(self._group(argument))
+                return len(self._groups) - 1
+            case "synchronize":
+                await self._streams.settle()
+            case "plan":
+                self._program.plan = tuple(argument)
+            case "replica" if self._exchange is not None:
+                self._exchange.begin(*argument)
+            case "memory":
+                self._program.note_memory(self._rank.rank, argument)
+            case "record" if self._step is not None:
+                self._rank.record(*argument)
         return None
+
+    @property
+    def _is_exchanging(self) -> bool:
+        """In steps; setting up is as it was recorded."""
+        return self._exchange is not None and self._step is not None
+
+    async def _wait(self, number: int, stream: int) -> list[Packed]:
+        """For a call; its outputs."""
+        if number in self._exchanged:
+            self._exchanged.remove(number)
+            await self._wait_for_gradients(stream)
+            return []
+        work = self._works.pop(number)
+        if number in self._receives:
+            await work
+            return [self._program.mail[self._receives.pop(number)].popleft()]
+        if self._is_on_gpu and not self._is_known.pop(number):
+            self._streams.after(stream, work)
+            return []
+        found = await work
+        outputs = [] if found is None else found if isinstance(found, Sequence) else [found]
+        return [Packed.shape_of(each) if each.is_meta else Packed.of(each) for each in outputs]
+
+    async def _wait_for_gradients(self, stream: int) -> None:
+        assert self._exchange is not None, "calls are exchanged"
+        for work in self._exchange.take():
+            if self._is_on_gpu:
+                self._streams.after(stream, work)
+            else:
+                await work
 
     def _group(self, ranks: Sequence[int]) -> Group:
         """A further group; where hosts are simulated for others, one of those that there are."""
@@ -245,13 +273,25 @@ class _Played:
         self._steps += 1
         return True
 
-    async def _charge(self, spent: int | Sequence[Launched]) -> None:
+    async def _charge(self, spent: Spent) -> None:
         """What the process computed: as long as it took here, or what it has launched."""
-        if not isinstance(spent, int):
-            self._streams.launch(spent)
-            return
-        kernel = Kernel(kind=KIND, flops=spent * 1e-9 * self._program.cpu_flops_per_s, launches=0)
-        await self._rank.compute(kernel, _nothing, label=KIND)
+        cpu_ns, launched = 0, list[Launched]()
+        for each in spent:
+            if isinstance(each, int):
+                cpu_ns += each
+            elif each.gradient is None:
+                launched.append(each)
+            elif self._exchange is not None and self._step is not None:
+                await self._compute(cpu_ns, launched)
+                cpu_ns, launched = 0, []
+                self._exchange.add(*each.gradient, self._streams.tail(each.stream))
+        await self._compute(cpu_ns, launched)
+
+    async def _compute(self, cpu_ns: int, launched: Sequence[Launched]) -> None:
+        self._streams.launch(launched)
+        if cpu_ns and self._step is not None:
+            kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
+            await self._rank.compute(kernel, _nothing, label=KIND)
 
     def _issue(self, call: Collective) -> Work[Any]:
         """The verb on tensors of its own."""

@@ -1,9 +1,19 @@
 """What a rank's process asks of the simulated rank that it is, one request at a time, each of which is answered.
 
-A request is (what was computed since the last answer, kind, argument), the first as ns of CPU time or on a GPU as
-kernels: "issue" a `Collective`; "wait" for the one of a number on a stream, which is answered by its outputs;
-"new_group" of ranks, answered by its number; "synchronize" with the GPU; "plan": where tables are; "memory": the most
-bytes that the GPU's tensors took so far; "step": one is over; "record" a metric; "end"; "error" and a sentence.
+A request is (what was computed since the last answer, kind, argument):
+
+    "issue"         a `Collective`
+    "wait"          (its number, a stream): answered by its outputs
+    "new_group"     of ranks: answered by its number
+    "synchronize"   with the GPU
+    "plan"          where tables are
+    "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
+                    type] of its gradients in the order of their arrival
+    "memory"        the most bytes that the GPU's tensors took so far
+    "step"          one is over
+    "record"        (the name of a metric, its value)
+    "end"
+    "error"         a sentence
 """
 
 from __future__ import annotations
@@ -52,7 +62,8 @@ class Packed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
     """A call of torch.distributed: a verb of `Rank`, the number of its group, tensors that it reads and that it writes,
-    and what else the verb takes. Verbs that write over what they read have `inputs` alone.
+    and what else the verb takes. Verbs that write over what they read have `inputs` alone. `of_reducer`: it is
+    DistributedDataParallel's, of gradients.
     """
 
     number: int
@@ -63,12 +74,13 @@ class Collective:
     inputs: Sequence[Packed] = ()
     outputs: Sequence[Packed] = ()
     options: dict[str, Any] = field(default_factory=dict)
+    of_reducer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
     """What a stream of a script's GPU was given: a kernel with what it is for, an event to `record`, or one to `wait`
-    for; by numbers.
+    for, by numbers. Or what had come so far when a replica's `gradient` was there, by the replica's number and its own.
     """
 
     stream: int
@@ -76,10 +88,13 @@ class Launched:
     label: str = ""
     record: int | None = None
     wait: int | None = None
+    gradient: tuple[int, int] | None = None
 
 
+# What was computed meanwhile: ns of CPU time, and what a GPU was given.
+Spent = Sequence[int | Launched]
 # What was computed since the last one, its kind and its argument.
-Request = tuple[int | Sequence[Launched], str, Any]
+Request = tuple[Spent, str, Any]
 
 # Verbs that take a list of tensors.
 _LISTS = frozenset({"all_reduce_coalesced"})

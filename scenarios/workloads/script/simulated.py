@@ -22,7 +22,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.labels import Labels
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 from scenarios.workloads.script.process_group import Asked, ScriptGroup
-from scenarios.workloads.script.requests import Collective, Launched, Packed
+from scenarios.workloads.script.requests import Collective, Launched, Packed, Spent
 
 
 class SimulatedLink:
@@ -31,6 +31,7 @@ class SimulatedLink:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock, self._mark_ns = connection, RLock(), time.process_time_ns()
         self._group = 0
+        self._before: list[int | Launched] = []  # on a CPU, until the last gradient
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.stream = 0  # of the GPU's, the current one
         self.shadows: Shadows | None = None
@@ -56,11 +57,20 @@ class SimulatedLink:
                 self._group = answer
             return answer
 
-    def _spent(self, *, is_cut: bool) -> int | list[Launched]:
+    def _spent(self, *, is_cut: bool) -> Spent:
         if self.launched is None:
-            return time.process_time_ns() - self._mark_ns if is_cut else 0
+            spent, self._before = self._before, []
+            return [*spent, time.process_time_ns() - self._mark_ns] if is_cut else spent
         launched, self.launched = self.launched, []
         return launched
+
+    def gradient_is_ready(self, replica: int, place: int) -> None:
+        """A replica's gradient was computed, the one of that place in the order of their arrival."""
+        if self.launched is not None:
+            self.launched.append(Launched(self.stream, gradient=(replica, place)))
+            return
+        self._before += [time.process_time_ns() - self._mark_ns, Launched(0, gradient=(replica, place))]
+        self._mark_ns = time.process_time_ns()
 
     def _tell_memory(self, highest_bytes: int) -> None:
         if highest_bytes > self._told_bytes:
@@ -108,7 +118,7 @@ class SimulatedGroup(ScriptGroup):
 
     def __init__(self, link: SimulatedLink, number: int, options: Any, backends: Mapping[str, str]) -> None:
         super().__init__(options, backends)
-        self._link, self._number = link, number
+        self._link, self.number = link, number
 
     def issue(self, asked: Asked) -> SimulatedWork:
         """Begin a call in simulated time."""
@@ -120,12 +130,13 @@ class SimulatedGroup(ScriptGroup):
             return Collective(
                 number=number,
                 verb=asked.verb,
-                group=self._number,
+                group=self.number,
                 label=asked.label,
                 inputs=[self._link.pack(each) for each in asked.inputs],
                 outputs=[Packed.shape_of(each) for each in asked.targets],
                 options=asked.options,
                 stream=self._link.stream,
+                of_reducer=asked.of_reducer,
             )
 
         self._link.ask("issue", make=make)

@@ -44,7 +44,11 @@ class Streams:
     def after(self, number: int, work: Work[Any]) -> None:
         """Let that stream go on after a work."""
         self.of(number).after(work)
-        self._tails[number] = (*self._tails.get(number, ()), work)
+        self._tails[number] = (*self.tail(number), work)
+
+    def tail(self, number: int) -> tuple[Work[Any], ...]:
+        """What that stream was given last, with what it waits for."""
+        return self._tails.get(number, ())
 
     async def settle(self) -> None:
         """Until all has ended that was launched."""
@@ -60,9 +64,9 @@ class Streams:
 
     def _meet(self, number: int, event: Launched) -> None:
         if event.record is not None:
-            self._events[event.record] = self._tails.get(number, ())
+            self._events[event.record] = self.tail(number)
         elif event.wait in self._events:
-            own = self._tails.get(number, ())
+            own = self.tail(number)
             new = [work for work in self._events[event.wait] if work not in own]
             for work in new:
                 self.of(number).after(work)

@@ -1,4 +1,7 @@
-"""Trains a small model under DistributedDataParallel and says the mean loss of each step; `python ddp.py [hook]`."""
+"""Trains a small model under DistributedDataParallel and says the mean loss of each step.
+
+`python ddp.py [hook [bucket_cap_mb]]`
+"""
 
 import sys
 
@@ -18,7 +21,8 @@ layers = [
 ]
 hook = sys.argv[1] if len(sys.argv) > 1 else ""
 # torch's PowerSGD waits inside callbacks, for which gloo's two threads suffice with one bucket alone.
-model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=25 if hook == "powersgd" else 0.2)
+cap = float(sys.argv[2]) if len(sys.argv) > 2 else 25 if hook == "powersgd" else 0.2
+model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=cap)
 if hook == "fp16":
     model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 elif hook == "powersgd":

@@ -5,7 +5,9 @@ Numbers of calls and events are left out, or are how many came since, so that wh
     ["cpu", ns]                                 computed so long on a CPU
     ["kernel", stream, {...}, label]            a kernel's figures, those that are not as usual, and what it is for
     ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
-    ["issue", verb, group, label, stream, inputs, outputs, options]   a collective; tensors as [shape, dtype, is known]
+    ["gradient", stream, [replica, place]]      is there
+    ["issue", verb, group, label, stream, inputs, outputs, options, of_reducer]
+                                                a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
     [kind, ...]                                 any other request and its argument
 """
@@ -24,7 +26,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import PlanRow
 from scenarios.workloads.script.recording.file import Recorded
-from scenarios.workloads.script.requests import Collective, Launched, Packed, Request
+from scenarios.workloads.script.requests import Collective, Launched, Packed, Request, Spent
 
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
@@ -64,13 +66,13 @@ class RankLog:
             self.indices.append(line)
         self.indices.append(self._lines.number(self._line(kind, argument)))
 
-    def _spent(self, spent: int | Sequence[Launched]) -> Iterator[int]:
-        if isinstance(spent, int):
-            if spent:
-                yield self._lines.number(["cpu", spent])
-            return
+    def _spent(self, spent: Spent) -> Iterator[int]:
         for each in spent:
-            if each.kernel is not None:
+            if isinstance(each, int):
+                yield self._lines.number(["cpu", each])
+            elif each.gradient is not None:
+                yield self._lines.number(["gradient", each.stream, each.gradient])
+            elif each.kernel is not None:
                 yield self._lines.of_kernel(each, each.kernel)
             elif each.record is not None:
                 self._events = each.record
@@ -85,7 +87,7 @@ class RankLog:
                 call: Collective = argument
                 self._calls = call.number
                 tensors = [[_shape(each) for each in side] for side in (call.inputs, call.outputs)]
-                return [kind, call.verb, call.group, call.label, call.stream, *tensors, call.options]
+                return [kind, call.verb, call.group, call.label, call.stream, *tensors, call.options, call.of_reducer]
             case "wait":
                 number, stream = argument
                 return [kind, self._calls - number, stream]
@@ -205,22 +207,22 @@ class Replay:
 
     def next(self) -> Request:
         """As a script's rank; past the end of the recording it ends."""
-        launched, cpu_ns = list[Launched](), 0
+        spent = list[int | Launched]()
         for index in self._indices:
             line = self._lines[index]
             match line[0]:
                 case "cpu":
-                    cpu_ns += line[1]
-                case "kernel":
-                    launched.append(line[2])
+                    spent.append(line[1])
+                case "kernel" | "gradient":
+                    spent.append(line[2])
                 case "event":
                     self._events += 1
-                    launched.append(Launched(line[1], record=self._events))
+                    spent.append(Launched(line[1], record=self._events))
                 case "after":
-                    launched.append(Launched(line[1], wait=self._events - line[2]))
+                    spent.append(Launched(line[1], wait=self._events - line[2]))
                 case kind:
-                    return launched or cpu_ns, kind, self._argument(kind, line)
-        return 0, "end", None
+                    return spent, kind, self._argument(kind, line)
+        return (), "end", None
 
     def answer(self, value: Any = None) -> None:
         """Nobody asks."""
@@ -232,7 +234,7 @@ class Replay:
         match kind:
             case "issue":
                 self._calls += 1
-                _, verb, group, label, stream, inputs, outputs, options = line
+                _, verb, group, label, stream, inputs, outputs, options, of_reducer = line
                 return Collective(
                     number=self._calls,
                     verb=verb,
@@ -242,6 +244,7 @@ class Replay:
                     inputs=inputs,
                     outputs=outputs,
                     options=self._members.options(group, options),
+                    of_reducer=of_reducer,
                 )
             case "wait":
                 return self._calls - line[1], line[2]
@@ -263,6 +266,7 @@ _TOLD = {
     "end": "the script's end",
     "new_group": "a new group",
     "record": "a loss",
+    "replica": "DistributedDataParallel's gradients",
     "step": "a step's end",
     "synchronize": "a wait for the GPU",
     "wait": "a wait for a call",
@@ -282,8 +286,10 @@ def _parsed(line: list[Any]) -> list[Any]:
     match line[0]:
         case "kernel":
             return [line[0], line[1], Launched(line[1], _kernel(line[2]), line[3])]
+        case "gradient":
+            return [line[0], line[1], Launched(line[1], gradient=tuple(line[2]))]
         case "issue":
-            return [*line[:5], *([_packed(each) for each in side] for side in line[5:7]), line[7]]
+            return [*line[:5], *([_packed(each) for each in side] for side in line[5:7]), *line[7:]]
         case "plan":
             return [line[0], [PlanRow(**row) for row in line[1]]]
         case _:

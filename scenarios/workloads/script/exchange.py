@@ -1,0 +1,63 @@
+"""Other buckets, or another compression, in place of those with which a recorded script reduces its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from scenarios.config.scenario import Scenario
+from scenarios.modules.ddp_buckets import GradientReducer, assign_buckets
+from scenarios.seam.backend import Work
+from scenarios.seam.errors import ProgramError
+from scenarios.seam.rank import Rank
+
+
+class Exchange:
+    """The replicas of a rank's script, with buckets and compression of the scenario's.
+
+    What is computed stays as it was recorded, with it the copies into buckets that DistributedDataParallel makes.
+    """
+
+    def __init__(self, rank: Rank, scenario: Scenario) -> None:
+        self._rank, self._scenario = rank, scenario
+        self._reducers: dict[int, GradientReducer] = {}
+        self._shapes: dict[int, list[tuple[tuple[int, ...], torch.dtype]]] = {}
+
+    def begin(self, number: int, group: int, has_hook: bool, shapes: Sequence[Any]) -> None:
+        """A replica, whose gradients have arrived in this order for the first time.
+
+        Raises:
+            ProgramError: it reduces them by a hook, or not over all ranks.
+        """
+        what = "another compression or other buckets"
+        if has_hook:
+            raise ProgramError(
+                f"rank {self._rank.rank}: {what}: expected a recording of DistributedDataParallel without a"
+                " communication hook"
+            )
+        if group:
+            raise ProgramError(f"rank {self._rank.rank}: {what}: expected a recording in which all ranks reduce")
+        own = self._shapes[number] = [(tuple(shape), getattr(torch, dtype)) for shape, dtype in shapes]
+        dtypes = [dtype for _, dtype in own]
+        sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in own]
+        buckets = self._scenario.buckets
+        self._reducers[number] = GradientReducer(
+            self._rank.stream(f"gradients {number}"),
+            [shape for shape, _ in own],
+            dtype=dtypes,
+            compression=self._scenario.compression,
+            assigned=assign_buckets(sizes, buckets, arrival=range(len(own)), dtypes=dtypes),
+            is_copied=True,
+        )
+
+    def add(self, number: int, place: int, after: Iterable[Work[Any]]) -> None:
+        """A gradient, by its place in the order of arrival, is there after these works."""
+        shape, dtype = self._shapes[number][place]
+        gradient = torch.empty(shape, dtype=dtype, device=self._rank.device)
+        self._reducers[number].add(place, gradient, after=after)
+
+    def take(self) -> list[Work[Any]]:
+        """What is on its way, of which nothing is left then."""
+        return [work for reducer in self._reducers.values() if reducer.is_under_way for work in reducer.take()]
