@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,7 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.live import LivePlayer, starting
+from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.alone import (
     MOST_PROCESSES,
     Alone,
@@ -86,6 +87,12 @@ class ScriptProgram(Program):
             except ProgramError as error:
                 self._failure = error
         raise self._failure
+
+    def place(self, found: Mapping[str, Any]) -> None:
+        """Take the plan that a rank has found, once however often the program is played."""
+        if not self.plan:
+            made = planned(found, self.scenario)
+            self.plan, self.own_plan, self.plan_notes = made.rows, made.own, made.notes
 
     def kept(self) -> dict[str, bytes]:
         """The recording, for what-ifs; nothing if a rank did not come to its end."""
@@ -194,7 +201,7 @@ class _Played:
         elif kind == "synchronize":
             await self._streams.settle()
         elif kind == "plan":
-            self._program.plan = tuple(argument)
+            self._program.place(argument)
         elif kind == "record" and self._step is not None:
             self._rank.record(*argument)
         return None

@@ -2,8 +2,8 @@
 
 A request is (what was computed since the last answer, kind, argument), the first as ns of CPU time or on a GPU as
 kernels: "issue" a `Collective`; "wait" for the one of a number on a stream, which is answered by its outputs;
-"new_group" of ranks, answered by its number; "synchronize" with the GPU; "plan": where tables are; "step": one is over;
-"record" a metric; "end"; "error" and a sentence.
+"new_group" of ranks, answered by its number; "synchronize" with the GPU; "plan": where tables are, as
+`torchrec_plan.plan_found` has it; "step": one is over; "record" a metric; "end"; "error" and a sentence.
 """
 
 from __future__ import annotations
