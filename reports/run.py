@@ -19,7 +19,7 @@ from scenarios.seam.trace import Recording, RunInfo
 # All that `Run` has by name.
 FRAMES = (
     *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "operations", "formulas", "steps"),
-    *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plans", "rank_memory"),
+    *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
 )
 
@@ -234,9 +234,9 @@ class Run:
         return imbalance.causes(self.plan, self.info.world_size)
 
     @cached_property
-    def plans(self) -> pd.DataFrame:
+    def plan_costs(self) -> pd.DataFrame:
         """What a script's plan and ours load the busiest rank with; empty where there is no such pair."""
-        return imbalance.plans(self.plan, self.own_plan, self.info.world_size)
+        return imbalance.plan_costs(self.plan, self.own_plan, self.info.world_size)
 
     @cached_property
     def rank_memory(self) -> pd.DataFrame:

@@ -16,7 +16,7 @@ def plan_sentence(run: Run) -> str:
     names = {"TorchRec": "TorchRec's", "ours": "ours"}
     said = [
         f"{names[row['planner']]} {_ms(row['worst'])} (rank {row['worst_rank']}; mean {_ms(row['mean'])})"
-        for row in records(run.plans)
+        for row in records(run.plan_costs)
     ]
     return f"Plan, expected time of the busiest rank: {', '.join(said)}" if said else ""
 

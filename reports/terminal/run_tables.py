@@ -97,7 +97,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "links",
         "imbalance",
         "imbalance_causes",
-        "plans",
+        "plan_costs",
     ]
     names += ["formulas", "rank_memory", "memory", "metrics"]
     steady = steady_steps(run.steps)

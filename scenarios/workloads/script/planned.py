@@ -32,7 +32,7 @@ from scenarios.workloads.dlrm.checks import DEFAULT_TYPES
 from scenarios.workloads.script.gpu.bags import OPTIMIZERS
 
 _Dtype = Literal["float32", "bfloat16", "float16"]
-_DTYPES: dict[str | None, _Dtype] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16"}
+_DTYPES: dict[str, _Dtype] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16"}
 # TorchRec's, of a feature of which a planner is told nothing.
 _POOLING_FACTOR = 1.0
 
@@ -124,7 +124,7 @@ def _model(found: Mapping[str, Any], given: Mapping[str, GivenTable], notes: lis
     unknown = [
         name for table in tables for name, ids in (table["features"] or {table["name"]: None}).items() if not ids
     ]
-    types_of = sorted({str(table["dtype"]) for table in tables})
+    types_of = sorted({table["dtype"] or "unknown" for table in tables})
     dtypes = [_DTYPES[each] for each in types_of if each in _DTYPES] or ["float32"]
     widest: _Dtype = "float32" if "float32" in dtypes else dtypes[0]
     if len(types_of) > 1 or types_of[0] not in _DTYPES:

@@ -30,6 +30,7 @@ class LookUps:
         """`shadows` has what is known of tensors on a GPU that is not there."""
         self._shadows = shadows
         self._bags = WeakKeyDictionary[Module, dict[str, tuple[int, int]]]()  # by feature: ids, samples
+        self._models = WeakKeyDictionary[Module, None]()
         self.batch_size = 0
         self._hooks = [register_module_module_registration_hook(self._watch)]
 
@@ -44,9 +45,18 @@ class LookUps:
         found = [bags for inner in module.modules() for bags in (self._bags.get(inner, {}),)]
         return {key: ids / max(samples, 1) for bags in found for key, (ids, samples) in bags.items()}
 
-    def _watch(self, _parent: Module, _name: str, module: Module | None) -> None:
-        types = sys.modules.get("torchrec.distributed.types")
-        if types is not None and isinstance(module, types.ShardedModule):
+    @property
+    def models(self) -> list[Any]:
+        """Those under DistributedModelParallel that there are, as they were made."""
+        return list(self._models)
+
+    def _watch(self, parent: Module, _name: str, module: Module | None) -> None:
+        types, parallel = (sys.modules.get(f"torchrec.distributed.{name}") for name in ("types", "model_parallel"))
+        if types is None or parallel is None:
+            return
+        if isinstance(parent, parallel.DistributedModelParallel):
+            self._models[parent] = None
+        if isinstance(module, types.ShardedModule):
             self._hooks.append(module.register_forward_pre_hook(self._given, with_kwargs=True))
 
     def _given(self, module: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -87,20 +97,16 @@ def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
     cache. `batch_size` is a rank's, 0 if it is not known; `ranks`: how many share the tables of each model;
     `optimizers`: fbgemm's names of those of tables on this rank.
     """
-    parallel = sys.modules.get("torchrec.distributed.model_parallel")
-    if parallel is None:
-        return None
-    models = _objects(parallel.DistributedModelParallel)
-    fused = sys.modules.get(_FUSED)
-    bags = [] if fused is None else _objects(fused.SplitTableBatchedEmbeddingBagsCodegen)
     placed = [
         (model, path, name, parameter)
-        for model in models
+        for model in look_ups.models
         for path, tables in model.plan.plan.items()
         for name, parameter in tables.items()
     ]
     if not placed:
         return None
+    fused = sys.modules[_FUSED].SplitTableBatchedEmbeddingBagsCodegen
+    bags = [each for each in gc.get_objects() if issubclass(type(each), fused)]
     names = _names([(path, name) for _, path, name, _ in placed])
     return {
         "rows": [
@@ -108,13 +114,9 @@ def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
         ],
         "tables": [{"name": name, **_table(look_ups, *each)} for name, each in zip(names, placed, strict=True)],
         "batch_size": look_ups.batch_size,
-        "ranks": sorted({int(model._env.world_size) for model in models}),
+        "ranks": sorted({int(model._env.world_size) for model in look_ups.models}),
         "optimizers": sorted({each.optimizer.name for each in bags}),
     }
-
-
-def _objects(kind: type) -> list[Any]:
-    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
 
 
 def _names(tables: list[tuple[str, str]]) -> list[str]:

@@ -51,6 +51,8 @@ def jagged(lengths: dict[str, int], *, weighted: bool) -> KeyedJaggedTensor:
 
 has_gpu = torch.cuda.is_available()
 device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if has_gpu else torch.device("cpu")
+if has_gpu:
+    torch.cuda.set_device(device)
 dist.init_process_group("nccl" if has_gpu else "gloo")
 models = []
 for made in (Bags(), Rows()):
