@@ -18,14 +18,15 @@ from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
 FRAMES = (
-    *("spans", "metrics", "plan", "memory", "links", "loads", "traffic", "operations", "formulas", "steps", "ranks"),
-    *("link_classes", "stragglers", "imbalance", "imbalance_causes", "rank_memory", "metrics_by_step"),
-    *("critical_path", "waited_for"),
+    *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "operations", "formulas", "steps"),
+    *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
+    *("metrics_by_step", "critical_path", "waited_for"),
 )
 
 
 class Run:
-    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `memory`, `loads`, `traffic`; others follow.
+    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`; others
+    follow.
 
     `docs/reports.md` lists every column with its unit. Dtypes are int64, float64, bool and text, fixed also when a
     frame is empty, so that frames of several runs concatenate.
@@ -35,6 +36,7 @@ class Run:
         self.info = info
         self._spans = spans
         self.metrics, self.plan, self.memory = stored["metrics"], stored["plan"], stored["memory"]
+        self.own_plan = stored["own_plan"]
         self.loads, self.traffic = stored["loads"], stored["traffic"]
         self._link_rows = stored["links"]
         self._found: dict[tuple[str, tuple[int, ...]], pd.DataFrame] = {}
@@ -230,6 +232,11 @@ class Run:
     def imbalance_causes(self) -> pd.DataFrame:
         """The tables that make it so."""
         return imbalance.causes(self.plan, self.info.world_size)
+
+    @cached_property
+    def plan_costs(self) -> pd.DataFrame:
+        """What a script's plan and ours load the busiest rank with; empty where there is no such pair."""
+        return imbalance.plan_costs(self.plan, self.own_plan, self.info.world_size)
 
     @cached_property
     def rank_memory(self) -> pd.DataFrame:

@@ -100,9 +100,10 @@ def play(
     with _rare_collections():
         loads = machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
     return Recording(
-        info=_info(scenario, error, counts, started=started, begin_s=begin_s),
+        info=_info(scenario, program, error, counts, started=started, begin_s=begin_s),
         metrics=sorted(world.metrics, key=lambda metric: (metric.rank, metric.step, metric.name)),
         plan=list(program.plan),
+        own_plan=list(program.own_plan),
         memory=[*program.memory, *_buffers(world, program)],
         links=links,
         loads=loads,
@@ -131,7 +132,9 @@ def _play_to_end(
     return error
 
 
-def _info(scenario: Scenario, error: str, counts: Mapping[int, int], *, started: datetime, begin_s: float) -> RunInfo:
+def _info(
+    scenario: Scenario, program: Program, error: str, counts: Mapping[int, int], *, started: datetime, begin_s: float
+) -> RunInfo:
     return RunInfo(
         name=scenario.name,
         world="sim",
@@ -146,6 +149,7 @@ def _info(scenario: Scenario, error: str, counts: Mapping[int, int], *, started:
         error=error,
         elapsed_s=time.perf_counter() - begin_s,
         host_counts=tuple(counts.items()),
+        plan_notes=program.plan_notes,
     )
 
 

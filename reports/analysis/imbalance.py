@@ -22,7 +22,7 @@ CAUSES = {
     "sharding_type": "str",
     **dict.fromkeys(["on_worst_rank", "mean", "excess", "excess_share"], "float"),
 }
-
+PLAN_COSTS = {"planner": "str", **{name: kind for name, kind in IMBALANCE.items() if name != "measure"}}
 
 _REPLICATED = "data_parallel"
 
@@ -55,6 +55,18 @@ def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
         "max_over_mean": worst / mean,
     }
     return fixed(columns, IMBALANCE)
+
+
+def plan_costs(plan: pd.DataFrame, own: pd.DataFrame, world_size: int) -> pd.DataFrame:
+    """Of a script's plan and of ours, as far as there are expected times: those of the busiest rank and the mean, ms.
+
+    Empty where ours was not asked.
+    """
+    both = {"TorchRec": plan, "ours": own} if len(own) else {}
+    found = [imbalance(each, world_size).assign(planner=name) for name, each in both.items()]
+    frame = pd.concat(found, ignore_index=True) if found else fixed({name: [] for name in PLAN_COSTS}, PLAN_COSTS)
+    kept = frame[(frame["measure"] == "perf_ms").to_numpy(bool)] if found else frame
+    return fixed({name: kept[name] for name in PLAN_COSTS}, PLAN_COSTS)
 
 
 def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:

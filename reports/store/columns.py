@@ -17,6 +17,7 @@ TABLES: dict[str, type] = {
     "spans": Span,
     "metrics": Metric,
     "plan": PlanRow,
+    "own_plan": PlanRow,
     "memory": MemoryRow,
     "links": LinkRow,
     "loads": LoadRow,
@@ -24,7 +25,7 @@ TABLES: dict[str, type] = {
 }
 
 # Tables and columns that earlier releases did not write.
-LATER_TABLES = frozenset({"loads", "traffic"})
+LATER_TABLES = frozenset({"loads", "traffic", "own_plan"})
 _LATER = {
     Span: {"formula_ns"},
     PlanRow: {"host_bytes"},

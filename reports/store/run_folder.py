@@ -44,7 +44,7 @@ Derive = Callable[[Path, Recording], None]
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
 # Fields of run.json that earlier releases did not write: they have their defaults.
-_LATER = frozenset({"played_on", "thinned", "host_counts", "cores"})
+_LATER = frozenset({"played_on", "thinned", "host_counts", "cores", "plan_notes"})
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -281,8 +281,9 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     for name, kind in fields.items():
         if name in content and not isinstance(content[name], _JSON_TYPES[kind]):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
-    if not all(isinstance(one, str) for one in content["hosts"]):
-        raise ReportError(f"{path}: hosts = {content['hosts']!r}: expected names")
+    for name, what in (("hosts", "names"), ("plan_notes", "sentences")):
+        if not all(isinstance(one, str) for one in content.get(name, ())):
+            raise ReportError(f"{path}: {name} = {content[name]!r}: expected {what}")
     for name in ("library", "payload", "fidelity"):
         if not isinstance(word := content["scenario"].get(name, ""), str):
             raise ReportError(f"{path}: scenario.{name} = {word!r}: expected a word")
@@ -291,6 +292,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     known = {name: content[name] for name in fields if name in content}
     tuples = {
         "hosts": tuple(content["hosts"]),
+        "plan_notes": tuple(content.get("plan_notes", ())),
         "thinned": _thinned(path, content.get("thinned")),
         "host_counts": _host_counts(path, content.get("host_counts", [])),
     }

@@ -25,6 +25,7 @@ from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
 from reports.terminal.headline import headline, only, rests_on
+from reports.terminal.plans import plan_notes, plan_sentence
 from reports.terminal.rows import (
     STRAGGLERS_TITLE,
     cells,
@@ -87,7 +88,17 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
 @text.json_ready
 def as_json(run: Run) -> dict[str, Any]:
     """The same frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
-    names = ["steps", "operations", "ranks", "waited_for", "link_classes", "links", "imbalance", "imbalance_causes"]
+    names = [
+        "steps",
+        "operations",
+        "ranks",
+        "waited_for",
+        "link_classes",
+        "links",
+        "imbalance",
+        "imbalance_causes",
+        "plan_costs",
+    ]
     names += ["formulas", "rank_memory", "memory", "metrics"]
     steady = steady_steps(run.steps)
     info = run.info
@@ -102,6 +113,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "host_counts": info.host_counts,
         "thinned": None if info.thinned is None else dataclasses.asdict(info.thinned),
         "error": info.error,
+        "plan_notes": info.plan_notes,
         "median_step_ns": steady["step_ns"].median(),
         "samples_per_s": steady["samples_per_s"].median(),
         "median_of_steps": steady["step"].tolist(),
@@ -248,7 +260,8 @@ def _imbalance(run: Run) -> RenderableType:
     parts = [text.table("Balance of tables", BALANCE_COLUMNS, rows)]
     if causes:
         parts.append(text.table("Tables that cause imbalance", CAUSE_COLUMNS, causes, left=3, kept=_NAMES_KEPT))
-    return Group(*parts)
+    said = [words for words in (plan_sentence(run), plan_notes(run)) if words]
+    return Group(*parts, *([text.paragraph("\n".join(said))] if said else []))
 
 
 def balance_rows(run: Run, most_causes: int) -> tuple[list[list[str]], list[list[str]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -11,7 +11,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator
 from scenarios.planner.estimators.storage import EmbeddingStorageEstimator
-from scenarios.planner.options import capacity_bytes, host_capacity_bytes, options_of
+from scenarios.planner.options import capacity_bytes, host_capacity_bytes, options_of, topology_of
 from scenarios.planner.placed import Plan, device_tier, plan_of
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.planner.search.enumerator import COLUMN_ALIGNMENT, cut
@@ -44,11 +44,29 @@ def given_plan(scenario: Scenario, topology: Topology) -> Plan:
         ScenarioError: it puts shards where their sharding type does not allow them, on ranks that are not there, or
             more on a rank than this has for embeddings.
     """
-    model, file = scenario.model, scenario.planner.plan
-    assert model is not None, "only a scenario with a model has tables to place"
+    file = scenario.planner.plan
     assert file is not None, "only a scenario that names a plan has one"
     place = f"{scenario.path}: sharding.plan = '{file.path}'"
-    given = read_plan(file.path)
+    plan, proposal = _placed(place, read_plan(file.path), scenario, topology)
+    _check_room(place, proposal, scenario)
+    return plan
+
+
+def rate_plan(given: Mapping[str, GivenTable], scenario: Scenario) -> Plan:
+    """The plan that has the scenario's tables there, with the planner's estimates, whether or not there is room.
+
+    Raises:
+        ScenarioError: it puts shards where their sharding type does not allow them, or on ranks that are not there.
+    """
+    return _placed(str(scenario.path), given, scenario, topology_of(scenario))[0]
+
+
+def _placed(
+    place: str, given: Mapping[str, GivenTable], scenario: Scenario, topology: Topology
+) -> tuple[Plan, list[ShardingOption]]:
+    """The plan and what it is made of; `place` begins the sentence of a mistake."""
+    model = scenario.model
+    assert model is not None, "only a scenario with a model has tables to place"
     proposal = []
     for table in model.tables:
         option = options_of(table, scenario, topology)[0]
@@ -61,8 +79,7 @@ def given_plan(scenario: Scenario, topology: Topology) -> Plan:
         layouts(tables_of_plan(plan.row_runs), topology.world_size, scenario.sharding_host_ranks)
     except ValueError as error:
         raise ScenarioError([f"{place}: {error}"]) from None
-    _check_room(place, proposal, scenario)
-    return plan
+    return plan, proposal
 
 
 def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOption]:

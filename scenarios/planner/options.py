@@ -119,7 +119,6 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
         sharding_types=table.sharding,
         min_partition=table.min_partition,
         pooling_factors=[feature.ids_per_sample for feature in table.by_feature],
-        is_weighted=table.weighted,
     )
     enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
     tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.embedding_dtype], *model.optimizer.planned_bytes)

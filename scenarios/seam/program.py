@@ -21,6 +21,8 @@ class Program(ABC):
 
     Attributes:
         plan: where the planner put the tables; empty for a workload without tables.
+        own_plan: where ours would put tables that another planner has put elsewhere; empty: nobody did, or it cannot.
+        plan_notes: on what the two plans' expected times rest, and why there are none, in sentences.
         memory: what each rank holds on its GPU, checked against the GPU's memory before the run; empty: not checked.
         host_classes: the host classes of which one representative each is simulated; None: every rank is.
         effort: what simulating a step takes of the machine; None: not known.
@@ -42,6 +44,8 @@ class Program(ABC):
     needs_values: ClassVar[bool] = False
 
     plan: tuple[PlanRow, ...] = ()
+    own_plan: tuple[PlanRow, ...] = ()
+    plan_notes: tuple[str, ...] = ()
     memory: tuple[MemoryRow, ...] = ()
     host_classes: HostClasses | None = None
     effort: Effort | None = None

@@ -192,7 +192,8 @@ class RunInfo:
     "srun"; "" in the simulator, and in what releases wrote that did not know it. `thinned` says which spans were left
     out by choice; None: none. `host_counts`: each representative host and how many hosts it represents, itself
     included; empty: every host was simulated. `cores`: how many
-    processors the machines of a real run had for its ranks; 0: not known.
+    processors the machines of a real run had for its ranks; 0: not known. `plan_notes`: on what a comparison of a
+    script's plan with ours rests, in sentences; empty: there is none.
     """
 
     name: str
@@ -212,6 +213,7 @@ class RunInfo:
     thinned: Thinned | None = None
     host_counts: tuple[tuple[int, int], ...] = ()
     cores: int = 0
+    plan_notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
 
@@ -223,6 +225,7 @@ class Recording:
     spans: list[Span] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
     plan: list[PlanRow] = field(default_factory=list)
+    own_plan: list[PlanRow] = field(default_factory=list)  # by our planner, where `plan` is a script's
     memory: list[MemoryRow] = field(default_factory=list)
     links: list[LinkRow] = field(default_factory=list)
     loads: list[LoadRow] = field(default_factory=list)

@@ -172,6 +172,13 @@ def with_loads(recording: Recording) -> Recording:
     return dataclasses.replace(recording, loads=loads, traffic=traffic)
 
 
+def of_script(recording: Recording) -> Recording:
+    """As if our planner had put the tables of a script on the other ranks, and each had half a ms more to do."""
+    own = [dataclasses.replace(row, rank=1 - row.rank, perf_ms=row.perf_ms + 0.5) for row in recording.plan]
+    notes = ("64 samples per rank", "ours may choose among table_wise")
+    return dataclasses.replace(recording, own_plan=own, info=dataclasses.replace(recording.info, plan_notes=notes))
+
+
 def on_nccl(recording: Recording, formula_ns: int) -> Recording:
     """As if NCCL had expected each all_reduce to take this long."""
     spans = [

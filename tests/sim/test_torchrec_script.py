@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scenarios.config.load import load
+from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
-from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.command import load_given, scenario_of
 from scenarios.workloads.script.recording.file import NAME
 from sim.run import simulate
 
@@ -23,6 +25,7 @@ torchrec = pytest.importorskip("torchrec", reason="TorchRec stands in .venv-benc
 pytestmark = pytest.mark.torchrec
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "scripts" / "torchrec_dlrm.py"
+MODELS = Path(__file__).parents[1] / "data" / "scripts" / "torchrec_tables.py"
 TABLES, ROWS, IDS, BATCH = 8, 10_000, 4, 128
 # Of `dlrm` the second step after the warm-up; a script's first is not counted.
 OURS, THEIRS = 3, 2
@@ -32,15 +35,21 @@ OF_IDS = 2
 
 def ours(kind: str, dim: int, folder: Path) -> Recording:
     """Our program, with tables of one sharding type on 2 hosts of 2."""
+    scenario = load(dlrm_file(folder, dim, f'sharding = ["{kind}"]'))
+    return simulate(scenario, build(scenario))
+
+
+def dlrm_file(folder: Path, dim: int, of_table: str = "", profile: str = "emulated_200mbit") -> Path:
+    """A scenario of our program, each table with the lines `of_table`."""
     file = folder / "ours.toml"
     tables = "".join(
-        f'[[model.tables]]\nname = "table_{number}"\nrows = {ROWS}\nids_per_sample = {IDS}\nsharding = ["{kind}"]\n'
+        f'[[model.tables]]\nname = "table_{number}"\nrows = {ROWS}\nids_per_sample = {IDS}\n{of_table}\n'
         for number in range(TABLES)
     )
     file.write_text(
         f"""program = "dlrm"
-run = {{steps = {OURS + 1}, batch_size = {BATCH}, library = "gloo"}}
-cluster = {{profile = "emulated_200mbit", hosts = 2, gpus_per_host = 2}}
+run = {{steps = {OURS + 1}, batch_size = {BATCH}}}
+cluster = {{profile = "{profile}", hosts = 2, gpus_per_host = 2}}
 [model]
 dense_features = 13
 bottom = [256, {dim}]
@@ -50,8 +59,7 @@ embedding_dim = {dim}
 optimizer = {{kind = "sgd", learning_rate = 0.05}}
 {tables}"""
     )
-    scenario = load(file)
-    return simulate(scenario, build(scenario))
+    return file
 
 
 def theirs(*args: str, profile: str = "emulated_200mbit") -> Recording:
@@ -113,6 +121,49 @@ def test_the_plan_is_what_torchrec_has_chosen() -> None:
         elements = sum(row.rows * row.columns for row in shards)
         assert elements == ROWS * 64 * (4 if kind == "data_parallel" else 1)
         assert len(shards) == {"table_wise": 1, "column_wise": 2, "table_row_wise": 2, "grid_shard": 2}.get(kind, 4)
+
+
+@pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
+@pytest.mark.parametrize("words", [[], ["--pipeline"]])
+def test_it_is_shown_beside_the_one_that_dlrm_has_for_the_same_tables(
+    profile: str, words: list[str], tmp_path: Path
+) -> None:
+    """And so is that of the recording, played on the same cluster."""
+    recording = theirs(*words, profile=profile)
+    kinds = ("data_parallel", "table_wise", "column_wise", "table_column_wise")
+    types = ", ".join([*kinds, "row_wise", "table_row_wise", "grid_shard"])
+    notes = ("128 samples per rank, ids as in rank 0's first step", f"ours may choose among {types}")
+    assert recording.info.plan_notes == notes
+    scenario = load(dlrm_file(tmp_path, 64, profile=profile))
+    own = plan_tables(scenario).rows
+    assert [replace(row, table=row.table.replace("feature_", "")) for row in recording.own_plan] == [*own]
+    assert all(row.perf_ms > 0 and row.ids_per_step > 0 for row in recording.plan)
+    if not words:
+        (tmp_path / NAME).write_bytes(recording.kept[NAME])
+        again = load_given(tmp_path, {})
+        played = simulate(again, build(again))
+        assert (played.plan, played.own_plan, played.info.plan_notes) == (recording.plan, recording.own_plan, notes)
+
+
+@pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
+def test_tables_of_several_models_pooled_or_not_are_planned_together(profile: str) -> None:
+    """What decides costs is read from modules and from what comes into them."""
+    scenario = scenario_of(MODELS, [], {"profile": profile, "steps": 2, "timeout": "120 s"}, 1, 2)
+    recording = simulate(scenario, build(scenario))
+    lines = json.loads(gzip.decompress(recording.kept[NAME]))["lines"]
+    (found,) = (line[1] for line in lines if line[0] == "plan")
+    told = {
+        table["name"]: (table["features"], table["dtype"], table["is_pooled"], table["is_weighted"])
+        for table in found["tables"]
+    }
+    assert told == {
+        "tables.same": ({"a": 2.0, "b": 6.0}, "FP32", True, True),
+        "other": ({"c": 3.0}, "FP32", True, True),
+        "tables.same (2)": ({"d": 5.0}, "FP16", False, False),
+    }
+    assert (found["batch_size"], found["ranks"], found["optimizers"]) == (16, [2], ["EXACT_SGD"])
+    assert {row.table for row in recording.own_plan} == {row.table for row in recording.plan} == {*told}
+    assert "elements of type FP16 and FP32 are planned as float32" in recording.info.plan_notes
 
 
 @pytest.mark.parametrize("words", [["--pipeline"], ["--hook", "powersgd"]])

@@ -19,6 +19,7 @@ from reports.page.run.times import why_absent
 from reports.run import Run
 from reports.terminal import headline as about
 from reports.terminal import text
+from reports.terminal.plans import PLANS_COLUMNS, on_ranks, plan_sentence, plans_rows
 from reports.terminal.rows import cells, records, represented
 from reports.terminal.run_tables import (
     BALANCE_COLUMNS,
@@ -192,7 +193,7 @@ def plan(run: Run) -> Section:
     added = {"shard": "size", **dict.fromkeys(["rows", "columns"], "max"), **dict.fromkeys(MEASURES, "sum")}
     frame = grouped.agg(added).reset_index()
     frame = frame.assign(
-        on=[_on_ranks(sorted(own.tolist()), run.info.world_size) for own in grouped["rank"].unique()],
+        on=[on_ranks(sorted(own.tolist()), run.info.world_size) for own in grouped["rank"].unique()],
         largest=[f"{row['rows']:,} x {row['columns']:,}" for row in records(frame)],
         time_ns=frame["perf_ms"] * 1e6,
     )
@@ -202,11 +203,17 @@ def plan(run: Run) -> Section:
     if count > _PLAN_ROWS:
         note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
     raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
-    return Section("plan", "Plan", [Table("Tables and where they are", columns, rows, left=4, note=note, raw=raw)])
+    placed = Table("Tables and where they are", columns, rows, left=4, note=note, raw=raw)
+    return Section("plan", "Plan", [placed, *_beside_ours(run)])
 
 
-def _on_ranks(ranks: list[int], world_size: int) -> str:
-    if len(ranks) == world_size:
-        return "all"
-    words = text.ranges(ranks)
-    return words if len(words) <= 28 else f"{len(ranks):,} ranks from {ranks[0]} to {ranks[-1]}"
+def _beside_ours(run: Run) -> list[Block]:
+    """A script's plan and ours, where there is one."""
+    said = [f"{words}." for words in (plan_sentence(run), *run.info.plan_notes) if words]
+    if not said:
+        return []
+    blocks: list[Block] = [Words("The script's plan, which is TorchRec's, beside ours:", said)]
+    if len(run.own_plan):
+        rows = plans_rows(run, _PLAN_ROWS)
+        blocks.append(Table("TorchRec's plan and ours, time of all shards together", PLANS_COLUMNS, rows, left=5))
+    return blocks

@@ -116,6 +116,11 @@ class Table:
         return not self.sequence and not self.index_dedup
 
     @property
+    def is_weighted(self) -> bool:
+        """As the planner asks it of a module."""
+        return self.weighted
+
+    @property
     def bag(self) -> Bag:
         """What becomes of a bag's rows."""
         if self.index_dedup:

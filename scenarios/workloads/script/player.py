@@ -21,7 +21,7 @@ from scenarios.workloads.script.process_group import Link, install
 from scenarios.workloads.script.processes import stand_alone
 from scenarios.workloads.script.saved import keep_apart
 from scenarios.workloads.script.simulated import SimulatedLink
-from scenarios.workloads.script.torchrec_plan import plan_rows
+from scenarios.workloads.script.torchrec_plan import LookUps, plan_found
 
 
 def main(
@@ -70,12 +70,15 @@ def play(path: str, args: Sequence[str], link: Link) -> None:
 def _tell_steps(link: Link) -> None:
     """A step is over when the optimizer that was the first to step does so again; losses are what `backward` is of."""
     first: list[Any] = []
+    look_ups = LookUps(getattr(link, "shadows", None)) if os.environ["RANK"] == "0" else None  # all have the same plan
 
     def stepped(optimizer: Any, *_: Any) -> None:
         if not first:
             first.append(optimizer)
-            if os.environ["RANK"] == "0":  # all ranks have the same
-                link.ask("plan", plan_rows())
+            if look_ups is not None:
+                look_ups.end()
+                if (found := plan_found(look_ups)) is not None:
+                    link.ask("plan", found)
         if optimizer is first[0]:
             link.ask("step")
 

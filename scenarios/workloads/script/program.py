@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -27,6 +27,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.exchange import Exchange
 from scenarios.workloads.script.live import LivePlayer, Start
+from scenarios.workloads.script.planned import planned
 from scenarios.workloads.script.recording.alone import (
     MOST_PROCESSES,
     Alone,
@@ -101,6 +102,12 @@ class ScriptProgram(Program):
             rank_count=self._counts[rank],
         )
         self.memory = tuple(self._peaks[each] for each in sorted(self._peaks))
+
+    def place(self, found: Mapping[str, Any]) -> None:
+        """Take the plan that a rank has found, once however often the program is played."""
+        if not self.plan:
+            made = planned(found, self.scenario)
+            self.plan, self.own_plan, self.plan_notes = made.rows, made.own, made.notes
 
     def kept(self) -> dict[str, bytes]:
         """The recording, for what-ifs; nothing if a rank did not come to its end."""
@@ -204,7 +211,7 @@ class _Played:
             case "synchronize":
                 await self._streams.settle()
             case "plan":
-                self._program.plan = tuple(argument)
+                self._program.place(argument)
             case "replica" if self._exchange is not None:
                 self._exchange.begin(*argument)
             case "memory":

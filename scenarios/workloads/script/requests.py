@@ -6,7 +6,7 @@ A request is (what was computed since the last answer, kind, argument):
     "wait"          (its number, a stream): answered by its outputs
     "new_group"     of ranks: answered by its number
     "synchronize"   with the GPU
-    "plan"          where tables are
+    "plan"          where tables are, as `torchrec_plan.plan_found` has it
     "replica"       a module under DistributedDataParallel: its number, its group's, whether it has a hook, and [shape,
                     type] of its gradients in the order of their arrival
     "memory"        the most bytes that the GPU's tensors took so far

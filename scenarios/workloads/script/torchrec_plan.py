@@ -1,32 +1,155 @@
-"""Where TorchRec has put a script's tables, read from its running modules."""
+"""Where TorchRec has put a script's tables, and what its first step looks up in them, read from its running modules."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from scenarios.seam.trace import PlanRow
+from scenarios.workloads.script.gpu.shadows import Shadows
 
-# Of an element of a table, whose type its plan does not say: TorchRec's default.
+_FUSED = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
+# Of an element of a table in what is told here; what the planner expects of it comes in its place.
 _FLOAT32_BYTES = 4
 
 
-def plan_rows() -> list[PlanRow]:
-    """A row for each shard under DistributedModelParallel, without expected times and ids; none without TorchRec."""
-    parallel = sys.modules.get("torchrec.distributed.model_parallel")
-    if parallel is None:
-        return []
-    kind = parallel.DistributedModelParallel
-    found = [each for each in gc.get_objects() if issubclass(type(each), kind)]
-    return [
-        row
-        for model in found
+class LookUps:
+    """Counts the ids that come into modules that TorchRec shards, from now on until `end`."""
+
+    def __init__(self, shadows: Shadows | None) -> None:
+        """`shadows` has what is known of tensors on a GPU that is not there."""
+        self._shadows = shadows
+        self._bags = WeakKeyDictionary[Module, dict[str, tuple[int, int]]]()  # by feature: ids, samples
+        self._models = WeakKeyDictionary[Module, None]()
+        self.batch_size = 0
+        self._hooks = [register_module_module_registration_hook(self._watch)]
+
+    def end(self) -> None:
+        """Count no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def of(self, module: Module) -> dict[str, float]:
+        """By feature, ids of a sample in the mean, of those that the module or one in it was given."""
+        found = [bags for inner in module.modules() for bags in (self._bags.get(inner, {}),)]
+        return {key: ids / max(samples, 1) for bags in found for key, (ids, samples) in bags.items()}
+
+    @property
+    def models(self) -> list[Any]:
+        """Those under DistributedModelParallel that there are, as they were made."""
+        return list(self._models)
+
+    def _watch(self, parent: Module, _name: str, module: Module | None) -> None:
+        types, parallel = (sys.modules.get(f"torchrec.distributed.{name}") for name in ("types", "model_parallel"))
+        if types is None or parallel is None:
+            return
+        if isinstance(parent, parallel.DistributedModelParallel):
+            self._models[parent] = None
+        if isinstance(module, types.ShardedModule):
+            self._hooks.append(module.register_forward_pre_hook(self._given, with_kwargs=True))
+
+    def _given(self, module: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        kind = sys.modules["torchrec.sparse.jagged_tensor"].KeyedJaggedTensor
+        with nullcontext() if self._shadows is None else self._shadows.suspended():
+            for each in (*args, *kwargs.values()):
+                if isinstance(each, kind):
+                    self._count(module, each)
+
+    def _count(self, module: Module, jagged: Any) -> None:
+        """Without what would compute, and keep, anything in the tensor that is the script's."""
+        lengths, offsets = self._known(jagged.lengths_or_none()), self._known(jagged.offsets_or_none())
+        if lengths is None and offsets is not None:
+            lengths = offsets.diff()
+        keys = jagged.keys()
+        if lengths is None or not keys:
+            return
+        strides = [lengths.numel() // len(keys)] * len(keys)
+        if jagged.variable_stride_per_key():
+            strides = jagged.stride_per_key()
+        self.batch_size = max(self.batch_size, *strides)
+        bags = self._bags.setdefault(module, {})
+        for key, stride, part in zip(keys, strides, lengths.split(strides), strict=True):
+            ids, samples = bags.get(key, (0, 0))
+            bags[key] = ids + int(part.sum()), samples + stride
+
+    def _known(self, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or self._shadows is None or not self._shadows.is_of_gpu(tensor):
+            return tensor
+        return self._shadows.of(tensor)
+
+
+def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
+    """The tables under DistributedModelParallel, ready for JSON; None without TorchRec.
+
+    `rows` are those of `PlanRow`, without expected times and ids. `tables` have what decides these: type of an element,
+    ids of a sample by feature (None: not known), whether they are pooled and weighted, and the share of rows in a
+    cache. `batch_size` is a rank's, 0 if it is not known; `ranks`: how many share the tables of each model;
+    `optimizers`: fbgemm's names of those of tables on this rank.
+    """
+    placed = [
+        (model, path, name, parameter)
+        for model in look_ups.models
         for path, tables in model.plan.plan.items()
-        for table, parameter in tables.items()
-        for row in _shards(model, path, table, parameter)
+        for name, parameter in tables.items()
     ]
+    if not placed:
+        return None
+    fused = sys.modules[_FUSED].SplitTableBatchedEmbeddingBagsCodegen
+    bags = [each for each in gc.get_objects() if issubclass(type(each), fused)]
+    names = _names([(path, name) for _, path, name, _ in placed])
+    return {
+        "rows": [
+            asdict(replace(row, table=name)) for name, each in zip(names, placed, strict=True) for row in _shards(*each)
+        ],
+        "tables": [{"name": name, **_table(look_ups, *each)} for name, each in zip(names, placed, strict=True)],
+        "batch_size": look_ups.batch_size,
+        "ranks": sorted({int(model._env.world_size) for model in look_ups.models}),
+        "optimizers": sorted({each.optimizer.name for each in bags}),
+    }
+
+
+def _names(tables: list[tuple[str, str]]) -> list[str]:
+    """Each once: where modules have a table of the same name, with the module's, and of several models numbered."""
+    count = Counter(name for _, name in tables)
+    found = [name if count[name] == 1 else f"{path}.{name}" for path, name in tables]
+    return [
+        name if name not in found[:at] else f"{name} ({found[:at].count(name) + 1})" for at, name in enumerate(found)
+    ]
+
+
+def _table(look_ups: LookUps, model: Any, path: str, table: str, parameter: Any) -> dict[str, Any]:
+    """What is known of a table besides its place."""
+    cache = parameter.cache_params
+    own = {"load_factor": None if cache is None else cache.load_factor}
+    usual: dict[str, Any] = {"dtype": None, "features": {}, "is_pooled": True, "is_weighted": False}
+    try:
+        module = model.module.get_submodule(path)
+    except AttributeError:  # a module of one's own, which is called otherwise there
+        return {**usual, **own}
+    ids = look_ups.of(module)
+    for inner in module.modules():
+        for kind in ("_embedding_bag_configs", "_embedding_configs"):
+            for config in getattr(inner, kind, ()):
+                if config.name == table:
+                    return {
+                        **own,
+                        "dtype": config.data_type.value,
+                        "features": {name: ids.get(name) for name in config.feature_names},
+                        "is_pooled": kind == "_embedding_bag_configs",
+                        "is_weighted": bool(getattr(inner, "_is_weighted", False)),
+                    }
+    return {**usual, **own}
 
 
 def _shards(model: Any, path: str, table: str, parameter: Any) -> Iterator[PlanRow]:

@@ -11,12 +11,22 @@ from reports.analysis import frames
 from reports.run import Run
 from reports.store.columns import TABLES, TEXT
 from scenarios.seam.trace import LinkRow, MemoryRow, Metric, Recording, Span
-from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, with_loads, with_spans
+from tests.reports.recordings import (
+    PATIENT,
+    by_hand,
+    info,
+    of_script,
+    on_nccl,
+    recordings,
+    span,
+    with_loads,
+    with_spans,
+)
 
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return Run.of(with_loads(on_nccl(by_hand(), formula_ns=28)))
+    return Run.of(of_script(with_loads(on_nccl(by_hand(), formula_ns=28))))
 
 
 def row(frame: pd.DataFrame, **where: object) -> dict[str, object]:

@@ -19,7 +19,8 @@ from reports.errors import ReportError
 from reports.perfetto import trace as perfetto
 from reports.run import Run
 from reports.store import run_folder as store
-from scenarios.seam.trace import LoadRow, Recording, RunInfo, Span, Thinned, TrafficRow
+from reports.store.columns import LATER_TABLES
+from scenarios.seam.trace import LoadRow, PlanRow, Recording, RunInfo, Span, Thinned, TrafficRow
 from tests.reports.recordings import PATIENT, by_hand, info, on_nccl, recordings, span, thinned, with_loads, with_spans
 
 
@@ -39,7 +40,7 @@ def as_spans(run: Run) -> list[Span]:
 
 
 def test_a_folder_holds_what_its_document_lists(folder):
-    tables = ["links", "loads", "memory", "metrics", "plan", "spans", "traffic"]
+    tables = ["links", "loads", "memory", "metrics", "own_plan", "plan", "spans", "traffic"]
     names = {"run.json", "trace.json", *(f"{table}.parquet" for table in tables)}
     assert {path.name for path in folder.iterdir()} == names
     assert os.listdir(folder.parent) == ["run"]
@@ -52,6 +53,14 @@ def test_what_was_written_is_loaded(folder):
     direct = Run.of(recording)
     for name in ("metrics", "plan", "memory", "links"):
         pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
+
+
+def test_a_script_s_plan_and_ours_are_loaded_as_they_were_recorded(tmp_path):
+    recording = by_hand(plan_notes=("64 samples per rank",))
+    recording.own_plan = recording.plan[::-1]
+    run = store.load(store.write(recording, tmp_path / "run"))
+    assert [PlanRow(**row) for row in run.own_plan.to_dict("records")] == recording.own_plan
+    assert run.info.plan_notes == ("64 samples per rank",)
 
 
 def test_a_name_that_is_not_utf_8_is_a_sentence(folder, tmp_path):
@@ -101,10 +110,10 @@ def test_loads_and_traffic_are_loaded_as_they_were_recorded(tmp_path):
 
 
 def test_a_folder_of_a_release_without_them_has_empty_ones(folder):
-    for name in ("loads", "traffic"):
+    for name in LATER_TABLES:
         (folder / f"{name}.parquet").unlink()
     run, direct = store.load(folder), Run.of(by_hand())
-    for name in ("loads", "traffic"):
+    for name in LATER_TABLES:
         pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
         assert len(getattr(run, name)) == 0
 
@@ -303,6 +312,11 @@ def test_spans_of_a_release_that_did_not_know_nccl_s_formula(tmp_path):
 def test_run_json_with_a_wrong_type_is_said(folder):
     path = edited(folder, world_size="two")
     assert sentence(folder) == f"{path}: world_size = 'two': expected int"
+
+
+def test_run_json_with_notes_that_are_no_sentences_is_said(folder):
+    path = edited(folder, plan_notes=[1])
+    assert sentence(folder) == f"{path}: plan_notes = [1]: expected sentences"
 
 
 def test_run_json_with_hosts_that_have_no_names_is_said(folder):

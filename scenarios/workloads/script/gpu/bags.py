@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from math import expm1, log1p
 from types import ModuleType
 from typing import Any
@@ -28,7 +28,7 @@ _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 Named = dict[int, int]
 _PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
 # By the names of fbgemm's OptimType, of those that `dlrm` knows.
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "EXACT_SGD": Optimizer(kind="sgd"),
     "SGD": Optimizer(kind="sgd"),
     "EXACT_ADAGRAD": Optimizer(kind="adagrad", state="element"),
@@ -236,22 +236,16 @@ class _LookUp(torch.autograd.Function):
 def _optimizer(module: Any) -> Optimizer:
     if not hasattr(module, "optimizer"):
         return Optimizer(kind="sgd")
-    found = _OPTIMIZERS.get(module.optimizer.name)
+    found = OPTIMIZERS.get(module.optimizer.name)
     if found is None:
-        known = ", ".join(_OPTIMIZERS)
+        known = ", ".join(OPTIMIZERS)
         raise RuntimeError(
             f"fbgemm's optimizer {module.optimizer.name} has no price on GPUs that are not there: {known}"
         )
     return found
 
 
-@contextmanager
-def _by_itself(link: SimulatedLink) -> Iterator[None]:
+def _by_itself(link: SimulatedLink) -> AbstractContextManager[None]:
     """Inside, tensors are the caller's own and not the script's."""
-    shadows = link.shadows
-    assert shadows is not None, "there is a GPU"
-    before, shadows.is_suspended = shadows.is_suspended, True
-    try:
-        yield
-    finally:
-        shadows.is_suspended = before
+    assert link.shadows is not None, "there is a GPU"
+    return link.shadows.suspended()

@@ -7,7 +7,8 @@ to the tensor's own storage, so that views share them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ class Shadows:
         self.memory, self.has_all = memory, has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
         self.wants_meta = False  # whether the script itself asks for the meta device just now
-        self.is_suspended = False  # while torch tries an operator on tensors of its own making
+        self.is_suspended = False  # while tensors are of torch's own making, or of ours
         self.is_honest = False  # whether tensors say just now which device they are on: to operators' own code
 
     def is_of_gpu(self, tensor: Tensor) -> bool:
@@ -43,6 +44,15 @@ class Shadows:
                 return False
             tensor = inner
         return is_meta(tensor) and tensor.untyped_storage()._cdata in self._values
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Inside, tensors are the caller's own and not the script's."""
+        before, self.is_suspended = self.is_suspended, True
+        try:
+            yield
+        finally:
+            self.is_suspended = before
 
     def adopt(self, tensors: Iterable[Tensor]) -> None:
         """They are of the GPU, without values yet if they are new."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from itertools import count
 from typing import Any
 
@@ -24,7 +24,6 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.trace import PlanRow
 from scenarios.workloads.script.recording.file import Recorded
 from scenarios.workloads.script.requests import Collective, Launched, Packed, Request, Spent
 
@@ -91,8 +90,6 @@ class RankLog:
             case "wait":
                 number, stream = argument
                 return [kind, self._calls - number, stream]
-            case "plan":
-                return [kind, [asdict(row) for row in argument]]
             case _:
                 return [kind] if argument is None else [kind, argument]
 
@@ -290,8 +287,6 @@ def _parsed(line: list[Any]) -> list[Any]:
             return [line[0], line[1], Launched(line[1], gradient=tuple(line[2]))]
         case "issue":
             return [*line[:5], *([_packed(each) for each in side] for side in line[5:7]), *line[7:]]
-        case "plan":
-            return [line[0], [PlanRow(**row) for row in line[1]]]
         case _:
             return line
 

@@ -1,0 +1,183 @@
+"""TorchRec's plan of a script's tables beside the one that our planner has for them, both rated by our estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from operator import attrgetter
+from typing import Any, Literal, cast, get_args
+
+from scenarios.config.scenario import (
+    CACHE_LOAD_FACTOR,
+    SEQUENCE_TYPES,
+    Feature,
+    LookUpKernel,
+    Model,
+    Optimizer,
+    Planner,
+    Scenario,
+    ShardingType,
+    Table,
+)
+from scenarios.config.units import format_bytes
+from scenarios.planner import types
+from scenarios.planner.given import rate_plan
+from scenarios.planner.placed import Plan
+from scenarios.planner.plan import plan_tables
+from scenarios.planner.plan_file import GivenShard, GivenTable
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.trace import PlanRow
+from scenarios.workloads.dlrm.checks import DEFAULT_TYPES
+from scenarios.workloads.script.gpu.bags import OPTIMIZERS
+
+_Dtype = Literal["float32", "bfloat16", "float16"]
+_DTYPES: dict[str, _Dtype] = {"FP32": "float32", "BF16": "bfloat16", "FP16": "float16"}
+# TorchRec's, of a feature of which a planner is told nothing.
+_POOLING_FACTOR = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """TorchRec's shards, with what our estimator expects of them; ours, none where there is no such plan; notes."""
+
+    rows: tuple[PlanRow, ...]
+    own: tuple[PlanRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def planned(found: Mapping[str, Any], scenario: Scenario) -> Planned:
+    """What a script's plan, as of `torchrec_plan.plan_found`, and ours cost on the scenario's cluster.
+
+    Where that is not known, or no table fits, a note says why.
+    """
+    rows = tuple(PlanRow(**row) for row in found["rows"])
+    world_size = scenario.cluster.world_size
+    if found["ranks"] != [world_size]:
+        groups = " and ".join(map(str, found["ranks"]))
+        return Planned(rows=rows, notes=(f"not planned anew: tables are shared by {groups} of {world_size} ranks",))
+    if not found["batch_size"]:
+        return Planned(rows=rows, notes=("not planned anew: no batch was seen on its way to the tables",))
+    notes: list[str] = []
+    given = {table["name"]: _given(table, rows) for table in found["tables"]}
+    asked = replace(
+        scenario, model=_model(found, given, notes), planner=Planner(), batch_size=found["batch_size"], replication=None
+    )
+    rated, own = _rated(asked, given, notes), _own(asked, notes)
+    if rated is not None:
+        kernels = {row.table: row.compute_kernel for row in rows}
+        rows = tuple(replace(row, compute_kernel=kernels[row.table]) for row in rated.rows)
+    return Planned(rows=rows, own=() if own is None else own.rows, notes=tuple(notes))
+
+
+def _rated(asked: Scenario, given: Mapping[str, GivenTable], notes: list[str]) -> Plan | None:
+    assert asked.model is not None, "it was made above"
+    tables = tuple(replace(table, sharding=(given[table.name].sharding_type.value,)) for table in asked.model.tables)
+    try:
+        plan = rate_plan(given, replace(asked, model=replace(asked.model, tables=tables)))
+    except ScenarioError as error:
+        notes.append(f"TorchRec's plan is not rated: {'; '.join(error.sentences)}")
+        return None
+    held_bytes = max(plan.storage_bytes)
+    if held_bytes > plan.capacity_bytes:
+        rank, room = plan.storage_bytes.index(held_bytes), format_bytes(plan.capacity_bytes)
+        notes.append(f"TorchRec's plan does not fit: rank {rank} holds {format_bytes(held_bytes)} in {room}")
+    return plan
+
+
+def _own(asked: Scenario, notes: list[str]) -> Plan | None:
+    try:
+        return plan_tables(asked)
+    except ScenarioError as error:
+        notes.append(f"no plan of ours: {'; '.join(error.sentences)}")
+        return None
+
+
+def _given(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
+    """The table's place."""
+    own = sorted(
+        (row for row in rows if row.table == table["name"]), key=attrgetter("column_offset", "row_offset", "rank")
+    )
+    kernel = own[0].compute_kernel
+    return GivenTable(
+        name=table["name"],
+        sharding_type=types.ShardingType(own[0].sharding_type),
+        ranks=tuple(row.rank for row in own),
+        shards=tuple(
+            GivenShard(
+                rank=row.rank,
+                row_offset=row.row_offset,
+                column_offset=row.column_offset,
+                rows=row.rows,
+                columns=row.columns,
+            )
+            for row in own
+        ),
+        kernel=cast(LookUpKernel, kernel) if kernel in get_args(LookUpKernel) else "fused",
+        load_factor=table["load_factor"],
+    )
+
+
+def _model(found: Mapping[str, Any], given: Mapping[str, GivenTable], notes: list[str]) -> Model:
+    """The script's tables as those of a scenario; what had to be assumed is added to the notes."""
+    tables = found["tables"]
+    unknown = [
+        name for table in tables for name, ids in (table["features"] or {table["name"]: None}).items() if not ids
+    ]
+    types_of = sorted({table["dtype"] or "unknown" for table in tables})
+    dtypes = [_DTYPES[each] for each in types_of if each in _DTYPES] or ["float32"]
+    widest: _Dtype = "float32" if "float32" in dtypes else dtypes[0]
+    if len(types_of) > 1 or types_of[0] not in _DTYPES:
+        notes.append(f"elements of type {' and '.join(types_of)} are planned as {widest}")
+    kernels = sorted({row["compute_kernel"] for row in found["rows"]} - {"dense", *get_args(LookUpKernel)})
+    if kernels:
+        notes.append(f"kernel {' and '.join(kernels)} is rated as fused")
+    notes.append(f"{found['batch_size']:,} samples per rank, ids as in rank 0's first step")
+    if unknown:
+        notes.append(f"ids per sample are not known of {_some(unknown)}: {_POOLING_FACTOR:g} is assumed")
+    made = tuple(_table(table, given[table["name"]]) for table in tables)
+    for name, of_kind in (("", DEFAULT_TYPES), ("of tables that are not pooled ", SEQUENCE_TYPES)):
+        if any(bool(table.sequence) == bool(name) for table in made):
+            notes.append(f"ours may choose {name}among {', '.join(of_kind)}")
+    return Model(
+        dense_features=0, tables=made, embedding_dtype=widest, optimizer=_optimizer(found["optimizers"], notes)
+    )
+
+
+def _table(table: Mapping[str, Any], place: GivenTable) -> Table:
+    rows, dim = place.size
+    features = tuple(
+        Feature(name=name, ids_per_sample=ids or _POOLING_FACTOR) for name, ids in table["features"].items()
+    )
+    total = sum(feature.ids_per_sample for feature in features) or _POOLING_FACTOR
+    sharding: tuple[ShardingType, ...] = DEFAULT_TYPES if table["is_pooled"] else SEQUENCE_TYPES
+    if place.kernel != "fused":  # TorchRec looks up copies in the GPU's memory
+        sharding = tuple(kind for kind in sharding if kind != "data_parallel")
+    return Table(
+        name=table["name"],
+        rows=rows,
+        dim=dim,
+        ids_per_sample=total,
+        features=features,
+        sharding=sharding,
+        weighted=table["is_weighted"],
+        sequence=0 if table["is_pooled"] else ceil(total),
+        kernel=place.kernel,
+        cache_load_factor=place.load_factor or CACHE_LOAD_FACTOR,
+    )
+
+
+def _optimizer(names: Sequence[str], notes: list[str]) -> Optimizer:
+    """The one whose state there is most of."""
+    known = [OPTIMIZERS[name] for name in names if name in OPTIMIZERS]
+    if not known:
+        said = " and ".join(names) or "not known, as rank 0 has no table of fbgemm's"
+        notes.append(f"the tables' optimizer is {said}: planned as SGD")
+        return Optimizer()
+    if len(names) > 1:
+        notes.append(f"of the tables' optimizers {', '.join(names)} the largest is planned for all")
+    return max(known, key=lambda each: (each.element_numbers, each.row_numbers))
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4:,} more" if len(names) > 4 else "")

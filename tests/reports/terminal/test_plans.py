@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import dataclasses
+
+from reports.page.blocks import Table, Words
+from reports.page.run.ranks import plan
+from reports.run import Run
+from reports.terminal import text
+from reports.terminal.run_tables import as_json, summarize
+from scenarios.seam.trace import Recording
+from tests.reports.recordings import by_hand, of_script
+
+NOTES = of_script(by_hand()).info.plan_notes
+SENTENCE = (
+    "Plan, expected time of the busiest rank: TorchRec's 2.00 ms (rank 1; mean 1.50 ms), ours 2.50 ms (rank 0; mean"
+    " 2.00 ms)"
+)
+
+
+def folded(recording: Recording) -> str:
+    return " ".join(text.as_text(summarize(Run.of(recording))).split())
+
+
+def test_the_terminal_has_both_plans_in_a_line_and_what_they_rest_on():
+    assert f"{SENTENCE} {'; '.join(NOTES)} Memory" in folded(of_script(by_hand()))
+    assert "Plan" not in folded(by_hand())
+
+
+def test_the_page_has_them_table_by_table():
+    placed, words, beside = plan(Run.of(of_script(by_hand()))).blocks
+    assert isinstance(placed, Table)
+    assert isinstance(words, Words)
+    assert isinstance(beside, Table)
+    assert list(words.items) == [f"{said}." for said in (SENTENCE, *NOTES)]
+    assert beside.rows == [
+        ["t0", "table_wise", "0", "table_wise", "1", "1.00 ms", "1.50 ms"],
+        ["t1", "table_wise", "1", "table_wise", "0", "2.00 ms", "2.50 ms"],
+    ]
+    assert len(plan(Run.of(by_hand())).blocks) == 1
+
+
+def test_where_there_is_no_plan_of_ours_its_sentence_stands_there():
+    recording = by_hand(plan_notes=("no plan of ours: it does not fit",))
+    assert "no plan of ours: it does not fit Memory" in folded(recording)
+    _, words = plan(Run.of(recording)).blocks
+    assert isinstance(words, Words)
+    assert list(words.items) == ["no plan of ours: it does not fit."]
+
+
+def test_where_theirs_is_not_rated_only_ours_has_a_time():
+    recording = of_script(by_hand())
+    recording.plan = [dataclasses.replace(row, perf_ms=0.0) for row in recording.plan]
+    run = Run.of(recording)
+    assert run.plan_costs["planner"].tolist() == ["ours"]
+    assert "busiest rank: ours 2.50 ms" in folded(recording)
+    assert [row["planner"] for row in as_json(run)["plan_costs"]] == ["ours"]

@@ -1,0 +1,126 @@
+"""A script's plan beside ours, of tables that are described as the script's process describes them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from scenarios.config.scenario import Feature, Scenario
+from scenarios.planner.plan import plan_tables
+from scenarios.seam.trace import PlanRow
+from scenarios.workloads.script.planned import planned
+from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
+
+IDS, BATCH = {"t0": 4.0, "t1": 2.0}, 64
+
+
+def row(name: str, rank: int, kind: str = "table_wise", **changes: Any) -> PlanRow:
+    usual: dict[str, Any] = {"compute_kernel": "fused", "shard": 0, "row_offset": 0, "column_offset": 0}
+    usual |= {"rows": 1000, "columns": 64, "storage_bytes": 256_000, "perf_ms": 0.0, "ids_per_step": 0.0}
+    return PlanRow(table=name, sharding_type=kind, rank=rank, **{**usual, **changes})
+
+
+def described(*rows: PlanRow, **changes: Any) -> dict[str, Any]:
+    """By default both tables on the first of 8 ranks."""
+    placed = rows or (row("t0", 0), row("t1", 0))
+    usual = {"load_factor": None, "dtype": "FP32", "is_pooled": True, "is_weighted": False}
+    names = dict.fromkeys(each.table for each in placed)
+    tables = [{**usual, "name": name, "features": {f"f_{name}": IDS[name]}} for name in names]
+    whole = {"tables": tables, "batch_size": BATCH, "ranks": [8], "optimizers": ["EXACT_SGD"]}
+    return {"rows": [asdict(each) for each in placed], **whole, **changes}
+
+
+def asked(**changes: Any) -> Scenario:
+    """What a script's scenario is: without tables."""
+    return replace(scenario([table("t", 1)], cluster(**changes)), model=None, batch_size=0)
+
+
+def as_scenario() -> Scenario:
+    """Program `dlrm` of the same tables."""
+    tables = [
+        replace(table(name, 1000, ids=ids), features=(Feature(name=f"f_{name}", ids_per_sample=ids),))
+        for name, ids in IDS.items()
+    ]
+    made = scenario(tables, optimizer="sgd")
+    return replace(made, planner=asked().planner, batch_size=BATCH)
+
+
+def busiest(rows: tuple[PlanRow, ...]) -> float:
+    return max(sum(row.perf_ms for row in rows if row.rank == rank) for rank in range(8))
+
+
+def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
+    found = planned(described(), asked())
+    assert found.own == plan_tables(as_scenario()).rows
+    assert [replace(each, storage_bytes=0, perf_ms=0.0, ids_per_step=0.0) for each in found.rows] == [
+        replace(row(name, 0), storage_bytes=0) for name in IDS
+    ]
+    assert [each.ids_per_step for each in found.rows] == [8 * BATCH * ids for ids in IDS.values()]
+    assert busiest(found.rows) > busiest(found.own) > 0
+    types = "data_parallel, table_wise, column_wise, table_column_wise, row_wise, table_row_wise, grid_shard"
+    assert found.notes == (
+        "64 samples per rank, ids as in rank 0's first step",
+        f"ours may choose among {types}",
+    )
+
+
+def test_weighted_bags_are_rated_so_in_either_plan() -> None:
+    tables = described(row("t0", 0))["tables"]
+    weighted = planned(described(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), asked(hosts=1, gpus=1))
+    assert not weighted.own  # of 8 ranks there is one
+    one = {"rows": [asdict(row("t0", 0))], "ranks": [1]}
+    on_one = planned(
+        {**described(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), **one}, asked(hosts=1, gpus=1)
+    )
+    plain = planned({**described(row("t0", 0)), **one}, asked(hosts=1, gpus=1))
+    assert busiest(on_one.rows) > busiest(plain.rows)
+    assert busiest(on_one.own) <= busiest(on_one.rows)
+
+
+def test_what_is_assumed_is_said() -> None:
+    tables = described()["tables"]
+    tables[0] |= {"dtype": "FP16", "features": {"a": None, "b": 3.0}}
+    tables[1] |= {"dtype": None, "features": {}, "is_pooled": False}
+    rows = (row("t0", 0, compute_kernel="key_value"), row("t1", 0))
+    found = planned(described(*rows, tables=tables, optimizers=["ADAM", "SHAMPOO"]), asked())
+    assert found.notes == (
+        "elements of type FP16 and unknown are planned as float16",
+        "kernel key_value is rated as fused",
+        "64 samples per rank, ids as in rank 0's first step",
+        "ids per sample are not known of a, t1: 1 is assumed",
+        found.notes[4],
+        "ours may choose of tables that are not pooled among data_parallel, table_wise, row_wise, column_wise",
+        "of the tables' optimizers ADAM, SHAMPOO the largest is planned for all",
+    )
+    assert [each.compute_kernel for each in found.rows] == ["key_value", "fused"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"batch_size": 0}, "not planned anew: no batch was seen on its way to the tables"),
+        ({"ranks": [2, 4]}, "not planned anew: tables are shared by 2 and 4 of 8 ranks"),
+    ],
+)
+def test_without_what_a_planner_needs_the_script_s_stays_as_it_is(changes: dict[str, Any], said: str) -> None:
+    found = planned(described(**changes), asked())
+    assert (found.rows, found.own, found.notes) == ((row("t0", 0), row("t1", 0)), (), (said,))
+
+
+def test_tables_that_fit_nowhere_are_a_sentence() -> None:
+    found = planned(described(row("t0", 0, rows=10**9)), asked(memory_bytes=MIB))
+    assert not found.own
+    assert busiest(found.rows) > 0
+    assert "TorchRec's plan does not fit: rank 0 holds" in found.notes[2]
+    assert found.notes[3].startswith("no plan of ours: ")
+    assert "expected table 't0' to fit into 8 ranks" in found.notes[3]
+
+
+def test_a_place_that_no_sharding_type_has_is_a_sentence() -> None:
+    rows = (row("t0", 0), row("t0", 1), row("t1", 2))
+    found = planned(described(*rows), asked())
+    assert found.rows == rows
+    assert found.own
+    assert found.notes[2].endswith("table 't0' (table_wise): expected one shard, not 2")
