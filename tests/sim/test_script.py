@@ -76,7 +76,7 @@ def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> Non
         sizes = [one.bytes_in for one in calls]
         assert sum(sizes) == pytest.approx(4 * share * parameters + 4)  # and the mean loss
         assert len(sizes) > 2
-        assert {one.label.split()[0] for one in calls} == {"ddp.py:33", "ddp.py:36"}
+        assert {one.label.split()[0] for one in calls} == {"ddp.py:37", "ddp.py:40"}
 
 
 @pytest.mark.slow
