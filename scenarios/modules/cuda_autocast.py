@@ -97,7 +97,8 @@ def cuda_autocast() -> Iterator[None]:
 
 @contextmanager
 def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
-    """Inside, autocast for "cuda" casts those meta tensors of which `is_of_gpu` says so. One at a time in a process.
+    """Inside, autocast for "cuda" casts those meta tensors of which `is_of_gpu` says so, in threads that are
+    `autocast_here`. One at a time in a process.
 
     A parameter is cast once in a context of autocast's, as torch has it.
     """
@@ -126,15 +127,25 @@ def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
         _widest: _WIDEST,
     }
     _register(library, place, _rules_of(place, rules))
-    # Tensors of the meta device have no key of autocast's. Outside its contexts all threads leave the key out.
-    torch._C._dispatch_tls_set_dispatch_key_included(place.key, True)
     torch.clear_autocast_cache = cleared
     try:
         yield
     finally:
         torch.clear_autocast_cache = clear
-        torch._C._dispatch_tls_set_dispatch_key_included(place.key, False)
         library._destroy()
+
+
+@contextmanager
+def autocast_here() -> Iterator[None]:
+    """Inside `autocast_on_meta`, in each thread: autocast comes by meta tensors, which have no key of its own.
+
+    Outside autocast's own contexts all threads leave the key out.
+    """
+    torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.AutocastCUDA, True)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_included(DispatchKey.AutocastCUDA, False)
 
 
 def _register(library: torch.library.Library, place: _Place, kernels: Mapping[str, Call]) -> None:

@@ -37,7 +37,7 @@ def reduced(recording: Recording) -> list[int]:
     "habits",
     [
         "--amp float16 --clip --finite --average --meter --events --compile --workers 2",
-        "--amp bfloat16 --checkpoint --profile",
+        "--amp bfloat16 --checkpoint --profile --prefetch",
         "--images",
     ],
 )
@@ -45,6 +45,8 @@ def test_on_gpus(habits: str) -> None:
     recording = played(HABITS, *habits.split(), ranks=(1, 2))
     assert {span.step for span in recording.spans} == {-1, 0, 1}
     assert sum(span.flops for span in computed(recording)) > 1e7
+    streams = {span.stream for span in recording.spans if span.kind == "compute"}
+    assert streams == ({"main", "stream 1"} if "--prefetch" in habits else {"main"})
 
 
 def test_on_cpus() -> None:

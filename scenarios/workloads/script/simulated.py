@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from itertools import count
 from multiprocessing.connection import Connection
-from threading import RLock
 from typing import Any
 
 import torch
@@ -29,16 +29,25 @@ class SimulatedLink:
     """A rank's way to the simulator. What the process computes between two requests is told with the later one."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock, self._mark_ns = connection, RLock(), time.process_time_ns()
+        self._connection, self._lock, self._mark_ns = connection, threading.RLock(), time.process_time_ns()
         self._group = 0
         self._before: list[int | Launched] = []  # on a CPU, until the last gradient
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
-        self.stream = 0  # of the GPU's, the current one
         self.shadows: Shadows | None = None
         self.labels: Labels | None = None
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
         self._told_bytes = 0
+        self._here = threading.local()  # each thread has its own stream
+
+    @property
+    def stream(self) -> int:
+        """Of the GPU's, the current one."""
+        return getattr(self._here, "stream", 0)
+
+    @stream.setter
+    def stream(self, number: int) -> None:
+        self._here.stream = number
 
     def ask(
         self, kind: str, argument: Any = None, *, make: Callable[[], Any] | None = None, is_cut: bool = True
@@ -81,7 +90,8 @@ class SimulatedLink:
         """The script's GPU is given a kernel."""
         assert self.launched is not None, "a CPU runs what it is given"
         assert self.labels is not None, "there is a GPU"
-        self.launched.append(Launched(self.stream, kernel, self.labels.now()))
+        with self._lock:
+            self.launched.append(Launched(self.stream, kernel, self.labels.now()))
 
     def fill(self, output: Tensor, part: Tensor) -> None:
         """A call gives this output that part, or if it is a meta tensor one whose values are not known."""

@@ -3,7 +3,10 @@
 import argparse
 import contextlib
 import os
+import queue
 import sys
+import threading
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -17,7 +20,19 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--save", help="a file, which is saved and loaded")
 parser.add_argument("--amp", choices=("bfloat16", "float16"))
 parser.add_argument("--workers", type=int, default=0)
-HABITS = ("compile", "profile", "images", "clip", "finite", "checkpoint", "average", "meter", "events", "graph")
+HABITS = (
+    "compile",
+    "profile",
+    "images",
+    "clip",
+    "finite",
+    "checkpoint",
+    "average",
+    "meter",
+    "events",
+    "graph",
+    "prefetch",
+)
 for habit in HABITS:
     parser.add_argument(f"--{habit}", action="store_true")
 options = parser.parse_args()
@@ -77,6 +92,24 @@ class Words(nn.Module):
         return self.head(x.mean(1))
 
 
+def prefetched(batches: Iterable[list[torch.Tensor]]) -> Iterator[list[torch.Tensor]]:
+    """Batches that a thread moves to the device, on a stream of its own."""
+    ready: queue.Queue[list[torch.Tensor] | None] = queue.Queue(2)
+    stream = torch.cuda.Stream() if has_gpu else None
+
+    def move() -> None:
+        with torch.cuda.stream(stream) if has_gpu else contextlib.nullcontext():
+            for batch in batches:
+                ready.put([each.to(device, non_blocking=True) for each in batch])
+        ready.put(None)
+
+    threading.Thread(target=move, daemon=True).start()
+    while (batch := ready.get()) is not None:
+        if has_gpu:
+            torch.cuda.current_stream().wait_stream(stream)
+        yield batch
+
+
 model: nn.Module
 if options.images:
     layers = nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
@@ -107,7 +140,7 @@ if options.graph:
 with profile:
     for epoch in range(3):
         sampler.set_epoch(epoch)
-        for number, batch in enumerate(loader):
+        for number, batch in enumerate(prefetched(loader) if options.prefetch else loader):
             if options.events:
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 begin.record()

@@ -21,6 +21,7 @@ from scenarios.modules.cuda_autocast import (
     _WIDE,
     _WIDE_ALIKE,
     _WIDEST,
+    autocast_here,
     autocast_on_meta,
     cuda_autocast,
 )
@@ -119,7 +120,7 @@ def ours() -> Iterator[None]:
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    with autocast_on_meta(lambda tensor: tensor.is_meta), of_cuda():
+    with autocast_on_meta(lambda tensor: tensor.is_meta), autocast_here(), of_cuda():
         yield
 
 
@@ -176,7 +177,7 @@ def test_no_rule_of_cudas_is_left_out() -> None:
 
 def test_a_parameter_is_cast_once_in_a_context() -> None:
     weight = torch.ones(4, 4, device="meta", requires_grad=True)
-    with autocast_on_meta(lambda tensor: tensor.is_meta), Seen() as found:
+    with autocast_on_meta(lambda tensor: tensor.is_meta), autocast_here(), Seen() as found:
         for _ in range(2):
             with of_cuda():
                 functional.linear(functional.linear(torch.ones(2, 4, device="meta"), weight), weight)

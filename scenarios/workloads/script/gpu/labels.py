@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from bisect import bisect_right
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,6 +23,15 @@ _WRAPPERS = frozenset(
 _MOST_PLACES = 1 << 17
 
 
+class _Here(threading.local):
+    """What a thread runs, and the numbers of its nodes."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+        self.firsts: list[int] = []  # numbers, rising,
+        self.places: list[str] = []  # and from each on whose they are
+
+
 class Labels:
     """From now on follows which module runs, and in backward passes which one's gradients are computed.
 
@@ -30,32 +40,32 @@ class Labels:
     """
 
     def __init__(self) -> None:
-        self._running: list[str] = []
+        self._here = _Here()
         self._names = WeakKeyDictionary[nn.Module, str]()
-        self._firsts: list[int] = []  # numbers of nodes, rising,
-        self._places: list[str] = []  # and from each on whose they are
         register_module_forward_pre_hook(self._begin)
         register_module_forward_hook(self._end, always_call=True)
-        register_optimizer_step_pre_hook(lambda optimizer, *_: self._running.append(f"{type(optimizer).__name__}.step"))
+        register_optimizer_step_pre_hook(
+            lambda optimizer, *_: self._here.running.append(f"{type(optimizer).__name__}.step")
+        )
         register_optimizer_step_post_hook(lambda *_: self._leave())
 
     def now(self) -> str:
         """Of what is launched now."""
-        if self._running:
-            return self._running[-1]
+        if self._here.running:
+            return self._here.running[-1]
         node = torch._C._current_autograd_node()
         if node is None:
             return users_line(sys._getframe(1)) or "script"
-        place = bisect_right(self._firsts, node._sequence_nr()) - 1
-        name = self._places[place] if place >= 0 else ""
+        place = bisect_right(self._here.firsts, node._sequence_nr()) - 1
+        name = self._here.places[place] if place >= 0 else ""
         return f"{name}.backward" if name else "backward"
 
     def _begin(self, module: nn.Module, _: Any) -> None:
-        if not self._running:
+        if not self._here.running:
             for name, part in module.named_modules():
                 if part not in self._names:
                     self._names[part] = _without_wrappers(name) or type(part).__name__
-        self._running.append(self._names.get(module) or type(module).__name__)
+        self._here.running.append(self._names.get(module) or type(module).__name__)
         self._mark()
 
     def _end(self, *_: Any) -> None:
@@ -63,14 +73,14 @@ class Labels:
         self._mark()
 
     def _leave(self) -> None:
-        if self._running:
-            self._running.pop()
+        if self._here.running:
+            self._here.running.pop()
 
     def _mark(self) -> None:
-        self._firsts.append(torch._C._autograd._get_sequence_nr())
-        self._places.append(self._running[-1] if self._running else "")
-        if len(self._firsts) > _MOST_PLACES:
-            del self._firsts[: _MOST_PLACES // 2], self._places[: _MOST_PLACES // 2]
+        self._here.firsts.append(torch._C._autograd._get_sequence_nr())
+        self._here.places.append(self._here.running[-1] if self._here.running else "")
+        if len(self._here.firsts) > _MOST_PLACES:
+            del self._here.firsts[: _MOST_PLACES // 2], self._here.places[: _MOST_PLACES // 2]
 
 
 def _without_wrappers(name: str) -> str:

@@ -84,10 +84,16 @@ class OnGpu(TorchDispatchMode):
         RuntimeError: where a value decides that is not known; the message is one sentence.
     """
 
-    def __init__(self, shadows: Shadows, launched: Callable[[Kernel], None], said: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        shadows: Shadows,
+        functional: Functional,
+        launched: Callable[[Kernel], None],
+        said: Callable[[str], None],
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shadows, self._launched, self._said = shadows, launched, said
-        self._has_said, self._functional = False, Functional(shadows)
+        self._has_said, self._functional = False, functional
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from unittest import mock
 
 import torch
 import torch._dynamo
 
-from scenarios.modules.cuda_autocast import autocast_on_meta
+from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
+from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
 from scenarios.workloads.script.gpu.labels import Labels
 from scenarios.workloads.script.gpu.memory import Memory
@@ -35,12 +38,27 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     leave_trials_alone(shadows)
     watch_bags(link, gpu.l2_bytes)
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
-    with (
-        autocast_on_meta(shadows.is_of_gpu),
-        kernels_of_gpus(),
-        Meta(shadows, indexed),
-        OnGpu(shadows, link.launch, _say),
-    ):
+    functional = Functional(shadows)
+
+    @contextmanager
+    def modes() -> Iterator[None]:
+        with autocast_here(), Meta(shadows, indexed), OnGpu(shadows, functional, link.launch, _say):
+            yield
+
+    with autocast_on_meta(shadows.is_of_gpu), kernels_of_gpus(), _in_threads(modes), modes():
+        yield
+
+
+@contextmanager
+def _in_threads(modes: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Inside, threads that a script starts have these, too: torch's are of one thread."""
+    run = threading.Thread.run
+
+    def started(self: threading.Thread) -> None:
+        with modes():
+            run(self)
+
+    with mock.patch.object(threading.Thread, "run", started):
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import count
 from typing import Any
 
@@ -14,10 +15,19 @@ class Streams:
     """The GPU's streams and events by numbers, and which stream is current; tells `link` what they are given."""
 
     def __init__(self, link: Any) -> None:
-        self.link, self.stack = link, [0]
+        self.link = link
+        self._here = threading.local()
         self.numbers, self.events = count(1), count()
         self.Stream, self.Event, self.StreamContext = _classes(self)
         self._by_number: dict[int, Any] = {}
+
+    @property
+    def stack(self) -> list[int]:
+        """Of this thread's: the current one last."""
+        if not hasattr(self._here, "stack"):
+            self._here.stack = [0]
+        found: list[int] = self._here.stack
+        return found
 
     def enter(self, number: int) -> None:
         """It is the current one until it is left."""
