@@ -20,20 +20,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--save", help="a file, which is saved and loaded")
 parser.add_argument("--amp", choices=("bfloat16", "float16"))
 parser.add_argument("--workers", type=int, default=0)
-HABITS = (
-    "compile",
-    "profile",
-    "images",
-    "clip",
-    "finite",
-    "checkpoint",
-    "average",
-    "meter",
-    "events",
-    "graph",
-    "prefetch",
-)
-for habit in HABITS:
+HABITS = "compile profile images clip finite checkpoint average meter events graph prefetch"
+for habit in HABITS.split():
     parser.add_argument(f"--{habit}", action="store_true")
 options = parser.parse_args()
 

@@ -44,9 +44,7 @@ class Labels:
         self._names = WeakKeyDictionary[nn.Module, str]()
         register_module_forward_pre_hook(self._begin)
         register_module_forward_hook(self._end, always_call=True)
-        register_optimizer_step_pre_hook(
-            lambda optimizer, *_: self._here.running.append(f"{type(optimizer).__name__}.step")
-        )
+        register_optimizer_step_pre_hook(lambda optimizer, *_: self._enter(f"{type(optimizer).__name__}.step"))
         register_optimizer_step_post_hook(lambda *_: self._leave())
 
     def now(self) -> str:
@@ -65,12 +63,15 @@ class Labels:
             for name, part in module.named_modules():
                 if part not in self._names:
                     self._names[part] = _without_wrappers(name) or type(part).__name__
-        self._here.running.append(self._names.get(module) or type(module).__name__)
+        self._enter(self._names.get(module) or type(module).__name__)
         self._mark()
 
     def _end(self, *_: Any) -> None:
         self._leave()
         self._mark()
+
+    def _enter(self, name: str) -> None:
+        self._here.running.append(name)
 
     def _leave(self) -> None:
         if self._here.running:
