@@ -25,7 +25,7 @@ from scenarios.seam.backend import Done
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.process_group import Asked
+from scenarios.workloads.script.process.process_group import Asked
 from scenarios.workloads.script.streams import KIND
 
 

@@ -20,9 +20,9 @@ from real.supervise.control_channel import position
 from real.supervise.rank_status import PLAYING
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.player import play
-from scenarios.workloads.script.process_group import users_line
-from scenarios.workloads.script.processes import stand_alone
+from scenarios.workloads.script.process.children import stand_alone
+from scenarios.workloads.script.process.player import play
+from scenarios.workloads.script.process.process_group import users_line
 
 
 class Place(NamedTuple):

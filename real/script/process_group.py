@@ -16,7 +16,7 @@ from real.script.backend import Underway, WatchingBackend
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.process_group import Asked, ScriptGroup
+from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import issue
 
 

@@ -19,7 +19,7 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import environment_of
-from scenarios.workloads.script.processes import end
+from scenarios.workloads.script.process.children import end
 
 # How often a script that says nothing is asked where it stands.
 _ASKING_S = 1.0

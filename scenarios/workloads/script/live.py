@@ -22,8 +22,8 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.gpu.pretend import SeenGpu
-from scenarios.workloads.script.player import main
-from scenarios.workloads.script.processes import end
+from scenarios.workloads.script.process.children import end
+from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.requests import Request
 
 
@@ -33,7 +33,7 @@ class Start:
     def __init__(self, scenario: Scenario) -> None:
         self.context = multiprocessing.get_context("forkserver")
         of_gpus = [f"{__package__}.gpu.play"] if scenario.cluster.host.gpu.kind == "cuda" else []
-        self.context.set_forkserver_preload([f"{__package__}.player", *of_gpus])
+        self.context.set_forkserver_preload([f"{__package__}.process.player", *of_gpus])
 
     @cached_property
     def folder(self) -> Path:

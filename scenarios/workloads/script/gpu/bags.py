@@ -21,7 +21,7 @@ from torch import Tensor
 from scenarios.config.scenario import Optimizer
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
-from scenarios.workloads.script.simulated import SimulatedLink
+from scenarios.workloads.script.process.simulated import SimulatedLink
 
 _BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # By table, how many rows ids name; of those that are not known nothing.

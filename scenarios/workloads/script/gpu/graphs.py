@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from scenarios.seam.kernel import together
+from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.requests import Launched
-from scenarios.workloads.script.simulated import SimulatedLink
 
 
 def graphs(link: SimulatedLink, said: Callable[[str], None]) -> dict[str, Any]:

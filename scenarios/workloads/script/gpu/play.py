@@ -23,7 +23,7 @@ from scenarios.workloads.script.gpu.pretend import Devices, SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.gpu.tensors import move_tensors
 from scenarios.workloads.script.gpu.torch_streams import Streams
-from scenarios.workloads.script.simulated import SimulatedLink
+from scenarios.workloads.script.process.simulated import SimulatedLink
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from scenarios.workloads.script.simulated import SimulatedLink
+from scenarios.workloads.script.process.simulated import SimulatedLink
 
 
 def watch_gradients(link: SimulatedLink) -> None:

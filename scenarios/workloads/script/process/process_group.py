@@ -27,7 +27,7 @@ BACKEND = "twinstep"
 # Where code lies that is not the user's.
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")
-_OTHERS = (*(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
+_OTHERS = (*(f"{Path(__file__).parents[4] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from torch.autograd import Variable
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.labels import Labels
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
-from scenarios.workloads.script.process_group import Asked, ScriptGroup
+from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
 from scenarios.workloads.script.requests import Collective, Launched, Packed, Spent
 
 
