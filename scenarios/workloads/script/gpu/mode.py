@@ -41,11 +41,11 @@ class Meta(TorchFunctionMode):
             wanted = args[1]
         if wanted is None or torch.device(wanted).type != "meta":
             return func(*args, **kwargs)
-        before, self._shadows.wants_meta = self._shadows.wants_meta, True
+        before, self._shadows.now.wants_meta = self._shadows.now.wants_meta, True
         try:
             return func(*args, **kwargs)
         finally:
-            self._shadows.wants_meta = before
+            self._shadows.now.wants_meta = before
 
 
 # What a float is taken for whose value is not known.
@@ -65,12 +65,12 @@ def leave_trials_alone(shadows: Shadows) -> None:
     run = FakeTensorMode.__torch_dispatch__
 
     def suspended(self: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
-        before = shadows.is_suspended, shadows.is_honest
-        shadows.is_suspended = shadows.is_honest = True
+        before = shadows.now.is_suspended, shadows.now.is_honest
+        shadows.now.is_suspended = shadows.now.is_honest = True
         try:
             return run(self, *args, **kwargs)
         finally:
-            shadows.is_suspended, shadows.is_honest = before
+            shadows.now.is_suspended, shadows.now.is_honest = before
 
     FakeTensorMode.__torch_dispatch__ = suspended  # type: ignore[method-assign]
 
@@ -98,7 +98,7 @@ class OnGpu(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self._shadows.is_suspended or any(issubclass(kind, FakeTensor) for kind in types):
+        if self._shadows.now.is_suspended or any(issubclass(kind, FakeTensor) for kind in types):
             return func(*args, **(kwargs or {}))
         if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
             return NotImplemented  # it comes by again as what the subclass makes of it
@@ -107,7 +107,7 @@ class OnGpu(TorchDispatchMode):
         wanted = kwargs.get("device")
         kind = None if wanted is None else torch.device(wanted).type
         # C++ makes tensors where others are, and those of the GPU are on the meta device.
-        is_of_gpu = kind == "cuda" or (kind == "meta" and not self._shadows.wants_meta)
+        is_of_gpu = kind == "cuda" or (kind == "meta" and not self._shadows.now.wants_meta)
         if is_of_gpu:
             kwargs["device"] = _META
         if not (given or is_of_gpu):
@@ -115,11 +115,11 @@ class OnGpu(TorchDispatchMode):
         if is_functional(func):
             with self:
                 return self._functional.call(func.overloadpacket.__name__, args)
-        was_honest, self._shadows.is_honest = self._shadows.is_honest, True
+        was_honest, self._shadows.now.is_honest = self._shadows.now.is_honest, True
         try:
             return self._on_gpu(func, args, kwargs, leaves_gpu=wanted is not None and not is_of_gpu)
         finally:
-            self._shadows.is_honest = was_honest
+            self._shadows.now.is_honest = was_honest
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         if func is _aten._local_scalar_dense.default:

@@ -6,6 +6,7 @@ to the tensor's own storage, so that views share them.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,19 @@ MOST_FLOATS = 4096
 MOST_INTEGERS = 1 << 24
 
 
+class _Now(threading.local):
+    """What holds in a thread just now.
+
+    Attributes:
+        wants_meta: the script itself asks for the meta device.
+        is_suspended: tensors are of torch's own making, or of ours.
+        is_honest: tensors say which device they are on, to operators' own code.
+    """
+
+    def __init__(self) -> None:
+        self.wants_meta = self.is_suspended = self.is_honest = False
+
+
 class Shadows:
     """The meta tensors that stand for a GPU's, by their storages, with values of some, or with `has_all` of all; they
     take of its `memory`.
@@ -31,9 +45,7 @@ class Shadows:
     def __init__(self, memory: Memory, *, has_all: bool = False) -> None:
         self.memory, self.has_all = memory, has_all
         self._values: dict[int, torch.UntypedStorage | None] = {}
-        self.wants_meta = False  # whether the script itself asks for the meta device just now
-        self.is_suspended = False  # while tensors are of torch's own making, or of ours
-        self.is_honest = False  # whether tensors say just now which device they are on: to operators' own code
+        self.now = _Now()
 
     def is_of_gpu(self, tensor: Tensor) -> bool:
         """Whether it stands for a tensor of the GPU, and is not a script's own meta tensor."""
@@ -48,11 +60,11 @@ class Shadows:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """Inside, tensors are the caller's own and not the script's."""
-        before, self.is_suspended = self.is_suspended, True
+        before, self.now.is_suspended = self.now.is_suspended, True
         try:
             yield
         finally:
-            self.is_suspended = before
+            self.now.is_suspended = before
 
     def adopt(self, tensors: Iterable[Tensor]) -> None:
         """They are of the GPU, without values yet if they are new."""

@@ -20,7 +20,7 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     """
 
     def device(self: torch.Tensor) -> torch.device:
-        if not shadows.is_honest and shadows.is_of_gpu(self):
+        if not shadows.now.is_honest and shadows.is_of_gpu(self):
             return torch.device("cuda", current())
         with torch._C.DisableTorchFunction():  # which would ask for this very property
             found: torch.device = _DEVICE(self)

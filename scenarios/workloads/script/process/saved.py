@@ -36,11 +36,11 @@ def keep_apart(folder: Path, shadows: Shadows | None) -> None:
             save(obj, in_folder(f) or f, *args, **more)
             return
         obj = tree_map_only(Tensor, lambda each: _known(each, shadows), obj)
-        before, shadows.is_honest = shadows.is_honest, True  # torch saves meta tensors by their shape
+        before, shadows.now.is_honest = shadows.now.is_honest, True  # torch saves meta tensors by their shape
         try:
             save(obj, in_folder(f) or f, *args, **more)
         finally:
-            shadows.is_honest = before
+            shadows.now.is_honest = before
 
     def loaded(f: Any, map_location: Any = None, *args: Any, **more: Any) -> Any:
         kept = in_folder(f)
