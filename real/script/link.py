@@ -88,6 +88,10 @@ class WatchedLink:
         """See `Link.begin`."""
         self._group = self._rank.world
 
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """See `Link.knows`."""
+        return True
+
     def join(self, options: Any, backends: Mapping[str, str]) -> WatchedGroup:
         """See `Link.join`."""
         made = WatchedGroup(self._backend, self._rank, self._group, options, backends)

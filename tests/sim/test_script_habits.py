@@ -77,6 +77,67 @@ def test_a_graph_is_launched_at_once() -> None:
     assert graph.end_ns - graph.start_ns < 20_000
 
 
+WRITTEN = {
+    "a default device": "torch.set_default_device('cuda')\nassert torch.nn.Linear(8, 8)(torch.ones(2, 8)).is_cuda",
+    "parameters moved by data": (
+        "layer = torch.nn.Linear(8, 8)\nlayer.weight.data = layer.weight.data.to('cuda')\nassert layer.weight.is_cuda"
+    ),
+    "right answers counted": (
+        "x, y = torch.randn(32, 10, device='cuda'), torch.randint(10, (32,)).cuda()\n"
+        "with torch.inference_mode():\n    print((x.argmax(1) == y).sum().item() / 32, x.mean().item())"
+    ),
+    "ranges": "torch.cuda.nvtx.range_push('forward')\ntorch.cuda.nvtx.range_pop()",
+    "FSDP2 made on meta": (
+        "import torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n"
+        "dist.init_process_group('nccl')\nwith torch.device('meta'):\n    model = torch.nn.Linear(8, 8)\n"
+        "fully_shard(model).to_empty(device='cuda').reset_parameters()\n"
+        "model(torch.ones(2, 8, device='cuda')).sum().backward()"
+    ),
+    "FSDP2 and FSDP1 made on the CPU": (
+        "import torch.distributed as dist\nfrom torch.distributed.fsdp import FullyShardedDataParallel, fully_shard\n"
+        "dist.init_process_group('nccl')\ntorch.cuda.set_device(0)\n"
+        "for model in (fully_shard(torch.nn.Linear(8, 8)),"
+        " FullyShardedDataParallel(torch.nn.Linear(8, 8), device_id=0)):\n"
+        "    model(torch.ones(2, 8, device='cuda')).sum().backward()"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_scripts_write(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "written.py"
+    file.write_text(f"import torch\n{WRITTEN[name]}\n")
+    played(file, ranks=(1, 1))
+
+
+def test_sparse_gradients_are_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "sparse.py"
+    file.write_text(
+        "import torch\nbags = torch.nn.EmbeddingBag(9, 4, sparse=True, device='cuda')\n"
+        "bags(torch.zeros(1, 2, dtype=torch.long, device='cuda'))\n"
+    )
+    with pytest.raises(ProgramError, match=r"sparse.py:3: RuntimeError: .* expected sparse=False"):
+        played(file, ranks=(1, 1))
+
+
+def test_inference_is_priced_as_without_gradients(tmp_path: Path) -> None:
+    def flops(context: str) -> float:
+        file = tmp_path / "evaluates.py"
+        file.write_text(
+            f"""import torch
+layer = torch.nn.Linear(256, 256, device="cuda")
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(4):
+    with torch.{context}():
+        layer(torch.ones(64, 256, device="cuda"))
+    optimizer.step()
+"""
+        )
+        return sum(span.flops for span in computed(played(file, ranks=(1, 1))))
+
+    assert flops("inference_mode") == flops("no_grad") >= 2 * 64 * 256 * 256
+
+
 @pytest.mark.parametrize("profile", ["dgx_h100", "cpu_local"])
 def test_no_checkpoint_is_written_over(profile: str, tmp_path: Path) -> None:
     """What a script saves it loads again; the file stays what it was."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
@@ -63,6 +64,8 @@ def load_given(
     if given.suffix == ".py":
         if play is not None and overrides.get("payload") not in (None, PLAYS[play]):
             raise ScenarioError(f"--payload = '{overrides['payload']}': expected '{PLAYS[play]}' with --play {play}")
+        given_here = {"--hosts": hosts, "--gpus-per-host": gpus_per_host, "--profile": overrides.get("profile")}
+        _say_what_is_the_scripts([name for name, value in given_here.items() if value is None], args or ())
         payload = {} if play is None else {"payload": PLAYS[play]}
         return scenario_of(given, args or (), {**overrides, **payload}, hosts, gpus_per_host)
     if play is not None:
@@ -73,6 +76,12 @@ def load_given(
     if (given / NAME).is_file():
         return scenario_of_recording(given, overrides)
     return load(given, overrides)
+
+
+def _say_what_is_the_scripts(missing: Sequence[str], args: Sequence[str]) -> None:
+    found = [name for name in missing if name in args]
+    if found:
+        print(f"note: {' and '.join(found)} behind the script is its own; ours stand before it", file=sys.stderr)
 
 
 def scenario_of_recording(folder: Path, overrides: Mapping[str, object]) -> Scenario:

@@ -22,8 +22,8 @@ def kernels_of_gpus() -> Iterator[None]:
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that torch's own are written over
-        library.impl("scaled_dot_product_attention", _attend, "AutogradMeta")
-        library.impl("dropout", _drop, "AutogradMeta")
+        for operator, run in FUSED.items():
+            library.impl(operator.overloadpacket.__name__, run, "AutogradMeta")
         for name, shape in _OF_BATCH_NORM.items():
             library.impl(name, shape, "Meta")
     try:
@@ -70,6 +70,12 @@ def _drop(input: Tensor, p: float, train: bool) -> Tensor:
         return input * torch.empty_like(input).bernoulli_(1 - p).div_(1 - p or 1.0)
     made: Tensor = torch.native_dropout(input, p, train)[0]
     return made
+
+
+FUSED: dict[Any, Callable[..., Tensor]] = {
+    _aten.scaled_dot_product_attention.default: _attend,
+    _aten.dropout.default: _drop,
+}
 
 
 def _statistics(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:

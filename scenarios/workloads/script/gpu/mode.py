@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -15,7 +18,9 @@ from torch.utils._pytree import tree_map_only
 from scenarios.modules.operators import price, tensors_in, touched
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
+from scenarios.workloads.script.gpu.kernels import FUSED
 from scenarios.workloads.script.gpu.shadows import MOST_FLOATS, MOST_INTEGERS, Shadows, is_meta
+from scenarios.workloads.script.process.process_group import users_line
 
 _META = torch.device("meta")
 
@@ -34,6 +39,8 @@ class Meta(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if func is torch.device and len(args) == 1 and isinstance(args[0], int):
+            return self._indexed(args[0])
         wanted = kwargs.get("device")
         if wanted is not None:
             wanted = kwargs["device"] = self._indexed(wanted)
@@ -50,12 +57,14 @@ class Meta(TorchFunctionMode):
 
 # What a float is taken for whose value is not known.
 UNKNOWN = 1.0
+_OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
 _NOT_KNOWN = object()  # as what an operator gives, which may be None
 _aten = torch.ops.aten
 _PLAIN = Tensor.__torch_dispatch__
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 _UNSCALE = _aten._amp_foreach_non_finite_check_and_unscale_.default
 _MASKED = (_aten.index.Tensor, _aten.masked_select.default)
+_SPARSE = 5  # the place of _embedding_bag's argument
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
 _OF_DATA = {"isnan", "isinf"}
 
@@ -84,6 +93,8 @@ class OnGpu(TorchDispatchMode):
         RuntimeError: where a value decides that is not known; the message is one sentence.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(
         self,
         shadows: Shadows,
@@ -93,7 +104,7 @@ class OnGpu(TorchDispatchMode):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shadows, self._launched, self._said = shadows, launched, said
-        self._has_said, self._functional = False, functional
+        self._has_said, self._functional = set[str](), functional
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -102,6 +113,9 @@ class OnGpu(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
             return NotImplemented  # it comes by again as what the subclass makes of it
+        if isinstance(func, HigherOrderOperator):
+            with self:
+                return _run_inner(func, args, kwargs or {})
         kwargs = dict(kwargs or {})
         given = [tensor for tensor in tensors_in((args, kwargs)) if self._shadows.is_of_gpu(tensor)]
         wanted = kwargs.get("device")
@@ -112,14 +126,24 @@ class OnGpu(TorchDispatchMode):
             kwargs["device"] = _META
         if not (given or is_of_gpu):
             return func(*args, **kwargs)
-        if is_functional(func):
+        made_of = self._made_of(func)
+        if made_of is not None:
             with self:
-                return self._functional.call(func.overloadpacket.__name__, args)
+                return made_of(*args, **kwargs)
         was_honest, self._shadows.now.is_honest = self._shadows.now.is_honest, True
         try:
             return self._on_gpu(func, args, kwargs, leaves_gpu=wanted is not None and not is_of_gpu)
         finally:
             self._shadows.now.is_honest = was_honest
+
+    def _made_of(self, func: Any) -> Callable[..., Any] | None:
+        """What calls an operator's parts, of one that is made of others; None: it is one itself."""
+        if is_functional(func):
+            return lambda *args, **_: self._functional.call(func.overloadpacket.__name__, args)
+        if _is_composite(func):  # in inference mode, where autograd does not take it apart
+            found: Callable[..., Any] = FUSED.get(func, func.decompose)
+            return found
+        return None
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         if func is _aten._local_scalar_dense.default:
@@ -129,10 +153,14 @@ class OnGpu(TorchDispatchMode):
         return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _is_sparse(func, args):
+            raise RuntimeError("sparse tensors have no price: expected sparse=False, as embeddings have it")
         values = self._values(func, args, kwargs)
         try:
             result = func(*args, **kwargs)
-        except NotImplementedError as error:  # sizes of what it gives depend on values, or nobody has said which
+        except RuntimeError as error:  # sizes of what it gives depend on values, or nobody has said which
+            if values is _NOT_KNOWN and not isinstance(error, NotImplementedError):
+                raise
             masked = self._masked(func, args) if values is _NOT_KNOWN else values
             if masked is None:
                 raise self._unknown(func) from error
@@ -147,7 +175,7 @@ class OnGpu(TorchDispatchMode):
             if not func.is_view:
                 self._shadows.forget(written)
             if func is _UNSCALE:  # gradients are finite
-                self._shadows.keep(args[1], torch.zeros(args[1].shape))
+                self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
         kernel, _ = price(func, args, kwargs, result, on_gpu=True)
         if kernel is not None:
             self._launched(kernel)
@@ -167,7 +195,9 @@ class OnGpu(TorchDispatchMode):
             if not _is_comparison(func, unknown):
                 return _NOT_KNOWN
             self._say()
-            found.update((id(each), torch.full(each.shape, UNKNOWN, dtype=each.dtype)) for each in unknown)
+            found.update(
+                (id(each), torch.full(each.shape, UNKNOWN, dtype=each.dtype, device="cpu")) for each in unknown
+            )
         own = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
         own_args, own_kwargs = tree_map_only(Tensor, lambda each: found[id(each)], (args, own))
         try:
@@ -183,7 +213,7 @@ class OnGpu(TorchDispatchMode):
         if any(each is None for each in masks):
             return None
         known = iter(masks)
-        some = torch.zeros((), dtype=args[0].dtype).expand(args[0].shape)
+        some = torch.zeros((), dtype=args[0].dtype, device="cpu").expand(args[0].shape)
         made: Tensor = func(some, tree_map_only(Tensor, lambda _: next(known), args[1]))
         return made
 
@@ -220,21 +250,25 @@ class OnGpu(TorchDispatchMode):
         if not source.is_floating_point():
             raise self._unknown(None)
         self._say()
-        return torch.full(source.shape, UNKNOWN, dtype=source.dtype)
+        return _unknown_as(source)
 
     def _scalar(self, tensor: Tensor) -> Any:
         values = self._shadows.of(tensor)
         if values is not None:
             return values.item()
-        if not tensor.is_floating_point():
+        if tensor.is_floating_point():
+            self._say()
+            return UNKNOWN
+        if tensor.untyped_storage().nbytes() > tensor.element_size():
             raise self._unknown(None)
-        self._say()
-        return UNKNOWN
+        where = users_line(sys._getframe(1))  # a number by itself is a metric, more likely than a size
+        self._say(f"an integer that the script asks for in {where} is {UNKNOWN:g}, as nothing computes it")
+        return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
 
-    def _say(self) -> None:
-        if not self._has_said:
-            self._has_said = True
-            self._said(f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them")
+    def _say(self, sentence: str = _OF_FLOATS) -> None:
+        if sentence not in self._has_said:
+            self._has_said.add(sentence)
+            self._said(sentence)
 
     def _unknown(self, func: Any) -> RuntimeError:
         if func is not None and torch.Tag.dynamic_output_shape not in func.tags:
@@ -243,6 +277,34 @@ class OnGpu(TorchDispatchMode):
             )
         what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
         return RuntimeError(f"{what} decides how the script goes on, and is not known where nothing is computed")
+
+
+def _is_sparse(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operator makes sparse tensors, or will in its backward pass."""
+    name = func.overloadpacket.__name__
+    return "sparse" in name or (name == "_embedding_bag" and len(args) > _SPARSE and bool(args[_SPARSE]))
+
+
+def _run_inner(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator that is given others, by its general implementation."""
+    if func.name() == "run_dtensor_rng_op":  # moves the state of random numbers, of which there are none
+        _, _, inner, *rest = args
+        return inner(*rest, **kwargs)
+    general = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+    if general is None:
+        raise RuntimeError(f"operator {func.name()} has no price on GPUs that are not there")
+    return general(*args, **kwargs)
+
+
+def _unknown_as(tensor: Tensor) -> Tensor:
+    return torch.full(tensor.shape, UNKNOWN, dtype=tensor.dtype, device="cpu")
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Whether torch takes an operator apart into others, on all devices."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return func.namespace == "aten" and has_kernel(func.name(), "CompositeImplicitAutograd")
 
 
 def _is_comparison(func: Any, unknown: Sequence[Tensor]) -> bool:

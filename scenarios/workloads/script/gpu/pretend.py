@@ -58,6 +58,9 @@ class Devices:
             setattr(torch.cuda, name, value)
         for name, value in self._of_accelerator().items():
             setattr(torch.accelerator, name, value)
+        torch._C._get_accelerator = lambda *_: torch.device("cuda")
+        for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+            setattr(torch.cuda.nvtx, name, _do_nothing)
         torch.cuda.nccl.version = lambda: (2, 27, 5)
 
     def _of_cuda(self) -> dict[str, Any]:
@@ -82,8 +85,8 @@ class Devices:
             "get_device_properties": lambda device=None: properties,
             "get_device_capability": lambda device=None: gpu.capability,
             "is_bf16_supported": lambda *_, **__: True,
-            "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
-            "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)] * gpu.count,
+            "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8, device="cpu"),
+            "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8, device="cpu")] * gpu.count,
             **dict.fromkeys(["set_rng_state", "set_rng_state_all"], nothing),
             **dict.fromkeys(["manual_seed", "manual_seed_all", "seed", "seed_all"], nothing),
         }

@@ -90,7 +90,8 @@ class Shadows:
         if self._values[storage._cdata] is None:
             if tensor.numel() * tensor.element_size() < storage.nbytes():
                 return  # of the rest nothing is known
-            self._values[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+            made = torch.empty(storage.nbytes(), dtype=torch.uint8, device="cpu")
+            self._values[storage._cdata] = made.untyped_storage()
         own = self.of(tensor)
         assert own is not None, "it has just been made"
         own.copy_(values)
@@ -105,7 +106,7 @@ class Shadows:
         storage = self._values.get(tensor.untyped_storage()._cdata)
         if storage is None:
             return None
-        made = torch.empty(0, dtype=tensor.dtype)
+        made = torch.empty(0, dtype=tensor.dtype, device="cpu")
         return made.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def forget(self, tensors: Iterable[Tensor]) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._device import DeviceContext
 
-from scenarios.workloads.script.gpu.shadows import Shadows
+from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 
 _BASE: Any = torch._C.TensorBase
 _DEVICE = _BASE.device.__get__
+_DATA = _BASE.data
 
 
 def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any], torch.device]:
@@ -57,6 +59,15 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
         return found
 
     tensor.to = moved
+    tensor.data = property(_get_data, _set_data)
+    context: Any = DeviceContext
+    begin = context.__init__
+
+    def begun(self: Any, device: Any) -> None:
+        """That of torch.set_default_device lies below ours, which would number the device."""
+        begin(self, indexed(device))
+
+    context.__init__ = begun
     tensor.cuda = lambda self, device=None, non_blocking=False, **_: moved(
         self, "cuda" if device is None else device, non_blocking=non_blocking
     )
@@ -66,6 +77,24 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     tensor.is_pinned = lambda self, device=None: False
     _follow_sizes(shadows)
     return indexed
+
+
+def _get_data(tensor: torch.Tensor) -> torch.Tensor:
+    with torch._C.DisableTorchFunction():  # which would ask for this very property
+        found: torch.Tensor = _DATA.__get__(tensor)
+    return found
+
+
+def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """As torch; and between the CPU and the GPU, which for C++ are tensors of other kinds."""
+    if is_meta(tensor) == is_meta(value):
+        with torch._C.DisableTorchFunction():
+            _DATA.__set__(tensor, value)
+        return
+    made: torch.Tensor = value.detach()
+    if isinstance(tensor, torch.nn.Parameter):
+        made = torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, made)
 
 
 def _follow_sizes(shadows: Shadows) -> None:

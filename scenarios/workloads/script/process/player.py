@@ -88,7 +88,8 @@ def _tell_steps(link: Link) -> None:
     inside: list[torch.Tensor] = []
 
     def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
-        if self.numel() == 1 and not any(each is self for each in inside):  # a mode calls it a second time
+        # A mode calls it a second time.
+        if self.numel() == 1 and not any(each is self for each in inside) and link.knows(self):
             link.ask("record", ("loss", float(self.detach())))
         inside.append(self)
         try:

@@ -68,6 +68,10 @@ class Link(Protocol):
         """The group of all ranks is about to be made."""
         ...
 
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether it has values."""
+        ...
+
     def join(self, options: Any, backends: Mapping[str, str]) -> dist.ProcessGroup:
         """Make this rank's side of a group; see `ScriptGroup`."""
         ...

@@ -102,6 +102,11 @@ class SimulatedLink:
         else:
             self.shadows.keep(output, part.view(output.shape))
 
+    def knows(self, tensor: Tensor) -> bool:
+        """See `Link.knows`."""
+        shadows = self.shadows
+        return shadows is None or not shadows.is_of_gpu(tensor) or shadows.of(tensor) is not None
+
     def pack(self, tensor: Tensor) -> Packed:
         """With its values, if there are any."""
         if self.shadows is None or not self.shadows.is_of_gpu(tensor):
