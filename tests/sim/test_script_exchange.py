@@ -64,6 +64,7 @@ def test_on_gpus_the_same_buckets_are_the_same_step(tmp_path: Path) -> None:
     assert len(sizes(small, 1)) > len(sizes(recording, 1))
 
 
+@pytest.mark.slow
 def test_graphs_leave_out_launching(tmp_path: Path) -> None:
     recording = recorded(tmp_path, EXAMPLES / "transformer_ddp.py", profile="dgx_h100", steps=2)
     graphs = exchanged(tmp_path, "[launching]\ncuda_graphs = true", profile="dgx_h100", steps=2)

@@ -38,7 +38,7 @@ def reduced(recording: Recording) -> list[int]:
     [
         "--amp float16 --clip --finite --average --meter --events --compile --workers 2",
         "--amp bfloat16 --checkpoint --profile --prefetch",
-        "--images",
+        pytest.param("--images", marks=pytest.mark.slow),
     ],
 )
 def test_on_gpus(habits: str) -> None:
@@ -103,7 +103,12 @@ WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+QUICK = {"a default device", "FSDP2 and FSDP1 made on the CPU"}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN]
+)
 def test_what_scripts_write(name: str, tmp_path: Path) -> None:
     file = tmp_path / "written.py"
     file.write_text(f"import torch\n{WRITTEN[name]}\n")

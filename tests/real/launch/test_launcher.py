@@ -336,7 +336,7 @@ def test_a_folder_that_exists_is_never_written_to(tmp_path: Path) -> None:
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=2 * START_S, check=False
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=3 * START_S, check=False
     )
 
 
