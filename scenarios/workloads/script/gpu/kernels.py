@@ -88,9 +88,7 @@ def _gathered(input: Tensor, mean: Tensor, invstd: Tensor, *_: Any) -> tuple[Ten
     return mean.new_empty(mean.shape[1]), invstd.new_empty(invstd.shape[1])
 
 
-def _reduced(
-    grad: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, of_input: bool, *_: Any
-) -> tuple[Tensor, ...]:
+def _reduced(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> tuple[Tensor, ...]:
     """Sums of gradients, of those times what they belong to, and the gradients of weight and bias."""
     return tuple(torch.empty_like(mean) for _ in range(4))
 

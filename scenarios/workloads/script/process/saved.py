@@ -53,7 +53,7 @@ def keep_apart(folder: Path, shadows: Shadows | None) -> None:
 
 
 def _known(tensor: Tensor, shadows: Shadows) -> Tensor:
-    values = shadows.of(tensor) if shadows.is_of_gpu(tensor) and tensor.untyped_storage()._cdata else None
+    values = shadows.of(tensor) if shadows.is_of_gpu(tensor) else None
     return tensor if values is None else values
 
 
