@@ -1,7 +1,7 @@
 """What a script's process notes of each verb: the rows that a rank of ours writes; torch's own groups do the work.
 
-What the script does between two calls is a computation of kind "script", as in the simulator, where the same calls
-cut it.
+What the script does between two calls are computations of kind "script", by what they are for, as in the simulator,
+where the same calls and modules cut them.
 """
 
 from __future__ import annotations
@@ -51,6 +51,14 @@ class Underway:
         yield  # pragma: no cover - makes this a generator
 
 
+class _Here(threading.local):
+    """Where a thread is: callbacks of a hook run on threads of the library's."""
+
+    depth = 0  # of requests
+    since: Mark | None = None  # what it computes was cut last
+    label = KIND  # of what it computes
+
+
 class WatchingBackend:
     """A `Backend` whose verbs are checked and noted, and begun by the process group that the script has called."""
 
@@ -67,7 +75,7 @@ class WatchingBackend:
         self.intra = Group(f"intra:{host}", ranks[first : first + local_world_size])
         self.cross = Group(f"cross:{local}", ranks[local::local_world_size])
         self._sequence = count()
-        self._here = threading.local()  # callbacks of a hook run on threads of the library's
+        self._here = _Here()
         self._token: Token[int] | None = None
         self._step = -1
         self._asked: tuple[Asked, Any] | None = None
@@ -86,15 +94,21 @@ class WatchingBackend:
         `is_cut` is False where it has computed nothing in between.
         """
         here = self._here
-        depth, since = getattr(here, "depth", 0), getattr(here, "since", None)
-        if is_cut and not depth and since is not None:
-            self._computed(since)
-        here.depth = depth + 1
+        if is_cut and not here.depth:
+            self._computed()
+        here.depth += 1
         try:
             yield
         finally:
-            here.depth = depth
+            here.depth -= 1
             here.since = None if self._step < 0 else self.lane.mark()
+
+    def turn(self, label: str) -> None:
+        """What the script computes from now on is for that."""
+        here = self._here
+        if label != here.label and not here.depth:
+            here.since = self._computed()
+        here.label = label
 
     @contextmanager
     def asked(self, asked: Asked, inner: Any) -> Iterator[None]:
@@ -156,11 +170,16 @@ class WatchingBackend:
 
     spawn = step = record = open_stream = after = compute
 
-    def _computed(self, since: Mark) -> None:
-        entry = Entry(self.lane, self.stream, "compute", KIND, sequence=next(self._sequence))
-        entry.kernel, entry.start, entry.step = Kernel(kind=KIND), since, self._step
-        if isinstance(since, int):
-            entry.issued = since
+    def _computed(self) -> Mark | None:
+        """Note what this thread has computed since the last cut; until when."""
+        here = self._here
+        if here.since is None:
+            return None
+        entry = Entry(self.lane, self.stream, "compute", here.label, sequence=next(self._sequence))
+        entry.kernel, entry.start, entry.step = Kernel(kind=KIND), here.since, self._step
+        if isinstance(here.since, int):
+            entry.issued = here.since
         entry.wait_from = entry.wait_until = entry.issued
         entry.end = self.lane.mark()
         self.journal.keep(entry, is_awaited=False)
+        return entry.end

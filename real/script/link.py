@@ -21,6 +21,7 @@ from real.supervise.rank_status import PLAYING
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.process.children import stand_alone
+from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.player import play
 from scenarios.workloads.script.process.process_group import users_line
 
@@ -52,6 +53,7 @@ def main(
     link = WatchedLink(connection, place, steps)
     link.wait_for_all()
     threading.Thread(target=link.answer, daemon=True).start()
+    Labels(link.turn)
     play(path, args, link)
 
 
@@ -71,6 +73,10 @@ class WatchedLink:
         self._main = threading.get_ident()
         self._step: Entry | None = None
         self._begun = 0
+
+    def turn(self, label: str) -> None:
+        """What the script computes from now on is for that."""
+        self._backend.turn(label)
 
     def ask(self, kind: str, argument: Any = None) -> Any:
         """See `Link.ask`."""

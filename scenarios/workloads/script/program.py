@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
@@ -37,7 +38,7 @@ from scenarios.workloads.script.recording.alone import (
 )
 from scenarios.workloads.script.recording.file import NAME, Recorded, read
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
-from scenarios.workloads.script.requests import Collective, Launched, Packed, Spent, issue
+from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent, issue
 from scenarios.workloads.script.streams import KIND, Streams
 
 
@@ -282,23 +283,20 @@ class _Played:
 
     async def _charge(self, spent: Spent) -> None:
         """What the process computed: as long as it took here, or what it has launched."""
-        cpu_ns, launched = 0, list[Launched]()
-        for each in spent:
-            if isinstance(each, int):
-                cpu_ns += each
-            elif each.gradient is None:
-                launched.append(each)
-            elif self._exchange is not None and self._step is not None:
-                await self._compute(cpu_ns, launched)
-                cpu_ns, launched = 0, []
-                self._exchange.add(*each.gradient, self._streams.tail(each.stream))
-        await self._compute(cpu_ns, launched)
+        is_told = self._exchange is not None and self._step is not None
+        seen = [each for each in spent if isinstance(each, Computed) or each.gradient is None or is_told]
+        for part, group in groupby(seen, _part):
+            if isinstance(part, str):
+                await self._compute(sum(each.cpu_ns for each in group if isinstance(each, Computed)), part)
+            elif part is None:
+                self._streams.launch(each for each in group if isinstance(each, Launched))
+            elif self._exchange is not None and part.gradient is not None:
+                self._exchange.add(*part.gradient, self._streams.tail(part.stream))
 
-    async def _compute(self, cpu_ns: int, launched: Sequence[Launched]) -> None:
-        self._streams.launch(launched)
+    async def _compute(self, cpu_ns: int, label: str) -> None:
         if cpu_ns and self._step is not None:
             kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
-            await self._rank.compute(kernel, _nothing, label=KIND)
+            await self._rank.compute(kernel, _nothing, label=label)
 
     def _issue(self, call: Collective) -> Work[Any]:
         """The verb on tensors of its own."""
@@ -325,6 +323,13 @@ class _Played:
             label=call.label,
             options=call.options,
         )
+
+
+def _part(each: Computed | Launched) -> str | Launched | None:
+    """What goes together: what a CPU computed for the same, what a GPU was given; each gradient is by itself."""
+    if isinstance(each, Computed):
+        return each.label
+    return None if each.gradient is None else each
 
 
 def _nothing() -> None:

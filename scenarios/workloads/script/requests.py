@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,8 +91,15 @@ class Launched:
     gradient: tuple[int, int] | None = None
 
 
-# What was computed meanwhile: ns of CPU time, and what a GPU was given.
-Spent = Sequence[int | Launched]
+class Computed(NamedTuple):
+    """So many ns of CPU time, and what they were for."""
+
+    cpu_ns: int
+    label: str
+
+
+# What was computed meanwhile.
+Spent = Sequence[Computed | Launched]
 # What was computed since the last one, its kind and its argument.
 Request = tuple[Spent, str, Any]
 

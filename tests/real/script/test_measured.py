@@ -70,9 +70,10 @@ def test_both_worlds_make_the_same_calls(
     pd.testing.assert_frame_equal(*losses, rtol=1e-5)
 
 
-def test_what_is_between_two_calls_is_computed(tmp_path: Path) -> None:
-    """On each rank, in both worlds at the same places; and the rank's log has what the script has printed."""
-    real, simulated = (run(room, tmp_path, SCRIPTS / "ddp.py", ranks=(2, 1), steps=3) for room in ("real", "sim"))
+@pytest.mark.parametrize("script", ["ddp.py", pytest.param("parts.py", marks=pytest.mark.slow)])
+def test_what_is_between_two_calls_is_computed(script: str, tmp_path: Path) -> None:
+    """On each rank, in both worlds at the same places, for the same modules; and the rank's log has what it printed."""
+    real, simulated = (run(room, tmp_path, SCRIPTS / script, ranks=(2, 1), steps=3) for room in ("real", "sim"))
     for rank in range(2):
         orders = []
         for found in (real, simulated):
@@ -81,6 +82,7 @@ def test_what_is_between_two_calls_is_computed(tmp_path: Path) -> None:
             assert (spans["end_ns"] >= spans["start_ns"]).all()
         assert orders[0] == orders[1]
         assert orders[0].count("script") > 3
+        assert orders[0].count("SGD.step") == 3
     assert "step 2 rank 1" in (tmp_path / "real" / "rank-1.log").read_text()
 
 

@@ -16,13 +16,13 @@ from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
 from scenarios.workloads.script.gpu.bags import watch_bags
 from scenarios.workloads.script.gpu.functional import Functional
 from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
-from scenarios.workloads.script.gpu.labels import Labels
 from scenarios.workloads.script.gpu.memory import Memory
 from scenarios.workloads.script.gpu.mode import Meta, OnGpu, leave_trials_alone
 from scenarios.workloads.script.gpu.pretend import Devices, SeenGpu
 from scenarios.workloads.script.gpu.shadows import Shadows
 from scenarios.workloads.script.gpu.tensors import move_tensors
 from scenarios.workloads.script.gpu.torch_streams import Streams
+from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from scenarios.workloads.script.gpu.pretend import SeenGpu
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.gradients import watch_gradients
+from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Link, install
 from scenarios.workloads.script.process.saved import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -46,6 +47,8 @@ def main(
             from scenarios.workloads.script.gpu.play import on_gpu  # noqa: PLC0415  (loads torch's compiler)
 
             stack.enter_context(on_gpu(gpu, link))
+        else:
+            Labels(link.turn)
         watch_gradients(link)
         keep_apart(folder, link.shadows)
         play(path, args, link)

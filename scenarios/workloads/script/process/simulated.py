@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.autograd import Variable
 
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.gpu.labels import Labels
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
+from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import Asked, ScriptGroup
-from scenarios.workloads.script.requests import Collective, Launched, Packed, Spent
+from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Spent
+from scenarios.workloads.script.streams import KIND
 
 
 class SimulatedLink:
@@ -31,7 +32,8 @@ class SimulatedLink:
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock, self._mark_ns = connection, threading.RLock(), time.process_time_ns()
         self._group = 0
-        self._before: list[int | Launched] = []  # on a CPU, until the last gradient
+        self._before: list[Computed | Launched] = []  # on a CPU, until the last turn or gradient
+        self._label = KIND  # of what is computed on a CPU
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.shadows: Shadows | None = None
         self.labels: Labels | None = None
@@ -68,8 +70,10 @@ class SimulatedLink:
 
     def _spent(self, *, is_cut: bool) -> Spent:
         if self.launched is None:
+            if is_cut:
+                self._cut()
             spent, self._before = self._before, []
-            return [*spent, time.process_time_ns() - self._mark_ns] if is_cut else spent
+            return spent
         launched, self.launched = self.launched, []
         return launched
 
@@ -78,8 +82,19 @@ class SimulatedLink:
         if self.launched is not None:
             self.launched.append(Launched(self.stream, gradient=(replica, place)))
             return
-        self._before += [time.process_time_ns() - self._mark_ns, Launched(0, gradient=(replica, place))]
-        self._mark_ns = time.process_time_ns()
+        self._cut()
+        self._before.append(Launched(0, gradient=(replica, place)))
+
+    def turn(self, label: str) -> None:
+        """What a CPU computes from now on is for that."""
+        if label != self._label:
+            self._cut()
+            self._label = label
+
+    def _cut(self) -> None:
+        now_ns = time.process_time_ns()
+        self._before.append(Computed(now_ns - self._mark_ns, self._label))
+        self._mark_ns = now_ns
 
     def _tell_memory(self, highest_bytes: int) -> None:
         if highest_bytes > self._told_bytes:

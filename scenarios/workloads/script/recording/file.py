@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 NAME = "recording.json.gz"
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

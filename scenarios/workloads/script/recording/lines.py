@@ -2,7 +2,7 @@
 
 Numbers of calls and events are left out, or are how many came since, so that what steps and ranks do alike is alike:
 
-    ["cpu", ns]                                 computed so long on a CPU
+    ["cpu", ns, label]                          computed so long on a CPU, and what for
     ["kernel", stream, {...}, label]            a kernel's figures, those that are not as usual, and what it is for
     ["event", stream], ["after", stream, back]  recorded; waited for, the last one with 0
     ["gradient", stream, [replica, place]]      is there
@@ -25,7 +25,7 @@ import torch
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.recording.file import Recorded
-from scenarios.workloads.script.requests import Collective, Launched, Packed, Request, Spent
+from scenarios.workloads.script.requests import Collective, Computed, Launched, Packed, Request, Spent
 
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
@@ -67,8 +67,8 @@ class RankLog:
 
     def _spent(self, spent: Spent) -> Iterator[int]:
         for each in spent:
-            if isinstance(each, int):
-                yield self._lines.number(["cpu", each])
+            if isinstance(each, Computed):
+                yield self._lines.number(["cpu", *each])
             elif each.gradient is not None:
                 yield self._lines.number(["gradient", each.stream, each.gradient])
             elif each.kernel is not None:
@@ -204,12 +204,12 @@ class Replay:
 
     def next(self) -> Request:
         """As a script's rank; past the end of the recording it ends."""
-        spent = list[int | Launched]()
+        spent = list[Computed | Launched]()
         for index in self._indices:
             line = self._lines[index]
             match line[0]:
                 case "cpu":
-                    spent.append(line[1])
+                    spent.append(Computed(*line[1:]))
                 case "kernel" | "gradient":
                     spent.append(line[2])
                 case "event":

@@ -1,0 +1,148 @@
+"""What a script computes for: a module, forward or backward, an optimizer's step, or a line of the user's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from scenarios.workloads.script.process.process_group import users_line
+from scenarios.workloads.script.streams import KIND
+
+# Segments of a module's name that wrappers of torch's and TorchRec's add.
+_WRAPPERS = frozenset(
+    {"module", "_orig_mod", "_dmp_wrapped_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+)
+# Of autograd's nodes whose modules are known, those of the last steps.
+_MOST_PLACES = 1 << 17
+# A node's that tells when it is come to.
+_WATCHED = "twinstep"
+
+
+class _Here(threading.local):
+    """What a thread runs, and the numbers of its nodes."""
+
+    def __init__(self) -> None:
+        self.running: list[str] = []
+        self.firsts: list[int] = []  # numbers, rising,
+        self.places: list[str] = []  # and from each on whose they are
+        self.is_backward = False
+
+
+class Labels:
+    """From now on follows which module runs, and in backward passes which one's gradients are computed.
+
+    autograd numbers its nodes as a forward pass makes them; so a node belongs to the module during whose forward pass
+    its number came up. `turn`, if given, is called with a label when what is computed from then on is for that: of
+    backward passes at the nodes where a module's inputs and outputs were made, as nobody sees the others.
+    """
+
+    def __init__(self, turn: Callable[[str], None] | None = None) -> None:
+        self._here, self._turn = _Here(), turn
+        self._names = WeakKeyDictionary[nn.Module, str]()
+        # That hooks are called twice for what is compiled: `_end` takes no more than `_begin` has put.
+        warnings.filterwarnings("ignore", message="Using `torch.compile")
+        register_module_forward_pre_hook(self._begin)
+        register_module_forward_hook(self._end, always_call=True)
+        register_optimizer_step_pre_hook(lambda optimizer, *_: self._enter(f"{type(optimizer).__name__}.step"))
+        register_optimizer_step_post_hook(lambda *_: self._leave())
+
+    def now(self) -> str:
+        """Of what is launched now."""
+        return self._part() or users_line(sys._getframe(1)) or KIND
+
+    def _part(self) -> str:
+        """The module or optimizer that runs; nothing outside them."""
+        if self._here.running:
+            return self._here.running[-1]
+        node = torch._C._current_autograd_node()
+        return "" if node is None else self._of(node)
+
+    def _of(self, node: Any) -> str:
+        """Of a node of autograd's."""
+        place = bisect_right(self._here.firsts, node._sequence_nr()) - 1
+        name = self._here.places[place] if place >= 0 else ""
+        return f"{name}.backward" if name else "backward"
+
+    def _begin(self, module: nn.Module, inputs: Any) -> None:
+        if torch.compiler.is_compiling():  # what is compiled is for the module that was called
+            return
+        if not self._here.running and module not in self._names:
+            for name, part in module.named_modules():
+                if part not in self._names:
+                    self._names[part] = _without_wrappers(name) or type(part).__name__
+        self._watch(inputs)
+        self._enter(self._names.get(module) or type(module).__name__)
+        self._mark()
+
+    def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._watch(outputs)
+        self._leave()
+        self._mark()
+
+    def _enter(self, name: str) -> None:
+        self._here.running.append(name)
+        self._tell(name)
+
+    def _leave(self) -> None:
+        if self._here.running:
+            self._here.running.pop()
+        self._tell(self._part())
+
+    def _tell(self, label: str) -> None:
+        if self._turn is not None:
+            self._turn(label or KIND)
+
+    def _mark(self) -> None:
+        self._here.firsts.append(torch._C._autograd._get_sequence_nr())
+        self._here.places.append(self._here.running[-1] if self._here.running else "")
+        if len(self._here.firsts) > _MOST_PLACES:
+            del self._here.firsts[: _MOST_PLACES // 2], self._here.places[: _MOST_PLACES // 2]
+
+    def _watch(self, values: Any) -> None:
+        """Have the nodes that made these tensors tell when a backward pass comes to them."""
+        if self._turn is None or not torch.is_grad_enabled():
+            return
+        for tensor in _tensors(values):
+            node: Any = tensor.grad_fn
+            if node is not None and _WATCHED not in node.metadata:
+                node.metadata[_WATCHED] = True
+                node.register_prehook(partial(self._come, self._of(node)))
+
+    def _come(self, label: str, _: Any) -> None:
+        if not self._here.is_backward:
+            self._here.is_backward = True
+            Variable._execution_engine.queue_callback(self._is_over)
+        self._tell(label)
+
+    def _is_over(self) -> None:
+        self._here.is_backward = False
+        self._tell(self._part())
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Those in what a module is given or gives."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, list | tuple):
+        for each in values:
+            yield from _tensors(each)
+    elif isinstance(values, dict):
+        yield from _tensors(list(values.values()))
+
+
+def _without_wrappers(name: str) -> str:
+    return ".".join(each for each in name.split(".") if each not in _WRAPPERS)
