@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
@@ -26,13 +27,17 @@ from scenarios.workloads.script.process.children import end
 from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.requests import Request
 
+# torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
+_QUIET = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
+
 
 class Start:
     """What starts processes, with what they all load loaded once, and what they share: a folder that they save into."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.context = multiprocessing.get_context("forkserver")
-        of_gpus = [f"{__package__}.gpu.play"] if scenario.cluster.host.gpu.kind == "cuda" else []
+        self.is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
+        of_gpus = [f"{__package__}.gpu.play"] if self.is_on_gpu else []
         self.context.set_forkserver_preload([f"{__package__}.process.player", *of_gpus])
 
     @cached_property
@@ -55,7 +60,7 @@ class LivePlayer:
         env = environment_of(script, rank, address="localhost", port=29500)
         given = (other, os.fspath(script.path), script.args, env, start.folder, _seen(scenario))
         self._process = start.context.Process(target=main, args=given, daemon=True)
-        with _without_main():
+        with _without_main(), mock.patch.dict(os.environ, _QUIET if start.is_on_gpu else {}):
             self._process.start()
         other.close()
 
