@@ -154,7 +154,7 @@ class WatchingBackend:
         """See `Backend.compute`; no call of a script's is this verb, nor those below."""
         return Done()
 
-    spawn = step = record = open_stream = after = compute
+    spawn = step = record = open_stream = after = synchronize = compute
 
     def _computed(self, since: Mark) -> None:
         entry = Entry(self.lane, self.stream, "compute", KIND, sequence=next(self._sequence))
