@@ -200,6 +200,9 @@ class LockstepBackend:
     def after(self, work: LockstepWork) -> None:
         work.awaited = True
 
+    async def synchronize(self, work: LockstepWork) -> Any:
+        return await work
+
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         self.current_step[0] = index

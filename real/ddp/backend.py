@@ -71,6 +71,13 @@ class DdpBackend:
     def after(self, work: Work[Any]) -> None:
         """See `Backend.after`; all is over that was issued."""
 
+    async def synchronize(self, work: Work[T]) -> T:
+        """See `Backend.synchronize`."""
+        value = await work
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        return value
+
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         """See `Backend.step`; nothing is recorded."""

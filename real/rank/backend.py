@@ -76,6 +76,12 @@ class TorchBackend:
         for _ in work.__await__():
             raise AssertionError("works of a real rank never suspend")
 
+    async def synchronize(self, work: Work[T]) -> T:
+        """See `Backend.synchronize`: the host waits for the stream, which waits for the work."""
+        value = await work
+        self._lane.synchronize()
+        return value
+
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         """See `Backend.step`; what was measured is spooled after it, outside its span. A step that fails has none."""

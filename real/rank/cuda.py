@@ -178,6 +178,10 @@ class CudaLane(Lane):
                 if tensor.is_cuda:
                     tensor.record_stream(current)
 
+    def synchronize(self) -> None:
+        """Wait until the device has done what the caller's current stream was given."""
+        torch.cuda.current_stream(self._device).synchronize()
+
     def read(self, value: Tensor | float) -> float | Reading:
         """A number of the device is copied in its turn, and read when it has arrived."""
         if not isinstance(value, Tensor) or not value.is_cuda or value.numel() != 1 or value.is_complex():

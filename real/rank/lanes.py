@@ -127,6 +127,9 @@ class Lane:
     def wait_for(self, mark: Mark, value: object = None) -> None:
         """What the caller runs next comes after this mark of the lane, and may use this value that the lane made."""
 
+    def synchronize(self) -> None:
+        """Wait until all has ended that the caller has given its current stream; a CPU has run it."""
+
     def is_past(self, mark: Mark) -> bool:
         """Whether `ns` can say when that was."""
         return True

@@ -168,7 +168,7 @@ class WatchingBackend:
         """See `Backend.compute`; no call of a script's is this verb, nor those below."""
         return Done()
 
-    spawn = step = record = open_stream = after = compute
+    spawn = step = record = open_stream = after = synchronize = compute
 
     def _computed(self) -> Mark | None:
         """Note what this thread has computed since the last cut; until when."""

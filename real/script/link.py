@@ -94,9 +94,9 @@ class WatchedLink:
         """See `Link.begin`."""
         self._group = self._rank.world
 
-    def knows(self, tensor: torch.Tensor) -> bool:
-        """See `Link.knows`."""
-        return True
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """See `Link.known`."""
+        return tensor
 
     def join(self, options: Any, backends: Mapping[str, str]) -> WatchedGroup:
         """See `Link.join`."""

@@ -77,6 +77,10 @@ class Backend(Protocol):
         """Let what this stream is given next begin after that work; the program does not wait, if the stream can."""
         ...
 
+    def synchronize(self, work: Work[T]) -> Coroutine[Any, Any, T]:
+        """Await a work on the host: what is launched next is launched from then on."""
+        ...
+
     def step(self, index: int) -> AbstractContextManager[None]:
         """Count what is issued inside to a training step, and record its span."""
         ...

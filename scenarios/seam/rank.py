@@ -91,6 +91,13 @@ class Rank:
         """
         self.backend.after(work)
 
+    async def synchronize(self, work: Work[T]) -> T:
+        """Wait for a work on the host, as where a program reads a value that it gives; an await lets a stream wait.
+
+        What is launched next is launched from then on. It counts as awaited, and gives what it gives there.
+        """
+        return await self.backend.synchronize(work)
+
     def step(self, index: int) -> AbstractContextManager[None]:
         """Count what is issued inside to training step `index`, and record the step's own span."""
         return self.backend.step(index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -129,13 +129,27 @@ class SimBackend:
 
         _after(before, begin)
 
+    async def synchronize(self, work: Work[T]) -> T:
+        """See `Backend.synchronize`."""
+        assert isinstance(work, Operation), "works come from verbs"
+        if work.wait_from_ns < 0:
+            await work
+        else:  # a stream waits for it already, which is what its span says
+            reached = self._operation("synchronize", work.name, is_recorded=False)
+            work.then(reached.finish)
+            await reached
+        self.shared.launches_from_ns[self.rank] = self.clock.now_ns
+        if work.error is not None:
+            raise work.error
+        return cast(T, work.value)
+
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
         world, clock = self.shared, self.clock
         before = STEP.get()
         STEP.set(index)
         world.has_computed[self.rank] = False
-        world.step_began_ns[self.rank] = clock.now_ns
+        world.launches_from_ns[self.rank] = clock.now_ns
         step = self._operation("step", f"step {index}", is_awaited=False)
         step.wait_from_ns = step.wait_until_ns = step.start_ns = clock.now_ns
         try:
@@ -159,10 +173,10 @@ class SimBackend:
         before, records = self._computed, torch.is_grad_enabled()
         self._computed = mine
         world.has_computed[self.rank] = True
-        thread = self.thread
+        thread, from_ns = self.thread, world.launches_from_ns[self.rank]
 
         def launched_ns(kernels: int, each_ns: int) -> tuple[int, int]:
-            return self._launched_ns(kernels, each_ns, is_in_step=work.step >= 0)
+            return self._launched_ns(kernels, each_ns, from_ns if work.step >= 0 else self.clock.now_ns)
 
         def begin() -> None:
             if thread is None:
@@ -236,17 +250,17 @@ class SimBackend:
             self.shared.outstanding[operation] = None
         return operation
 
-    def _launched_ns(self, kernels: int, each_ns: int, *, is_in_step: bool) -> tuple[int, int]:
+    def _launched_ns(self, kernels: int, each_ns: int, from_ns: int) -> tuple[int, int]:
         """When the host has launched the first and the last of so many kernels; it runs ahead of the GPU in a step.
 
         A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on.
-        So a launch counts from the launch before it, and not from the end of what it depends on. Those of CUDA graphs
-        are there before the step.
+        So a launch counts from the launch before it, and not from the end of what it depends on; but not from before
+        `from_ns`, where the host was last waiting when the kernel was issued. Those of CUDA graphs are there before
+        the step.
         """
         if self.shared.scenario.launching.cuda_graphs:
             return self.clock.now_ns, self.clock.now_ns
-        free_ns = self.shared.step_began_ns[self.rank] if is_in_step else self.clock.now_ns
-        begun_ns = max(self._launched_until_ns, free_ns)
+        begun_ns = max(self._launched_until_ns, from_ns)
         self._launched_until_ns = begun_ns + kernels * each_ns
         return min(begun_ns + each_ns, self._launched_until_ns), self._launched_until_ns
 

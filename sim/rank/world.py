@@ -69,7 +69,7 @@ class World:
         counts = (1,) * size if classes is None else classes.rank_counts
         self.rank_counts = dict(zip(self.ranks, counts, strict=True))  # ranks that each one represents
         self.has_computed = [False] * size  # since its step began
-        self.step_began_ns = [0] * size
+        self.launches_from_ns = [0] * size  # since its step began, or its host waited for its GPU
         self.streams = {rank: ["main"] for rank in self.ranks}
         self.computations = Calls(scenario.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from itertools import pairwise
 
 import pytest
 import torch
@@ -349,6 +350,33 @@ def test_what_a_stream_is_given_after_a_work_begins_when_that_is_over(play: Play
         assert before.end_ns <= before.wait_until_ns
 
 
+async def waits_on_the_host(rank: Rank) -> None:
+    side = rank.stream("side")
+    assert await rank.synchronize(rank.compute(Kernel(kind="gemm", flops=1e9), double, 21, label="computed")) == 42
+    beside = side.compute(Kernel(kind="gemm", flops=1e9), busy, label="beside")
+    await rank.synchronize(beside)
+    tensor = torch.ones(4)
+    assert await rank.synchronize(rank.all_reduce(tensor, label="reduced")) is tensor
+    note(rank, "reduced", tensor)
+    await rank.compute(Kernel(kind="gemm", flops=1e9), busy, label="behind")
+
+
+def test_what_follows_a_wait_of_the_host_is_issued_after_it(play: Play) -> None:
+    recording = play(Script(waits_on_the_host), 1, 2)
+    for rank in range(2):
+        computed, reduced, behind = spans_of(recording, rank)
+        (beside,) = spans_of(recording, rank, "side")
+        assert [span.label for span in (computed, reduced, behind)] == ["computed", "reduced", "behind"]
+        for before, after in pairwise((computed, beside, reduced, behind)):
+            assert before.end_ns <= before.wait_until_ns <= after.issued_ns
+        assert noted(recording, rank, "reduced") == [2.0] * 4
+
+
+async def waits_for_an_error(rank: Rank) -> None:
+    with pytest.raises(ValueError, match="many"):
+        await rank.synchronize(rank.compute(Kernel(kind="gemm"), int, "many"))
+
+
 async def goes_on_after_an_error(rank: Rank) -> None:
     side = rank.stream("side")
     rank.after(side.compute(Kernel(kind="gemm"), int, "many"))
@@ -431,6 +459,8 @@ def test_a_wrong_program_is_one_sentence_that_names_the_rank(
     assert re.sub(r" \(at \S+\.py:\d+\)(\n.*)*$", "", str(caught.value)) == sentence
 
 
-@pytest.mark.parametrize("body", [raises_in_a_kernel, raises_aside], ids=["kernel", "coroutine"])
+@pytest.mark.parametrize(
+    "body", [raises_in_a_kernel, raises_aside, waits_for_an_error], ids=["kernel", "coroutine", "host"]
+)
 def test_what_is_raised_beside_the_program_is_raised_where_it_is_awaited(play: Play, body: object) -> None:
     play(Script(body), 1, 2)  # type: ignore[arg-type]

@@ -209,8 +209,12 @@ class _Played:
             case "new_group":
                 self._groups.append(self._group(argument))
                 return len(self._groups) - 1
+            case "synchronize" if argument is None:
+                await self._streams.synchronize([*self._streams.tails(), *self._works.values()])
             case "synchronize":
-                await self._streams.settle()
+                await self._streams.synchronize(self._streams.tail(argument))
+            case "synchronize_event":
+                await self._streams.synchronize(self._streams.until(argument))
             case "plan":
                 self._program.place(argument)
             case "replica" if self._exchange is not None:

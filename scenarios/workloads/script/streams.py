@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
@@ -23,7 +22,7 @@ class Streams:
         self._ranks = {0: rank}
         self._tails: dict[int, tuple[Work[Any], ...]] = {}
         self._events: dict[int, tuple[Work[Any], ...]] = {}
-        self._kernels: deque[Work[None]] = deque()
+        self._kernels: dict[Work[Any], None] = {}  # that are to be awaited, in order
 
     def of(self, number: int) -> Rank:
         """The rank on that stream."""
@@ -50,16 +49,32 @@ class Streams:
         """What that stream was given last, with what it waits for."""
         return self._tails.get(number, ())
 
+    def tails(self) -> list[Work[Any]]:
+        """What all streams were given last."""
+        return list(dict.fromkeys(work for number in self._tails for work in self.tail(number)))
+
+    def until(self, event: int) -> tuple[Work[Any], ...]:
+        """What its stream had been given last, with what it waited for, when an event was recorded."""
+        return self._events.get(event, ())
+
+    async def synchronize(self, works: Iterable[Work[Any]]) -> None:
+        """The host waits for these, and launches on from then."""
+        for work in works:
+            self._kernels.pop(work, None)
+            await self._ranks[0].synchronize(work)
+
     async def settle(self) -> None:
         """Until all has ended that was launched."""
         while self._kernels:
-            await self._kernels.popleft()
+            work = next(iter(self._kernels))
+            del self._kernels[work]
+            await work
 
     def _compute(self, number: int, launched: Sequence[Launched], label: str) -> None:
         kernels = [each.kernel for each in launched if each.kernel is not None]
         kernel = kernels[0] if len(kernels) == 1 else together(kernels)
         work = self.of(number).compute(kernel, _nothing, label=label or KIND)
-        self._kernels.append(work)
+        self._kernels[work] = None
         self._tails[number] = (work,)
 
     def _meet(self, number: int, event: Launched) -> None:

@@ -217,6 +217,17 @@ def test_the_caller_goes_on_when_what_it_spawned_has_ended_on_the_device(device:
     assert ended_ns(after[0]) - began_ns == pytest.approx(8 * MS, abs=0.1 * MS)
 
 
+def test_the_host_waits_for_the_stream_that_it_is_on_and_what_that_waits_for(device: Device) -> None:
+    main, side = lanes()
+    timed, began_ns = entry_of(side), device.now_ns
+    side.run(timed, device.launch, (3 * MS,))
+    side.run(entry_of(side), device.launch, (50 * MS,))
+    assert timed.end is not None
+    main.wait_for(timed.end)
+    main.synchronize()
+    assert device.now_ns - began_ns == pytest.approx(3 * MS, abs=0.1 * MS)
+
+
 def test_what_a_clerk_starts_waits_for_what_was_launched_when_it_was_issued_and_for_no_more(device: Device) -> None:
     main, _ = lanes()
     library, began_ns = Stream(device), device.now_ns

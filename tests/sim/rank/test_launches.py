@@ -19,13 +19,14 @@ def gpus(**of: int) -> Cluster:
     return cluster(1, 1, gpu=gpu)
 
 
-def step_ns(kernels: list[Kernel], on: Cluster) -> int:
-    """Of one step in which they run one after the other."""
+def step_ns(kernels: list[Kernel], on: Cluster, waits: int = 0) -> int:
+    """Of one step in which they run one after the other, with a wait of the host behind so many of them."""
 
     async def body(rank: Rank) -> None:
         with rank.step(0):
-            for kernel in kernels:
-                await rank.compute(kernel, lambda: None)
+            for number, kernel in enumerate(kernels, 1):
+                work = rank.compute(kernel, lambda: None)
+                await (rank.synchronize(work) if number == waits else work)
 
     (span,) = [span for span in simulate(scenario(on), Play(body)).spans if span.kind == "step"]
     return span.end_ns - span.start_ns
@@ -52,6 +53,47 @@ def test_what_ran_ahead_hides_later_launches() -> None:
     """While a long kernel runs, the host launches the short ones behind it."""
     long, short = Kernel(kind="test", flops=1e9), Kernel(kind="test", flops=1e7)
     assert step_ns([long, *[short] * 5], gpus()) == LAUNCH_NS + 100_000 + RAMP_NS + 5 * (RAMP_NS + 1_000)
+
+
+def test_where_the_host_waits_it_launches_from_then_on() -> None:
+    """A launch after the wait is exposed, whatever the kernel; the wait itself takes no longer than the kernels."""
+    long, short = Kernel(kind="test", flops=1e9), Kernel(kind="test", flops=1e7)
+    assert step_ns([long, long], gpus(), waits=1) == 2 * (LAUNCH_NS + RAMP_NS + 100_000)
+    assert step_ns([short] * 4, gpus(), waits=2) == 2 * (2 * LAUNCH_NS + RAMP_NS + 1_000)
+    assert step_ns([long] * 3, gpus(), waits=3) == LAUNCH_NS + 3 * (RAMP_NS + 100_000)
+
+
+def test_what_was_launched_on_another_stream_before_a_wait_stays_launched() -> None:
+    long, short = Kernel(kind="test", flops=1e9), Kernel(kind="test", flops=1e7)
+
+    async def body(rank: Rank) -> None:
+        side = rank.stream("side")
+        with rank.step(0):
+            beside = [side.compute(kernel, lambda: None) for kernel in (long, long)]
+            await rank.synchronize(rank.compute(short, lambda: None))
+            for work in beside:
+                await work
+
+    spans = simulate(scenario(gpus()), Play(body)).spans
+    first, second = sorted((span for span in spans if span.stream == "side"), key=lambda span: span.sequence)
+    assert first.start_ns == 0
+    assert first.end_ns > 100_000
+    assert second.end_ns - second.start_ns == RAMP_NS + 100_000
+
+
+def test_a_work_may_be_waited_for_by_a_stream_and_by_the_host() -> None:
+    long = Kernel(kind="test", flops=1e9)
+
+    async def body(rank: Rank) -> None:
+        side = rank.stream("side")
+        with rank.step(0):
+            work = side.compute(long, lambda: 3)
+            rank.after(work)
+            assert await rank.synchronize(work) == 3
+            await rank.compute(long, lambda: None)
+
+    first, second = (span for span in simulate(scenario(gpus()), Play(body)).spans if span.kind == "compute")
+    assert {first.end_ns, second.end_ns} == {each * (LAUNCH_NS + RAMP_NS + 100_000) for each in (1, 2)}
 
 
 def test_a_cpu_launches_nothing_ahead() -> None:

@@ -50,7 +50,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The usual one, whose loader has the last word."""
-        change = {_BAGS: self._change_bags, _PERMUTING: _change_permuting}.get(name)
+        change = {_BAGS: self._change_bags, _PERMUTING: self._change_permuting}.get(name)
         if change is None:
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path)
@@ -93,15 +93,18 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
         kind.forward = forward
 
+    def _change_permuting(self, module: ModuleType) -> None:
+        """fbgemm's operator has no gradient on meta tensors."""
+        known = self._link.known
 
-def _change_permuting(module: ModuleType) -> None:
-    """fbgemm's operator has no gradient on meta tensors."""
+        def forward(permute: Any, pooled_embs: Tensor) -> Tensor:
+            places, order = known(permute._offset_dim_list), known(permute._permute)
+            assert places is not None, "integers are known"
+            assert order is not None, "integers are known"
+            parts = pooled_embs.split_with_sizes(places.diff().tolist(), 1)
+            return torch.cat([parts[index] for index in order.tolist()], 1)
 
-    def forward(self: Any, pooled_embs: Tensor) -> Tensor:
-        parts = pooled_embs.split_with_sizes(self._offset_dim_list.diff().tolist(), 1)
-        return torch.cat([parts[index] for index in self._permute.tolist()], 1)
-
-    module.PermutePooledEmbeddingsSplit.forward = forward
+        module.PermutePooledEmbeddingsSplit.forward = forward
 
 
 def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:

@@ -64,6 +64,7 @@ _PLAIN = Tensor.__torch_dispatch__
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 _UNSCALE = _aten._amp_foreach_non_finite_check_and_unscale_.default
 _MASKED = (_aten.index.Tensor, _aten.masked_select.default)
+_INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default, _aten._index_put_impl_.default)
 _SPARSE = 5  # the place of _embedding_bag's argument
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
 _OF_DATA = {"isnan", "isinf"}
@@ -87,6 +88,8 @@ def leave_trials_alone(shadows: Shadows) -> None:
 class OnGpu(TorchDispatchMode):
     """Sends what is on "cuda" to the meta device; `launched(kernel)` is told of each kernel.
 
+    `wait()` is called where the host waits for the current stream, to read what it gives or to hand it what lies on the
+    CPU.
     `said(sentence)` is told once that a float was asked for whose value is not known.
 
     Raises:
@@ -100,10 +103,11 @@ class OnGpu(TorchDispatchMode):
         shadows: Shadows,
         functional: Functional,
         launched: Callable[[Kernel], None],
+        wait: Callable[[], None],
         said: Callable[[str], None],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._shadows, self._launched, self._said = shadows, launched, said
+        self._shadows, self._launched, self._wait, self._said = shadows, launched, wait, said
         self._has_said, self._functional = set[str](), functional
 
     def __torch_dispatch__(
@@ -179,6 +183,8 @@ class OnGpu(TorchDispatchMode):
         kernel, _ = price(func, args, kwargs, result, on_gpu=True)
         if kernel is not None:
             self._launched(kernel)
+        if _is_read(func, args, kwargs):
+            self._wait()
         return result
 
     def _values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -225,11 +231,14 @@ class OnGpu(TorchDispatchMode):
     def _copy(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         """Between devices, or within the GPU."""
         target, source = (args[0], args[1]) if func is _aten.copy_.default else (None, args[0])
-        if target is not None and not self._shadows.is_of_gpu(target):
-            return target.copy_(self._read(source))
-        if leaves_gpu:
-            return func(self._read(source), **kwargs)
-        values = self._shadows.of(source) if self._shadows.is_of_gpu(source) else source
+        is_blocking = not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
+        if leaves_gpu or (target is not None and not self._shadows.is_of_gpu(target)):
+            if is_blocking:
+                self._wait()
+            read = self._read(source)
+            return func(read, **kwargs) if target is None else target.copy_(read)
+        comes_from_gpu = self._shadows.is_of_gpu(source)
+        values = self._shadows.of(source) if comes_from_gpu else source
         if target is None:
             target = func(torch.empty_like(source, device=_META), **{**kwargs, "device": _META})
             self._shadows.adopt([target])
@@ -240,6 +249,8 @@ class OnGpu(TorchDispatchMode):
         kernel, _ = price(func, args, kwargs, target, on_gpu=True)
         if kernel is not None:
             self._launched(kernel)
+        if is_blocking and not comes_from_gpu:
+            self._wait()
         return target
 
     def _read(self, source: Tensor) -> Tensor:
@@ -253,6 +264,7 @@ class OnGpu(TorchDispatchMode):
         return _unknown_as(source)
 
     def _scalar(self, tensor: Tensor) -> Any:
+        self._wait()
         values = self._shadows.of(tensor)
         if values is not None:
             return values.item()
@@ -298,6 +310,19 @@ def _run_inner(func: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[st
 
 def _unknown_as(tensor: Tensor) -> Tensor:
     return torch.full(tensor.shape, UNKNOWN, dtype=tensor.dtype, device="cpu")
+
+
+def _is_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a host waits for what an operator gives: a number, or how many elements."""
+    if func in _INDEXING:  # by masks; one number in their places is written by a kernel
+        is_filled = func is not _aten.index.Tensor and args[2].numel() == 1
+        return not is_filled and any(each.dtype in (torch.bool, torch.uint8) for each in tensors_in(args[1]))
+    return _has_size_of_values(func) and kwargs.get("output_size") is None
+
+
+@cache
+def _has_size_of_values(func: Any) -> bool:
+    return not {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}.isdisjoint(func.tags)
 
 
 @cache

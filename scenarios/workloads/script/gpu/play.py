@@ -40,9 +40,12 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     torch._C._set_only_lift_cpu_tensors(True)  # so that `torch.tensor` comes by
     functional = Functional(shadows)
 
+    def wait() -> None:
+        link.synchronize(link.stream)
+
     @contextmanager
     def modes() -> Iterator[None]:
-        with autocast_here(), Meta(shadows, indexed), OnGpu(shadows, functional, link.launch, _say):
+        with autocast_here(), Meta(shadows, indexed), OnGpu(shadows, functional, link.launch, wait, _say):
             yield
 
     with autocast_on_meta(shadows.is_of_gpu), kernels_of_gpus(), _in_threads(modes), modes():

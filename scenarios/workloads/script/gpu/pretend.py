@@ -129,7 +129,7 @@ class Devices:
         }
 
     def _synchronize(self, device: Any = None) -> None:
-        self._streams.link.ask("synchronize")
+        self._streams.link.synchronize()
 
 
 def _do_nothing(*_: Any, **__: Any) -> None: ...

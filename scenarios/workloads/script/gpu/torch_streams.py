@@ -81,7 +81,7 @@ def _classes(streams: Streams) -> tuple[type, type, type]:
             return True
 
         def synchronize(self) -> None:
-            torch.cuda.synchronize()
+            streams.link.synchronize(self.number)
 
         def __enter__(self) -> Any:
             streams.enter(self.number)
@@ -106,7 +106,8 @@ def _classes(streams: Streams) -> tuple[type, type, type]:
             return True
 
         def synchronize(self) -> None:
-            torch.cuda.synchronize()
+            if self.number is not None:
+                streams.link.synchronize_event(self.number)
 
         def elapsed_time(self, other: Any) -> float:
             return 1.0

@@ -92,8 +92,9 @@ def _tell_steps(link: Link) -> None:
 
     def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
         # A mode calls it a second time.
-        if self.numel() == 1 and not any(each is self for each in inside) and link.knows(self):
-            link.ask("record", ("loss", float(self.detach())))
+        is_loss = self.numel() == 1 and not any(each is self for each in inside)
+        if is_loss and (known := link.known(self)) is not None:
+            link.ask("record", ("loss", float(known.detach())))
         inside.append(self)
         try:
             backward(self, *args, **more)  # type: ignore[no-untyped-call]

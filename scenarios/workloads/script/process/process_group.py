@@ -68,8 +68,8 @@ class Link(Protocol):
         """The group of all ranks is about to be made."""
         ...
 
-    def knows(self, tensor: Tensor) -> bool:
-        """Whether it has values."""
+    def known(self, tensor: Tensor) -> Tensor | None:
+        """Its values, if there are any; on a GPU that is not there nobody waits for them."""
         ...
 
     def join(self, options: Any, backends: Mapping[str, str]) -> dist.ProcessGroup:

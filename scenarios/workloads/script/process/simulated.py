@@ -40,6 +40,7 @@ class SimulatedLink:
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
         self._told_bytes = 0
+        self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
 
     @property
@@ -61,6 +62,8 @@ class SimulatedLink:
         with self._lock:
             if self.shadows is not None and kind == "step":
                 self._tell_memory(self.shadows.memory.highest_bytes)
+            if self.launched or kind in ("issue", "wait"):
+                self._idle.clear()
             self._connection.send((self._spent(is_cut=is_cut), kind, argument if make is None else make()))
             answer = self._connection.recv()
             self._mark_ns = time.process_time_ns()
@@ -108,6 +111,19 @@ class SimulatedLink:
         with self._lock:
             self.launched.append(Launched(self.stream, kernel, self.labels.now()))
 
+    def synchronize(self, stream: int | None = None) -> None:
+        """The script waits for a stream of the GPU, or for all of them; not while a graph is captured."""
+        with self._lock:
+            if not (self.is_captured or (not self.launched and self._idle & {stream, None})):
+                self.ask("synchronize", stream)
+                self._idle.add(stream)
+
+    def synchronize_event(self, event: int) -> None:
+        """It waits for what had come when an event was recorded."""
+        with self._lock:
+            if not (self.is_captured or (not self.launched and None in self._idle)):
+                self.ask("synchronize_event", event)
+
     def fill(self, output: Tensor, part: Tensor) -> None:
         """A call gives this output that part, or if it is a meta tensor one whose values are not known."""
         if self.shadows is None or not self.shadows.is_of_gpu(output):
@@ -117,16 +133,15 @@ class SimulatedLink:
         else:
             self.shadows.keep(output, part.view(output.shape))
 
-    def knows(self, tensor: Tensor) -> bool:
-        """See `Link.knows`."""
-        shadows = self.shadows
-        return shadows is None or not shadows.is_of_gpu(tensor) or shadows.of(tensor) is not None
+    def known(self, tensor: Tensor) -> Tensor | None:
+        """See `Link.known`."""
+        if self.shadows is None or not self.shadows.is_of_gpu(tensor):
+            return tensor
+        return self.shadows.of(tensor)
 
     def pack(self, tensor: Tensor) -> Packed:
         """With its values, if there are any."""
-        if self.shadows is None or not self.shadows.is_of_gpu(tensor):
-            return Packed.of(tensor)
-        values = self.shadows.of(tensor)
+        values = self.known(tensor)
         return Packed.shape_of(tensor) if values is None else Packed.of(values)
 
     def begin(self) -> None:

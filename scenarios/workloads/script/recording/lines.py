@@ -9,6 +9,7 @@ Numbers of calls and events are left out, or are how many came since, so that wh
     ["issue", verb, group, label, stream, inputs, outputs, options, of_reducer]
                                                 a collective; tensors as [shape, dtype, is known]
     ["wait", back, stream]                      for the collective issued last with 0
+    ["synchronize_event", back]                 the host waits for the event recorded last with 0
     [kind, ...]                                 any other request and its argument
 """
 
@@ -90,6 +91,8 @@ class RankLog:
             case "wait":
                 number, stream = argument
                 return [kind, self._calls - number, stream]
+            case "synchronize_event":
+                return [kind, self._events - argument]
             case _:
                 return [kind] if argument is None else [kind, argument]
 
@@ -245,6 +248,8 @@ class Replay:
                 )
             case "wait":
                 return self._calls - line[1], line[2]
+            case "synchronize_event":
+                return self._events - line[1]
             case "new_group":
                 self._members.add(line[1])
                 return line[1]
@@ -253,19 +258,22 @@ class Replay:
 
 
 def _next_alike(replay: Replay) -> Request:
-    """What is asked next but memory, of which ranks that do the same may take a little more or less."""
-    while (found := replay.next())[1] == "memory":
-        pass
-    return found
+    """What is asked next but memory, of which ranks that do the same may take a little more or less, and but waits for
+    the GPU, as one rank of many prints the loss.
+    """
+    spent = list[Any]()
+    while (found := replay.next())[1] in _OF_ONE:
+        spent += found[0]
+    return [*spent, *found[0]], found[1], found[2]
 
 
+_OF_ONE = {"memory", "synchronize", "synchronize_event"}
 _TOLD = {
     "end": "the script's end",
     "new_group": "a new group",
     "record": "a loss",
     "replica": "DistributedDataParallel's gradients",
     "step": "a step's end",
-    "synchronize": "a wait for the GPU",
     "wait": "a wait for a call",
 }
 

@@ -1,0 +1,107 @@
+"""The host of a script waits where the script reads what a GPU gives, and launches on from there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.script.recording.file import NAME
+from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_script_recording import given, keep, play
+
+# Of profile dgx_h100: a launch, what the shortest kernels and the shortest products take, and the rate of products.
+LAUNCH_NS, RAMP_NS, GEMM_RAMP_NS, FLOPS_PER_S = 4_000, 2_000, 8_000, 0.80 * 67e12
+SHORT = 20
+WAITS = ("item", "float", "if", "tolist", "cpu", "copy_", "stream", "device", "event", "thrice")
+WAITS_WITH_KERNELS = ("nonzero", "mask", "equal", "to the GPU")
+GOES_ON = ("of the CPU", "non_blocking", "earlier event", "other stream")
+WITH_CALLS = ("item behind a call", "device behind a call", "item behind a call that was waited for")
+WAYS = ("nothing", *WAITS, *WAITS_WITH_KERNELS, *GOES_ON, "index", *WITH_CALLS)
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return played(SCRIPTS / "reads.py", ranks=(1, 2), steps=len(WAYS))
+
+
+def spans(recording: Recording, way: str) -> list[Span]:
+    """Of rank 0 in the step that waits in this way."""
+    return [span for span in recording.spans if (span.rank, span.step) == (0, WAYS.index(way))]
+
+
+def step_ns(recording: Recording, way: str) -> int:
+    (step,) = (span for span in spans(recording, way) if span.kind == "step")
+    return step.end_ns - step.start_ns
+
+
+def asked(recording: Recording, way: str) -> list[Any]:
+    """The waits that a step has asked for."""
+    fields = json.loads(gzip.decompress(recording.kept[NAME]))
+    lines = [fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]]
+    steps: list[list[Any]] = [[]]
+    for line in lines:
+        steps[-1].append(line)
+        if line[0] == "step":
+            steps.append([])
+    return [line for line in steps[1 + WAYS.index(way)] if line[0].startswith("synchronize")]
+
+
+def test_launches_behind_a_wait_are_exposed(recording: Recording) -> None:
+    """The long kernel hides those of the short ones behind it, unless the host waits for it."""
+    long_ns = 2 * 4096**3 / FLOPS_PER_S * 1e9
+    hidden_ns = LAUNCH_NS + GEMM_RAMP_NS + long_ns + SHORT * RAMP_NS
+    exposed_ns = LAUNCH_NS + GEMM_RAMP_NS + long_ns + SHORT * LAUNCH_NS
+    # A short kernel's 8 KB pass the GPU's memory within some ns.
+    assert step_ns(recording, "nothing") == pytest.approx(hidden_ns, abs=SHORT * 5)
+    assert {way: step_ns(recording, way) for way in WAITS} == pytest.approx(dict.fromkeys(WAITS, exposed_ns), abs=5)
+    for way in WAITS_WITH_KERNELS:
+        assert step_ns(recording, way) > exposed_ns
+
+
+def test_what_reads_nothing_of_the_gpus_goes_on(recording: Recording) -> None:
+    assert {step_ns(recording, way) for way in GOES_ON} == {step_ns(recording, "nothing")}
+    assert step_ns(recording, "index") < step_ns(recording, "item")
+    for way in ("of the CPU", "non_blocking", "index"):
+        assert len(asked(recording, way)) == len(asked(recording, "nothing"))
+
+
+def test_what_is_idle_is_not_waited_for_again(recording: Recording) -> None:
+    at_end = asked(recording, "nothing")
+    assert len(at_end) <= 1
+    assert len(asked(recording, "thrice")) == len(asked(recording, "item")) == len(at_end) + 1
+
+
+def test_a_stream_is_waited_for_without_calls_under_way_and_a_device_with_them(recording: Recording) -> None:
+    for way, is_behind in zip(WITH_CALLS, (False, True, True), strict=True):
+        own = spans(recording, way)
+        (call,) = (span for span in own if span.kind == "all_reduce")
+        last = max((span for span in own if span.kind == "compute"), key=lambda span: span.start_ns)
+        assert (last.issued_ns >= call.end_ns) == is_behind, way
+
+
+def test_played_again_it_waits_for_the_same(recording: Recording, tmp_path: Path) -> None:
+    folder = keep(recording, tmp_path)
+    assert play(given(folder)).spans == recording.spans
+    alike = play(given(folder, ranks="alike"))
+    own = [
+        [(span.label, span.start_ns, span.end_ns) for span in run.spans if span.rank == 0] for run in (alike, recording)
+    ]
+    assert own[0] == own[1]
+
+
+def test_of_ranks_alike_one_may_read_alone(tmp_path: Path) -> None:
+    """As the last rank prints the loss."""
+    file = tmp_path / "prints.py"
+    file.write_text(
+        "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "x = torch.ones(8, device='cuda')\noptimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones_like(x))])\n"
+        "for _ in range(9):\n x.add_(1)\n if dist.get_rank() == 127:\n  x[0].item()\n"
+        " x.mul_(2)\n dist.all_reduce(x)\n optimizer.step()\n"
+    )
+    made = play(given(file, world=(16, 8), profile="dgx_h100", steps=2))
+    assert {span.rank for span in made.spans} == set(range(128))
