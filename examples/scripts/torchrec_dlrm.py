@@ -2,6 +2,7 @@
 
     torchrun --nproc-per-node 4 torchrec_dlrm.py --sharding table_row_wise
     python -m sim --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 torchrec_dlrm.py
+    python -m sim --hosts 2 --gpus-per-host 8 --profile dgx_h100 --steps 5 torchrec_dlrm.py --sharding-group 8
 
 Needs TorchRec (docs/scripts.md says how it is installed). Without --sharding its EmbeddingShardingPlanner chooses.
 """
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torchrec.distributed import DistributedModelParallel, TrainPipelineSparseDist
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.model_parallel import DMPCollection
 from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
 from torchrec.distributed.sharding_plan import (
     column_wise,
@@ -43,6 +45,7 @@ parser.add_argument("--hook", choices=("fp16", "powersgd"), help="how dense grad
 parser.add_argument(
     "--pipeline", action="store_true", help="TrainPipelineSparseDist: ids travel beside the step before"
 )
+parser.add_argument("--sharding-group", type=int, help="2D parallelism, on GPUs: so many ranks share all tables")
 parser.add_argument("--tables", type=int, default=8)
 parser.add_argument("--rows", type=int, default=10_000)
 parser.add_argument("--dim", type=int, default=64)
@@ -118,7 +121,10 @@ apply_optimizer_in_backward(torch.optim.SGD, tables.parameters(), {"lr": 0.05})
 model = DLRMTrain(DLRM(tables, 13, [256, options.dim], [256, 128, 1], dense_device=device))
 sharder = EmbeddingBagCollectionSharder()
 if options.sharding is None:
-    topology = Topology(world_size=world, local_world_size=gpus, compute_device=device.type)
+    sharding_world = options.sharding_group or world
+    topology = Topology(
+        world_size=sharding_world, local_world_size=min(gpus, sharding_world), compute_device=device.type
+    )
     constraints = {config.name: ParameterConstraints(pooling_factors=[float(options.ids)]) for config in configs}
     planner = EmbeddingShardingPlanner(topology=topology, batch_size=options.batch_size, constraints=constraints)
     plan = planner.collective_plan(model, [sharder], dist.group.WORLD)
@@ -131,13 +137,19 @@ else:
     plan = ShardingPlan({"model.sparse_arch.embedding_bag_collection": of_tables})
 if rank == 0:
     print(plan, flush=True)
-parallel = DistributedModelParallel(
-    model,
-    env=ShardingEnv.from_process_group(dist.group.WORLD),
-    device=device,
-    plan=plan,
-    sharders=[sharder],
-)
+if options.sharding_group:
+    parallel = DMPCollection(
+        model,
+        device=device,
+        plan=plan,
+        world_size=world,
+        sharding_group_size=options.sharding_group,
+        global_pg=dist.group.WORLD,
+        sharders=[sharder],
+    )
+else:
+    env = ShardingEnv.from_process_group(dist.group.WORLD)
+    parallel = DistributedModelParallel(model, env=env, device=device, plan=plan, sharders=[sharder])
 dense = parallel._dmp_wrapped_module
 if options.hook == "fp16":
     dense.register_comm_hook(None, default_hooks.fp16_compress_hook)
@@ -158,4 +170,6 @@ else:
         loss, _ = parallel(batch.to(device))
         loss.backward()
         optimizer.step()
+        if options.sharding_group:
+            parallel.sync()
 dist.destroy_process_group()

@@ -115,6 +115,19 @@ def test_what_scripts_write(name: str, tmp_path: Path) -> None:
     played(file, ranks=(1, 1))
 
 
+def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> None:
+    """As fbgemm's have, of which ids are the sparse features."""
+    file = tmp_path / "own.py"
+    file.write_text(
+        "import torch\n@torch.library.custom_op('own::permute_sparse_data', mutates_args=())\n"
+        "def permuted(x: torch.Tensor) -> torch.Tensor:\n    return x.flip(0)\n"
+        "permuted.register_fake(torch.empty_like)\nweight = torch.zeros(8, device='cuda', requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\nfor step in range(3):\n"
+        "    (permuted(torch.ones(8, device='cuda')) * weight).sum().backward()\n    optimizer.step()\n"
+    )
+    assert computed(played(file, ranks=(1, 1)))
+
+
 def test_sparse_gradients_are_a_sentence(tmp_path: Path) -> None:
     file = tmp_path / "sparse.py"
     file.write_text(

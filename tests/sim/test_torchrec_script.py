@@ -110,6 +110,19 @@ def test_our_program_calls_what_torchrec_calls(kind: str, dim: int, tmp_path: Pa
         assert len(expected) == {"data_parallel": 2, "table_row_wise": 8, "grid_shard": 8}.get(kind, 6)
 
 
+def test_2d_parallelism_calls_what_ours_calls(tmp_path: Path) -> None:
+    """TorchRec's DMPCollection, on GPUs alone; the replicas' averaging comes after the optimizer, in the next step."""
+    file = dlrm_file(tmp_path, 64, 'sharding = ["table_wise"]', profile="dgx_h100")
+    file.write_text(f"{file.read_text()}\n[replication]\nsharding_group_size = 2\n")
+    scenario = load(file)
+    own = simulate(scenario, build(scenario))
+    their = theirs("--sharding-group", "2", profile="dgx_h100")
+    for rank in range(4):
+        *others, averaging = calls(own, OURS, rank, of_ids=False)
+        assert averaging[0] == "all_reduce_coalesced"
+        assert calls(their, THEIRS, rank, of_ids=False) == [averaging, *others]
+
+
 def test_the_plan_is_what_torchrec_has_chosen() -> None:
     """Read from the running script; each shard where its rank is."""
     plan = theirs("--sharding", "mixed").plan

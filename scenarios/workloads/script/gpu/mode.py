@@ -292,8 +292,8 @@ class OnGpu(TorchDispatchMode):
 
 
 def _is_sparse(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether an operator makes sparse tensors, or will in its backward pass."""
-    name = func.overloadpacket.__name__
+    """Whether an operator of torch's makes sparse tensors, or will in its backward pass; fbgemm's "sparse" are ids."""
+    name = func.overloadpacket.__name__ if func.namespace == "aten" else ""
     return "sparse" in name or (name == "_embedding_bag" and len(args) > _SPARSE and bool(args[_SPARSE]))
 
 
