@@ -102,6 +102,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         )
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of
+        from sim.plan_choice import with_simulated_plan
         from sim.progress import Bar
         from sim.span_filter import Keeping
 
@@ -109,7 +110,10 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             _chosen("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
             _chosen("--keep-steps", options.keep_steps, scenario.steps),
         )
-        program = build_simulation(scenario)
+        with Bar(1, quiet=options.json or options.quiet) as bar, with_simulated_plan(scenario, bar.say) as found:
+            scenario = found.scenario
+            program = build_simulation(scenario)
+        program.plan_notes = (*program.plan_notes, *found.notes)
         if (classes := program.host_classes) is not None:
             keeping = _keeping_simulated(keeping, options.keep_ranks, classes)
     from reports.store import run_folder as store

@@ -48,9 +48,13 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     made = _scenario(path_or_scenario, overrides)
     from reports.run import Run
     from scenarios.workloads.build import build_simulation
+    from sim.plan_choice import with_simulated_plan
     from sim.run import simulate
 
-    return Run.of(simulate(made, build_simulation(made)))
+    with with_simulated_plan(made) as planned:
+        program = build_simulation(planned.scenario)
+    program.plan_notes = (*program.plan_notes, *planned.notes)
+    return Run.of(simulate(planned.scenario, program))
 
 
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:

@@ -6,9 +6,10 @@ Costs come from the estimators with the cluster's own bandwidths and capacities;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import chain, repeat
+from typing import TypeAlias
 
 from scenarios.config.scenario import Model, Scenario
 from scenarios.config.units import format_bytes
@@ -22,11 +23,12 @@ from scenarios.planner.search.proposers import (
     GridSearchProposer,
     Proposer,
     SmallestProposer,
+    SplittingProposer,
     UniformProposer,
     largest_shard,
 )
 from scenarios.planner.topology import Topology
-from scenarios.planner.types import PlannerError, Shard, ShardingOption, known_storage
+from scenarios.planner.types import Perf, PlannerError, Shard, ShardingOption, known_storage
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import runs_of
@@ -35,13 +37,16 @@ from scenarios.seam.run_length import runs_of
 _SHARD_BUDGET = 1_000_000
 _GRID_PROPOSALS = 256
 
+Price: TypeAlias = Callable[[ShardingOption, Shard], Perf]
 
-def plan_tables(scenario: Scenario) -> Plan:
+
+def plan_tables(scenario: Scenario, price: Price | None = None) -> Plan:
     """The best placement found for the scenario's tables: the least estimated perf on the busiest rank.
 
     Looked at: the option of least memory for every table, one sharding type for all, the greedy walk by slowest shard
     and by sum, and all combinations where they are few. The same scenario gives the same plan. Tables that the scenario
-    pins come first; where it names a plan, that one is taken as it is.
+    pins come first; where it names a plan, that one is taken as it is. `price` says what a shard of an
+    option takes, in place of TorchRec's estimator, whose word it finds there.
 
     Raises:
         ScenarioError: no placement fits; the sentence names the table and how much it takes. Or what was given is none.
@@ -51,14 +56,24 @@ def plan_tables(scenario: Scenario) -> Plan:
     topology = topology_of(scenario)
     if scenario.planner.plan is not None:
         return given_plan(scenario, topology)
+    if scenario.planner.choose == "simulated":
+        raise ScenarioError(
+            f"{scenario.path}: sharding.choose = 'simulated': expected python -m sim, whose run folder has the plan"
+            " that it finds, plan.json, to be the sharding.plan elsewhere"
+        )
     pinned = place_pinned(scenario, topology)
     free = [index for index, table in enumerate(model.tables) if table.name not in pinned]
     options = {index: options_of(model.tables[index], scenario, topology) for index in free}
+    if price is not None:
+        for option in chain.from_iterable(options.values()):
+            for _, shard in runs_of(option.shards):
+                shard.perf = price(option, shard)
     if not free:
         return plan_of([*pinned.values()], [device.perf.total for device in topology.devices], scenario)
     partitioner = GreedyPerfPartitioner(scenario.planner.sort_by, scenario.planner.balance_modules)
     try:
-        found = Search(topology, partitioner, _SHARD_BUDGET).run(list(chain(*options.values())), _proposers())
+        search = Search(topology, partitioner, _SHARD_BUDGET)
+        found = search.run(list(chain(*options.values())), _proposers(splits=price is not None))
     except PlannerError as error:
         raise ScenarioError(_misfits(scenario, model, topology, options)) from error
     proposal = [*pinned.values(), *found.proposal]
@@ -66,9 +81,10 @@ def plan_tables(scenario: Scenario) -> Plan:
     return plan_of(proposal, tuple(perf), scenario, tried=found.tried, fitting=found.fitting)
 
 
-def _proposers() -> list[Proposer]:
+def _proposers(*, splits: bool) -> list[Proposer]:
     return [
         SmallestProposer(),
+        *([SplittingProposer()] if splits else []),
         UniformProposer(),
         GreedyProposer(),
         GreedyProposer(use_depth=False),

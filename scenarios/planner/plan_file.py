@@ -29,6 +29,8 @@ from scenarios.seam.trace import PlanRow
 MODULE = "sparse_arch.embedding_bag_collection"
 """Where TorchRec's own DLRM has its tables."""
 
+# In the folder of a run whose plan was found by simulation.
+PLAN_FILE = "plan.json"
 _KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 _PLACEMENT = re.compile(r"rank:(\d{1,9})(/.*)?")
 

@@ -262,9 +262,11 @@ class PlanFile:
 class Planner:
     """How GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
 
-    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it.
+    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it. Which plan is to
+    be chosen, the one that the planner expects to be quickest or that which is in the simulator, is of no account then.
     """
 
+    choose: Literal["estimated", "simulated"] = dataclasses.field(default="estimated", metadata={"is_of_playing": True})
     sort_by: Literal["storage", "perf"] = "storage"
     balance_modules: bool = False
     reserved_share: float = 0.15

@@ -161,6 +161,9 @@ def _sha256(file: Path) -> str:
 def _check(document: Document, look: Look) -> None:
     section = MODEL.of(document)
     check_dtype(section.dtype if section else None, "model", document, look)
+    sharding = SHARDING.of(document)
+    if sharding is not None and sharding.choose == "simulated" and sharding.plan is not None:
+        look.mistakes.add(("sharding", "choose"), "'estimated' beside sharding.plan, which is taken as it is")
     check_qcomms_dtype(section.dtype if section else None, document, look)
     check_data(document, look)
     if section is not None:
@@ -180,7 +183,7 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
         plan, placed = PlanFile(path=file, sha256=_sha256(file)), read_plan(file)
     return {
         "model": _model(document, placed, mistakes),
-        "planner": Planner(plan=plan, **given(sharding, "sort_by", "balance_modules", "reserved_share")),
+        "planner": Planner(plan=plan, **given(sharding, "choose", "sort_by", "balance_modules", "reserved_share")),
         **build_reduction(document, first_is_cap=True),
         **build_step(document),
         "qcomms": build_qcomms(document),

@@ -34,6 +34,7 @@ from scenarios.modules.memory import Part, parts_of
 from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
+from scenarios.planner.plan_file import PLAN_FILE
 from scenarios.quantized.codec import quantized_comms
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -74,6 +75,8 @@ class DlrmProgram(Program):
         assert scenario.model is not None
         self.scenario, self.model = scenario, scenario.model
         plan = plan_tables(scenario)
+        given = scenario.planner.plan
+        self._found = given.path.read_bytes() if given is not None and scenario.planner.choose == "simulated" else None
         self.groups, bags = _groups(self.model, plan, scenario)
         check_quantized(scenario, self.groups)
         self.columns = Columns(self.groups, self.model.features)
@@ -132,6 +135,10 @@ class DlrmProgram(Program):
         self.memory = memory_rows(
             scenario, plan.rows_for(fullest), parts, fullest, counts=self.host_classes.rank_counts
         )
+
+    def kept(self) -> dict[str, bytes]:
+        """The plan that was found by simulation."""
+        return {} if self._found is None else {PLAN_FILE: self._found}
 
     async def __call__(self, rank: Rank) -> None:
         await Loop(_Replica(self, rank).parts).run(range(self.scenario.steps))

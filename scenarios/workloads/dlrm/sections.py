@@ -200,6 +200,10 @@ class ModelSection(Section):
 class ShardingSection(Section):
     """How the planner places tables, for program 'dlrm'."""
 
+    choose: Literal["estimated", "simulated"] | None = about(
+        "Whether the plan is the one that the planner expects to be quickest, or of some of its proposals the one that"
+        " is quickest when simulated. Default 'estimated'."
+    )
     types: list[ShardingType] | None = about(
         "Sharding types for tables that do not say. Default: all, as on TorchRec's GPUs."
     )

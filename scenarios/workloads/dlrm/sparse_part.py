@@ -29,10 +29,9 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.embedding import Features, Piece, Rows
-from scenarios.workloads.dlrm.tables.l2 import rows_fetched
+from scenarios.workloads.dlrm.tables.shard_price import RowLaws
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
 Group = ShardedGroup | SequenceGroup
@@ -93,6 +92,7 @@ class SparsePart:
         for group in placed.groups:
             group.codecs.load(rank.device)
         self._fuses, self._seed, self._scenario = fuses, scenario.seed, scenario
+        self._laws = RowLaws(scenario)
         self._rows = [self._rows_of(group) for group in placed.groups]
         self._sums: dict[Rows, Tensor] = {}  # gradients of copies, from micro-batches that were not the last
 
@@ -257,8 +257,8 @@ class SparsePart:
             optimizer=self.model.optimizer,
             unpooled=isinstance(group, SequenceGroup),
             travels_as=getattr(torch, self.model.dtype),
-            distinct=self._distinct,
-            fetched=self._fetched if self._scenario.cluster.host.gpu.l2_bytes else None,
+            distinct=self._laws.distinct,
+            fetched=self._laws.fetched if self._laws.has_l2 else None,
             cache=RowCache(cached, self._scenario.batch_size * self._scenario.sharding_ranks) if cached else None,
             sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
         )
@@ -267,20 +267,6 @@ class SparsePart:
         table, dtype = self.model.tables[piece.table], getattr(torch, self.model.embedding_dtype)
         row_bytes = len(piece.columns) * dtype.itemsize
         return CachedPiece(table=table, rows=piece.rows, row_bytes=row_bytes, load_factor=table.cache_load_factor)
-
-    def _distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
-        return min(sum(ids), distinct_rows(self.model.tables[table], rows, self._drawn(table, rows, ids)))
-
-    def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
-        room = (self._scenario.cluster.host.gpu.l2_bytes or 0) / row_bytes
-        return min(sum(ids), rows_fetched(self.model.tables[table], rows, self._drawn(table, rows, ids), room))
-
-    def _drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
-        """How many ids were drawn, where those that arrive have been made distinct by each rank."""
-        if not self.model.tables[table].index_dedup:
-            return ids
-        samples = self._scenario.batch_size * self._scenario.sharding_ranks
-        return expected_ids(self.model.tables[table], rows, samples)
 
 
 class SparsePass:

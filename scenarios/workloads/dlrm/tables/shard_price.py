@@ -1,0 +1,75 @@
+"""What a table's shard costs its rank: its part of the look-up and the update, which are one pass over all shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from scenarios.config.scenario import Scenario
+from scenarios.planner.types import ShardingType
+from scenarios.seam.kernel import Kernel
+from scenarios.sparse.expected import ExpectedJagged
+from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
+from scenarios.workloads.dlrm.tables.l2 import rows_fetched
+
+_NOWHERE = torch.device("meta")
+
+
+class RowLaws:
+    """How many rows of a scenario's tables ids name, and how many of them a look-up reads from memory; see `Rows`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        assert scenario.model is not None, "there are tables"
+        self._tables, self._l2_bytes = scenario.model.tables, scenario.cluster.host.gpu.l2_bytes or 0
+        self._samples = scenario.batch_size * scenario.sharding_ranks
+
+    @property
+    def has_l2(self) -> bool:
+        """Whether look-ups find rows there."""
+        return self._l2_bytes > 0
+
+    def distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
+        """Rows of a block that so many ids name."""
+        return min(sum(ids), distinct_rows(self._tables[table], rows, self._drawn(table, rows, ids)))
+
+    def fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
+        """Rows that a look-up reads from memory."""
+        room = self._l2_bytes / row_bytes
+        return min(sum(ids), rows_fetched(self._tables[table], rows, self._drawn(table, rows, ids), room))
+
+    def _drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
+        """How many ids were drawn, where those that arrive have been made distinct by each rank."""
+        return expected_ids(self._tables[table], rows, self._samples) if self._tables[table].index_dedup else ids
+
+
+def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[Kernel, Kernel]:
+    """The look-up and the update of a shard of table `number`, whose rank gets the ids that are expected."""
+    model, laws = scenario.model, RowLaws(scenario)
+    assert model is not None, "there are tables"
+    table = model.tables[number]
+    is_copy = kind == ShardingType.DATA_PARALLEL
+    samples = scenario.batch_size * (1 if is_copy else scenario.sharding_ranks)
+    held = Rows(
+        [Piece(table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature))],
+        scenario.seed,
+        _NOWHERE,
+        getattr(torch, model.embedding_dtype),
+        optimizer=model.optimizer,
+        unpooled=table.sequence > 0,
+        travels_as=getattr(torch, model.dtype),
+        distinct=laws.distinct,
+        fetched=laws.fetched if laws.has_l2 else None,
+        sorts_all=scenario.cluster.host.gpu.kind == "cuda",
+    )
+    features = ExpectedJagged(
+        keys=tuple(feature.name for feature in table.by_feature),
+        ids=tuple(expected_ids(table, rows, samples)),
+        stride=samples,
+        weighted=table.weighted,
+        ids_dtype=getattr(torch, model.ids_dtype),
+        lengths_dtype=getattr(torch, model.lengths_dtype),
+    )
+    update = held.dense_gradients_kernel if is_copy else held.update_kernel
+    return held.look_up_kernel(features), update(features)

@@ -1,0 +1,106 @@
+"""`sharding.choose = "simulated"`: the plan that is quickest in the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import twinstep
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.planner.plan import plan_tables
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.build import build
+from scenarios.workloads.dlrm.tables.shard_price import shard_kernels
+from sim.plan_choice import choose_plan, with_simulated_plan
+from sim.run import simulate
+from tests.commands import command
+
+HEAD = """program = "dlrm"
+run = {steps = 2, batch_size = 256, payload = "sizes", fidelity = "links"}
+cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 4}
+[model]
+dense_features = 16
+bottom = [64]
+top = [64, 1]
+embedding_dim = 64
+interaction.kind = "dot"
+"""
+
+
+def file_of(folder: Path, more: str = "", tables: int = 40) -> Path:
+    """Tables of which a few have most of the ids."""
+    draw = random.Random(7)
+    lines = [HEAD]
+    for number in range(tables):
+        rows, ids = int(10 ** draw.uniform(3, 6.5)), int(10 ** draw.uniform(0, 2))
+        lines.append(f'[[model.tables]]\nname = "t{number}"\nrows = {rows}\nids_per_sample = {ids}\n')
+    file = folder / "model.toml"
+    file.write_text("\n".join([*lines, more]))
+    return file
+
+
+def step_ns(scenario: Scenario) -> int:
+    last = [one for one in simulate(scenario, build(scenario)).spans if one.kind == "step" and one.step == 1]
+    return max(one.end_ns for one in last) - min(one.start_ns for one in last)
+
+
+def test_it_is_quicker_than_the_planners_own(tmp_path: Path) -> None:
+    """Which is the first of those that are tried; and each takes what a run of it takes."""
+    scenario = load(file_of(tmp_path))
+    choice = choose_plan(scenario, tmp_path)
+    assert choice.tried[0].plan == plan_tables(scenario)
+    assert choice.tried[0].step_ns == step_ns(scenario)
+    assert choice.best.step_ns == min(tried.step_ns for tried in choice.tried)
+    assert choice.gain > 0.03
+    asked = dataclasses.replace(scenario, planner=dataclasses.replace(scenario.planner, choose="simulated"))
+    with with_simulated_plan(asked) as planned:
+        assert step_ns(planned.scenario) == choice.best.step_ns
+        assert planned.notes == (choice.sentence,)
+    with with_simulated_plan(scenario) as planned:
+        assert planned == (scenario, ())
+
+
+def test_a_run_keeps_the_plan_for_others(tmp_path: Path) -> None:
+    """Which with it are runs of the same scenario, to the ns."""
+    chosen = file_of(tmp_path, '[sharding]\nchoose = "simulated"\n')
+    done = command("sim", "--out", tmp_path / "run", chosen)
+    assert done.returncode == 0, done.stderr
+    assert "the quickest of" in " ".join(done.stdout.split())
+    found = twinstep.load(tmp_path / "run")
+    given = twinstep.predict(file_of(tmp_path, '[sharding]\nplan = "run/plan.json"\n'))
+    assert given.info.digest == found.info.digest
+    assert given.steps["step_ns"].tolist() == found.steps["step_ns"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["table_wise", "row_wise", "table_row_wise"])
+def test_kernels_of_shards_add_up_to_those_of_ranks(kind: str, tmp_path: Path) -> None:
+    scenario = load(file_of(tmp_path, f'[sharding]\ntypes = ["{kind}"]\n'), {"ranks": "alike"})
+    program = build(scenario)
+    spans = [one for one in simulate(scenario, program).spans if one.step == 1 and one.kind == "compute"]
+    numbers = {f"t{number}": number for number in range(40)}
+    read: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for row in program.plan:
+        rows = range(row.row_offset, row.row_offset + row.rows)
+        columns = range(row.column_offset, row.column_offset + row.columns)
+        for place, kernel in enumerate(shard_kernels(scenario, numbers[row.table], kind, rows, columns)):
+            read[row.rank, place] += kernel.bytes_read + kernel.bytes_written
+    for place, name in enumerate((f"{kind}.lookup", f"{kind}.update")):
+        found = {one.rank: one.bytes_read + one.bytes_written for one in spans if one.label == name}
+        assert found
+        for rank, size in found.items():
+            assert size == pytest.approx(read[rank, place], rel=0.01)
+
+
+def test_elsewhere_it_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"sharding.choose = 'simulated': expected python -m sim, whose run folder"):
+        build(load(file_of(tmp_path, '[sharding]\nchoose = "simulated"\n')))
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(
+        ScenarioError, match=r"sharding.choose = 'simulated': expected 'estimated' beside sharding.plan"
+    ):
+        load(file_of(tmp_path, '[sharding]\nchoose = "simulated"\nplan = "plan.json"\n'))
