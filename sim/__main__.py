@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of, end
 from scenarios.workloads.script.command import add_options, load_given, split_at_script
 
@@ -65,6 +66,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     overrides = parser.add_argument_group("in place of what the scenario says")
     for name, of in _OVERRIDES.items():
         overrides.add_argument(f"--{name.replace('_', '-')}", **of)
+    add_set(overrides)
     add_options(parser, plays=True)
     return parser
 
@@ -90,6 +92,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
     with report_mistakes():
+        given |= given_by(options.sets)
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load_given(

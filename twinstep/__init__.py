@@ -5,8 +5,8 @@
 
 A scenario is the path of a file, the name of a ready one, a `Scenario`, or the path of a training script
 (docs/scripts.md). `overrides` replace values of its [run] table: steps, seed, batch_size, payload, fidelity, ranks,
-library, timeout, compute_times. `import twinstep` is quick: torch and pandas are loaded by the first call that needs
-them.
+library, timeout, compute_times; or of any key by its path: `predict(path, **{"cluster.hosts": 8})`. `import twinstep`
+is quick: torch and pandas are loaded by the first call that needs them.
 """
 
 from __future__ import annotations
