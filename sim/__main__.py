@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
     """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
     try:
-        given, of_script = split_at_script(sys.argv[1:] if arguments is None else arguments)
-        options = _parser(prog).parse_args(given)
+        words = sys.argv[1:] if arguments is None else arguments
+        given, of_script = split_at_script(words)
+        options = None if words[:1] == [_SWEEP] else _parser(prog).parse_args(given)
         from reports.errors import ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 
         show_notes()
         try:
-            return _predict(options, of_script)
+            return _sweep(words[1:], prog) if options is None else _predict(options, of_script)
         except (ProgramError, ReportError) as error:
             print(error, file=sys.stderr)
             return 1 if isinstance(error, ProgramError) else 2
@@ -44,8 +45,20 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
+_SWEEP = "sweep"  # a scenario of that name is ./sweep
+
+
+def _sweep(words: Sequence[str], prog: str) -> int:
+    from sim.study.cli import sweep_command
+
+    return sweep_command(words, prog if prog.endswith(f" {_SWEEP}") else f"{prog} {_SWEEP}")
+
+
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description="Predict how long a scenario's steps take.")
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Predict how long a scenario's steps take; '%(prog)s sweep STUDY' plays many variations of one.",
+    )
     parser.add_argument(
         "scenario",
         type=Path,

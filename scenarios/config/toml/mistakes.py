@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from scenarios.config.toml.tree import KeyPath, Tree
 from scenarios.seam.errors import ScenarioError
 
+UNKNOWN = "unknown key"
 SET = "--set "  # begins the origin of a value of a command line that has no option of its own
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST = 60  # characters of a value in a sentence
@@ -46,7 +47,7 @@ class Mistakes:
         """The key at `path` means nothing there."""
         value = toml_text(self.tree.at(path))
         self._unknown.append(path)
-        self._note(path, f"{self._place(path)} = {value}: unknown key; expected one of {', '.join(known)}")
+        self._note(path, f"{self._place(path)} = {value}: {UNKNOWN}; expected one of {', '.join(known)}")
 
     def missing(self, path: KeyPath, expected: str) -> None:
         """The key at `path` is needed; says nothing when it is there after all, misspelt, or perhaps in a lost file."""
