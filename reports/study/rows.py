@@ -29,7 +29,7 @@ STUDY_FILE, COPY, ROWS, RUNS = "study.json", "study.toml", "rows", "runs"
 SCHEMA_VERSION = 1
 # Kinds of ends that another try may change.
 BY_CHANCE = frozenset({"timed out", "worker lost", "error"})
-_TEXTS = ("digest", "fidelity", "status", "sentence", "version", "run", "values")
+_TEXTS = ("digest", "fidelity", "status", "sentence", "version", "run", "worker", "values")
 COLUMNS: dict[str, Any] = {
     "index": pa.int64(),
     **dict.fromkeys(_TEXTS, pa.string()),
@@ -56,9 +56,6 @@ class Rows:
         for row in stored(folder):
             if row["version"] == version and not (again and row["status"] in BY_CHANCE):
                 self._known[row["digest"], row["fidelity"]] = row
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def known(self, digest: str, fidelity: str) -> Row | None:
         """The row of a scenario that was played with this fidelity, by whatever command."""

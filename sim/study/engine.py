@@ -143,7 +143,7 @@ def _slurm(options: Mapping[str, Any], jobs: int) -> Any:
         ) from None
     finally:
         signal.signal(signal.SIGINT, interrupted)  # which importing it replaces
-    given = {"cores": 1, "processes": 1, "memory": "4 GiB", **options}
+    given = {"cores": 1, "processes": 1, "memory": "4 GiB", "scheduler_options": {"dashboard": False}, **options}
     try:
         cluster = slurm_cluster(**given, worker_extra_args=["--preload", PRELOAD], silence_logs=logging.CRITICAL)
     except (TypeError, ValueError) as error:

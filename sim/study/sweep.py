@@ -55,6 +55,7 @@ class Sweep:
         with ExitStack() as stack:
             client: Client | None = None
             for number, stage in enumerate(self.study.stages, 1):
+                points.sort(key=_batch)
                 self.watch.stage(f"stage {number}: {stage.fidelity}" if len(self.study.stages) > 1 else "", len(points))
                 of_stage = _StageRun(self, stage, points)
                 calls = of_stage.calls()
@@ -76,6 +77,7 @@ class Sweep:
             "status": result.status,
             "sentence": result.sentence,
             "seconds": result.seconds,
+            "worker": result.worker,
             "played": False,
             "run": "",
             "version": self.version,
@@ -138,6 +140,11 @@ class _StageRun:
     def _done(self, row: Row) -> None:
         self.rows.append(row)
         self._sweep.watch.ended(row)
+
+
+def _batch(point: Point) -> tuple[bool, str]:
+    """The baseline first, then points with the same ids after each other, as workers keep ids for a while."""
+    return point.index != BASELINE, str([point.values.get(key) for key in ("run.seed", "run.batch_size")])
 
 
 def chosen(points: Iterable[Point], rows: Iterable[Row], stage: Stage, goal: Goal) -> list[Point]:

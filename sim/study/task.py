@@ -25,10 +25,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a point came out; `measures` are numbers by column, `folder` a run folder as a tar archive."""
+    """How a point came out: `measures` are numbers by column, `folder` a run folder as a tar archive."""
 
     status: Status
     sentence: str = ""
     seconds: float = 0.0
+    worker: str = ""  # its address
     measures: Mapping[str, object] = field(default_factory=dict)
     folder: bytes = b""

@@ -31,7 +31,7 @@ def row(index: int, **more: Any) -> dict[str, Any]:
             "sentence": "",
             "seconds": 1.0,
         },
-        **{"played": True, "version": "1", "run": "", "values": {"a.x": index, "b": "nccl"}},
+        **{"played": True, "version": "1", "run": "", "worker": "", "values": {"a.x": index, "b": "nccl"}},
         **{
             "step_ns": 1e6 * index,
             "samples_per_s": 1e9 / max(index, 1),

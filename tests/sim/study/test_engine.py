@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,3 +70,24 @@ def test_options_that_slurms_jobs_do_not_have_are_a_sentence() -> None:
         workers(Where(jobs=1, slurm={"queu": "gpu"})),
     ):
         pass
+
+
+def test_jobs_of_slurm_are_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dask_jobqueue")
+    for name, line in (
+        (
+            "sbatch",
+            f'cp "$1" {tmp_path}/job.sh; setsid bash "$1" > {tmp_path}/job.log 2>&1 & echo "Submitted batch job $!"',
+        ),
+        ("scancel", 'kill -- "-$1"'),
+    ):
+        script = tmp_path / name
+        script.write_text(f"#!/bin/bash\n{line}\n")
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(engine, "PRELOAD", "signal")
+    slurm = {"queue": "cpu", "memory": "1 GiB", "log_directory": str(tmp_path), "interface": "lo"}
+    with workers(Where(jobs=1, slurm=slurm)) as client:
+        found = dict(play_all(client, counted, iter([Call(str(tmp_path / "one"), 1)]), lambda workers: None))
+    assert found == {1: 1}
+    assert "#SBATCH -p cpu" in (tmp_path / "job.sh").read_text()
