@@ -72,15 +72,12 @@ def test_options_that_slurms_jobs_do_not_have_are_a_sentence() -> None:
         pass
 
 
+@pytest.mark.timeout(90)
 def test_jobs_of_slurm_are_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dask_jobqueue")
-    for name, line in (
-        (
-            "sbatch",
-            f'cp "$1" {tmp_path}/job.sh; setsid bash "$1" > {tmp_path}/job.log 2>&1 & echo "Submitted batch job $!"',
-        ),
-        ("scancel", 'kill -- "-$1"'),
-    ):
+    job = f"{tmp_path}/job.sh"
+    submit = f'cp "$1" {job}; setsid bash {job} > {job}.log 2>&1 & echo "Submitted batch job $!"'
+    for name, line in (("sbatch", submit), ("scancel", 'kill -- "-$1"')):
         script = tmp_path / name
         script.write_text(f"#!/bin/bash\n{line}\n")
         script.chmod(0o755)
