@@ -167,7 +167,7 @@ def opened(
             raise ReportError(f"{folder}: another command adds to this study; expected it to have ended") from None
         kinds = {key: kind_of(each) for key, each in values.items()}
         with replaced(folder / STUDY_FILE) as draft:
-            draft.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **about}, indent=2) + "\n")
+            draft.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **about}, indent=2, default=str) + "\n")
         with replaced(folder / COPY) as draft:
             draft.write_bytes(study)
         yield Rows(folder, kinds, version=about["version"], again=again)

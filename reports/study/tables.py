@@ -68,26 +68,49 @@ def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
     whole = best.head(SHOWN)
     shown = whole if not len(base) or 0 in whole["index"].tolist() else pd.concat([whole, base])
     base_value = float(base[goal].iloc[0]) if len(base) else float("nan")
-    names = short_names(keys)
-    columns = ["", *(names[key] for key in keys), "step", "samples/s", "change", "exposed", "spare"]
-    rows = [_row(row, keys, goal, base_value) for row in shown.to_dict("records")]
+    cells = {key: [_value(row, key, about) for row in shown.to_dict("records")] for key in keys}
+    differing = [key for key in keys if len(set(cells[key])) > 1]
+    names, numbers = short_names(keys), _numbers_shown(len(differing), goal)
+    columns = ["", *(names[key] for key in differing), *numbers]
+    rows = [
+        [
+            "baseline" if row["index"] == 0 else f"#{row['index']}",
+            *(cells[key][at] for key in differing),
+            *(_numbers(row, goal, base_value)[name] for name in numbers),
+        ]
+        for at, row in enumerate(shown.to_dict("records"))
+    ]
     by = "samples/s" if goal == "samples_per_s" else "step time"
     of = f"The best {len(whole)} of {len(best):,}" if len(best) > SHOWN else "Points"
-    fidelities = ", ".join(dict.fromkeys(shown["fidelity"]))
-    return [text.table(f"{of} by {by} (fidelity {fidelities})", columns, rows, left=1 + len(keys))]
+    title = f"{of} by {by} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
+    same = [f"{names[key]} {cells[key][0]}" for key in keys if key not in differing]
+    alike = [text.paragraph(f"All of these: {', '.join(same)}")] if same else []
+    return [text.table(title, columns, rows, left=1 + len(differing)), *alike]
 
 
-def _row(row: Mapping[Any, Any], keys: Sequence[str], goal: str, base: float) -> list[str]:
-    name = "baseline" if row["index"] == 0 else f"#{row['index']}"
-    return [
-        name,
-        *("-" if pd.isna(row[key]) else str(row[key]) for key in keys),
-        text.duration(row["step_ns"]),
-        text.number(row["samples_per_s"]),
-        text.signed_percent(row[goal] / base - 1),
-        text.percent(row["exposed_share"]),
-        text.size(row["memory_spare_bytes"]),
-    ]
+def _value(row: Mapping[Any, Any], key: str, about: About) -> str:
+    """A point's value of a key; the scenario's own of the baseline."""
+    own = about.get("as_it_is", {}) if row["index"] == 0 else {}
+    return str(own.get(key, "-")) if pd.isna(row[key]) else str(row[key])
+
+
+def _numbers_shown(keys: int, goal: str) -> list[str]:
+    """The columns of numbers for which 80 columns have room beside so many keys."""
+    if keys <= 3:
+        return ["step", "samples/s", "change", "exposed", "spare"]
+    return (
+        ["step", "samples/s", "change"] if keys == 4 else ["samples/s" if goal == "samples_per_s" else "step", "change"]
+    )
+
+
+def _numbers(row: Mapping[Any, Any], goal: str, base: float) -> dict[str, str]:
+    return {
+        "step": text.duration(row["step_ns"]),
+        "samples/s": text.number(row["samples_per_s"]),
+        "change": text.signed_percent(row[goal] / base - 1),
+        "exposed": text.percent(row["exposed_share"]),
+        "spare": text.size(row["memory_spare_bytes"]),
+    }
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:

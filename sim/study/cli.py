@@ -21,7 +21,7 @@ from scenarios.config.overrides.option import given_by
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.versions import version_of
-from sim.study.points import check, points_of
+from sim.study.points import as_it_is, check, points_of
 from sim.study.progress import SweepBar
 from sim.study.study_file import Study, read_study
 
@@ -140,6 +140,7 @@ def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: 
         "study": str(study.file),
         "scenario": study.scenario,
         "keys": list(study.keys),
+        "as_it_is": as_it_is(study),
         "goal": study.goal,
         "stages": [stage.fidelity for stage in study.stages],
         "version": version_of("twinstep"),

@@ -6,12 +6,16 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 from scenarios.config.load import load
+from scenarios.config.overrides.keys import path_of, places
+from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.scenario import Scenario
+from scenarios.config.toml.include import read_tree
 from scenarios.config.toml.mistakes import UNKNOWN
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.script.command import load_given
@@ -90,6 +94,18 @@ def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
     else:  # the run folder of a script
         scenario = load_given(Path(study.scenario), overrides)
     return replace(scenario, named_in=scenario.program_folder.resolve())  # workers may be elsewhere
+
+
+def as_it_is(study: Study) -> dict[str, object]:
+    """What the scenario itself says of the varied keys; without those of which its file says nothing."""
+    if not os.path.isfile(study.scenario):
+        return {}
+    tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
+    found = {}
+    for key in study.keys:
+        with suppress(LookupError, TypeError):
+            found[key] = tree.at(next(places(tree, path_of(key) or ()), ()))
+    return found
 
 
 def check(study: Study) -> None:

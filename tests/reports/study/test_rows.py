@@ -17,7 +17,7 @@ from reports.study.rows import opened, parts_of, stored
 from reports.study.tables import as_json, failures, short_names, summarize
 from reports.terminal import text
 
-ABOUT = {"keys": ["a.x", "b"], "goal": "samples_per_s", "stages": [""], "version": "1"}
+ABOUT = {"keys": ["a.x", "b"], "as_it_is": {"a.x": 77}, "goal": "samples_per_s", "stages": [""], "version": "1"}
 VALUES: Mapping[str, list[object]] = {"a.x": [1, 2, 3], "b": ["nccl", ["row_wise"]]}
 
 
@@ -141,6 +141,7 @@ def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_pat
     shown = text.as_text(summarize(frame, ABOUT))
     assert "6 points; 4 failed" in shown
     assert "+300.0 %" in shown
+    assert "baseline  77" in shown
     assert "3 x scenario error, such as #2: rank 2: 92 GiB" in shown
     content = as_json(frame, ABOUT, "s")
     assert content["best"] == [1, 3, 0]
