@@ -81,6 +81,8 @@ def test_a_file_imports_only_what_its_room_may_know(path: Path) -> None:
     [
         ("reports", ("torch", "simpy")),
         ("reports.store.run_folder", ("torch", "simpy")),
+        ("reports.study.frame", ("torch", "simpy", "distributed")),
+        ("sim.__main__", ("torch", "simpy", "pandas", "distributed")),
         ("scenarios.config.load", ("torch", "simpy", "pandas")),
         ("sim.run", ("pandas",)),
         ("real.rank.run", ("simpy", "pandas")),
