@@ -92,7 +92,7 @@ def _where(options: argparse.Namespace, study: Study) -> Where:
         raise ScenarioError(f"--jobs = {options.jobs}: expected at least 1")
     slurm = study.slurm
     if options.slurm:
-        slurm = {**(slurm or {}), **given_by(options.slurm, "--slurm")}
+        slurm = {**(slurm or {}), **given_by(options.slurm, "--slurm", "queue=gpu")}
     if options.scheduler is not None and options.slurm:
         raise ScenarioError("--scheduler: expected without --slurm, which starts a scheduler of its own")
     return Where(jobs=options.jobs or cores(), scheduler=options.scheduler or "", slurm=slurm)

@@ -31,7 +31,7 @@ from sim.study.task import ESTIMATE, Result, Task
 # A worker of several threads plays one point at a time: torch's settings and its traces are the process's.
 _ONE = threading.Lock()
 # Drawing ids takes up to half of a point's time, and points that differ in hardware or plan have the same ids.
-_DRAWN_BYTES = 5 << 27  # those of some 65,000 samples of 214 ids with 26 tables of up to 40 M rows
+_DRAWN_BYTES = 5 << 27  # those of some 800,000 samples of 214 ids
 
 
 class _TimedOutError(Exception):

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from scenarios.config.overrides.keys import path_of
 from scenarios.seam.errors import ScenarioError
 
+_SUCH_AS = "cluster.hosts=8 or model.tables[3].rows=1000"
+
 
 def add_set(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Add `--set`, which may be given again and again; `given_by` reads its values."""
@@ -23,7 +25,7 @@ def add_set(parser: ArgumentParser | _ArgumentGroup) -> None:
     )
 
 
-def given_by(sets: Iterable[str], option: str = "--set") -> dict[str, object]:
+def given_by(sets: Iterable[str], option: str = "--set", such_as: str = _SUCH_AS) -> dict[str, object]:
     """What was given with `--set`, by key; a key's last value counts.
 
     Raises:
@@ -34,7 +36,7 @@ def given_by(sets: Iterable[str], option: str = "--set") -> dict[str, object]:
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals or path_of(key.strip()) is None:
-            wrong.append(f"{option} {text!r}: expected KEY=VALUE, such as cluster.hosts=8 or model.tables[3].rows=1000")
+            wrong.append(f"{option} {text!r}: expected KEY=VALUE, such as {such_as}")
             continue
         given.pop(key.strip(), None)  # in the order of the last ones, as they are put one over the other
         given[key.strip()] = value_of(value)

@@ -96,7 +96,7 @@ def test_mistakes_are_said_before_anything_starts(study: Path, tmp_path: Path) -
     study.write_text(STUDY)
     for words, sentence in (
         (["--jobs", "0"], "--jobs = 0: expected at least 1\n"),
-        (["--slurm", "x"], "--slurm 'x': expected KEY=VALUE, such as "),
+        (["--slurm", "x"], "--slurm 'x': expected KEY=VALUE, such as queue=gpu\n"),
         (["--slurm", "queue=a", "--scheduler", "tcp://a:1"], "--scheduler: expected without --slurm, which starts"),
     ):
         done = command("sim", "sweep", study, *words)
