@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _CONFIG = {
     "distributed.scheduler.worker-ttl": "10 minutes",
     "distributed.admin.tick.limit": "1h",
 }
+
+_NO_DASHBOARD = {"dashboard": False, "dashboard_address": ":0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,8 @@ def workers(where: Where) -> Iterator[Client]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(_CONFIG))
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message="Port 8787")  # where others have a scheduler, too
         client = stack.enter_context(_client(where, stack))
         if where.scheduler:
             _check(client, where.scheduler)
@@ -143,7 +148,7 @@ def _slurm(options: Mapping[str, Any], jobs: int) -> Any:
         ) from None
     finally:
         signal.signal(signal.SIGINT, interrupted)  # which importing it replaces
-    given = {"cores": 1, "processes": 1, "memory": "4 GiB", "scheduler_options": {"dashboard": False}, **options}
+    given = {"cores": 1, "processes": 1, "memory": "4 GiB", "scheduler_options": _NO_DASHBOARD, **options}
     try:
         cluster = slurm_cluster(**given, worker_extra_args=["--preload", PRELOAD], silence_logs=logging.CRITICAL)
     except (TypeError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from sim.study.engine import Call, Died, Where, play_all, workers
 from tests.sim.study.players import counted, killed, killed_at_first
 
 pytestmark = pytest.mark.whole
+# Not imported here: that replaces what Ctrl-C does in this process.
+needs_jobqueue = pytest.mark.skipif(find_spec("dask_jobqueue") is None, reason="needs dask-jobqueue")
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +65,9 @@ def test_what_is_no_scheduler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> 
         pass
 
 
+@needs_jobqueue
 @pytest.mark.filterwarnings("ignore")  # of the half-made cluster
 def test_options_that_slurms_jobs_do_not_have_are_a_sentence() -> None:
-    pytest.importorskip("dask_jobqueue")
     with (
         pytest.raises(ScenarioError, match=r"^--slurm: expected options of dask_jobqueue.SLURMCluster: "),
         workers(Where(jobs=1, slurm={"queu": "gpu"})),
@@ -72,9 +75,9 @@ def test_options_that_slurms_jobs_do_not_have_are_a_sentence() -> None:
         pass
 
 
+@needs_jobqueue
 @pytest.mark.timeout(90)
 def test_jobs_of_slurm_are_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("dask_jobqueue")
     job = f"{tmp_path}/job.sh"
     submit = f'cp "$1" {job}; setsid bash {job} > {job}.log 2>&1 & echo "Submitted batch job $!"'
     for name, line in (("sbatch", submit), ("scancel", 'kill -- "-$1"')):
