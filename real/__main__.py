@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, get_args
 
+from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of, end
 from scenarios.workloads.script.command import add_options, load_given, split_at_script
 
@@ -131,6 +132,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="instead of the scenario's")
     parser.add_argument("--profile", metavar="NAME", help="of the cluster's hardware, instead of the scenario's")
     parser.add_argument("--timeout", metavar="TIME", help="instead of the scenario's, such as '30 s'")
+    add_set(parser)
     parser.add_argument(
         "--check",
         choices=get_args(Check),
@@ -160,6 +162,7 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     from scenarios.seam.errors import ScenarioError
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
+    overrides |= given_by(options.sets)
     scenario = load_given(
         options.scenario, overrides, args=of_script, hosts=options.hosts, gpus_per_host=options.gpus_per_host
     )

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of, end
 from scenarios.workloads.script.command import add_options, load_given, split_at_script
 
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
     """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
     try:
-        given, of_script = split_at_script(sys.argv[1:] if arguments is None else arguments)
-        options = _parser(prog).parse_args(given)
+        words = sys.argv[1:] if arguments is None else arguments
+        given, of_script = split_at_script(words)
+        options = None if words[:1] == [_SWEEP] else _parser(prog).parse_args(given)
         from reports.errors import ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 
         show_notes()
         try:
-            return _predict(options, of_script)
+            return _sweep(words[1:], prog) if options is None else _predict(options, of_script)
         except (ProgramError, ReportError) as error:
             print(error, file=sys.stderr)
             return 1 if isinstance(error, ProgramError) else 2
@@ -43,8 +45,20 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
+_SWEEP = "sweep"  # a scenario of that name is ./sweep
+
+
+def _sweep(words: Sequence[str], prog: str) -> int:
+    from sim.study.cli import sweep_command
+
+    return sweep_command(words, prog if prog.endswith(f" {_SWEEP}") else f"{prog} {_SWEEP}")
+
+
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description="Predict how long a scenario's steps take.")
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Predict how long a scenario's steps take; '%(prog)s sweep STUDY' plays many variations of one.",
+    )
     parser.add_argument(
         "scenario",
         type=Path,
@@ -65,6 +79,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     overrides = parser.add_argument_group("in place of what the scenario says")
     for name, of in _OVERRIDES.items():
         overrides.add_argument(f"--{name.replace('_', '-')}", **of)
+    add_set(overrides)
     add_options(parser, plays=True)
     return parser
 
@@ -90,6 +105,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
     with report_mistakes():
+        given |= given_by(options.sets)
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         scenario = load_given(

@@ -118,9 +118,9 @@ def with_plan(scenario: Scenario, plan: Plan, file: Path) -> Scenario:
     text = plan_json(plan, scenario.cluster.host.gpus, gpu.kind)
     file.write_text(text)
     types = {table.name: (table.sharding_type,) for table in plan.tables}
-    given = PlanFile(path=file, sha256=hashlib.sha256(text.encode()).hexdigest())
+    given = PlanFile(path=file, sha256=hashlib.sha256(text.encode()).hexdigest(), is_found=True)
     return _changed(
-        dataclasses.replace(scenario, planner=dataclasses.replace(scenario.planner, plan=given)),
+        dataclasses.replace(scenario, planner=dataclasses.replace(scenario.planner, choose="estimated", plan=given)),
         lambda table: {"sharding": types[table.name], "ranks": ()},
     )
 

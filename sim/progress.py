@@ -58,7 +58,7 @@ class Bar:
         if share > self._share:
             self._share, self._moved_s = share, now_s
         draw = f"draw {self._play} of {self._plays - 1}, " if self._play else ""
-        self._draw(f"{draw}{position}", f"{_clock(now_s - self._began_s)}, {_clock(self._left_s(now_s))} left")
+        self._draw(f"{draw}{position}", f"{clock_text(now_s - self._began_s)}, {clock_text(self._left_s(now_s))} left")
 
     def say(self, words: str) -> None:
         """What is under way, if the line is there by now."""
@@ -113,7 +113,7 @@ class Interrupt:
         self.requested = True
 
 
-def _clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
     """ "1:02:03", "2:03"; "?" for nan."""
     if math.isnan(seconds):
         return "?"

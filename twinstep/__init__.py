@@ -5,8 +5,8 @@
 
 A scenario is the path of a file, the name of a ready one, a `Scenario`, or the path of a training script
 (docs/scripts.md). `overrides` replace values of its [run] table: steps, seed, batch_size, payload, fidelity, ranks,
-library, timeout, compute_times. `import twinstep` is quick: torch and pandas are loaded by the first call that needs
-them.
+library, timeout, compute_times; or of any key by its path: `predict(path, **{"cluster.hosts": 8})`. `import twinstep`
+is quick: torch and pandas are loaded by the first call that needs them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from reports.compare.comparison import Comparison
     from reports.run import Run
     from scenarios.config.scenario import Scenario
@@ -35,6 +37,8 @@ __all__ = [
     "measure",
     "predict",
     "scenario",
+    "study",
+    "sweep",
 ]
 
 
@@ -106,6 +110,42 @@ def compare(predicted: Run, measured: Run) -> Comparison:
     from reports.compare.comparison import compare as comparison_of
 
     return comparison_of(predicted, measured)
+
+
+def sweep(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    jobs: int | None = None,
+    scheduler: str = "",
+    again: bool = False,
+) -> pd.DataFrame:
+    """Play the points of a study file that its folder does not have yet, as `python -m sim sweep` does (docs/study.md).
+
+    `out` is the study's folder, by default runs/NAME-study; workers are `jobs` processes, by default one for each core,
+    or those of a Dask scheduler. A script that calls this needs `if __name__ == "__main__":`, as its processes load it,
+    too. The frame is that of `study`.
+
+    Raises:
+        ScenarioError: mistakes in the study or its scenario, or there is no such scheduler.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    from sim.study.cli import sweep_study
+
+    return study(sweep_study(path, out, jobs=jobs, scheduler=scheduler, again=again))
+
+
+def study(folder: str | os.PathLike[str], *, stages: bool = False) -> pd.DataFrame:
+    """A study's points, one row each, also while it is being played; with `stages` a row for each stage of a point.
+
+    Raises:
+        ReportError: the folder is no study's, or damaged.
+    """
+    from pathlib import Path
+
+    from reports.study.frame import study_frame
+
+    return study_frame(Path(folder), stages=stages)
 
 
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from real.launch.placement import Place
 from scenarios.config.interconnect import LIBRARIES
 from scenarios.config.load import load
+from scenarios.config.overrides.option import add_set, given_by
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 
@@ -56,6 +57,7 @@ def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> ar
     both.add_argument("--library", choices=LIBRARIES)
     both.add_argument("--profile", metavar="NAME", help="of the clusters' hardware: a ready one's name, or a file")
     both.add_argument("--timeout", metavar="TIME", help="such as '30 s'")
+    add_set(both)
     return parser.parse_args(arguments)
 
 
@@ -74,11 +76,12 @@ def load_all(options: argparse.Namespace) -> list[Scenario]:
     Raises:
         ScenarioError: with the sentences of all files.
     """
+    overrides = {name: getattr(options, name) for name in _OVERRIDES} | given_by(options.sets)
     sentences: list[str] = []
     loaded: dict[str, Scenario] = {}
     for path in options.scenarios:
         try:
-            scenario = _load(path, options)
+            scenario = _load(path, overrides)
         except ScenarioError as error:
             sentences += error.sentences
             continue
@@ -93,10 +96,9 @@ def load_all(options: argparse.Namespace) -> list[Scenario]:
     return list(loaded.values())
 
 
-def _load(path: Path, options: argparse.Namespace) -> Scenario:
-    overrides = {name: getattr(options, name) for name in _OVERRIDES}
+def _load(path: Path, overrides: Mapping[str, object]) -> Scenario:
     scenario = load(path, overrides)
-    if options.steps is None and scenario.steps < _LEAST_STEPS:
+    if overrides["steps"] is None and "run.steps" not in overrides and scenario.steps < _LEAST_STEPS:
         scenario = load(path, {**overrides, "steps": _LEAST_STEPS})
     return scenario
 

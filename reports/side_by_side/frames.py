@@ -214,7 +214,7 @@ def results(runs: Runs, parts: pd.DataFrame) -> pd.DataFrame:
 
     Changes are over the base's value, less 1; nan where either is not there, or the base's is 0.
     """
-    rows = [_result(name, run, parts[parts["run"] == name]) for name, run in runs]
+    rows = [result(name, run, parts[parts["run"] == name]) for name, run in runs]
     frame = pd.DataFrame(rows)
     base = frame[list(CHANGES)].astype("float64").iloc[0]
     for name, change in CHANGES.items():
@@ -222,7 +222,8 @@ def results(runs: Runs, parts: pd.DataFrame) -> pd.DataFrame:
     return fixed({name: frame[name] for name in RESULTS}, RESULTS)
 
 
-def _result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
+def result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
+    """A run's row of `results` without changes; `parts` are those of its steady steps."""
     steady, spent = steady_steps(run.steps), parts.set_index("part")
     ranks = run.ranks_of(steady_kept(run))
     sent = ranks["bytes_sent"] / ranks["steps"].clip(lower=1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
+from scenarios.config.overrides.overrides import OVERRIDES, Overrides
 from scenarios.config.provenance import Measured, come_from
 from scenarios.config.scenario import Scenario, Source
 from scenarios.config.toml.build import build
@@ -18,41 +18,35 @@ from scenarios.config.toml.derive import frozen
 from scenarios.config.toml.document import read_document
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.include import read_profile_tree, read_tree
-from scenarios.config.toml.mistakes import Mistakes, report_mistakes, toml_text
+from scenarios.config.toml.mistakes import report_mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.tree import KeyPath, Tree
+from scenarios.config.toml.tree import Tree
 from scenarios.workloads import locate
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
-# A table's or a key's name, or an index.
-_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 # Keys of [cluster] that are no figures of hardware.
 _NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow"})
 _KEYS_NAMED = 4
-# Of [run], and the cluster's profile.
-OVERRIDES = (
-    *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
-    "profile",
-)
 
 
-def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None) -> Scenario:
+def load(
+    path: str | os.PathLike[str], overrides: Mapping[str, object] | None = None, *, overrides_file: str = ""
+) -> Scenario:
     """Read, check and freeze a scenario, given by the path of its file or by the name of a ready one.
 
     `overrides` are values of [run] and `cluster.profile` from a command line, by the key's name, or of any key by its
-    path, such as `cluster.hosts` or `model.tables[3].rows`; None leaves the file's value. Mistakes in them are called
-    `--batch-size = ...` and `--set cluster.hosts = ...`; those in files begin with the path as it was given.
+    path, such as `cluster.hosts` or `model.tables[3].rows` (`[*]`: of every table); None leaves the file's value.
+    Mistakes in them are called `--batch-size = ...` and `--set cluster.hosts = ...`; those in files begin with the path
+    as it was given, and so do those in overrides that stand in `overrides_file`.
 
     Raises:
         ScenarioError: with a sentence for every mistake in the file, what it includes and the overrides.
     """
     file = scenario_file(path)
-    given = overrides or {}
-    mistakes = read_tree(file, given.get("profile"))
-    _override(mistakes, given)
+    mistakes = read_tree(file, Overrides(overrides, overrides_file))
     document, program = read_document(mistakes)
     check(document, program, mistakes)
     mistakes.raise_any()
@@ -108,20 +102,3 @@ def _read_profile(name: str) -> Document:
     check_profile(document, mistakes)
     mistakes.raise_any()
     return document
-
-
-def _override(mistakes: Mistakes, overrides: Mapping[str, object]) -> None:
-    for key, value in overrides.items():
-        if "." in key:
-            if value is not None and not mistakes.tree.put(_path_of(key), value, f"--set {key}"):
-                mistakes.say(f"--set {key} = {toml_text(value)}: expected a place that the scenario has")
-        elif key not in OVERRIDES:
-            known = ", ".join(OVERRIDES)
-            mistakes.say(f"{key} = {toml_text(value)}: cannot be overridden; expected one of {known}")
-        elif value is not None and key != "profile":
-            mistakes.tree.put(("run", key), value, f"--{key.replace('_', '-')}")
-
-
-def _path_of(key: str) -> KeyPath:
-    """`model.tables[3].rows` as a path."""
-    return tuple(int(index) if index else name for name, index in _STEP.findall(key))

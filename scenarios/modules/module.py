@@ -46,6 +46,9 @@ class Update:
 
 Optimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
+# Of modules that have a `known_as`, by it and the number of shards.
+_UPDATES: dict[tuple[str, int], Update] = {}
+
 
 class Module:
     """A torch.nn.Module of which every rank has a copy, trained as DistributedDataParallel does it.
@@ -104,6 +107,7 @@ class Module:
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False
+        self.known_as = ""  # if not empty, the same for modules whose optimizers do the same: traced once for all
 
     def _check_precision(self) -> None:
         """What neither shards nor compressed gradients allow."""
@@ -244,7 +248,10 @@ class Module:
             ProgramError: it does not work element by element.
         """
         if shards not in self._updates:
-            self._updates[shards] = self.update(shards)
+            known = _UPDATES.get((self.known_as, shards)) if self.known_as else None
+            self._updates[shards] = known or self.update(shards)
+            if self.known_as:
+                _UPDATES[self.known_as, shards] = self._updates[shards]
         return self._updates[shards]
 
     def update(self, shards: int = 1) -> Update:

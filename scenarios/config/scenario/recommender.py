@@ -252,21 +252,25 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
-    """A plan that is taken as it is; `sha256` is of its content, so that a changed plan is a changed scenario."""
+    """A plan that is taken as it is; `sha256` is of its content, so that a changed plan is a changed scenario.
+
+    `is_found`: by simulation, so that a run keeps it.
+    """
 
     path: Path
     sha256: str
+    is_found: bool = dataclasses.field(default=False, metadata={"is_of_playing": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
     """How GreedyPerfPartitioner places shards. `reserved_share` of a GPU's memory is kept from embedding tables.
 
-    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it. Which plan is to
-    be chosen, the one that the planner expects to be quickest or that which is in the simulator, is of no account then.
+    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it. Else that is
+    chosen which the planner expects to be quickest, or the one that is quickest in the simulator.
     """
 
-    choose: Literal["estimated", "simulated"] = dataclasses.field(default="estimated", metadata={"is_of_playing": True})
+    choose: Literal["estimated", "simulated"] = "estimated"
     sort_by: Literal["storage", "perf"] = "storage"
     balance_modules: bool = False
     reserved_share: float = 0.15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from scenarios.config.catalogue import profile_file, profile_names
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
@@ -15,8 +15,15 @@ PROFILE_KEYS = ("description", "cluster", "measured")
 LONGEST_CHAIN = 64  # files, each included by the one before
 
 
-def read_tree(file: str, profile: object = None) -> Mistakes:
-    """Everything that a scenario file says, with what it includes and its profile, or that one, laid under.
+class Over(Protocol):
+    """What is put over a tree's values."""
+
+    def put_early(self, tree: Tree) -> None: ...
+    def put_late(self, mistakes: Mistakes) -> None: ...
+
+
+def read_tree(file: str, over: Over | None = None) -> Mistakes:
+    """Everything that a scenario file says, with what it includes and its profile laid under, and `over` put over it.
 
     Raises:
         ScenarioError: the file itself cannot be read.
@@ -24,9 +31,11 @@ def read_tree(file: str, profile: object = None) -> Mistakes:
     mistakes = Mistakes(Tree(root=file))
     reader = _Reader(mistakes=mistakes)
     reader.read(file)
-    if profile is not None:
-        mistakes.tree.put(("cluster", "profile"), profile, "--profile")
+    if over is not None:
+        over.put_early(mistakes.tree)
     reader.read_profile()
+    if over is not None:
+        over.put_late(mistakes)
     return mistakes
 
 

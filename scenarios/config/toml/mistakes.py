@@ -12,6 +12,8 @@ from difflib import get_close_matches
 from scenarios.config.toml.tree import KeyPath, Tree
 from scenarios.seam.errors import ScenarioError
 
+UNKNOWN = "unknown key"
+SET = "--set "  # begins the origin of a value of a command line that has no option of its own
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST = 60  # characters of a value in a sentence
 _LONGEST_DECIMAL = 1000  # bits of an integer: Python refuses to write very long ones as decimals
@@ -45,7 +47,7 @@ class Mistakes:
         """The key at `path` means nothing there."""
         value = toml_text(self.tree.at(path))
         self._unknown.append(path)
-        self._note(path, f"{self._place(path)} = {value}: unknown key; expected one of {', '.join(known)}")
+        self._note(path, f"{self._place(path)} = {value}: {UNKNOWN}; expected one of {', '.join(known)}")
 
     def missing(self, path: KeyPath, expected: str) -> None:
         """The key at `path` is needed; says nothing when it is there after all, misspelt, or perhaps in a lost file."""
@@ -82,6 +84,8 @@ class Mistakes:
 
     def _place(self, path: KeyPath) -> str:
         origin = self.tree.origin(path)
+        if origin.startswith(SET):
+            return f"{SET}{key_text(path)}"  # what was given may be a table around it
         return origin if origin.startswith("--") else f"{origin}: {key_text(path)}"
 
 

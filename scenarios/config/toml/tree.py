@@ -46,8 +46,10 @@ class Tree:
         What is neither table nor array stays for others to report, and an array is not made longer.
         """
         target: Any = self.values
-        for key in path[:-1]:
+        for at, key in enumerate(path[:-1], 1):
             if isinstance(key, str) and isinstance(target, dict):
+                if key not in target:
+                    self.origins[path[:at]] = origin
                 target = target.setdefault(key, {})
             elif isinstance(key, int) and isinstance(target, list) and key < len(target):
                 target = target[key]
@@ -59,6 +61,8 @@ class Tree:
         if isinstance(last, int) and not (isinstance(target, list) and last < len(target)):
             return False
         target[last] = value
+        for below in [below for below in self.origins if below[: len(path)] == path]:
+            del self.origins[below]
         self.origins[path] = origin
         return True
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from scenarios.config.scenario import Model, Scenario, Table
 from scenarios.workloads.dlrm.ids.file import read_bags
+from scenarios.workloads.dlrm.ids.kept import DRAWN
 
 Ints = npt.NDArray[np.int64]
 
@@ -57,15 +58,22 @@ def draw_bags(
     if table.ids.kind == "file":
         first = (step * scenario.cluster.world_size + rank) * scenario.batch_size
         return _read_bags(table, first, scenario.batch_size)
-    generator = np.random.default_rng([scenario.seed, rank, step, number, *_further(feature)])
+    seeds, batch = (scenario.seed, rank, step, number, *_further(feature)), scenario.batch_size
+    law = table.rows, table.ids, table.ids_per_sample, table.ids_per_sample_kind
+    return Bags(*DRAWN.get((seeds, law, batch, with_ids), lambda: _drawn(table, seeds, batch, with_ids=with_ids)))
+
+
+def _drawn(table: Table, seeds: Sequence[int], batch: int, *, with_ids: bool) -> tuple[Ints, Ints]:
+    """Lengths and ids, as of `Bags`; of what else a scenario says they do not depend."""
+    generator = np.random.default_rng(seeds)
     if table.ids_per_sample_kind == "poisson":
-        lengths = generator.poisson(table.ids_per_sample, scenario.batch_size).astype(np.int64)
+        lengths = generator.poisson(table.ids_per_sample, batch).astype(np.int64)
     else:
-        lengths = np.full(scenario.batch_size, int(table.ids_per_sample), dtype=np.int64)
+        lengths = np.full(batch, int(table.ids_per_sample), dtype=np.int64)
     if with_ids and table.ids.bags == "by_first":
-        firsts = draw_ids(generator, table, scenario.batch_size)
-        return Bags(lengths, bags_of_firsts(table, np.repeat(firsts, lengths), places_in(lengths)))
-    return Bags(lengths, draw_ids(generator, table, int(lengths.sum()) if with_ids else 0))
+        firsts = draw_ids(generator, table, batch)
+        return lengths, bags_of_firsts(table, np.repeat(firsts, lengths), places_in(lengths))
+    return lengths, draw_ids(generator, table, int(lengths.sum()) if with_ids else 0)
 
 
 def places_in(lengths: Ints) -> Ints:

@@ -179,10 +179,20 @@ def build_dense(scenario: Scenario) -> Module:
         tf32=model.tf32,
         parallel=scenario.dense_parallel,
     )
+    if not model.dense:
+        module.known_as = _known_as(scenario, model)
     with told_as(scenario, model):
         _check_shards(scenario, module)
         _check_steps(scenario, module)
     return module
+
+
+def _known_as(scenario: Scenario, model: Model) -> str:
+    """All that the optimizer's step on our own dense part depends on."""
+    layers = model.dense_features, model.bottom, model.top, model.interaction, [each.dim for each in model.features]
+    optimizer = model.dtype, model.optimizer, model.dense_optimizer
+    where = scenario.cluster.host.gpu.kind, scenario.launching.fusion, scenario.dense_parallel
+    return repr((layers, optimizer, where))
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class DlrmProgram(Program):
         self.scenario, self.model = scenario, scenario.model
         plan = plan_tables(scenario)
         given = scenario.planner.plan
-        self._found = given.path.read_bytes() if given is not None and scenario.planner.choose == "simulated" else None
+        self._found = given.path.read_bytes() if given is not None and given.is_found else None
         self.groups, bags = _groups(self.model, plan, scenario)
         check_quantized(scenario, self.groups)
         self.columns = Columns(self.groups, self.model.features)

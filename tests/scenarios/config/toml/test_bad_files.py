@@ -71,7 +71,8 @@ def test_a_key_that_cannot_be_overridden_is_a_mistake_like_any_other(folder: Pat
     (folder / "good.toml").write_text(DLRM)
     known = "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times, profile"
     assert sentences("good.toml", {"hosts": 8, "steps": 0}) == [
-        f"hosts = 8: cannot be overridden; expected one of {known}",
+        f"hosts = 8: cannot be overridden; expected one of {known}, or a key's path, such as cluster.hosts or"
+        " model.tables[3].rows",
         "--steps = 0: expected a whole number of at least 1",
     ]
 

@@ -1,0 +1,1 @@
+"""Studies: the rows of their points as one data set, and tables of them."""

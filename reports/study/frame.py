@@ -1,0 +1,69 @@
+"""A study's rows as a frame: one row a point, with a column for each varied key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from reports.study.measures import MEASURES
+from reports.study.rows import COLUMNS, about_of, kind_of, stored
+
+# Stages in the order in which points go through them.
+_ORDER = {"": 0, "estimate": 1, "links": 2, "flows": 3}
+_NULLABLE = {pa.bool_(): "boolean", pa.int64(): "Int64", pa.float64(): "Float64", pa.string(): "str"}
+
+
+def study_frame(folder: Path, *, stages: bool = False) -> pd.DataFrame:
+    """A point's last stage, or with `stages` all of them, by index; the baseline, if there is one, has index 0.
+
+    Varied keys come after `index`, with <NA> where a point leaves a key as it is in the scenario.
+
+    Raises:
+        ReportError: the folder is no study's, or damaged.
+    """
+    about = about_of(folder)
+    latest: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in stored(folder):
+        if row["index"] >= 0:
+            latest[row["index"], row["fidelity"]] = dict(row)
+    rows = sorted(latest.values(), key=lambda row: (row["index"], _ORDER.get(row["fidelity"], 0)))
+    if not stages:
+        rows = list({row["index"]: row for row in rows}.values())
+    keys = about["keys"]
+    frame = pd.DataFrame([{name: row[name] for name in COLUMNS} for row in rows], columns=list(COLUMNS))
+    numbers = dict.fromkeys(["seconds", *MEASURES], "float64")
+    frame = frame.drop(columns="values").astype({"index": "int64", "played": "bool", **numbers})
+    for at, key in enumerate(keys, 1):
+        frame.insert(at, key, _column([row["values"].get(key) for row in rows]))
+    return frame
+
+
+def _column(values: list[object]) -> Any:
+    kind = kind_of(values)
+    if pa.types.is_string(kind):
+        values = [one if one is None or isinstance(one, str) else json.dumps(one) for one in values]
+    return pd.Series(values, dtype=_NULLABLE[kind]).array
+
+
+def goal_of(frame: pd.DataFrame, goal: str) -> str:
+    """By what these points are called better: the step's time where none has samples, such as of a collective alone."""
+    return goal if frame[goal].notna().any() else "step_ns"
+
+
+def best_first(frame: pd.DataFrame, goal: str, stages: Sequence[str] = ()) -> pd.DataFrame:
+    """The points that came out, the best first; of a study in several stages, those of the last one that has any."""
+    done = frame[((frame["status"] == "done") & frame[goal].notna()).to_numpy(bool)]
+    if len(stages) > 1 and len(done):
+        last = max(done["fidelity"].unique(), key=lambda name: _ORDER.get(name, 0))
+        done = done[(done["fidelity"] == last).to_numpy(bool)]
+    return done.sort_values([goal, "index"], ascending=[goal != "samples_per_s", True])
+
+
+def baseline_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """The baseline's row, if it is there and came out: at most one."""
+    return frame[((frame["index"] == 0) & (frame["status"] == "done")).to_numpy(bool)]

@@ -1,0 +1,138 @@
+"""A study in the terminal and as JSON: the best points beside the baseline, and why others failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from rich.console import Group, RenderableType
+
+from reports.study.frame import baseline_of, best_first, goal_of
+from reports.terminal import text
+from reports.terminal.rows import records
+
+About = Mapping[str, Any]  # what study.json says
+
+SHOWN = 10
+_NUMBERS = re.compile(r"\d[\d.,]*")
+
+
+def summarize(frame: pd.DataFrame, about: About) -> RenderableType:
+    """How many points there are, the best of them, the baseline, and what the others ended with."""
+    return Group(text.paragraph(headline(frame)), *_best(frame, about), *_failures(frame))
+
+
+def headline(frame: pd.DataFrame) -> str:
+    """How many points came out."""
+    points = frame[frame["index"] > 0]
+    failed = int((points["status"] != "done").sum())
+    same = len(points) - points["digest"].nunique()
+    words = text.counted(len(points), "point")
+    words += f", {same:,} of them the same scenario as another" if same else ""
+    return f"{words}; {failed:,} failed" if failed else words
+
+
+def failures(frame: pd.DataFrame) -> pd.DataFrame:
+    """`status`, `points` (how many), `index` (of the first) and its `sentence`, by sentences but for their numbers."""
+    failed = frame[(frame["status"] != "done").to_numpy(bool)]
+    alike = failed["sentence"].map(lambda sentence: _NUMBERS.sub("#", sentence))
+    grouped = failed.groupby([failed["status"], alike], sort=False)
+    found = grouped.agg(points=("index", "size"), index=("index", "first"), said=("sentence", "first"))
+    found = found.reset_index(level=0).rename(columns={"said": "sentence"})
+    return found.sort_values("points", ascending=False, kind="stable").reset_index(drop=True)
+
+
+@text.json_ready
+def as_json(frame: pd.DataFrame, about: About, folder: str) -> dict[str, Any]:
+    """All points, the indices of the best ones and of the baseline, and why points failed."""
+    goal = goal_of(frame, about["goal"])
+    plain = frame.astype(object).where(frame.notna(), None)
+    return {
+        "folder": folder,
+        "goal": goal,
+        "points": plain.to_dict("records"),
+        "best": best_first(frame, goal, about["stages"])["index"].tolist()[:SHOWN],
+        "baseline": next(iter(baseline_of(frame)["index"].tolist()), None),
+        "failures": records(failures(frame)),
+    }
+
+
+def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
+    goal, keys = goal_of(frame, about["goal"]), about["keys"]
+    best = best_first(frame, goal, about["stages"])
+    if not len(best):
+        return []
+    base = baseline_of(frame)
+    whole = best.head(SHOWN)
+    shown = whole if not len(base) or 0 in whole["index"].tolist() else pd.concat([whole, base])
+    base_value = float(base[goal].iloc[0]) if len(base) else float("nan")
+    cells = {key: [_value(row, key, about) for row in shown.to_dict("records")] for key in keys}
+    differing = [key for key in keys if len(set(cells[key])) > 1]
+    names, numbers = short_names(keys), _numbers_shown(len(differing), goal)
+    columns = ["", *(names[key] for key in differing), *numbers]
+    rows = [
+        [
+            "baseline" if row["index"] == 0 else f"#{row['index']}",
+            *(cells[key][at] for key in differing),
+            *(_numbers(row, goal, base_value)[name] for name in numbers),
+        ]
+        for at, row in enumerate(shown.to_dict("records"))
+    ]
+    by = "samples/s" if goal == "samples_per_s" else "step time"
+    of = f"The best {len(whole)} of {len(best):,}" if len(best) > SHOWN else "Points"
+    title = f"{of} by {by} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
+    same = [f"{names[key]} {cells[key][0]}" for key in keys if key not in differing]
+    alike = [text.paragraph(f"All of these: {', '.join(same)}")] if same else []
+    return [text.table(title, columns, rows, left=1 + len(differing)), *alike]
+
+
+def _value(row: Mapping[Any, Any], key: str, about: About) -> str:
+    """A point's value of a key; the scenario's own of the baseline."""
+    own = about.get("as_it_is", {}) if row["index"] == 0 else {}
+    return str(own.get(key, "-")) if pd.isna(row[key]) else str(row[key])
+
+
+def _numbers_shown(keys: int, goal: str) -> list[str]:
+    """The columns of numbers for which 80 columns have room beside so many keys."""
+    if keys <= 3:
+        return ["step", "samples/s", "change", "exposed", "spare"]
+    return (
+        ["step", "samples/s", "change"] if keys == 4 else ["samples/s" if goal == "samples_per_s" else "step", "change"]
+    )
+
+
+def _numbers(row: Mapping[Any, Any], goal: str, base: float) -> dict[str, str]:
+    return {
+        "step": text.duration(row["step_ns"]),
+        "samples/s": text.number(row["samples_per_s"]),
+        "change": text.signed_percent(row[goal] / base - 1),
+        "exposed": text.percent(row["exposed_share"]),
+        "spare": text.size(row["memory_spare_bytes"]),
+    }
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Each key's last part, or as many as tell it from others."""
+    names = {}
+    for key in keys:
+        parts = key.split(".")
+        endings = [".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1)]
+        names[key] = next(
+            (one for one in endings if not any(other != key and f".{other}".endswith(f".{one}") for other in keys)), key
+        )
+    return names
+
+
+def _failures(frame: pd.DataFrame) -> list[RenderableType]:
+    found = failures(frame)
+    if not len(found):
+        return []
+    lines = [
+        f"{row['points']:,} x {row['status']}, such as #{row['index']}: {row['sentence']}"
+        for row in found.head(SHOWN).to_dict("records")
+    ]
+    if len(found) > SHOWN:
+        lines.append(f"and {len(found) - SHOWN:,} other reasons")
+    return [text.paragraph("\n".join(["Failed:", *lines]))]

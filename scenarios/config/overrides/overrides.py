@@ -1,0 +1,83 @@
+"""Puts values of a command line, or of a study, in place of a scenario's, before they are checked as a file's are."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+from scenarios.config.overrides.keys import EXPECTED_KEY, path_of, places
+from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
+from scenarios.config.toml.tree import KeyPath, Tree
+
+# Of [run], and the cluster's profile.
+OVERRIDES = (
+    *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
+    "profile",
+)
+
+
+class Overrides:
+    """Values by key: a name in `OVERRIDES`, or the path of any key; None leaves the file's value.
+
+    `file` is where they stand, so that mistakes name it and paths are relative to it; else they are a command line's,
+    and mistakes are called `--steps = 0: ...` and `--set cluster.hosts = 0: ...`.
+    """
+
+    def __init__(self, values: Mapping[str, object] | None = None, file: str = "") -> None:
+        self._file = file
+        self._left = [(key, value) for key, value in (values or {}).items() if value is not None]
+
+    def put_early(self, tree: Tree) -> None:
+        """Put what has a place before the profile is laid under, which one of them may name."""
+        self._left = [(key, value) for key, value in self._left if not self._put(tree, key, value)]
+
+    def put_late(self, mistakes: Mistakes) -> None:
+        """Put the others into what the profile has brought; what has no place then is a mistake."""
+        for key, value in self._left:
+            if not self._put(mistakes.tree, key, value):
+                mistakes.say(self._sentence(mistakes.tree, key, value))
+
+    def _put(self, tree: Tree, key: str, value: object) -> bool:
+        path = self._path(key, value)
+        if path is None:
+            return False
+        found = list(places(tree, path))
+        # A copy for each place: a later override may change what is in it.
+        return bool(found) and all(tree.put(place, copy.deepcopy(value), self._origin(key)) for place in found)
+
+    def _path(self, key: str, value: object) -> KeyPath | None:
+        if key == "profile":
+            return ("cluster", "profile")
+        if key in OVERRIDES:
+            return ("run", key)
+        is_path = "." in key or "[" in key or isinstance(value, dict | list) or key == "program"
+        return path_of(key) if is_path else None
+
+    def _origin(self, key: str) -> str:
+        if self._file:
+            return self._file
+        return f"--{key.replace('_', '-')}" if key in OVERRIDES else f"{SET}{key}"
+
+    def _sentence(self, tree: Tree, key: str, value: object) -> str:
+        path, where = self._path(key, value), f"{self._file}: " if self._file else ""
+        said = f"{key} = {toml_text(value)}"
+        if path is None and path_of(key) is None:
+            return f"{where or SET}{said}: expected {EXPECTED_KEY}"
+        if path is None:
+            return f"{where}{said}: cannot be overridden; expected one of {', '.join(OVERRIDES)}, or {EXPECTED_KEY}"
+        return f"{where or SET}{said}: expected {_has(tree, path)}"
+
+
+def _has(tree: Tree, path: KeyPath) -> str:
+    """What is there instead of the first part of a path that is not."""
+    value: object = tree.values
+    for at, key in enumerate(path):
+        name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[:at]).removeprefix(".")
+        if isinstance(value, list) and not (isinstance(key, int) and key < len(value)):
+            indices = f", [0] to [{len(value) - 1}]" if value else ""
+            return f"an index of {name}, which has {len(value)}{indices}"
+        if not isinstance(value, dict | list) or isinstance(value, dict) != isinstance(key, str) or key == "[*]":
+            kind = "table" if isinstance(key, str) and key != "[*]" else "array"
+            return f"a place that the scenario has, but {name} is no {kind}"
+        value = value[key] if isinstance(value, list) and isinstance(key, int) else value.get(key, {})  # type: ignore[union-attr]
+    return "a place that the scenario has"

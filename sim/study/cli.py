@@ -1,0 +1,165 @@
+"""The command `python -m sim sweep`: reads a study, plays its points, keeps their rows, and shows the best."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.study.frame import study_frame
+from reports.study.rows import about_of, opened
+from reports.study.tables import as_json, summarize
+from reports.terminal import text
+from reports.terminal.present import output, print_json
+from scenarios.config.load import report_mistakes
+from scenarios.config.overrides.option import given_by
+from scenarios.interruption import code_of
+from scenarios.seam.errors import ScenarioError
+from scenarios.seam.versions import version_of
+from sim.study.points import as_it_is, check, points_of
+from sim.study.progress import SweepBar
+from sim.study.study_file import Study, read_study
+
+if TYPE_CHECKING:
+    from sim.study.engine import Where
+
+
+def sweep_command(arguments: Sequence[str], prog: str) -> int:
+    """Run the command. 0: done, whatever points ended with; 2: a mistake, or a full disk; 128 + n: signal n."""
+    options = _parser(prog).parse_args(arguments)
+    with report_mistakes():
+        study = _study(options)
+        check(study)
+        where = _where(options, study)
+    folder = options.out or _folder(study)
+    try:
+        sweep_into(folder, study, where, quiet=options.quiet or options.json, again=options.again)
+    except KeyboardInterrupt as interruption:
+        done = len(study_frame(folder))
+        total = sum(1 for _ in points_of(study))
+        print(
+            f"{folder}: interrupted with {done:,} of {total:,} points; {shlex.join([*prog.split(), *arguments])}"
+            " goes on",
+            file=sys.stderr,
+        )
+        return code_of(interruption)
+    except ScenarioError as error:  # of a scheduler, or Slurm
+        print(error, file=sys.stderr)
+        return 2
+    with output():
+        _show(folder, options)
+    return 0
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Play the variations of a scenario that a study file describes (docs/study.md); the same command"
+        " again goes on where it stopped.",
+    )
+    parser.add_argument("study", type=Path, help="a study file in TOML")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the study's folder; default: runs/NAME-study")
+    parser.add_argument("--keep-spans", action="store_true", help="whole run folders, as keep = 'spans'")
+    parser.add_argument("--again", action="store_true", help="play points again that timed out or lost their workers")
+    parser.add_argument("--json", action="store_true", help="print all points as JSON")
+    parser.add_argument("--quiet", action="store_true", help="print the folder's path only")
+    on = parser.add_argument_group("where points are played; default: on this machine, a process for each core")
+    on.add_argument("--jobs", type=int, metavar="N", help="how many processes, or jobs of Slurm")
+    on.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler's tcp://host:port, or its file")
+    on.add_argument(
+        "--slurm",
+        action="append",
+        metavar="KEY=VALUE",
+        help="jobs of Slurm, with options of dask_jobqueue.SLURMCluster, such as queue=gpu; can be given again",
+    )
+    return parser
+
+
+def _study(options: argparse.Namespace) -> Study:
+    study = read_study(options.study)
+    return replace(study, keep="spans") if options.keep_spans else study
+
+
+def _where(options: argparse.Namespace, study: Study) -> Where:
+    from sim.study.engine import Where, cores
+
+    if options.jobs is not None and options.jobs < 1:
+        raise ScenarioError(f"--jobs = {options.jobs}: expected at least 1")
+    slurm = study.slurm
+    if options.slurm:
+        slurm = {**(slurm or {}), **given_by(options.slurm, "--slurm", "queue=gpu")}
+    if options.scheduler is not None and options.slurm:
+        raise ScenarioError("--scheduler: expected without --slurm, which starts a scheduler of its own")
+    return Where(jobs=options.jobs or cores(), scheduler=options.scheduler or "", slurm=slurm)
+
+
+def sweep_study(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    jobs: int | None = None,
+    scheduler: str = "",
+    again: bool = False,
+) -> Path:
+    """Play a study without a word, and return its folder; for Python.
+
+    Raises:
+        ScenarioError: a mistake in the study or its scenario, or there are no such workers.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    from sim.study.engine import Where, cores
+
+    study = read_study(path)
+    check(study)
+    folder = Path(out) if out is not None else _folder(study)
+    where = Where(jobs=jobs or cores(), scheduler=scheduler, slurm=None if scheduler else study.slurm)
+    sweep_into(folder, study, where, quiet=True, again=again)
+    return folder
+
+
+def _folder(study: Study) -> Path:
+    return Path("runs", f"{study.file.stem}-study")
+
+
+def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: bool = False) -> None:
+    """Play what is not known yet of a study, into its folder.
+
+    Raises:
+        ScenarioError: there are no such workers.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    from sim.study.play import play_point
+    from sim.study.sweep import Sweep
+
+    about = {
+        "study": str(study.file),
+        "scenario": study.scenario,
+        "keys": list(study.keys),
+        "as_it_is": as_it_is(study),
+        "goal": study.goal,
+        "stages": [stage.fidelity for stage in study.stages],
+        "version": version_of("twinstep"),
+    }
+    values = {key: study.values_of(key) for key in study.keys}
+    with (
+        opened(folder, about, study.file.read_bytes(), values, again=again) as rows,
+        SweepBar(study.goal, quiet=quiet) as bar,
+    ):
+        rows.finish(Sweep(study, rows, where, bar, play_point).run())
+
+
+def _show(folder: Path, options: argparse.Namespace) -> None:
+    if options.quiet:
+        print(folder)
+        return
+    about, frame = about_of(folder), study_frame(folder)
+    if options.json:
+        print_json(as_json(frame, about, str(folder)))
+        return
+    text.show(summarize(frame, about), sys.stdout)
+    print(f"study folder: {folder}; its rows: {folder}/rows")

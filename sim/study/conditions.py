@@ -1,0 +1,64 @@
+"""Conditions on the varied keys of a point: a value, one of several, or bounds; all keys of a condition must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+Values = Mapping[str, object]
+
+_BOUNDS = {
+    "above": lambda value, bound: value > bound,
+    "at_least": lambda value, bound: value >= bound,
+    "below": lambda value, bound: value < bound,
+    "at_most": lambda value, bound: value <= bound,
+}
+EXPECTED = "a value, an array of values, or a table with some of not, above, at_least, below, at_most"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What must hold of some keys' values; a key that a point does not vary fulfils nothing."""
+
+    keys: Values
+
+    def holds(self, values: Values) -> bool:
+        """Whether all of it holds of a point with these values."""
+        return all(key in values and _fulfils(values[key], expected) for key, expected in self.keys.items())
+
+
+def is_bounds(expected: object) -> bool:
+    """Whether a table bounds a value, and does not hold further keys."""
+    return isinstance(expected, dict) and bool(expected) and expected.keys() <= {"not", *_BOUNDS}
+
+
+def mistakes_of(condition: Values) -> Iterator[tuple[str, str]]:
+    """The keys of a condition whose value is none, each with what was expected."""
+    for key, expected in condition.items():
+        if not isinstance(expected, dict):
+            continue
+        if not is_bounds(expected):
+            yield key, EXPECTED
+        elif any(not _is_number(bound) for name, bound in expected.items() if name != "not"):
+            yield key, "numbers as bounds"
+
+
+def _fulfils(value: object, expected: object) -> bool:
+    if isinstance(expected, dict):
+        return all(_keeps(value, name, bound) for name, bound in expected.items())
+    return same(value, expected) or (isinstance(expected, list) and any(same(value, one) for one in expected))
+
+
+def _keeps(value: object, name: str, bound: object) -> bool:
+    if name == "not":
+        return not _fulfils(value, bound)
+    return _is_number(value) and bool(_BOUNDS[name](value, bound))
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two TOML values are equal; true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

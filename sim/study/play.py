@@ -1,0 +1,117 @@
+"""Plays one point in a worker: the entry point of a worker's process, which therefore knows both sim and reports."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from distributed import get_worker
+
+from reports.run import Run
+from reports.store import run_folder
+from reports.study.measures import estimated, measures_of
+from reports.writer import write
+from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
+from scenarios.seam.program import Program
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.build import build, build_simulation
+from scenarios.workloads.dlrm.ids.kept import DRAWN
+from sim.plan_choice import with_simulated_plan
+from sim.run import play
+from sim.span_filter import Keeping
+from sim.study.task import ESTIMATE, Result, Task
+
+# A worker of several threads plays one point at a time: torch's settings and its traces are the process's.
+_ONE = threading.Lock()
+# Drawing ids takes up to half of a point's time, and points that differ in hardware or plan have the same ids.
+_DRAWN_BYTES = 5 << 27  # those of some 800,000 samples of 214 ids
+
+
+class _TimedOutError(Exception):
+    """A point took longer than it may."""
+
+
+def play_point(task: Task) -> Result:
+    """Play a point to its end or its mistake; nothing is raised."""
+    with _ONE, warnings.catch_warnings(), DRAWN.up_to(_DRAWN_BYTES):
+        warnings.simplefilter("ignore", Note)
+        began_s = time.monotonic()
+        try:
+            result = _estimate(task) if task.fidelity == ESTIMATE else _play(task, began_s)
+        except ScenarioError as error:
+            result = Result(status="scenario error", sentence=str(error))
+        except ProgramError as error:
+            result = Result(status="program error", sentence=str(error))
+        except _TimedOutError as error:
+            result = Result(status="timed out", sentence=str(error))
+        except Exception as error:
+            result = Result(status="error", sentence=told(error))
+        return replace(result, seconds=time.monotonic() - began_s, worker=_worker())
+
+
+def _worker() -> str:
+    """The address of the worker that this is; "" where it is none."""
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return ""
+
+
+def _estimate(task: Task) -> Result:
+    planner = replace(task.scenario.planner, choose="estimated")
+    program = build(replace(task.scenario, planner=planner))
+    costs = [(row.rank, row.perf_ms) for row in program.plan]
+    if not costs:
+        raise ScenarioError(
+            f"{task.scenario.path}: program = '{task.scenario.program}': expected one with tables to place, as an"
+            " estimate is the planner's"
+        )
+    samples = task.scenario.batch_size * task.scenario.cluster.world_size
+    return Result(status="done", measures=estimated(costs, samples, program.memory))
+
+
+def _play(task: Task, began_s: float) -> Result:
+    fidelity: Literal["flows", "links"] = "links" if task.fidelity == "links" else "flows"
+    scenario = replace(task.scenario, fidelity=fidelity)
+    with with_simulated_plan(scenario) as planned:
+        scenario = planned.scenario
+        program = build_simulation(scenario)
+    spans: list[Span] = []
+    recording = play(scenario, program, spans.extend, stop=_stop_after(task.timeout_s, began_s))
+    if not recording.info.complete:
+        raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
+    recording.spans = spans
+    run = Run.of(recording)
+    return Result(status="done", measures=measures_of(run), folder=_folder(task, program, recording))
+
+
+def _stop_after(timeout_s: float, began_s: float) -> Callable[[object], bool]:
+    return lambda _: time.monotonic() - began_s > timeout_s
+
+
+def _folder(task: Task, program: Program, recording: Recording) -> bytes:
+    """The point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
+    if task.keep == "rows":
+        return b""
+    with tempfile.TemporaryDirectory(prefix="twinstep-study-") as base:
+        folder = Path(base, "run")
+        if task.keep == "spans":
+            write(recording, folder)
+        else:
+            keeping = Keeping(frozenset())
+            steps = list(keeping.of(recording.spans))
+            run_folder.write(
+                replace(recording, spans=steps, info=replace(recording.info, thinned=keeping.thinned)), folder
+            )
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            archive.add(folder, ".")
+        return content.getvalue()

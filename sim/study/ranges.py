@@ -1,0 +1,77 @@
+"""The values of a varied key: those of an array, or of a range with a step or a factor, whose ends may have a unit."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_QUANTITY = re.compile(r"\s*([0-9][0-9_.eE+-]*)\s*(\D.*)?")
+_KEYS = {"from", "to", "step", "times"}
+EXPECTED = "an array of values, or a range such as {from = 1, to = 8, step = 1} or {from = 1, to = 64, times = 2}"
+MOST_VALUES = 10_000
+
+
+def is_range(value: object) -> bool:
+    """Whether a table is a range, and not one of the scenario's tables."""
+    return isinstance(value, dict) and "from" in value
+
+
+def values_of(value: object) -> tuple[object, ...]:
+    """The values that an array or a range stands for.
+
+    Raises:
+        ValueError: what was expected instead, as a phrase.
+    """
+    if isinstance(value, list) and value:
+        return tuple(value)
+    if not isinstance(value, dict) or not value.keys() <= _KEYS or not {"from", "to"} <= value.keys():
+        raise ValueError(EXPECTED)
+    if ("step" in value) == ("times" in value):
+        raise ValueError("either step or times in a range")
+    ends = {name: _number(value[name]) for name in ("from", "to", "step") if name in value}
+    if len({unit for _, unit in ends.values()}) > 1:
+        raise ValueError("the same unit in all of a range")
+    (first, unit), (last, _) = ends["from"], ends["to"]
+    if last < first:
+        raise ValueError("a range whose end is not below its beginning")
+    numbers = _steps(first, last, ends["step"][0]) if "step" in ends else _factors(first, last, value["times"])
+    return tuple(f"{number:g} {unit}" if unit else number for number in numbers)
+
+
+def _number(value: object) -> tuple[int | float, str]:
+    """A number, or a quantity's, and its unit."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return value, ""
+    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if found is None or not found[2]:
+        raise ValueError("numbers or quantities in a range")
+    try:
+        return float(found[1]), found[2].strip()
+    except ValueError:
+        raise ValueError("numbers or quantities in a range") from None
+
+
+def _steps(first: float, last: float, step: float) -> list[int | float]:
+    if step <= 0:
+        raise ValueError("a step above 0")
+    count = math.floor((last - first) / step + 1e-9) + 1
+    _check(count)
+    return [_plain(first + at * step, first, step) for at in range(count)]
+
+
+def _factors(first: float, last: float, times: object) -> list[int | float]:
+    if isinstance(times, bool) or not isinstance(times, int | float) or not times > 1 or first <= 0:
+        raise ValueError("a factor above 1 as times, from a number above 0")
+    count = math.floor(math.log(last / first) / math.log(times) + 1e-9) + 1
+    _check(count)
+    return [_plain(first * times**at, first, times) for at in range(count)]
+
+
+def _plain(number: float, *given: float) -> int | float:
+    """Whole where all that was given is; else without the last digits, which are of the arithmetic."""
+    return round(number) if all(isinstance(one, int) for one in given) else float(f"{number:.12g}")
+
+
+def _check(count: int) -> None:
+    if count > MOST_VALUES:
+        raise ValueError(f"a range of at most {MOST_VALUES:,} values")

@@ -1,0 +1,164 @@
+"""Plays a study's points, stage by stage, and hands on a row for each; what the rows then are is others' business."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Protocol
+
+from distributed import Client
+
+from scenarios.seam.versions import version_of
+from sim.study.engine import Call, Died, Where, play_all, workers
+from sim.study.points import BASELINE, Point, Resolved, points_of, resolve
+from sim.study.study_file import Goal, Stage, Study
+from sim.study.task import Result, Task
+
+Row = Mapping[str, Any]
+Player = Callable[[Task], Result]
+
+
+class Store(Protocol):
+    """Keeps rows, and knows those of earlier commands."""
+
+    def known(self, digest: str, fidelity: str) -> Row | None: ...
+    def add(self, row: Row) -> None: ...
+    def add_folder(self, digest: str, fidelity: str, archive: bytes) -> str: ...
+
+
+class Watch(Protocol):
+    """Shows how far a sweep is."""
+
+    def stage(self, words: str, total: int) -> None: ...
+    def ended(self, row: Row) -> None: ...
+    def tick(self, workers: int) -> None: ...
+
+
+@dataclass
+class Sweep:
+    """One sweep: the points of each stage go through the engine, unless their result is known."""
+
+    study: Study
+    store: Store
+    where: Where
+    watch: Watch
+    player: Player
+    version: str = field(default_factory=lambda: version_of("twinstep"))
+    played: int = 0
+
+    def run(self) -> list[Row]:
+        """The rows of all points and stages."""
+        points, whole = list(points_of(self.study)), []
+        with ExitStack() as stack:
+            client: Client | None = None
+            for number, stage in enumerate(self.study.stages, 1):
+                points.sort(key=_batch)
+                self.watch.stage(f"stage {number}: {stage.fidelity}" if len(self.study.stages) > 1 else "", len(points))
+                of_stage = _StageRun(self, stage, points)
+                calls = of_stage.calls()
+                first = next(calls, None)
+                if first is not None:  # else no worker is wanted
+                    client = client or stack.enter_context(workers(self.where))
+                    for key, result in play_all(client, self.player, chain([first], calls), self.watch.tick):
+                        of_stage.take(key, result)
+                whole += of_stage.rows
+                points = chosen(points, of_stage.rows, stage, self.study.goal)
+        return whole
+
+    def row(self, resolved: Resolved, fidelity: str, result: Result) -> dict[str, Any]:
+        """A point's row, as if it had not been played for it."""
+        return {
+            "index": resolved.point.index,
+            "digest": resolved.digest,
+            "fidelity": fidelity,
+            "status": result.status,
+            "sentence": result.sentence,
+            "seconds": result.seconds,
+            "worker": result.worker,
+            "played": False,
+            "run": "",
+            "version": self.version,
+            **result.measures,
+            "values": resolved.point.values,
+        }
+
+
+class _StageRun:
+    """One stage's points on their way: those with the same digest and fidelity wait for one result."""
+
+    def __init__(self, sweep: Sweep, stage: Stage, points: Iterable[Point]) -> None:
+        self._sweep, self._stage, self._points = sweep, stage, points
+        self._waiting: dict[tuple[str, str], list[Resolved]] = {}
+        self.rows: list[Row] = []
+
+    def calls(self) -> Iterator[Call[tuple[str, str]]]:
+        """What is to be played; what is known, or cannot be, becomes rows on the way."""
+        study = self._sweep.study
+        for point in self._points:
+            resolved = resolve(study, point)
+            scenario = resolved.scenario
+            fidelity = self._stage.fidelity or (scenario.fidelity if scenario is not None else "")
+            key = resolved.digest, fidelity
+            if (known := self._sweep.store.known(*key)) is not None:
+                self._again(resolved, known)
+            elif scenario is None:
+                result = Result(status="scenario error", sentence=resolved.sentence)
+                self._add(self._sweep.row(resolved, fidelity, result))
+            elif key in self._waiting:
+                self._waiting[key].append(resolved)
+            else:
+                self._waiting[key] = [resolved]
+                task = Task(scenario=scenario, fidelity=fidelity, timeout_s=study.timeout_s, keep=study.keep)
+                yield Call(task, key)
+
+    def take(self, key: tuple[str, str], result: Result | Died) -> None:
+        """Rows for all points that waited for it."""
+        if isinstance(result, Died):
+            result = Result(status="worker lost", sentence=result.sentence)
+        run = self._sweep.store.add_folder(*key, result.folder) if result.folder else ""
+        self._sweep.played += 1
+        first, *others = self._waiting.pop(key)
+        self._add(row := {**self._sweep.row(first, key[1], result), "run": run, "played": True})
+        for resolved in others:
+            self._again(resolved, row)
+
+    def _again(self, resolved: Resolved, known: Row) -> None:
+        """A row of an earlier command, or of another point of the same digest."""
+        point = resolved.point
+        if known["index"] == point.index and known["values"] == point.values:
+            self._done(known)
+        else:
+            self._add({**known, "index": point.index, "values": point.values, "played": False})
+
+    def _add(self, row: Row) -> None:
+        self._sweep.store.add(row)
+        self._done(row)
+
+    def _done(self, row: Row) -> None:
+        self.rows.append(row)
+        self._sweep.watch.ended(row)
+
+
+def _batch(point: Point) -> tuple[bool, str]:
+    """The baseline first, then points with the same ids after each other, as workers keep ids for a while."""
+    return point.index != BASELINE, str([point.values.get(key) for key in ("run.seed", "run.batch_size")])
+
+
+def chosen(points: Iterable[Point], rows: Iterable[Row], stage: Stage, goal: Goal) -> list[Point]:
+    """The points that go on to the next stage: the best of a stage's, and beside them the baseline."""
+    done = [row for row in rows if row["status"] == "done" and row["index"] != BASELINE]
+    best = sorted(done, key=lambda row: (rating(row, goal), row["index"]))
+    count = math.ceil(stage.keep * len(best)) if stage.keep < 1 else min(stage.keep, len(best))
+    kept = {row["index"] for row in best[: int(count)]} | {BASELINE}
+    return [point for point in points if point.index in kept]
+
+
+def rating(row: Row, goal: Goal) -> float:
+    """Less is better; the step's time of what has no samples, such as a collective alone."""
+    samples, step_ns = (float(row.get(name) or math.nan) for name in ("samples_per_s", "step_ns"))
+    if goal == "samples_per_s" and not math.isnan(samples):
+        return -samples
+    return math.inf if math.isnan(step_ns) else step_ns

@@ -1,0 +1,35 @@
+"""What a worker is given for one point, and what it gives back: plain values, so that any worker may play any point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scenarios.config.scenario import Scenario
+from sim.study.study_file import Keep
+
+Status = Literal["done", "scenario error", "program error", "timed out", "worker lost", "error"]
+ESTIMATE = "estimate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A point to play, or to estimate only."""
+
+    scenario: Scenario
+    fidelity: str
+    timeout_s: float
+    keep: Keep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a point came out: `measures` are numbers by column, `folder` a run folder as a tar archive."""
+
+    status: Status
+    sentence: str = ""
+    seconds: float = 0.0
+    worker: str = ""  # its address
+    measures: Mapping[str, object] = field(default_factory=dict)
+    folder: bytes = b""

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from reports.errors import ReportError
+from reports.study import rows as rowing
+from reports.study.frame import best_first, goal_of, study_frame
+from reports.study.rows import opened, parts_of, stored
+from reports.study.tables import as_json, failures, short_names, summarize
+from reports.terminal import text
+
+ABOUT = {"keys": ["a.x", "b"], "as_it_is": {"a.x": 77}, "goal": "samples_per_s", "stages": [""], "version": "1"}
+VALUES: Mapping[str, list[object]] = {"a.x": [1, 2, 3], "b": ["nccl", ["row_wise"]]}
+
+
+def row(index: int, **more: Any) -> dict[str, Any]:
+    point = {
+        **{
+            "index": index,
+            "digest": f"d{index}",
+            "fidelity": "flows",
+            "status": "done",
+            "sentence": "",
+            "seconds": 1.0,
+        },
+        **{"played": True, "version": "1", "run": "", "worker": "", "values": {"a.x": index, "b": "nccl"}},
+        **{
+            "step_ns": 1e6 * index,
+            "samples_per_s": 1e9 / max(index, 1),
+            "exposed_share": 0.25,
+            "memory_spare_bytes": 2.0**30,
+        },
+    }
+    return point | more
+
+
+def kept(folder: Path, *rows: dict[str, Any], about: Mapping[str, Any] = ABOUT) -> None:
+    with opened(folder, about, b"", VALUES) as data:
+        for one in rows:
+            data.add(one)
+
+
+def test_the_data_set_is_one_table_for_every_reader(tmp_path: Path) -> None:
+    kept(tmp_path / "s", row(1), row(2, values={"b": ["row_wise"]}), row(3))
+    table = pq.read_table(tmp_path / "s" / "rows").to_pandas()
+    assert table["a.x"].tolist()[0] == 1
+    assert table["b"].tolist() == ["nccl", '["row_wise"]', "nccl"]
+    frame = study_frame(tmp_path / "s")
+    assert frame["a.x"].tolist() == [1, pd.NA, 3]
+    assert frame.columns[:3].tolist() == ["index", "a.x", "b"]
+    assert frame["step_ns"].tolist() == [1e6, 2e6, 3e6]
+
+
+def test_small_files_are_put_together_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowing, "_LOOSE", 4)
+    kept(tmp_path / "s", *(row(index) for index in range(1, 11)))
+    assert len(parts_of(tmp_path / "s")) == 4
+    assert study_frame(tmp_path / "s")["index"].tolist() == list(range(1, 11))
+    kept(tmp_path / "s", row(11))
+    assert len(stored(tmp_path / "s")) == 11
+
+
+def test_a_command_that_was_killed_leaves_drafts_that_the_next_one_removes(tmp_path: Path) -> None:
+    kept(tmp_path / "s", row(1))
+    (tmp_path / "s" / "rows" / ".part-00000002.parquet.ab.partial").write_bytes(b"PAR1")
+    kept(tmp_path / "s", row(2))
+    assert sorted(path.name for path in (tmp_path / "s" / "rows").iterdir()) == [
+        "part-00000001.parquet",
+        "part-00000002.parquet",
+    ]
+
+
+def test_rows_of_another_release_are_played_again(tmp_path: Path) -> None:
+    kept(tmp_path / "s", row(1))
+    with opened(tmp_path / "s", {**ABOUT, "version": "2"}, b"", VALUES) as data:
+        assert data.known("d1", "flows") is None
+    with opened(tmp_path / "s", ABOUT, b"", VALUES) as data:
+        assert data.known("d1", "flows") == {**data.known("d1", "flows"), "values": {"a.x": 1, "b": "nccl"}}
+        assert data.known("d1", "links") is None
+
+
+def test_a_run_folder_is_unpacked_whole_and_in_place_of_an_earlier_one(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        entry = tarfile.TarInfo("run.json")
+        entry.size = 2
+        archive.addfile(entry, io.BytesIO(b"{}"))
+    with opened(tmp_path / "s", ABOUT, b"", VALUES) as data:
+        for _ in range(2):
+            assert data.add_folder("d" * 64, "flows", content.getvalue()) == f"runs/{'d' * 16}-flows"
+    assert [path.name for path in (tmp_path / "s" / "runs").iterdir()] == [f"{'d' * 16}-flows"]
+    assert (tmp_path / "s" / "runs" / f"{'d' * 16}-flows" / "run.json").read_text() == "{}"
+
+
+def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(ReportError, match=r"other: expected a study's folder, or one that is not there yet$"):
+        kept(tmp_path / "other")
+    with pytest.raises(ReportError, match=r"none: no such study; expected a folder of 'python -m sim sweep'$"):
+        study_frame(tmp_path / "none")
+    kept(tmp_path / "s", row(1))
+    parts_of(tmp_path / "s")[0].write_bytes(b"PAR1")
+    with pytest.raises(ReportError, match=r"part-00000001.parquet: not a readable Parquet file"):
+        study_frame(tmp_path / "s")
+
+
+def test_two_commands_do_not_add_to_one_study(tmp_path: Path) -> None:
+    with opened(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command adds to this"):
+        kept(tmp_path / "s")
+
+
+def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_path: Path) -> None:
+    sentence = "rank {}: {} GiB: expected at most 80 GiB"
+    bad = [
+        row(
+            index,
+            status="scenario error",
+            sentence=sentence.format(index, 90 + index),
+            step_ns=None,
+            samples_per_s=None,
+        )
+        for index in (2, 5, 6)
+    ]
+    baseline = row(0, values={}, step_ns=4e6, samples_per_s=1e9 / 4)
+    kept(tmp_path / "s", baseline, row(1), row(3), *bad, row(4, status="timed out", sentence="expected to end"))
+    frame = study_frame(tmp_path / "s")
+    assert best_first(frame, "samples_per_s")["index"].tolist() == [1, 3, 0]
+    assert best_first(frame, "step_ns")["index"].tolist() == [1, 3, 0]
+    grouped = failures(frame)
+    assert grouped["points"].tolist() == [3, 1]
+    assert grouped["sentence"].tolist() == ["rank 2: 92 GiB: expected at most 80 GiB", "expected to end"]
+    shown = text.as_text(summarize(frame, ABOUT))
+    assert "6 points; 4 failed" in shown
+    assert "+300.0 %" in shown
+    assert "baseline  77" in shown
+    assert "3 x scenario error, such as #2: rank 2: 92 GiB" in shown
+    content = as_json(frame, ABOUT, "s")
+    assert content["best"] == [1, 3, 0]
+    assert content["points"][0]["a.x"] is None
+    assert len(content["points"]) == 7
+
+
+def test_points_without_samples_are_called_better_by_their_steps(tmp_path: Path) -> None:
+    kept(tmp_path / "s", row(1, samples_per_s=None), row(2, samples_per_s=None))
+    frame = study_frame(tmp_path / "s")
+    assert goal_of(frame, "samples_per_s") == "step_ns"
+    assert "#1" in text.as_text(summarize(frame, ABOUT))
+
+
+def test_of_stages_the_last_counts(tmp_path: Path) -> None:
+    kept(
+        tmp_path / "s", row(1, fidelity="estimate"), row(2, fidelity="estimate"), row(2, step_ns=9e9, samples_per_s=1.0)
+    )
+    frame = study_frame(tmp_path / "s")
+    assert frame["fidelity"].tolist() == ["estimate", "flows"]
+    assert best_first(frame, "samples_per_s", ["estimate", "flows"])["index"].tolist() == [2]
+    assert len(study_frame(tmp_path / "s", stages=True)) == 3
+
+
+def test_names_are_as_short_as_they_can_be_told_apart() -> None:
+    assert short_names(["cluster.nic.rate", "cluster.inside.rate", "cluster.hosts"]) == {
+        "cluster.nic.rate": "nic.rate",
+        "cluster.inside.rate": "inside.rate",
+        "cluster.hosts": "hosts",
+    }

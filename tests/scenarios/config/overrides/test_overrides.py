@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from scenarios.config.load import load
+from scenarios.config.overrides.option import given_by, value_of
+from scenarios.seam.errors import ScenarioError
+
+READY = "criteo_dlrm_2x4"
+
+
+def sentences(overrides: Mapping[str, object], **more: str) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        load(READY, overrides, **more)
+    return list(caught.value.sentences)
+
+
+def test_any_key_is_set_by_its_path_also_what_only_the_profile_has() -> None:
+    made = load(
+        READY,
+        {
+            "cluster.hosts": 8,
+            "cluster.nic.rate": "200 Gbit/s",
+            "model.tables[3].sharding": ["row_wise"],
+            "compression": {"kind": "none"},
+        },
+    )
+    assert made.cluster.hosts == 8
+    assert made.cluster.host.nics.link.bytes_per_s == 25e9
+    assert made.model is not None
+    assert made.model.tables[3].sharding == ("row_wise",)
+    assert made.model.tables[2].sharding != ("row_wise",)
+    assert made.rests_on.endswith("set by the scenario: nic.rate")
+
+
+def test_every_item_of_an_array_is_set_at_once_and_then_one_otherwise() -> None:
+    made = load(READY, {"model.tables[*].sharding": ["row_wise"], "model.tables[1].sharding[0]": "table_wise"})
+    assert made.model is not None
+    assert {table.name: table.sharding for table in made.model.tables if table.sharding != ("row_wise",)} == {
+        made.model.tables[1].name: ("table_wise",)
+    }
+
+
+def test_the_profile_can_be_set_by_its_path() -> None:
+    assert load(READY, {"cluster.profile": "hgx_h200"}) == load(READY, {"profile": "hgx_h200"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("cluster.hosts", 0, "--set cluster.hosts = 0: expected a whole number of at least 1"),
+        ("cluster.nic", {"rat": 3}, "--set cluster.nic.rat = 3: unknown key; expected one of per, count, rate,"),
+        ("cluster.nik.rate", "3", "--set cluster.nik = {rate = '3'}: unknown key; expected one of profile, hosts,"),
+        (
+            "model.tables[30].rows",
+            3,
+            "--set model.tables[30].rows = 3: expected an index of model.tables, which has 26, [0] to [25]",
+        ),
+        (
+            "cluster.nic[2]",
+            3,
+            "--set cluster.nic[2] = 3: expected a place that the scenario has, but cluster.nic is no array",
+        ),
+        ("a..b", 3, "--set a..b = 3: expected a key's path, such as cluster.hosts or model.tables[3].rows"),
+        ("cluster.profile", "dgx", "--set cluster.profile = 'dgx': expected one of "),
+    ],
+)
+def test_mistakes_are_those_of_files(key: str, value: object, sentence: str) -> None:
+    (said,) = sentences({key: value})
+    assert said.startswith(sentence)
+
+
+def test_mistakes_name_the_file_in_which_overrides_stand() -> None:
+    assert sentences({"cluster.hosts": 0, "steps": 0}, overrides_file="study.toml") == [
+        "study.toml: run.steps = 0: expected a whole number of at least 1",
+        "study.toml: cluster.hosts = 0: expected a whole number of at least 1",
+    ]
+
+
+def test_overrides_are_not_changed_by_what_is_put_into_them(tmp_path: Path) -> None:
+    given = {"run": {"steps": 3, "batch_size": 8}, "run.steps": 5}
+    with pytest.raises(ScenarioError):
+        load(READY, given | {"run.stepz": 1})
+    assert given == {"run": {"steps": 3, "batch_size": 8}, "run.steps": 5}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8", 8),
+        ("0.5", 0.5),
+        ("true", True),
+        ("200 Gbit/s", "200 Gbit/s"),
+        ('"200 Gbit/s"', "200 Gbit/s"),
+        ("nccl", "nccl"),
+        ('["row_wise"]', ["row_wise"]),
+        ('{kind = "none"}', {"kind": "none"}),
+        ("1\nseed = 2", "1\nseed = 2"),
+        ("", ""),
+    ],
+)
+def test_a_value_is_toml_or_else_text(text: str, value: object) -> None:
+    assert value_of(text) == value
+
+
+def test_the_last_value_of_a_key_counts_and_what_is_none_is_a_sentence() -> None:
+    assert given_by(["cluster.hosts=2", "run.seed=1", "cluster.hosts=8"]) == {"run.seed": 1, "cluster.hosts": 8}
+    with pytest.raises(ScenarioError) as caught:
+        given_by(["cluster.hosts", "=3", "model.tables[x]=1", "run.seed=1"])
+    expected = "expected KEY=VALUE, such as cluster.hosts=8 or model.tables[3].rows=1000"
+    assert caught.value.sentences == (
+        f"--set 'cluster.hosts': {expected}",
+        f"--set '=3': {expected}",
+        f"--set 'model.tables[x]=1': {expected}",
+    )

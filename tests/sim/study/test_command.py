@@ -1,0 +1,112 @@
+"""The command as a user types it: it ends by signals, goes on where it stopped, and shows what came out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import twinstep
+from tests.commands import command
+
+ROOT = Path(__file__).parents[3]
+STUDY = """
+scenario = "all_to_all_4x2"
+[vary]
+"exchange.size" = ["1 MiB", "2 MiB", "2048 KiB", "wrong"]
+"run.steps" = {from = 4, to = 18, step = 2}
+"""
+POINTS = 1 + 4 * 8
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def started(*words: object) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "sim", "sweep", *map(str, words)]
+    return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None:
+    until_s = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < until_s and len(list(out.glob("rows/part-*"))) < count:
+        time.sleep(0.02)
+    assert process.poll() is None
+    assert len(list(out.glob("rows/part-*"))) >= count
+
+
+@pytest.mark.whole
+def test_after_ctrl_c_and_kill_the_same_command_goes_on_and_plays_nothing_twice(study: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [study, "--out", out, "--jobs", "1", "--json"]
+    process = started(*words)
+    wait_for_rows(process, out, 2)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said[0] == ""
+    assert said[1].startswith(f"{out}: interrupted with ")
+    assert f" of {POINTS} points; python -m sim sweep {study} --out {out} --jobs 1 --json goes on" in said[1]
+    before = twinstep.study(out)
+    process = started(*words)
+    wait_for_rows(process, out, len(before) + 2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    killed = twinstep.study(out)
+    assert len(before) < len(killed) < POINTS
+    process = started(*words)
+    printed, said_then = process.communicate(timeout=120)
+    assert (process.returncode, said_then) == (0, "")
+    content = json.loads(printed)
+    assert len(content["points"]) == POINTS
+    assert content["baseline"] == 0
+    assert content["failures"] == [
+        {
+            "status": "scenario error",
+            "points": 8,
+            "index": 25,
+            "sentence": f"{study}: exchange.size = 'wrong': expected a size such as '80 GiB'",
+        }
+    ]
+    frame = twinstep.study(out)
+    done = frame[frame["status"] == "done"]
+    assert done["played"].sum() == done["digest"].nunique() == 17
+    again = frame.set_index("index").loc[killed["index"]].reset_index()
+    assert again[["digest", "seconds"]].equals(killed[["digest", "seconds"]])
+    assert twinstep.load(out / done["run"].iloc[3]).info.thinned is not None
+
+
+def test_mistakes_are_said_before_anything_starts(study: Path, tmp_path: Path) -> None:
+    study.write_text(STUDY.replace("exchange.size", "exchange.sice"))
+    done = command("sim", "sweep", study, "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{study}: exchange.sice = '1 MiB': unknown key; expected one of size, splits")
+    assert not (tmp_path / "out").exists()
+    study.write_text(STUDY)
+    for words, sentence in (
+        (["--jobs", "0"], "--jobs = 0: expected at least 1\n"),
+        (["--slurm", "x"], "--slurm 'x': expected KEY=VALUE, such as queue=gpu\n"),
+        (["--slurm", "queue=a", "--scheduler", "tcp://a:1"], "--scheduler: expected without --slurm, which starts"),
+    ):
+        done = command("sim", "sweep", study, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(sentence)
+
+
+def test_a_folder_that_is_no_study_is_left_alone(study: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_text("mine")
+    done = command("sim", "sweep", study, "--out", tmp_path / "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{tmp_path / 'out'}: expected a study's folder, or one that is not there yet\n"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["file"]
