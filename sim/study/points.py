@@ -19,7 +19,6 @@ from scenarios.config.toml.include import read_tree
 from scenarios.config.toml.mistakes import UNKNOWN
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.script.command import load_given
-from sim.study.conditions import Condition
 from sim.study.study_file import Axis, Study
 
 BASELINE = 0
@@ -67,14 +66,10 @@ def _combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, object]]:
         }
         kept = dict(whole)
         for axis in axes:
-            if axis.only_if is not None and not _applies(axis.only_if, axes, whole):
+            if axis.only_if is not None and not axis.only_if.holds(whole):
                 for key in axis.keys:
                     del kept[key]
         yield kept
-
-
-def _applies(condition: Condition, axes: tuple[Axis, ...], whole: Mapping[str, object]) -> bool:
-    return condition.holds(whole)
 
 
 def resolve(study: Study, point: Point) -> Resolved:
