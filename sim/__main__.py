@@ -31,13 +31,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
     try:
         words = sys.argv[1:] if arguments is None else arguments
         given, of_script = split_at_script(words)
-        options = None if words[:1] == [_SWEEP] else _parser(prog).parse_args(given)
+        command = words[0] if words[:1] and words[0] in _COMMANDS else ""
+        options = None if command else _parser(prog).parse_args(given)
         from reports.errors import ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 
         show_notes()
         try:
-            return _sweep(words[1:], prog) if options is None else _predict(options, of_script)
+            return _study(command, words[1:], prog) if options is None else _predict(options, of_script)
         except (ProgramError, ReportError) as error:
             print(error, file=sys.stderr)
             return 1 if isinstance(error, ProgramError) else 2
@@ -45,13 +46,18 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_SWEEP = "sweep"  # a scenario of that name is ./sweep
+_COMMANDS = ("sweep", "what-if")  # a scenario of such a name is ./sweep
 
 
-def _sweep(words: Sequence[str], prog: str) -> int:
+def _study(command: str, words: Sequence[str], prog: str) -> int:
+    prog = prog if prog.endswith(f" {command}") else f"{prog} {command}"
+    if command == "what-if":
+        from sim.study.what_if import what_if_command
+
+        return what_if_command(words, prog)
     from sim.study.cli import sweep_command
 
-    return sweep_command(words, prog if prog.endswith(f" {_SWEEP}") else f"{prog} {_SWEEP}")
+    return sweep_command(words, prog)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

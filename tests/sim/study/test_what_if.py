@@ -1,0 +1,94 @@
+"""`python -m sim what-if`: each change is what the same change of the scenario predicts, to the ns."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import twinstep
+from reports.study.measures import measures_of
+from scenarios.config.load import load
+from scenarios.config.overrides.overrides import Overrides
+from scenarios.config.toml.include import read_tree
+from sim.study.counterfactuals import counterfactuals
+from tests.commands import command
+
+SCENARIO = """program = "dlrm"
+run = {steps = 2, batch_size = 128, payload = "sizes", fidelity = "links"}
+cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2}
+[model]
+dense_features = 16
+bottom = [64]
+top = [64, 1]
+embedding_dim = 64
+interaction.kind = "dot"
+[[model.tables]]
+name = "popular"
+rows = 1_000_000
+ids_per_sample = 20
+ids = {zipf = 1.05}
+[[model.tables]]
+name = "others"
+rows = 10_000
+ids_per_sample = 4
+"""
+CHANGED = {
+    *("as it is", "GPUs twice as fast", "network twice as fast", "links within hosts twice as fast"),
+    *("no latency of links", "launched as CUDA graphs", "twice the hosts", "twice the batch of a rank"),
+    *("no skew of ids", "dense part in bfloat16 (autocast)", "gradients by PowerSGD of rank 4"),
+    *("next batch's ids sent beside the step", "plan by simulation"),
+}
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    file = tmp_path / "small.toml"
+    file.write_text(SCENARIO)
+    return file
+
+
+def test_each_change_is_what_the_command_with_its_options_predicts(scenario: Path, tmp_path: Path) -> None:
+    done = command("sim", "what-if", scenario, "--set", "run.seed=3", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["changes"]
+    assert {row["change"] for row in found} == CHANGED
+    assert [row["status"] for row in found] == ["done"] * len(found)
+    gains = [row["gain"] for row in found[1:]]
+    assert gains == sorted(gains, reverse=True)
+    assert (found[0]["change"], found[0]["gain"]) == ("as it is", 0)
+    by_name = {row["change"]: row for row in found}
+    assert by_name["network twice as fast"]["options"] == "--set 'cluster.nic.rate=800 Gbit/s'"
+    for name in ("as it is", "network twice as fast", "no skew of ids", "gradients by PowerSGD of rank 4"):
+        out = tmp_path / name.replace(" ", "-")
+        options = shlex.split(by_name[name]["options"])
+        played = command("sim", "--quiet", "--out", out, scenario, "--set", "run.seed=3", *options)
+        assert played.returncode == 0, played.stderr
+        assert by_name[name]["step_ns"] == measures_of(twinstep.load(out))["step_ns"]
+
+
+def test_it_is_shown_in_a_table(scenario: Path) -> None:
+    done = command("sim", "what-if", scenario)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("as it is ") for line in lines)
+    assert "plan by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
+
+
+def test_quantities_are_doubled_as_they_are_written(scenario: Path) -> None:
+    tree = read_tree(str(scenario), Overrides({})).tree
+    changes = {one.name: one.values for one in counterfactuals(load(scenario), tree)}
+    fast = changes["GPUs twice as fast"]
+    assert (fast["cluster.gpu.memory_rate"], fast["cluster.gpu.flops.tf32"]) == ("6.7 TB/s", "989.4 TFLOP/s")
+    assert changes["twice the hosts"] == {"cluster.hosts": 4}
+    assert set(changes["no latency of links"].values()) == {"0 s"}
+
+
+def test_what_is_no_scenario_is_a_sentence(tmp_path: Path) -> None:
+    done = command("sim", "what-if", tmp_path / "none.toml")
+    assert done.returncode == 2
+    assert "none.toml" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
