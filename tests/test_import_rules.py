@@ -44,6 +44,7 @@ CROSSINGS = {
     },
     "sim/study/cli.py": {"reports"},
     "sim/study/play.py": {"reports"},
+    "sim/study/what_if.py": {"reports"},
     "sim/clock.py": {"simpy"},
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,6 +14,16 @@ from reports.terminal.rows import records
 # `gain`: of samples a second, or of steps where there are no samples, over the scenario as it is; `options` make the
 # change on a command line.
 CHANGES = (*("change", "status", "sentence", "step_ns", "samples_per_s", "exposed_share", "gain", "values", "options"),)
+
+
+def ranked(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """A frame of `CHANGES`: the first row, the scenario as it is, then the others, the one that gains most first."""
+    frame = pd.DataFrame(rows)
+    by = "samples_per_s" if pd.notna(frame["samples_per_s"].iloc[0]) else "step_ns"
+    first = frame[by].iloc[0]
+    frame["gain"] = frame[by] / first - 1 if by == "samples_per_s" else first / frame[by] - 1
+    others = frame.iloc[1:].sort_values("gain", ascending=False, kind="stable", na_position="last")
+    return pd.concat([frame.iloc[:1], others])[list(CHANGES)].reset_index(drop=True)
 
 
 def summarize(changes: pd.DataFrame, name: str) -> RenderableType:

@@ -9,9 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
-from reports.study.what_if import CHANGES, as_json, summarize
+from reports.study.what_if import as_json, ranked, summarize
 from reports.terminal import text
 from reports.terminal.present import output, print_json
 from scenarios.config.catalogue import expected_scenario, scenario_file
@@ -37,7 +35,7 @@ def what_if_command(arguments: Sequence[str], prog: str) -> int:
         given = given_by(options.sets)
         scenario = load(options.scenario, given)
         with Bar(1, quiet=options.json) as bar:
-            found = changes_of(scenario, options.scenario, given, bar)
+            found = ranked(changes_of(scenario, options.scenario, given, bar))
     with output():
         if options.json:
             print_json(as_json(found, scenario.name))
@@ -57,8 +55,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def changes_of(scenario: Scenario, path: str | os.PathLike[str], given: Mapping[str, object], bar: Bar) -> pd.DataFrame:
-    """A row for the scenario as it is, then one for each change, the one that gains most first; columns `CHANGES`.
+def changes_of(
+    scenario: Scenario, path: str | os.PathLike[str], given: Mapping[str, object], bar: Bar
+) -> list[dict[str, Any]]:
+    """A row for the scenario as it is, then one for each change, as `ranked` takes them.
 
     Raises:
         ScenarioError: the scenario itself does not come to its end.
@@ -86,12 +86,7 @@ def changes_of(scenario: Scenario, path: str | os.PathLike[str], given: Mapping[
             rows.append({**row, **_played(load(path, {**given, **one.values}))})
         except ScenarioError as error:
             rows.append({**row, "status": "scenario error", "sentence": str(error)})
-    frame = pd.DataFrame(rows)
-    by = "samples_per_s" if frame["samples_per_s"].notna().all() else "step_ns"
-    first = frame[by].iloc[0]
-    frame["gain"] = frame[by] / first - 1 if by == "samples_per_s" else first / frame[by] - 1
-    order = [0, *sorted(range(1, len(frame)), key=lambda at: -frame["gain"].fillna(-1.0).iloc[at])]
-    return frame.loc[order, list(CHANGES)].reset_index(drop=True)
+    return rows
 
 
 def _played(scenario: Scenario) -> dict[str, Any]:
