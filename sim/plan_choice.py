@@ -219,9 +219,9 @@ class _Search:
         expected_ms: defaultdict[str, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
         for table in plan.tables:
             for row in table.shards:
-                expected_ms[table.sharding_type][row.rank] += self._exchanged_ms[
-                    row.table, row.sharding_type, row.columns
-                ]
+                # Of pinned tables nothing is proposed, and nothing expected.
+                of_shard = self._exchanged_ms.get((row.table, row.sharding_type, row.columns), 0.0)
+                expected_ms[table.sharding_type][row.rank] += of_shard
         for kind, found_ms in _exchanges_ms(recording, step).items():
             most_ms = max(expected_ms[kind].values(), default=0.0)
             if most_ms > 0:
@@ -246,12 +246,11 @@ def _exchanges_ms(recording: Recording, step: int) -> dict[str, float]:
     for span in recording.spans:
         if span.step == step and span.group:
             calls[span.label, span.group, span.call].append(span)
-    found: defaultdict[str, list[float]] = defaultdict(list)
-    longest: defaultdict[tuple[str, str], float] = defaultdict(float)
+    longest: defaultdict[str, float] = defaultdict(float)  # by label, of several groups' calls
     for (label, _, _), spans in calls.items():
-        kind = label.partition(".")[0]
         ms = (max(span.end_ns for span in spans) - max(span.start_ns for span in spans)) / 1e6
-        longest[kind, label] = max(longest[kind, label], ms)
-    for (kind, _), ms in longest.items():
-        found[kind].append(ms)
-    return {kind: sum(each) for kind, each in found.items()}
+        longest[label] = max(longest[label], ms)
+    found: defaultdict[str, float] = defaultdict(float)
+    for label, ms in longest.items():
+        found[label.partition(".")[0]] += ms
+    return found

@@ -65,6 +65,15 @@ def test_it_is_quicker_than_the_planners_own(tmp_path: Path) -> None:
         assert planned == (scenario, ())
 
 
+def test_pinned_tables_stay_where_they_are(tmp_path: Path) -> None:
+    file = file_of(tmp_path)
+    file.write_text(file.read_text().replace('name = "t3"\n', 'name = "t3"\nranks = [1, 2]\n'))
+    choice = choose_plan(load(file), tmp_path)
+    assert len(choice.tried) > 2
+    for tried in choice.tried:
+        assert [row.rank for row in tried.plan.table("t3").shards] == [1, 2]
+
+
 def test_a_run_keeps_the_plan_for_others(tmp_path: Path) -> None:
     """Which with it are runs of the same scenario, to the ns."""
     chosen = file_of(tmp_path, '[sharding]\nchoose = "simulated"\n')

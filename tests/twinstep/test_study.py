@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 import twinstep
-from sim.study import sweep as sweeping
 from tests.commands import command
+from tests.sim.study.players import play_in_this_process
 
 SIZE, HOSTS = "exchange.size", "cluster.hosts"
 
@@ -45,16 +42,7 @@ def test_every_command_says_what_is_wrong_with_what_is_set(words: list[str]) -> 
 
 
 def test_a_sweep_is_a_frame_whose_rows_are_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @contextmanager
-    def workers(where: object) -> Iterator[None]:
-        yield
-
-    def play_all(client: None, function: Any, calls: Any, tick: Any) -> Iterator[Any]:
-        for call in calls:
-            yield call.of, function(call.argument)
-
-    monkeypatch.setattr(sweeping, "workers", workers)
-    monkeypatch.setattr(sweeping, "play_all", play_all)
+    play_in_this_process(monkeypatch)
     (tmp_path / "study.toml").write_text(
         f'scenario = "all_to_all_4x2"\nbaseline = false\n[set]\nrun.steps = 3\n[vary]\n"{SIZE}" = ["1 MiB", "2 MiB"]\n'
         f'"{HOSTS}" = [2, 4]\n'

@@ -4,9 +4,33 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sim.study.task import Result, Task
+
+if TYPE_CHECKING:
+    import pytest
+
+    from sim.study.engine import Where
+
+
+def play_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sweeps call their function here, one call after the other, without workers."""
+    from sim.study import sweep  # noqa: PLC0415  (workers, which load this file too, have no need of it)
+
+    @contextmanager
+    def workers(where: Where) -> Iterator[None]:
+        yield
+
+    def play_all(client: None, function: Any, calls: Any, tick: Any) -> Iterator[Any]:
+        for call in calls:
+            yield call.of, function(call.argument)
+
+    monkeypatch.setattr(sweep, "workers", workers)
+    monkeypatch.setattr(sweep, "play_all", play_all)
 
 
 def counted(path: str) -> int:

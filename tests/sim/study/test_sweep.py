@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ from reports.errors import ReportError
 from reports.store import replace as replacing
 from reports.study.frame import study_frame
 from reports.study.rows import opened, stored
-from sim.study import sweep as sweeping
 from sim.study.engine import Died, Where
 from sim.study.study_file import Study, read_study
 from sim.study.sweep import Sweep
 from sim.study.task import Result, Task
-from tests.sim.study.players import quick
+from tests.sim.study.players import play_in_this_process, quick
 
 STUDY = """
 scenario = "criteo_dlrm_2x4"
@@ -47,17 +45,8 @@ class Watched:
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    @contextmanager
-    def workers(where: Where) -> Iterator[None]:
-        yield
-
-    def play_all(client: None, function: Any, calls: Any, tick: Any) -> Iterator[Any]:
-        for call in calls:
-            yield call.of, function(call.argument)
-
-    monkeypatch.setattr(sweeping, "workers", workers)
-    monkeypatch.setattr(sweeping, "play_all", play_all)
+def without_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    play_in_this_process(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
