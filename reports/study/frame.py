@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -50,18 +52,51 @@ def _column(values: list[object]) -> Any:
     return pd.Series(values, dtype=_NULLABLE[kind]).array
 
 
-def goal_of(frame: pd.DataFrame, goal: str) -> str:
-    """By what these points are called better: the step's time where none has samples, such as of a collective alone."""
-    return goal if frame[goal].notna().any() else "step_ns"
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A column by which points are called better; `most`: whether more of it is."""
+
+    column: str
+    most: bool
 
 
-def best_first(frame: pd.DataFrame, goal: str, stages: Sequence[str] = ()) -> pd.DataFrame:
+def goals_of(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[Goal]:
+    """The goals of a study that these points have, the first first; the step's time where they have none of them."""
+    goals = [Goal(column, which == "most") for column, which in about["goals"].items()]
+    return [goal for goal in goals if frame[goal.column].notna().any()] or [Goal("step_ns", most=False)]
+
+
+def best_first(frame: pd.DataFrame, goal: Goal, stages: Sequence[str] = ()) -> pd.DataFrame:
     """The points that came out, the best first; of a study in several stages, those of the last one that has any."""
-    done = frame[((frame["status"] == "done") & frame[goal].notna()).to_numpy(bool)]
+    done = came_out(frame, stages)
+    done = done[done[goal.column].notna().to_numpy(bool)]
+    return done.sort_values([goal.column, "index"], ascending=[not goal.most, True])
+
+
+def came_out(frame: pd.DataFrame, stages: Sequence[str] = ()) -> pd.DataFrame:
+    """The points that are done; of a study in several stages, those of the last one that has any."""
+    done = frame[(frame["status"] == "done").to_numpy(bool)]
     if len(stages) > 1 and len(done):
         last = max(done["fidelity"].unique(), key=lambda name: _ORDER.get(name, 0))
         done = done[(done["fidelity"] == last).to_numpy(bool)]
-    return done.sort_values([goal, "index"], ascending=[goal != "samples_per_s", True])
+    return done
+
+
+def pareto(points: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
+    """The points than which no other one is as good in every goal and better in one; those without a goal are none.
+
+    In the order of the first goal, the best first. Of points with equal goals the first one stands for all.
+    """
+    known = points.dropna(subset=[goal.column for goal in goals])
+    columns = [known[goal.column].to_numpy(float) * (-1 if goal.most else 1) for goal in goals]
+    order = np.lexsort([known["index"].to_numpy(), *reversed(columns)])
+    costs = np.column_stack(columns)[order]
+    kept: list[int] = []
+    for at, cost in enumerate(costs):
+        # Sorted so, only an earlier one can be as good or better.
+        if not kept or not (costs[kept] <= cost).all(axis=1).any():
+            kept.append(at)
+    return known.iloc[order[kept]]
 
 
 def baseline_of(frame: pd.DataFrame) -> pd.DataFrame:

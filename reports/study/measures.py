@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,22 @@ from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame
+from reports.terminal import text
 from scenarios.seam.trace import MemoryRow
 
-_ADDED = ("exposed_share", "memory_spare_bytes", "median_step_ns")
+_ADDED = ("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples")
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
 MEASURES = ("world_size", "steps", *CHANGES, *_ADDED)
+# What a reader is shown of a measure: its title, and the number in words.
+SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "step_ns": ("step", text.duration),
+    "samples_per_s": ("samples/s", text.number),
+    "usd_per_1e9_samples": ("$ per 10^9", text.number),
+    "kwh_per_1e9_samples": ("kWh per 10^9", text.number),
+    "exposed_share": ("exposed", text.percent),
+    "memory_spare_bytes": ("spare", text.size),
+    "world_size": ("GPUs", text.number),
+}
 
 
 def measures_of(run: Run) -> dict[str, float]:
@@ -28,6 +39,8 @@ def measures_of(run: Run) -> dict[str, float]:
         "exposed_share": found["exposed_ns"] / found["step_ns"] if found["step_ns"] else np.nan,
         "memory_spare_bytes": memory["free_bytes"].min() if len(memory) else np.nan,
         "median_step_ns": run.steps["step_ns"].median(),
+        "usd_per_1e9_samples": np.nan,
+        "kwh_per_1e9_samples": np.nan,
     }
     return {name: float(value) for name, value in measures.items()}
 

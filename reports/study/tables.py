@@ -9,13 +9,14 @@ from typing import Any
 import pandas as pd
 from rich.console import Group, RenderableType
 
-from reports.study.frame import baseline_of, best_first, goal_of
+from reports.study.frame import Goal, baseline_of, best_first, goals_of
+from reports.study.measures import SHOWN
 from reports.terminal import text
 from reports.terminal.rows import records
 
 About = Mapping[str, Any]  # what study.json says
 
-SHOWN = 10
+BEST = 10
 _NUMBERS = re.compile(r"\d[\d.,]*")
 
 
@@ -47,42 +48,41 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
 @text.json_ready
 def as_json(frame: pd.DataFrame, about: About, folder: str) -> dict[str, Any]:
     """All points, the indices of the best ones and of the baseline, and why points failed."""
-    goal = goal_of(frame, about["goal"])
+    goals = goals_of(frame, about)
     plain = frame.astype(object).where(frame.notna(), None)
     return {
         "folder": folder,
-        "goal": goal,
+        "goals": [goal.column for goal in goals],
         "points": plain.to_dict("records"),
-        "best": best_first(frame, goal, about["stages"])["index"].tolist()[:SHOWN],
+        "best": best_first(frame, goals[0], about["stages"])["index"].tolist()[:BEST],
         "baseline": next(iter(baseline_of(frame)["index"].tolist()), None),
         "failures": records(failures(frame)),
     }
 
 
 def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
-    goal, keys = goal_of(frame, about["goal"]), about["keys"]
+    goal, keys = goals_of(frame, about)[0], about["keys"]
     best = best_first(frame, goal, about["stages"])
     if not len(best):
         return []
     base = baseline_of(frame)
-    whole = best.head(SHOWN)
+    whole = best.head(BEST)
     shown = whole if not len(base) or 0 in whole["index"].tolist() else pd.concat([whole, base])
-    base_value = float(base[goal].iloc[0]) if len(base) else float("nan")
+    base_value = float(base[goal.column].iloc[0]) if len(base) else float("nan")
     cells = {key: [_value(row, key, about) for row in shown.to_dict("records")] for key in keys}
     differing = [key for key in keys if len(set(cells[key])) > 1]
     names, numbers = short_names(keys), _numbers_shown(len(differing), goal)
-    columns = ["", *(names[key] for key in differing), *numbers]
+    columns = ["", *(names[key] for key in differing), *(SHOWN[one][0] if one else "change" for one in numbers)]
     rows = [
         [
             "baseline" if row["index"] == 0 else f"#{row['index']}",
             *(cells[key][at] for key in differing),
-            *(_numbers(row, goal, base_value)[name] for name in numbers),
+            *(_number(row, column, goal, base_value) for column in numbers),
         ]
         for at, row in enumerate(shown.to_dict("records"))
     ]
-    by = "samples/s" if goal == "samples_per_s" else "step time"
-    of = f"The best {len(whole)} of {len(best):,}" if len(best) > SHOWN else "Points"
-    title = f"{of} by {by} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
+    of = f"The best {len(whole)} of {len(best):,}" if len(best) > BEST else "Points"
+    title = f"{of} by {SHOWN[goal.column][0]} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
     same = [f"{names[key]} {cells[key][0]}" for key in keys if key not in differing]
     alike = [text.paragraph(f"All of these: {', '.join(same)}")] if same else []
     return [text.table(title, columns, rows, left=1 + len(differing)), *alike]
@@ -94,23 +94,16 @@ def _value(row: Mapping[Any, Any], key: str, about: About) -> str:
     return str(own.get(key, "-")) if pd.isna(row[key]) else str(row[key])
 
 
-def _numbers_shown(keys: int, goal: str) -> list[str]:
-    """The columns of numbers for which 80 columns have room beside so many keys."""
+def _numbers_shown(keys: int, goal: Goal) -> list[str]:
+    """The measures for which 80 columns have room beside so many keys; "" is the change of the goal."""
+    told = [] if goal.column in ("step_ns", "samples_per_s") else [goal.column]
     if keys <= 3:
-        return ["step", "samples/s", "change", "exposed", "spare"]
-    return (
-        ["step", "samples/s", "change"] if keys == 4 else ["samples/s" if goal == "samples_per_s" else "step", "change"]
-    )
+        return ["step_ns", "samples_per_s", *told, "", "exposed_share", *(["memory_spare_bytes"] if not told else [])]
+    return ["step_ns", "samples_per_s", *told, ""] if keys == 4 - len(told) else [goal.column, ""]
 
 
-def _numbers(row: Mapping[Any, Any], goal: str, base: float) -> dict[str, str]:
-    return {
-        "step": text.duration(row["step_ns"]),
-        "samples/s": text.number(row["samples_per_s"]),
-        "change": text.signed_percent(row[goal] / base - 1),
-        "exposed": text.percent(row["exposed_share"]),
-        "spare": text.size(row["memory_spare_bytes"]),
-    }
+def _number(row: Mapping[Any, Any], column: str, goal: Goal, base: float) -> str:
+    return SHOWN[column][1](row[column]) if column else text.signed_percent(row[goal.column] / base - 1)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -131,8 +124,8 @@ def _failures(frame: pd.DataFrame) -> list[RenderableType]:
         return []
     lines = [
         f"{row['points']:,} x {row['status']}, such as #{row['index']}: {row['sentence']}"
-        for row in found.head(SHOWN).to_dict("records")
+        for row in found.head(BEST).to_dict("records")
     ]
-    if len(found) > SHOWN:
-        lines.append(f"and {len(found) - SHOWN:,} other reasons")
+    if len(found) > BEST:
+        lines.append(f"and {len(found) - BEST:,} other reasons")
     return [text.paragraph("\n".join(["Failed:", *lines]))]

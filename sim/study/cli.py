@@ -21,6 +21,7 @@ from scenarios.config.overrides.option import given_by
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.versions import version_of
+from sim.study.goals import GOALS
 from sim.study.points import as_it_is, check, points_of
 from sim.study.progress import SweepBar
 from sim.study.study_file import Study, read_study
@@ -141,7 +142,7 @@ def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: 
         "scenario": study.scenario,
         "keys": list(study.keys),
         "as_it_is": as_it_is(study),
-        "goal": study.goal,
+        "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
         "stages": [stage.fidelity for stage in study.stages],
         "version": version_of("twinstep"),
     }

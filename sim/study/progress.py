@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.progress import clock_text
-from sim.study.study_file import Goal
-from sim.study.sweep import rating
+from sim.study.goals import Goal, rating, told
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -80,9 +79,7 @@ class SweepBar:
         stage = f"{self._words}, " if self._words else ""
         parts = [f"{rate:.3g}/s, {clock_text(left_s)} left", f"{workers} worker{'' if workers == 1 else 's'}"]
         if self._best[0] < math.inf:
-            value = abs(self._best[0])
-            shown = f"{value:,.0f} samples/s" if self._goal == "samples_per_s" else f"{value / 1e6:,.3f} ms"
-            parts.append(f"best {shown} (#{self._best[1]})")
+            parts.append(f"best {told(self._best[0], self._goal)} (#{self._best[1]})")
         if self._failed:
             parts.append(f"{self._failed:,} failed")
         return f"{stage}{self._ended:,} of {self._total:,} points", ", ".join(parts)

@@ -21,9 +21,9 @@ from scenarios.config.toml.values import Duration, File, Positive, Text
 from scenarios.seam.errors import ScenarioError
 from sim.study.conditions import Condition, is_bounds
 from sim.study.conditions import mistakes_of as mistakes_of_condition
+from sim.study.goals import Goal
 from sim.study.ranges import is_range, values_of
 
-Goal = Literal["samples_per_s", "step_ns"]
 Fidelity = Literal["estimate", "links", "flows"]
 Keep = Literal["rows", "runs", "spans"]
 MOST_POINTS = 200_000
@@ -43,7 +43,9 @@ class _StudyFile(Section):
 
     scenario: File | None = about("A scenario's path, relative to this file, or a ready one's name. Required.")
     description: Text | None = about("What the study is for.")
-    goal: Goal | None = about("By what points are called better: 'samples_per_s' (the default) or 'step_ns'.")
+    goals: Annotated[list[Goal], Field(min_length=1)] | None = about(
+        "By what points are called better, the first first; ['samples_per_s'] by default."
+    )
     baseline: bool | None = about("Whether the scenario as it is is played, too: true by default.")
     timeout: Duration | None = about("What one point may take, such as '60 s'; by default as long as it takes.")
     keep: Keep | None = about("'rows': no run folders; 'runs' (the default): without spans; 'spans': whole ones.")
@@ -80,12 +82,17 @@ class Study:
     axes: tuple[Axis, ...]
     skip: tuple[Condition, ...] = ()
     shared: Mapping[str, object] = field(default_factory=dict)
-    goal: Goal = "samples_per_s"
+    goals: tuple[Goal, ...] = ("samples_per_s",)
     has_baseline: bool = True
     timeout_s: float = math.inf
     keep: Keep = "runs"
     stages: tuple[Stage, ...] = (Stage(),)
     slurm: Mapping[str, Any] | None = None
+
+    @property
+    def goal(self) -> Goal:
+        """By what the best point is the best."""
+        return self.goals[0]
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -127,7 +134,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         axes=tuple(axes),
         skip=conditions,
         shared=shared,
-        goal=read.goal or "samples_per_s",
+        goals=tuple(dict.fromkeys(read.goals or ["samples_per_s"])),
         has_baseline=read.baseline is not False,
         timeout_s=math.inf if read.timeout is None else read.timeout / 1e9,
         keep=read.keep or "runs",

@@ -13,8 +13,9 @@ from distributed import Client
 
 from scenarios.seam.versions import version_of
 from sim.study.engine import Call, Died, Where, play_all, workers
+from sim.study.goals import Goal, rating
 from sim.study.points import BASELINE, Point, Resolved, points_of, resolve
-from sim.study.study_file import Goal, Stage, Study
+from sim.study.study_file import Stage, Study
 from sim.study.task import Result, Task
 
 Row = Mapping[str, Any]
@@ -154,11 +155,3 @@ def chosen(points: Iterable[Point], rows: Iterable[Row], stage: Stage, goal: Goa
     count = math.ceil(stage.keep * len(best)) if stage.keep < 1 else min(stage.keep, len(best))
     kept = {row["index"] for row in best[: int(count)]} | {BASELINE}
     return [point for point in points if point.index in kept]
-
-
-def rating(row: Row, goal: Goal) -> float:
-    """Less is better; the step's time of what has no samples, such as a collective alone."""
-    samples, step_ns = (float(row.get(name) or math.nan) for name in ("samples_per_s", "step_ns"))
-    if goal == "samples_per_s" and not math.isnan(samples):
-        return -samples
-    return math.inf if math.isnan(step_ns) else step_ns

@@ -12,12 +12,18 @@ import pytest
 
 from reports.errors import ReportError
 from reports.study import rows as rowing
-from reports.study.frame import best_first, goal_of, study_frame
+from reports.study.frame import Goal, best_first, goals_of, pareto, study_frame
 from reports.study.rows import opened, parts_of, stored
 from reports.study.tables import as_json, failures, short_names, summarize
 from reports.terminal import text
 
-ABOUT = {"keys": ["a.x", "b"], "as_it_is": {"a.x": 77}, "goal": "samples_per_s", "stages": [""], "version": "1"}
+ABOUT = {
+    "keys": ["a.x", "b"],
+    "as_it_is": {"a.x": 77},
+    "goals": {"samples_per_s": "most"},
+    "stages": [""],
+    "version": "1",
+}
 VALUES: Mapping[str, list[object]] = {"a.x": [1, 2, 3], "b": ["nccl", ["row_wise"]]}
 
 
@@ -133,8 +139,8 @@ def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_pat
     baseline = row(0, values={}, step_ns=4e6, samples_per_s=1e9 / 4)
     kept(tmp_path / "s", baseline, row(1), row(3), *bad, row(4, status="timed out", sentence="expected to end"))
     frame = study_frame(tmp_path / "s")
-    assert best_first(frame, "samples_per_s")["index"].tolist() == [1, 3, 0]
-    assert best_first(frame, "step_ns")["index"].tolist() == [1, 3, 0]
+    assert best_first(frame, Goal("samples_per_s", most=True))["index"].tolist() == [1, 3, 0]
+    assert best_first(frame, Goal("step_ns", most=False))["index"].tolist() == [1, 3, 0]
     grouped = failures(frame)
     assert grouped["points"].tolist() == [3, 1]
     assert grouped["sentence"].tolist() == ["rank 2: 92 GiB: expected at most 80 GiB", "expected to end"]
@@ -152,7 +158,7 @@ def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_pat
 def test_points_without_samples_are_called_better_by_their_steps(tmp_path: Path) -> None:
     kept(tmp_path / "s", row(1, samples_per_s=None), row(2, samples_per_s=None))
     frame = study_frame(tmp_path / "s")
-    assert goal_of(frame, "samples_per_s") == "step_ns"
+    assert goals_of(frame, ABOUT) == [Goal("step_ns", most=False)]
     assert "#1" in text.as_text(summarize(frame, ABOUT))
 
 
@@ -162,8 +168,16 @@ def test_of_stages_the_last_counts(tmp_path: Path) -> None:
     )
     frame = study_frame(tmp_path / "s")
     assert frame["fidelity"].tolist() == ["estimate", "flows"]
-    assert best_first(frame, "samples_per_s", ["estimate", "flows"])["index"].tolist() == [2]
+    assert best_first(frame, Goal("samples_per_s", most=True), ["estimate", "flows"])["index"].tolist() == [2]
     assert len(study_frame(tmp_path / "s", stages=True)) == 3
+
+
+def test_the_pareto_front_is_what_nothing_is_better_than_in_every_goal(tmp_path: Path) -> None:
+    points = {1: (100.0, 8), 2: (300.0, 16), 3: (90.0, 8), 4: (300.0, 24), 5: (100.0, 8), 6: (400.0, 32), 7: (None, 1)}
+    kept(tmp_path / "s", *(row(at, samples_per_s=rate, world_size=gpus) for at, (rate, gpus) in points.items()))
+    goals = [Goal("samples_per_s", most=True), Goal("world_size", most=False)]
+    assert pareto(study_frame(tmp_path / "s"), goals)["index"].tolist() == [6, 2, 1]
+    assert pareto(study_frame(tmp_path / "s"), goals[:1])["index"].tolist() == [6]
 
 
 def test_names_are_as_short_as_they_can_be_told_apart() -> None:

@@ -202,9 +202,10 @@ def test_what_is_the_same_scenario_has_the_same_digest(write: Write) -> None:
 def test_stages_are_in_the_order_of_the_file(write: Write) -> None:
     study = read_study(
         write(
-            'scenario = "criteo_dlrm_2x4"\ngoal = "step_ns"\ntimeout = "2 min"\nkeep = "rows"\n[vary]\nrun.seed = [1]\n'
+            'scenario = "criteo_dlrm_2x4"\ngoals = ["step_ns", "world_size"]\n'
+            'timeout = "2 min"\nkeep = "rows"\n[vary]\nrun.seed = [1]\n'
             '[[stages]]\nfidelity = "estimate"\nkeep = 0.25\n[[stages]]\nfidelity = "flows"\n'
         )
     )
     assert study.stages == (Stage("estimate", 0.25), Stage("flows"))
-    assert (study.goal, study.timeout_s, study.keep) == ("step_ns", 120.0, "rows")
+    assert (study.goals, study.timeout_s, study.keep) == (("step_ns", "world_size"), 120.0, "rows")

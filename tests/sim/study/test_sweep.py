@@ -53,7 +53,12 @@ def without_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def swept(text: str, player: Callable[[Task], Any] = quick, *, again: bool = False) -> tuple[Study, Sweep]:
     Path("study.toml").write_text(text)
     study = read_study("study.toml")
-    about = {"keys": study.keys, "goal": study.goal, "stages": [one.fidelity for one in study.stages], "version": "1"}
+    about = {
+        "keys": study.keys,
+        "goals": {"samples_per_s": "most"},
+        "stages": [one.fidelity for one in study.stages],
+        "version": "1",
+    }
     with opened(Path("out"), about, b"", {key: study.values_of(key) for key in study.keys}, again=again) as rows:
         sweep = Sweep(study, rows, Where(jobs=1), Watched(), player, version="1")
         rows.finish(sweep.run())
