@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,23 +24,43 @@ _PROFILE = "measured.toml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large scenarios are: samples a step, rows of a table, their elements, layers' widths, gradients' sides."""
+    """How large scenarios are: samples a step, rows of a table, their elements, layers' widths, gradients' sides.
+
+    `scripts` are those of the examples, by the name of their scenario, each with its arguments.
+    """
 
     batch: int
     rows: int
     dim: int
     width: int
     side: int
+    scripts: Mapping[str, tuple[str, ...]]
 
 
+_SCRIPTS = Path(__file__).parents[1] / "examples" / "scripts"
+
+
+_LARGE = ("--layers", "12", "--dim", "1024")
 SCALES = {
-    "cuda": Scale(batch=8192, rows=500_000, dim=128, width=1024, side=2048),
-    "cpu": Scale(batch=128, rows=5_000, dim=32, width=64, side=128),
+    "cuda": Scale(
+        batch=8192,
+        rows=500_000,
+        dim=128,
+        width=1024,
+        side=2048,
+        scripts={
+            "ddp_large": ("transformer_ddp.py", *_LARGE, "--batch-size", "64"),
+            "ddp_small": ("transformer_ddp.py",),
+            "fsdp2_large": ("transformer_fsdp2.py", *_LARGE),
+            "zero": ("zero.py",),
+        },
+    ),
+    "cpu": Scale(batch=128, rows=5_000, dim=32, width=64, side=128, scripts={"ddp_small": ("transformer_ddp.py",)}),
 }
 
 
 def scenarios(scale: Scale) -> dict[str, str]:
-    """Scenario files by name: a recommender of long kernels, one of short ones, and PowerSGD with a backward pass."""
+    """Scenario files by name: recommenders of long and of short kernels, PowerSGD with a backward pass, scripts."""
     short = max(1, scale.batch // 64)
     return {
         "dlrm_large": _dlrm(scale, scale.batch, scale.width),
@@ -49,6 +69,11 @@ def scenarios(scale: Scale) -> dict[str, str]:
         + "\n[compression]\nkind = 'batched_powersgd'\nmatrix_approximation_rank = 4\nstart_powerSGD_iter = 2\n"
         + f"\n[gradients]\nshapes = [{', '.join([f'[{scale.side}, {scale.side}]'] * 8)}]\n"
         + f"backward_flops = '{2 * 64 * 8 * scale.side**2 / 1e9} GFLOP'\n",
+        **{
+            name: _HEAD.format(profile=_PROFILE, program="script", batch="")
+            + f"\n[script]\npath = '{_SCRIPTS / path}'\nargs = {list(arguments)}\n"
+            for name, (path, *arguments) in scale.scripts.items()
+        },
     }
 
 
