@@ -23,6 +23,8 @@ def test_each_scenario_is_one_rank_on_the_measured_profile(kind: str, profile: s
         file.write_text(text)
         scenario = load(file)
         assert (scenario.cluster.world_size, scenario.cluster.host.gpu.kind) == (1, kind)
+        if scenario.program == "script":  # whose memory shows as it runs
+            continue
         rows = build(scenario).memory
         held = sum(row.size_bytes for row in rows)
         assert 0 < held < rows[0].capacity_bytes
