@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 from real.machine import cpu_name
 from scenarios.config import units
-from scenarios.config.hardware import Cluster
+from scenarios.config.hardware import Cluster, Nics
 from scenarios.config.keys import declared
 from scenarios.config.provenance import Group, Measured
 from scenarios.config.toml.values import Accept
@@ -54,6 +54,8 @@ def _tables(name: str, value: object, header: str = "[{}]") -> Iterator[tuple[st
         held, place = attrgetter(".".join(one.path))(value), f"{name}.{one.key.name}"
         if one.key.name in _OTHERS_SAY or held is None or (held == one.default and not one.key.always):
             continue
+        if isinstance(value, Nics) and value.per == "gpu" and one.key.name == "count":
+            continue  # as many as a scenario has GPUs
         if one.is_array and one.table is not None:
             inner += [table for each in held for table in _tables(place, each, "[[{}]]")]
         elif one.table is not None:

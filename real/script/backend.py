@@ -51,12 +51,20 @@ class Underway:
         yield  # pragma: no cover - makes this a generator
 
 
-class _Here(threading.local):
+class _Here:
     """Where a thread is: callbacks of a hook run on threads of the library's."""
 
     depth = 0  # of requests
     since: Mark | None = None  # what it computes was cut last
     label = KIND  # of what it computes
+
+
+class _Threads(threading.local):
+    """Each thread's own place; autograd's, on GPUs, have that of the script's, which waits for the backward pass."""
+
+    def __init__(self) -> None:
+        self.own = _Here()
+        self.is_autograds = False
 
 
 class WatchingBackend:
@@ -75,10 +83,20 @@ class WatchingBackend:
         self.intra = Group(f"intra:{host}", ranks[first : first + local_world_size])
         self.cross = Group(f"cross:{local}", ranks[local::local_world_size])
         self._sequence = count()
-        self._here = _Here()
+        self._threads, self._scripts = _Threads(), _Here()
+        self._main = threading.get_ident()
         self._token: Token[int] | None = None
         self._step = -1
         self._asked: tuple[Asked, Any] | None = None
+
+    @property
+    def _here(self) -> _Here:
+        threads = self._threads
+        if not threads.is_autograds:
+            if threading.get_ident() == self._main:
+                return self._scripts
+            threads.is_autograds = torch._C._current_autograd_node() is not None
+        return self._scripts if threads.is_autograds else threads.own
 
     @cached_property
     def lane(self) -> Lane:

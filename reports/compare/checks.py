@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import KEYS, STEP, ints
+from reports.analysis.frames import COMPUTE, KEYS, STEP, ints
 from reports.run import Run
 from reports.store.columns import fixed
 
@@ -85,15 +85,22 @@ def _ranks(run: Run) -> set[int]:
 def _operations_of(run: Run, other: Run, columns: Sequence[str]) -> pd.DataFrame:
     """Operations of the common ranks that neither run leaves out; read a part at a time to save memory."""
     ranks, found = _common_ranks(run, other), []
+    # Of a script on GPUs, kernels are predicted, and measured is what a module takes.
+    left_out = [STEP, COMPUTE] if _is_gpu_script(run) and run.info.world != other.info.world else [STEP]
     for part in run.parts(columns, beside=False):
         spans = part.spans
-        kept = part.own & ((spans["kind"] != STEP) & spans["rank"].isin(ranks)).to_numpy(bool)
+        kept = part.own & (~spans["kind"].isin(left_out) & spans["rank"].isin(ranks)).to_numpy(bool)
         found.append(spans.loc[kept & other.keeps(ints(spans, "rank"), ints(spans, "step")), [*columns]])
     together = pd.concat(found, ignore_index=True)
     if len(together):
         return together
     # pandas cannot merge two columns of text that hold no piece of memory, as Arrow reads those of an empty file
     return pd.DataFrame({name: pd.Series([], dtype=together[name].dtype) for name in columns})
+
+
+def _is_gpu_script(run: Run) -> bool:
+    scenario = run.info.scenario
+    return scenario.get("program") == "script" and scenario["cluster"]["host"]["gpu"]["kind"] == "cuda"
 
 
 def _check_bytes(predicted: Run, measured: Run) -> Check:

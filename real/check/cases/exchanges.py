@@ -43,7 +43,10 @@ class Exchange(ShortRepr):
     def memory(self, rank: int, members: tuple[int, ...]) -> Tensor:
         """What a rank's memory holds before."""
         sent, got = (sum(rows) * prod(self.trailing) for rows in self.sizes(rank, members))
-        return arbitrary(self.dtype, self.output_start(sent) + max(sent, got) + 1, self.seed, rank)
+        memory = arbitrary(self.dtype, self.output_start(sent) + max(sent, got) + 1, self.seed, rank)
+        if self.conjugates:  # whether negating a NaN turns its sign is the device's business: CPUs do, GPUs do not
+            memory.imag[memory.imag.isnan()] = 0
+        return memory
 
     def output_start(self, sent: int) -> int:
         """Where in the memory outputs begin; inputs begin at 1."""

@@ -273,7 +273,7 @@ class OnGpu(TorchDispatchMode):
             return UNKNOWN
         if tensor.untyped_storage().nbytes() > tensor.element_size():
             raise self._unknown(None)
-        where = users_line(sys._getframe(1))  # a number by itself is a metric, more likely than a size
+        where = users_line(sys._getframe().f_back)  # a number by itself is a metric, more likely than a size
         self._say(f"an integer that the script asks for in {where} is {UNKNOWN:g}, as nothing computes it")
         return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
 

@@ -60,7 +60,7 @@ class Labels:
 
     def now(self) -> str:
         """Of what is launched now."""
-        return self._part() or users_line(sys._getframe(1)) or KIND
+        return self._part() or users_line(sys._getframe().f_back) or KIND
 
     def _part(self) -> str:
         """The module or optimizer that runs; nothing outside them."""

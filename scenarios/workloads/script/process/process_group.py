@@ -120,7 +120,7 @@ class ScriptGroup(dist.ProcessGroup):
         return f"<group of ranks {list(self._ranks)}>"
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        of_reducer = _is_of_reducer(tensors, sys._getframe(1))
+        of_reducer = _is_of_reducer(tensors, sys._getframe().f_back)
         return self._own("all_reduce", tensors, ("allreduce", (tensors,)), opts, of_reducer=of_reducer, op=_op(opts))
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
@@ -350,9 +350,10 @@ def users_line(frame: FrameType | None) -> str:
     return ""
 
 
-def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType) -> bool:
-    """Whether DistributedDataParallel's reducer calls: from C++, in a backward pass."""
-    return tensors[0].is_floating_point() and caller.f_code.co_name == "_engine_run_backward"
+def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType | None) -> bool:
+    """Whether DistributedDataParallel's reducer calls: from C++, in a backward pass, on GPUs in autograd's thread."""
+    is_in_backward = caller is None or caller.f_code.co_name == "_engine_run_backward"
+    return tensors[0].is_floating_point() and is_in_backward
 
 
 def _op(options: Any) -> str:
@@ -362,5 +363,7 @@ def _op(options: Any) -> str:
 
 def _label(verb: str) -> str:
     """The verb, and the line of the user's: that of the main thread where another of torch's makes the call."""
-    line = users_line(sys._getframe(1)) or users_line(sys._current_frames().get(threading.main_thread().ident or 0))
+    line = users_line(sys._getframe().f_back) or users_line(
+        sys._current_frames().get(threading.main_thread().ident or 0)
+    )
     return f"{line} {verb}".lstrip()
