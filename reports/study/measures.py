@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from reports.analysis.costs import costs, costs_of
 from reports.analysis.frames import rank_memory
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
@@ -22,8 +25,8 @@ MEASURES = ("world_size", "steps", *CHANGES, *_ADDED)
 SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "step_ns": ("step", text.duration),
     "samples_per_s": ("samples/s", text.number),
-    "usd_per_1e9_samples": ("$ per 10^9", text.number),
-    "kwh_per_1e9_samples": ("kWh per 10^9", text.number),
+    "usd_per_1e9_samples": ("$ per 10^9", text.to_three_digits),
+    "kwh_per_1e9_samples": ("kWh per 10^9", text.to_three_digits),
     "exposed_share": ("exposed", text.percent),
     "memory_spare_bytes": ("spare", text.size),
     "world_size": ("GPUs", text.number),
@@ -39,22 +42,34 @@ def measures_of(run: Run) -> dict[str, float]:
         "exposed_share": found["exposed_ns"] / found["step_ns"] if found["step_ns"] else np.nan,
         "memory_spare_bytes": memory["free_bytes"].min() if len(memory) else np.nan,
         "median_step_ns": run.steps["step_ns"].median(),
-        "usd_per_1e9_samples": np.nan,
-        "kwh_per_1e9_samples": np.nan,
+        **asdict(costs(run)),
     }
     return {name: float(value) for name, value in measures.items()}
 
 
-def estimated(costs: Sequence[tuple[int, float]], samples: int, memory: Sequence[MemoryRow]) -> dict[str, float]:
-    """What the planner expects: `costs` are ranks and what a shard costs there, ms; the busiest rank is the step."""
-    of_rank = pd.DataFrame(costs, columns=["rank", "ms"]).groupby("rank")["ms"].sum()
+def estimated(
+    shards: Sequence[tuple[int, float]],
+    memory: Sequence[MemoryRow],
+    *,
+    samples: int,
+    gpus: int,
+    prices: Mapping[str, Any],
+) -> dict[str, float]:
+    """What the planner expects: `shards` are ranks and what a shard takes there, ms; the busiest rank is the step.
+
+    `samples` are those of a step; `prices` are as in `costs_of`.
+    """
+    of_rank = pd.DataFrame(shards, columns=["rank", "ms"]).groupby("rank")["ms"].sum()
     step_ns = float(of_rank.max()) * 1e6
+    samples_per_s = samples * 1e9 / step_ns if step_ns else np.nan
     held = rank_memory(to_frame(to_arrow(list(memory), TABLES["memory"]), TABLES["memory"]))
     measures = {
         **dict.fromkeys(MEASURES, np.nan),
-        "step_samples": float(samples),
+        **asdict(costs_of(prices, gpus, samples_per_s)),
+        "world_size": gpus,
+        "step_samples": samples,
         "step_ns": step_ns,
-        "samples_per_s": samples * 1e9 / step_ns if step_ns else np.nan,
+        "samples_per_s": samples_per_s,
         "compute_over_mean": float(of_rank.max() / of_rank.mean()) if step_ns else np.nan,
         "memory_bytes": held["used_bytes"].iloc[0] if len(held) else np.nan,
         "memory_spare_bytes": held["free_bytes"].min() if len(held) else np.nan,

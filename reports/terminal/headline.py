@@ -24,6 +24,7 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import group_name, waiting
+from reports.terminal.costs import costs_line
 from reports.terminal.rows import operation_name, records, represented
 from scenarios.seam.memory import remedy
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
@@ -64,7 +65,8 @@ def headline(run: Run, spread: str = "") -> list[str]:
         if info.thinned.ranks:
             lines.append("waiting for ranks that were left out counts as transfer")
     if len(steady):
-        lines += [*_step_time(steady, run), *sync_words(run), *filter(None, [waiting(run, steady_kept(run))])]
+        lines += [*_step_time(steady, run), *sync_words(run)]
+        lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
     if spread:
         lines.append(spread)
     return [*lines, *filter(None, [fits(run)])]

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reports.analysis import critical_path
+from reports.analysis.costs import costs, prices_of
 from reports.analysis.step_breakdown import (
     PARTS,
     parts_of_step,
@@ -116,6 +117,8 @@ def as_json(run: Run) -> dict[str, Any]:
         "plan_notes": info.plan_notes,
         "median_step_ns": steady["step_ns"].median(),
         "samples_per_s": steady["samples_per_s"].median(),
+        **dataclasses.asdict(costs(run)),
+        "cost": prices_of(run) or None,
         "median_of_steps": steady["step"].tolist(),
     }
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]

@@ -27,8 +27,8 @@ from scenarios.workloads import locate
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
-# Keys of [cluster] that are no figures of hardware.
-_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow"})
+# Keys of [cluster] on which no time rests.
+_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow", "cost"})
 _KEYS_NAMED = 4
 
 
@@ -54,7 +54,18 @@ def load(
     measured = frozen(Measured, document.measured) if document.measured is not None else None
     rests_on = _rests_on(document, mistakes.tree, made.cluster.profile, measured)
     folder, sources = _code(mistakes.tree, have(program))
-    return dataclasses.replace(made, rests_on=rests_on, measured=measured, sources=sources, named_in=folder)
+    cluster = _with_own_prices(made.cluster, mistakes.tree)
+    return dataclasses.replace(
+        made, cluster=cluster, rests_on=rests_on, measured=measured, sources=sources, named_in=folder
+    )
+
+
+def _with_own_prices(cluster: Cluster, tree: Tree) -> Cluster:
+    """A scenario's price is not the one that its profile's source says."""
+    own = [str(path[1]) for path in tree.beside_profile if path[0] == "cost" and len(path) > 1]
+    if cluster.cost is None or not own:
+        return cluster
+    return dataclasses.replace(cluster, cost=cluster.cost.without_sources_of(own))
 
 
 def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:

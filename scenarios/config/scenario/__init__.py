@@ -172,10 +172,11 @@ class Scenario:
     def digest(self) -> str:
         """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
 
-        Neither do faults, so that a faulty cluster can be compared with the cluster without it, and with a real run.
+        Neither do faults, so that a faulty cluster can be compared with the cluster without it, and with a real run,
+        and prices.
         """
         kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
-        del kept["cluster"]["faults"]
+        del kept["cluster"]["faults"], kept["cluster"]["cost"]
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
