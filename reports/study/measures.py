@@ -12,13 +12,17 @@ import pandas as pd
 from reports.analysis.costs import costs, costs_of
 from reports.analysis.frames import rank_memory
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.terminal import text
 from scenarios.seam.trace import MemoryRow
 
-_ADDED = ("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples")
+_ADDED = (
+    *("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples"),
+    "uncertainty_share",
+)
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
 MEASURES = ("world_size", "steps", *CHANGES, *_ADDED)
 # What a reader is shown of a measure: its title, and the number in words.
@@ -28,6 +32,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "usd_per_1e9_samples": ("$ per 10^9", text.to_three_digits),
     "kwh_per_1e9_samples": ("kWh per 10^9", text.to_three_digits),
     "exposed_share": ("exposed", text.percent),
+    "uncertainty_share": ("±", text.percent),
     "memory_spare_bytes": ("spare", text.size),
     "world_size": ("GPUs", text.number),
 }
@@ -36,13 +41,14 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
 def measures_of(run: Run) -> dict[str, float]:
     """By column: medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown."""
     found = result("", run, parts_of_step(run, steady_kept(run)))
-    memory = run.rank_memory
+    memory, known = run.rank_memory, uncertainty(run)
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
         "exposed_share": found["exposed_ns"] / found["step_ns"] if found["step_ns"] else np.nan,
         "memory_spare_bytes": memory["free_bytes"].min() if len(memory) else np.nan,
         "median_step_ns": run.steps["step_ns"].median(),
         **asdict(costs(run)),
+        "uncertainty_share": np.nan if known is None else known.share,
     }
     return {name: float(value) for name, value in measures.items()}
 

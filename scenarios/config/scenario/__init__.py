@@ -14,7 +14,7 @@ from typing import Any, Literal
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
-from scenarios.config.provenance import Measured
+from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
@@ -105,6 +105,7 @@ class Scenario:
     ranks: Literal["each", "alike"] = "each"
     rests_on: str = ""  # where the figures of its hardware come from
     measured: Measured | None = None  # the same of its profile, if that was calibrated
+    known_errors: KnownErrors = KnownErrors()  # how far off the hardware's figures are
     chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
     model: Model | None = None
     planner: Planner = Planner()
