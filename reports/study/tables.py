@@ -73,7 +73,8 @@ def within_bar(best: pd.DataFrame, goal: Goal) -> pd.DataFrame:
     if not len(best) or goal.column not in _TIMES or not bars[0] >= 0:
         return best.iloc[:0]
     values = best[goal.column].to_numpy(float)
-    return best[np.abs(values - values[0]) <= bars[0] * abs(values[0])]
+    near: pd.DataFrame = best[np.abs(values - values[0]) <= bars[0] * abs(values[0])]
+    return near
 
 
 def _bar_line(best: pd.DataFrame, goal: Goal) -> str:
