@@ -128,7 +128,8 @@ def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
     numbers = steady["step"].tolist()
     of = text.steps(numbers) if len(numbers) == 1 else f"the median of {text.steps(numbers)}"
     known = uncertainty(run)
-    line = f"step time {text.duration(float(steady['step_ns'].median()))}{bar(known)}, {of}"
+    took = " ".join(filter(None, (text.duration(float(steady["step_ns"].median())), bar(known))))
+    line = f"step time {took}, {of}"
     reasons = [text.printable(words)] if (words := why(known)) else []
     rate = float(steady["samples_per_s"].median())
     if run.batch_size is None or np.isnan(rate):

@@ -9,8 +9,8 @@ from reports.terminal import text
 
 
 def bar(found: Uncertainty | None) -> str:
-    """ " ±2.0 %", to stand behind a step's time; "" where it is not known."""
-    return "" if found is None or math.isnan(found.share) else f" ±{text.percent(found.share)}"
+    """ "±2.0 %", to stand behind a step's time; "" where it is not known."""
+    return "" if found is None or math.isnan(found.share) else f"±{text.percent(found.share)}"
 
 
 def why(found: Uncertainty | None) -> str:

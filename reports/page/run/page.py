@@ -78,8 +78,8 @@ def _facts(run: Run) -> list[Fact]:
     if not len(steady):
         return []
     step_ns = float(steady["step_ns"].median())
-    note = f"median of {text.steps(steady['step'].tolist())}"
-    facts = [Fact("step time", f"{text.duration(step_ns)}{bar(uncertainty(run))}", note, step_ns)]
+    note = ", ".join(filter(None, (bar(uncertainty(run)), f"median of {text.steps(steady['step'].tolist())}")))
+    facts = [Fact("step time", text.duration(step_ns), note, step_ns)]
     rate = float(steady["samples_per_s"].median())
     if not np.isnan(rate):
         facts.append(Fact("samples/s", text.number(rate), "all ranks together", rate))
