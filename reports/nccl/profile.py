@@ -22,7 +22,7 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMALS = 4
 _HEADER = re.compile(r"\s*\[\[?[^],[]*\]\]?\s*(#.*)?$")  # of a table; rows of an array have commas
 _CLUSTER = r"\s*\[\s*cluster\s*\]"
-_MEASURED = r"\s*\[\[?\s*measured\b"
+_STALE = r"\s*\[\[?\s*(measured|published)\b"  # said of other figures
 _GROUP = r"\s*\[\[\s*measured\s*\.\s*groups\s*\]\]"
 _TIMES = ("nccl_start",)
 _COMMAND = "python -m reports calibrate"  # a profile that says so was written here
@@ -44,7 +44,7 @@ def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> st
     ranks = max(row.nodes * row.gpus_per_node for row in rows)
     found = {"machine": ", ".join(shapes), "date": date, "command": command, "ranks": ranks}
     first, *blocks = _blocks(base)
-    plain = [block for block in blocks if not _begins(block, _MEASURED)]
+    plain = [block for block in blocks if not _begins(block, _STALE)]
     figures = {one.key: _figure(one.key, one.value) for one in fit.fitted}
     for one in fit.fitted:
         source = printable(f"from {tables.rows_of(one.rows)}, {date}")
@@ -54,7 +54,7 @@ def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> st
     kept = [block for block in blocks if _begins(block, _GROUP) and not _is_own(_parsed(block)["groups"][0])]
     text = _joined([_head(name, found, fit), first, *plain, _measured(before, found), *kept, *map(_group, groups)])
     others = [group for group in before.get("measured", {}).get("groups", ()) if not _is_own(group)]
-    expected = {key: value for key, value in before.items() if key != "measured"}
+    expected = {key: value for key, value in before.items() if key not in ("measured", "published")}
     expected["cluster"] = {**before["cluster"], **figures}
     if _read_back(text) != (expected, len(others) + len(groups)):
         raise ReportError(f"{name}: expected [cluster] and [measured] as tables with a line for each key")

@@ -84,7 +84,7 @@ def settings(runs: Sequence[tuple[str, Run]]) -> tuple[pd.DataFrame, int]:
 def _tree(run: Run) -> Any:
     info = run.info
     about = {"world": WORLDS.get(info.world, info.world), "world_size": info.world_size, "played_on": info.played_on}
-    scenario = {key: value for key, value in info.scenario.items() if key not in ("path", "rests_on")}
+    scenario = {key: value for key, value in info.scenario.items() if key not in ("path", "rests_on", "known_errors")}
     return _named({**about, **scenario, "seed": info.seed, "versions": info.versions})
 
 

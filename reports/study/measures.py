@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from reports.analysis.costs import costs, costs_of
 from reports.analysis.frames import rank_memory
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.terminal import text
 from scenarios.seam.trace import MemoryRow
 
-_ADDED = ("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples")
+_ADDED = (
+    *("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples"),
+    "uncertainty_share",
+)
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
 MEASURES = ("world_size", "steps", *CHANGES, *_ADDED)
 # What a reader is shown of a measure: its title, and the number in words.
 SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "step_ns": ("step", text.duration),
     "samples_per_s": ("samples/s", text.number),
-    "usd_per_1e9_samples": ("$ per 10^9", text.number),
-    "kwh_per_1e9_samples": ("kWh per 10^9", text.number),
+    "usd_per_1e9_samples": ("$ per 10^9", text.to_three_digits),
+    "kwh_per_1e9_samples": ("kWh per 10^9", text.to_three_digits),
     "exposed_share": ("exposed", text.percent),
+    "uncertainty_share": ("±", text.percent),
     "memory_spare_bytes": ("spare", text.size),
     "world_size": ("GPUs", text.number),
 }
@@ -33,28 +41,41 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
 def measures_of(run: Run) -> dict[str, float]:
     """By column: medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown."""
     found = result("", run, parts_of_step(run, steady_kept(run)))
-    memory = run.rank_memory
+    memory, known = run.rank_memory, uncertainty(run)
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
         "exposed_share": found["exposed_ns"] / found["step_ns"] if found["step_ns"] else np.nan,
         "memory_spare_bytes": memory["free_bytes"].min() if len(memory) else np.nan,
         "median_step_ns": run.steps["step_ns"].median(),
-        "usd_per_1e9_samples": np.nan,
-        "kwh_per_1e9_samples": np.nan,
+        **asdict(costs(run)),
+        "uncertainty_share": np.nan if known is None else known.share,
     }
     return {name: float(value) for name, value in measures.items()}
 
 
-def estimated(costs: Sequence[tuple[int, float]], samples: int, memory: Sequence[MemoryRow]) -> dict[str, float]:
-    """What the planner expects: `costs` are ranks and what a shard costs there, ms; the busiest rank is the step."""
-    of_rank = pd.DataFrame(costs, columns=["rank", "ms"]).groupby("rank")["ms"].sum()
+def estimated(
+    shards: Sequence[tuple[int, float]],
+    memory: Sequence[MemoryRow],
+    *,
+    samples: int,
+    gpus: int,
+    prices: Mapping[str, Any],
+) -> dict[str, float]:
+    """What the planner expects: `shards` are ranks and what a shard takes there, ms; the busiest rank is the step.
+
+    `samples` are those of a step; `prices` are as in `costs_of`.
+    """
+    of_rank = pd.DataFrame(shards, columns=["rank", "ms"]).groupby("rank")["ms"].sum()
     step_ns = float(of_rank.max()) * 1e6
+    samples_per_s = samples * 1e9 / step_ns if step_ns else np.nan
     held = rank_memory(to_frame(to_arrow(list(memory), TABLES["memory"]), TABLES["memory"]))
     measures = {
         **dict.fromkeys(MEASURES, np.nan),
-        "step_samples": float(samples),
+        **asdict(costs_of(prices, gpus, samples_per_s)),
+        "world_size": gpus,
+        "step_samples": samples,
         "step_ns": step_ns,
-        "samples_per_s": samples * 1e9 / step_ns if step_ns else np.nan,
+        "samples_per_s": samples_per_s,
         "compute_over_mean": float(of_rank.max() / of_rank.mean()) if step_ns else np.nan,
         "memory_bytes": held["used_bytes"].iloc[0] if len(held) else np.nan,
         "memory_spare_bytes": held["free_bytes"].min() if len(held) else np.nan,

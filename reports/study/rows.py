@@ -208,12 +208,15 @@ def parts_of(folder: Path) -> list[Path]:
 
 def _rows_of(path: Path) -> list[Row]:
     try:
-        table = pq.read_table(path, columns=list(COLUMNS), **VERIFIED)
+        known = set(pq.read_schema(path).names)  # not of measures that came with a later release
+        columns = [name for name in COLUMNS if name in known or name not in MEASURES]
+        table = pq.read_table(path, columns=columns, **VERIFIED)
     except FileNotFoundError:  # put together with others a moment ago
         return []
     except (OSError, pa.ArrowException) as error:
         raise unreadable(path, error) from error
-    return [{**row, "values": json.loads(row["values"])} for row in table.to_pylist()]
+    unknown = dict.fromkeys(MEASURES)
+    return [{**unknown, **row, "values": json.loads(row["values"])} for row in table.to_pylist()]
 
 
 def _number(path: Path) -> int:

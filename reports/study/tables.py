@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
 
@@ -17,6 +18,8 @@ from reports.terminal.rows import records
 About = Mapping[str, Any]  # what study.json says
 
 BEST = 10
+# Goals that are as far off as a step's time is.
+_TIMES = frozenset({"step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples"})
 _NUMBERS = re.compile(r"\d[\d.,]*")
 
 
@@ -55,9 +58,32 @@ def as_json(frame: pd.DataFrame, about: About, folder: str) -> dict[str, Any]:
         "goals": [goal.column for goal in goals],
         "points": plain.to_dict("records"),
         "best": best_first(frame, goals[0], about["stages"])["index"].tolist()[:BEST],
+        "within_bar": within_bar(best_first(frame, goals[0], about["stages"]), goals[0])["index"].tolist(),
         "baseline": next(iter(baseline_of(frame)["index"].tolist()), None),
         "failures": records(failures(frame)),
     }
+
+
+def within_bar(best: pd.DataFrame, goal: Goal) -> pd.DataFrame:
+    """The points that differ from the best by less than its uncertainty, itself included; `best`: of `best_first`.
+
+    None where the uncertainty is not known, or the goal does not go with the time of a step.
+    """
+    bars = best["uncertainty_share"].to_numpy(float)
+    if not len(best) or goal.column not in _TIMES or not bars[0] >= 0:
+        return best.iloc[:0]
+    values = best[goal.column].to_numpy(float)
+    near: pd.DataFrame = best[np.abs(values - values[0]) <= bars[0] * abs(values[0])]
+    return near
+
+
+def _bar_line(best: pd.DataFrame, goal: Goal) -> str:
+    near, share = within_bar(best, goal), float(best["uncertainty_share"].iloc[0])
+    if not len(near):
+        return "How far off these may be is not known: no calibration and no published steps of this hardware."
+    of = f"Points within the uncertainty of the best (±{text.percent(share)}): {len(near):,}"
+    shown = ", ".join("baseline" if index == 0 else f"#{index}" for index in near["index"].tolist()[:BEST])
+    return f"{of} ({shown}{', ...' if len(near) > BEST else ''})"
 
 
 def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
@@ -85,7 +111,8 @@ def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
     title = f"{of} by {SHOWN[goal.column][0]} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
     same = [f"{names[key]} {cells[key][0]}" for key in keys if key not in differing]
     alike = [text.paragraph(f"All of these: {', '.join(same)}")] if same else []
-    return [text.table(title, columns, rows, left=1 + len(differing)), *alike]
+    bars = [text.paragraph(_bar_line(best, goal))] if goal.column in _TIMES else []
+    return [text.table(title, columns, rows, left=1 + len(differing)), *alike, *bars]
 
 
 def _value(row: Mapping[Any, Any], key: str, about: About) -> str:

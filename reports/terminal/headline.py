@@ -20,11 +20,14 @@ from reports.analysis.step_breakdown import (
     sync_period,
     typical_step,
 )
+from reports.analysis.uncertainty import uncertainty
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import group_name, waiting
+from reports.terminal.costs import costs_line
 from reports.terminal.rows import operation_name, records, represented
+from reports.terminal.uncertainty import bar, why
 from scenarios.seam.memory import remedy
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
@@ -64,7 +67,8 @@ def headline(run: Run, spread: str = "") -> list[str]:
         if info.thinned.ranks:
             lines.append("waiting for ranks that were left out counts as transfer")
     if len(steady):
-        lines += [*_step_time(steady, run), *sync_words(run), *filter(None, [waiting(run, steady_kept(run))])]
+        lines += [*_step_time(steady, run), *sync_words(run)]
+        lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
     if spread:
         lines.append(spread)
     return [*lines, *filter(None, [fits(run)])]
@@ -123,12 +127,15 @@ def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
 def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
     numbers = steady["step"].tolist()
     of = text.steps(numbers) if len(numbers) == 1 else f"the median of {text.steps(numbers)}"
-    line = f"step time {text.duration(float(steady['step_ns'].median()))}, {of}"
+    known = uncertainty(run)
+    took = " ".join(filter(None, (text.duration(float(steady["step_ns"].median())), bar(known))))
+    line = f"step time {took}, {of}"
+    reasons = [text.printable(words)] if (words := why(known)) else []
     rate = float(steady["samples_per_s"].median())
     if run.batch_size is None or np.isnan(rate):
-        return [line]
+        return [line, *reasons]
     passes = f" in {run.micro_batches:,} micro-batches" if run.micro_batches > 1 else ""
-    return [line, f"{text.number(rate)} samples/s, {run.batch_size:,} samples per rank{passes}"]
+    return [line, *reasons, f"{text.number(rate)} samples/s, {run.batch_size:,} samples per rank{passes}"]
 
 
 def sync_words(run: Run) -> list[str]:

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reports.analysis import critical_path
+from reports.analysis.costs import costs, prices_of
 from reports.analysis.step_breakdown import (
     PARTS,
     parts_of_step,
@@ -21,6 +22,7 @@ from reports.analysis.step_breakdown import (
     sync_period,
     typical_step,
 )
+from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
@@ -115,7 +117,10 @@ def as_json(run: Run) -> dict[str, Any]:
         "error": info.error,
         "plan_notes": info.plan_notes,
         "median_step_ns": steady["step_ns"].median(),
+        "uncertainty": _uncertainty(run),
         "samples_per_s": steady["samples_per_s"].median(),
+        **dataclasses.asdict(costs(run)),
+        "cost": prices_of(run) or None,
         "median_of_steps": steady["step"].tolist(),
     }
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
@@ -125,6 +130,11 @@ def as_json(run: Run) -> dict[str, Any]:
     period = sync_period(run)
     more = {} if period is None else {"sync_period": dataclasses.asdict(period)}
     return {**head, **more, **{name: records(getattr(run, name)) for name in names}, **own}
+
+
+def _uncertainty(run: Run) -> dict[str, Any] | None:
+    known = uncertainty(run)
+    return None if known is None else {"share": known.share, **dataclasses.asdict(known)}
 
 
 def _why_no_steps(run: Run) -> str:

@@ -55,7 +55,7 @@ def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> str:
     if math.isnan(value):
         return "-"
     factor, unit = next(((factor, unit) for factor, unit in units if abs(value) >= factor), units[-1])
-    return f"{value:.0f} {unit}" if unit in ("ns", "B") else f"{_three_digits(value / factor)} {unit}"
+    return f"{value:.0f} {unit}" if unit in ("ns", "B") else f"{to_three_digits(value / factor)} {unit}"
 
 
 def number(value: float) -> str:
@@ -63,6 +63,14 @@ def number(value: float) -> str:
     if math.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def to_three_digits(value: float) -> str:
+    """ "0.847", "12.3", "1,234": three digits, and all of those before the point; a dash for nan."""
+    if math.isnan(value):
+        return "-"
+    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value and math.isfinite(value) else 2
+    return f"{value:,.{digits}f}"
 
 
 def percent(share: float) -> str:
@@ -258,8 +266,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _three_digits(value: float) -> str:
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value and math.isfinite(value) else 2
-    return f"{value:.{digits}f}"

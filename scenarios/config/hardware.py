@@ -7,8 +7,9 @@ reference of keys and the profiles that a calibration writes derive from it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 from scenarios.config.faults import Fault, Part
 from scenarios.config.gpu import Gpu
@@ -22,10 +23,13 @@ from scenarios.config.toml.values import (
     Efficient,
     Latency,
     Machines,
+    NotNegative,
     NvLinks,
     Payload,
+    Positive,
     Rate,
     Size,
+    Text,
 )
 
 # NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
@@ -226,6 +230,41 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a GPU costs and draws, with its share of the host; changes no time.
+
+    None: not known. `pue` is what the building takes over what the hosts take.
+    """
+
+    usd_per_gpu_hour: Annotated[
+        NotNegative | None,
+        Key("usd_per_gpu_hour", "Price of one GPU for an hour in US dollars, such as 6.88. Default: not known."),
+    ] = None
+    price_source: Annotated[Text, Key("price_source", "Who asks that price, for what. Default: not said.")] = ""
+    price_date: Annotated[Text, Key("price_date", "When, such as '2026-11-09'. Default: not said.")] = ""
+    watts_per_gpu: Annotated[
+        Positive | None,
+        Key(
+            "watts_per_gpu",
+            "What one GPU with its share of the host draws at most, in watts, such as 1275. Default: not known.",
+        ),
+    ] = None
+    power_source: Annotated[Text, Key("power_source", "Who says so, of what. Default: not said.")] = ""
+    power_date: Annotated[Text, Key("power_date", "When, such as '2020-05'. Default: not said.")] = ""
+    pue: Annotated[
+        AtLeastOne, Key("pue", "Power of the whole data center over that of its hosts. Default 1: the hosts alone.")
+    ] = 1.0
+
+    def without_sources_of(self, keys: Collection[str]) -> Cost:
+        """Without what is said of figures that a scenario replaces, unless it replaces that, too."""
+        said = {"usd_per_gpu_hour": ("price_source", "price_date"), "watts_per_gpu": ("power_source", "power_date")}
+        stale: dict[str, Any] = {
+            name: "" for key, names in said.items() if key in keys for name in names if name not in keys
+        }
+        return replace(self, **stale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Identical hosts, apart from faults.
 
@@ -286,6 +325,7 @@ class Cluster:
         ),
     ] = None
     tcp: Annotated[Tcp | None, Key("tcp", "The hosts' side of gloo's messages. Default: it costs nothing.")] = None
+    cost: Annotated[Cost | None, Key("cost", "What a GPU costs and draws. Default: not known.")] = None
     hosts_share_cores: Annotated[
         bool,
         Key(

@@ -10,7 +10,7 @@ from pathlib import Path
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.overrides.overrides import OVERRIDES, Overrides
-from scenarios.config.provenance import Measured, come_from
+from scenarios.config.provenance import KnownErrors, Measured, Published, come_from
 from scenarios.config.scenario import Scenario, Source
 from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check, check_profile
@@ -25,10 +25,10 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import Tree
 from scenarios.workloads import locate
 
-__all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
+__all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "load_published", "report_mistakes"]
 
-# Keys of [cluster] that are no figures of hardware.
-_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow"})
+# Keys of [cluster] on which no time rests.
+_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow", "cost"})
 _KEYS_NAMED = 4
 
 
@@ -52,9 +52,28 @@ def load(
     mistakes.raise_any()
     made = build(document, have(program), mistakes, Path(file))
     measured = frozen(Measured, document.measured) if document.measured is not None else None
-    rests_on = _rests_on(document, mistakes.tree, made.cluster.profile, measured)
+    own = _own_figures(mistakes.tree)
+    rests_on = _rests_on(document, own, made.cluster.profile, measured)
+    errors = _known_errors(document, measured, sets_figures=bool(own))
     folder, sources = _code(mistakes.tree, have(program))
-    return dataclasses.replace(made, rests_on=rests_on, measured=measured, sources=sources, named_in=folder)
+    cluster = _with_own_prices(made.cluster, mistakes.tree)
+    return dataclasses.replace(
+        made,
+        cluster=cluster,
+        rests_on=rests_on,
+        measured=measured,
+        known_errors=errors,
+        sources=sources,
+        named_in=folder,
+    )
+
+
+def _with_own_prices(cluster: Cluster, tree: Tree) -> Cluster:
+    """A scenario's price is not the one that its profile's source says."""
+    own = [str(path[1]) for path in tree.beside_profile if path[0] == "cost" and len(path) > 1]
+    if cluster.cost is None or not own:
+        return cluster
+    return dataclasses.replace(cluster, cost=cluster.cost.without_sources_of(own))
 
 
 def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
@@ -70,11 +89,23 @@ def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
     return folder, locate.sources(program.name, program.factory, folder)
 
 
-def _rests_on(document: Document, tree: Tree, profile: str, measured: Measured | None) -> str:
+def _own_figures(tree: Tree) -> list[str]:
+    """The figures of hardware that a scenario sets beside its profile."""
+    return [".".join(map(str, path)) for path in tree.beside_profile if path[0] not in _NOT_FIGURES]
+
+
+def _known_errors(document: Document, measured: Measured | None, *, sets_figures: bool) -> KnownErrors:
+    return KnownErrors(
+        published=frozen(Published, document.published) if document.published is not None else None,
+        typical_errors={group.name: group.typical_error for group in measured.groups} if measured else {},
+        sets_figures=sets_figures,
+    )
+
+
+def _rests_on(document: Document, own: list[str], profile: str, measured: Measured | None) -> str:
     """Where the figures of a scenario's hardware come from, in a sentence without a full stop."""
     if not have(document.cluster).profile:
         return "the scenario's own hardware figures, not calibrated"
-    own = [".".join(map(str, path)) for path in tree.beside_profile if path[0] not in _NOT_FIGURES]
     set_here = f"; set by the scenario: {', '.join(own[:_KEYS_NAMED])}" if own else ""
     set_here += f" and {len(own) - _KEYS_NAMED} more" if len(own) > _KEYS_NAMED else ""
     return f"profile {profile}: {come_from(measured)}{set_here}"
@@ -93,6 +124,12 @@ def load_measured(name: str) -> Measured | None:
     """Where the figures of such a profile come from; None if it was not measured. ScenarioError as `load_profile`."""
     measured = _read_profile(name).measured
     return frozen(Measured, measured) if measured is not None else None
+
+
+def load_published(name: str) -> Published | None:
+    """How far such a profile's predictions are off published steps; None if that is not known. Errors as above."""
+    published = _read_profile(name).published
+    return frozen(Published, published) if published is not None else None
 
 
 def _read_profile(name: str) -> Document:

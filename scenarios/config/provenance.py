@@ -1,12 +1,13 @@
-"""Where a profile's figures come from: what a calibration writes and people read; no prediction depends on it."""
+"""Where a profile's figures come from, and how good they are known to be; no prediction depends on it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from scenarios.config.keys import Key
-from scenarios.config.toml.values import Duration, Error, Machines, Size, Text
+from scenarios.config.toml.values import Count, Duration, Error, Machines, NotNegative, Size, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,30 @@ class Measured:
     groups: Annotated[
         tuple[Group, ...], Key("groups", "Groups of parameters, and how good they are. Default: none.")
     ] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """How far predictions with a profile are off step times that others have published; allowed in profiles only."""
+
+    steps: Annotated[Count, Key("steps", "How many step times these are. Required.")]
+    mean_error: Annotated[NotNegative, Key("mean_error", "Mean of the errors without their signs. Required.")]
+    worst_error: Annotated[Error, Key("worst_error", "The largest error, with its sign. Required.")]
+    of: Annotated[Text, Key("of", "Whose steps, of what training. Required.")]
+    command: Annotated[Text, Key("command", "What repeats it. Required.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownErrors:
+    """What is known of a prediction's error before it is made.
+
+    `typical_errors` are those of a calibration's groups. `sets_figures`: the scenario sets figures of its hardware
+    beside its profile, which then was held against nothing.
+    """
+
+    published: Published | None = None
+    typical_errors: Mapping[str, float] = field(default_factory=dict)
+    sets_figures: bool = False
 
 
 def come_from(measured: Measured | None) -> str:

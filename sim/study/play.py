@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -68,14 +68,21 @@ def _worker() -> str:
 def _estimate(task: Task) -> Result:
     planner = replace(task.scenario.planner, choose="estimated")
     program = build(replace(task.scenario, planner=planner))
-    costs = [(row.rank, row.perf_ms) for row in program.plan]
-    if not costs:
+    shards = [(row.rank, row.perf_ms) for row in program.plan]
+    if not shards:
         raise ScenarioError(
             f"{task.scenario.path}: program = '{task.scenario.program}': expected one with tables to place, as an"
             " estimate is the planner's"
         )
-    samples = task.scenario.batch_size * task.scenario.cluster.world_size
-    return Result(status="done", measures=estimated(costs, samples, program.memory))
+    cluster = task.scenario.cluster
+    measures = estimated(
+        shards,
+        program.memory,
+        samples=task.scenario.batch_size * cluster.world_size,
+        gpus=cluster.world_size,
+        prices={} if cluster.cost is None else asdict(cluster.cost),
+    )
+    return Result(status="done", measures=measures)
 
 
 def _play(task: Task, began_s: float) -> Result:

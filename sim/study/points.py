@@ -23,7 +23,7 @@ from sim.study.study_file import Axis, Study
 
 BASELINE = 0
 # Of a scenario as a dict: where it was read, and what it is played with; the latter is told apart by a row's fidelity.
-_NOT_OF_A_POINT = ("path", "rests_on", "fidelity")
+_NOT_OF_A_POINT = ("path", "rests_on", "known_errors", "fidelity")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown, sync_period
+from reports.analysis.uncertainty import uncertainty
 from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
 from reports.page.run import links as link_sections
 from reports.page.run import ranks as rank_sections
@@ -18,6 +19,7 @@ from reports.terminal import headline as about
 from reports.terminal import text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
 from reports.terminal.rows import STRAGGLERS_TITLE, records, represented, straggler_sentence
+from reports.terminal.uncertainty import bar
 
 _STRAGGLERS_SHOWN = 5
 
@@ -76,7 +78,8 @@ def _facts(run: Run) -> list[Fact]:
     if not len(steady):
         return []
     step_ns = float(steady["step_ns"].median())
-    facts = [Fact("step time", text.duration(step_ns), f"median of {text.steps(steady['step'].tolist())}", step_ns)]
+    note = ", ".join(filter(None, (bar(uncertainty(run)), f"median of {text.steps(steady['step'].tolist())}")))
+    facts = [Fact("step time", text.duration(step_ns), note, step_ns)]
     rate = float(steady["samples_per_s"].median())
     if not np.isnan(rate):
         facts.append(Fact("samples/s", text.number(rate), "all ranks together", rate))

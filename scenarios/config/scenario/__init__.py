@@ -14,7 +14,7 @@ from typing import Any, Literal
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LibraryName
-from scenarios.config.provenance import Measured
+from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.programs import Collective, Exchange, Gradients, Source
 from scenarios.config.scenario.recommender import (
     CACHE_LOAD_FACTOR,
@@ -105,6 +105,7 @@ class Scenario:
     ranks: Literal["each", "alike"] = "each"
     rests_on: str = ""  # where the figures of its hardware come from
     measured: Measured | None = None  # the same of its profile, if that was calibrated
+    known_errors: KnownErrors = KnownErrors()  # how far off the hardware's figures are
     chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
     model: Model | None = None
     planner: Planner = Planner()
@@ -172,10 +173,11 @@ class Scenario:
     def digest(self) -> str:
         """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
 
-        Neither do faults, so that a faulty cluster can be compared with the cluster without it, and with a real run.
+        Neither do faults, so that a faulty cluster can be compared with the cluster without it, and with a real run,
+        and prices.
         """
         kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
-        del kept["cluster"]["faults"]
+        del kept["cluster"]["faults"], kept["cluster"]["cost"]
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 

@@ -11,7 +11,7 @@ from scenarios.config.catalogue import profile_file, profile_names
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep
 
-PROFILE_KEYS = ("description", "cluster", "measured")
+PROFILE_KEYS = ("description", "cluster", "measured", "published")
 LONGEST_CHAIN = 64  # files, each included by the one before
 
 
@@ -71,8 +71,9 @@ class _Reader:
         included = values.pop("include", [])
         if self.in_profile:
             self._check_profile(values, file)
-        elif "measured" in values:
-            self._complain(file, ("measured",), values.pop("measured"), "nothing measured outside a profile")
+        for key in () if self.in_profile else ("measured", "published"):
+            if key in values:
+                self._complain(file, (key,), values.pop(key), f"nothing {key} outside a profile")
         self.mistakes.tree.lay_under(values, _shown(file))
         self.chain.append(file)
         self._read_included(file, included)

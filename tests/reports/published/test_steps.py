@@ -12,6 +12,8 @@ from reports.__main__ import main
 from reports.errors import ReportError
 from reports.published import step_tables, steps
 from reports.published.steps import StepPrediction, StepRow
+from scenarios.config.catalogue import profile_files
+from scenarios.config.load import load_published
 from scenarios.seam.errors import ScenarioError
 from sim.published import profile_of, ready_scenario, scenario_of_step
 
@@ -95,6 +97,13 @@ def test_mlperfs_step_times_are_predicted_as_the_docs_say(capsys: pytest.Capture
     (every,) = found["in_all"]
     assert (every["rows"], every["mean"] <= 0.08) == (44, True), every
     assert step_tables.right_order(pd.DataFrame(found["pairs"])) == (42, 43)
+    said = {path.stem: load_published(path.stem) for path in profile_files()}
+    assert {name for name, published in said.items() if published} == {row["group"] for row in found["by_gpu"]}
+    for row in found["by_gpu"]:
+        published = said[row["group"]]
+        assert published is not None
+        assert published.steps == row["rows"]
+        assert (published.mean_error, published.worst_error) == pytest.approx((row["mean"], row["worst"]), abs=1e-4)
 
 
 def test_files_of_both_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,6 +155,30 @@ def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_pat
     assert len(content["points"]) == 7
 
 
+def test_points_within_the_uncertainty_of_the_best_are_told(tmp_path: Path) -> None:
+    times = {1: 1.0e6, 2: 1.04e6, 3: 1.06e6}
+    points = [row(index, step_ns=ns, samples_per_s=1e9 / ns, uncertainty_share=0.05) for index, ns in times.items()]
+    kept(tmp_path / "s", *points)
+    frame = study_frame(tmp_path / "s")
+    assert as_json(frame, ABOUT, "s")["within_bar"] == [1, 2]
+    assert "Points within the uncertainty of the best (±5.0 %): 2 (#1, #2)" in text.as_text(summarize(frame, ABOUT))
+    by_memory = {**ABOUT, "goals": {"memory_spare_bytes": "most"}}
+    assert as_json(frame, by_memory, "s")["within_bar"] == []
+    kept(tmp_path / "unknown", row(1))
+    unknown = study_frame(tmp_path / "unknown")
+    assert as_json(unknown, ABOUT, "s")["within_bar"] == []
+    assert "How far off these may be is not known" in text.as_text(summarize(unknown, ABOUT))
+
+
+def test_rows_of_a_release_that_had_fewer_measures_read(tmp_path: Path) -> None:
+    kept(tmp_path / "s", row(1))
+    (part,) = parts_of(tmp_path / "s")
+    pq.write_table(pq.read_table(part).drop_columns(["uncertainty_share"]), part)
+    frame = study_frame(tmp_path / "s")
+    assert frame["uncertainty_share"].isna().all()
+    assert frame["step_ns"].tolist() == [1e6]
+
+
 def test_points_without_samples_are_called_better_by_their_steps(tmp_path: Path) -> None:
     kept(tmp_path / "s", row(1, samples_per_s=None), row(2, samples_per_s=None))
     frame = study_frame(tmp_path / "s")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.config.catalogue import profile_names
+from scenarios.config.catalogue import profile_files, profile_names
 from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Tcp
@@ -148,6 +148,30 @@ def test_a_scenario_knows_what_its_hardware_rests_on(folder: Path) -> None:
     fitted = load(folder / "fitted.toml").rests_on
     assert fitted.startswith("profile emulated_200mbit: calibrated on vm (Intel(R) Xeon(R) Processor), 20")
     assert load(folder / "own.toml").digest() == dataclasses.replace(load(folder / "own.toml"), rests_on="").digest()
+
+
+def test_a_price_of_ones_own_is_not_the_one_that_the_profile_quotes(folder: Path) -> None:
+    path = write(folder, "a.toml", LEAST.replace("cpu_local", "dgx_h100"))
+    plain, own = load(path), load(path, {"cluster.cost.usd_per_gpu_hour": 2.5})
+    assert plain.cluster.cost is not None
+    quoted = plain.cluster.cost
+    assert own.cluster.cost == dataclasses.replace(quoted, usd_per_gpu_hour=2.5, price_source="", price_date="")
+    assert (own.digest(), own.rests_on) == (plain.digest(), plain.rests_on)
+    ours = load(path, {"cluster.cost": {"watts_per_gpu": 900, "power_source": "a meter"}}).cluster.cost
+    assert ours is not None
+    assert (ours.watts_per_gpu, ours.power_source, ours.power_date) == (900, "a meter", "")
+    assert ours.price_source == quoted.price_source
+
+
+def test_each_ready_figure_of_money_and_power_says_who_and_when() -> None:
+    costs = [load_profile(path.stem).cost for path in profile_files()]
+    for cost in filter(None, costs):
+        priced = cost.usd_per_gpu_hour is not None
+        assert priced == bool(cost.price_source) == bool(cost.price_date)
+        assert cost.watts_per_gpu is not None
+        assert cost.power_source
+        assert cost.power_date
+    assert sum(cost is not None for cost in costs) >= 18
 
 
 def test_a_key_beside_the_profile_wins_over_the_profile(folder: Path) -> None:

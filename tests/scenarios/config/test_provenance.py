@@ -10,7 +10,8 @@ import pytest
 
 from scenarios.__main__ import main
 from scenarios.config.catalogue import profile_file
-from scenarios.config.load import load, load_measured, load_profile
+from scenarios.config.load import load, load_measured, load_profile, load_published
+from scenarios.config.provenance import KnownErrors, Published
 from scenarios.config.warnings import notes_of_measuring
 from scenarios.seam.errors import ScenarioError
 
@@ -58,7 +59,9 @@ def test_where_figures_come_from_changes_no_scenario(plain: str) -> None:
     assert load_measured("mine.toml") is None
     Path("mine.toml").write_text(plain + MEASURED)
     after = load("s.toml")
-    assert dataclasses.replace(after, measured=None, rests_on=before.rests_on) == before
+    assert (
+        dataclasses.replace(after, measured=None, rests_on=before.rests_on, known_errors=before.known_errors) == before
+    )
     assert load("s.toml").digest() == before.digest()
     assert load_profile("mine.toml") == dataclasses.replace(before.cluster, hosts=1)
 
@@ -76,6 +79,32 @@ def test_mistakes_in_it_are_named_by_profiles_and_by_scenarios_that_use_them(pla
     wrong += " command, ranks, duration, groups"
     assert sentences(load_profile, "mine.toml") == [wrong]
     assert sentences(load, "s.toml") == [wrong]
+
+
+def test_how_far_off_published_steps_a_profile_is_changes_no_scenario(plain: str) -> None:
+    Path("s.toml").write_text(SCENARIO)
+    Path("mine.toml").write_text(plain)
+    before = load("s.toml")
+    said = (
+        '\n[published]\nsteps = 3\nmean_error = 0.02\nworst_error = -0.05\nof = "a training"\ncommand = "a command"\n'
+    )
+    Path("mine.toml").write_text(plain + said)
+    after = load("s.toml")
+    assert load_published("mine.toml") == after.known_errors.published
+    assert after.known_errors == KnownErrors(
+        published=Published(steps=3, mean_error=0.02, worst_error=-0.05, of="a training", command="a command")
+    )
+    assert dataclasses.replace(after, known_errors=before.known_errors) == before
+    assert after.digest() == before.digest()
+    assert load("s.toml", {"cluster.nic.rate": "1 GB/s"}).known_errors.sets_figures
+    Path("mine.toml").write_text(plain + said.replace("steps = 3\n", ""))
+    missing = "mine.toml: published.steps: missing; expected a whole number of at least 1"
+    assert sentences(load, "s.toml") == sentences(load_published, "mine.toml") == [missing]
+    Path("s.toml").write_text(SCENARIO + "[published]\nsteps = 3\n")
+    Path("mine.toml").write_text(plain)
+    assert sentences(load, "s.toml") == [
+        "s.toml: published = {steps = 3}: expected nothing published outside a profile"
+    ]
 
 
 def test_what_is_missing_from_it_is_named(plain: str) -> None:

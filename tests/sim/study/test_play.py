@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import twinstep
+from scenarios.config.hardware import Cost
 from scenarios.config.scenario import Scenario
 from scenarios.workloads.dlrm.ids.kept import DRAWN, Kept
 from sim.study.play import play_point
@@ -26,6 +27,12 @@ def played(scenario: Scenario, *, fidelity: str = "flows", timeout_s: float = ma
     return play_point(Task(scenario=scenario, fidelity=fidelity, timeout_s=timeout_s, keep=keep))  # type: ignore[arg-type]
 
 
+def known(result: Result) -> dict[str, float]:
+    """The measures that are numbers."""
+    numbers = {name: value for name, value in result.measures.items() if isinstance(value, float)}
+    return {name: value for name, value in numbers.items() if not math.isnan(value)}
+
+
 def test_a_points_numbers_are_those_of_a_prediction(small: Scenario) -> None:
     result = played(small)
     assert (result.status, result.sentence, result.folder) == ("done", "", b"")
@@ -39,9 +46,9 @@ def test_a_points_numbers_are_those_of_a_prediction(small: Scenario) -> None:
 
 def test_ids_that_are_kept_are_those_that_would_be_drawn(small: Scenario) -> None:
     first = played(small)
-    assert played(small).measures == first.measures
+    assert played(small).measures == pytest.approx(first.measures, rel=0, abs=0, nan_ok=True)
     DRAWN.__init__()  # type: ignore[misc]
-    assert played(small).measures == first.measures
+    assert played(small).measures == pytest.approx(first.measures, rel=0, abs=0, nan_ok=True)
 
 
 def test_what_is_kept_is_bounded_and_nobodys_own() -> None:
@@ -96,3 +103,11 @@ def test_an_estimate_is_the_planners(small: Scenario) -> None:
     plan = twinstep.predict(small).plan
     assert result.status == "done"
     assert result.measures["step_ns"] == pytest.approx(plan.groupby("rank")["perf_ms"].sum().max() * 1e6)
+    assert (
+        not {"usd_per_1e9_samples", "kwh_per_1e9_samples"} & known(result).keys()
+    )  # nobody asks a price for CPU cores
+    priced = dataclasses.replace(small.cluster, cost=Cost(usd_per_gpu_hour=0.5, watts_per_gpu=100))
+    measures = known(played(dataclasses.replace(small, cluster=priced), fidelity="estimate"))
+    gpu_hours = measures["world_size"] * 1e9 / measures["samples_per_s"] / 3600
+    assert measures["usd_per_1e9_samples"] == pytest.approx(0.5 * gpu_hours)
+    assert measures["kwh_per_1e9_samples"] == pytest.approx(0.1 * gpu_hours)

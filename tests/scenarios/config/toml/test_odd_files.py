@@ -14,8 +14,8 @@ from scenarios.workloads.dlrm.ids.file import read_bags
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
 
 TOP_KEYS = (
-    "name, description, include, measured, program, run, cluster, model, sharding, buckets, compression, pipeline,"
-    " data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
+    "name, description, include, measured, published, program, run, cluster, model, sharding, buckets, compression,"
+    " pipeline, data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"
 FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
@@ -136,7 +136,7 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
             'profile = "p.toml"',
             'program = "dlrm"\n[cluster]\nprofile = "dgx_h100"\n',
             [
-                "p.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured",
+                "p.toml: program = 'dlrm': unknown key; expected one of description, cluster, measured, published",
                 "p.toml: cluster.profile = 'dgx_h100': expected no profile within a profile",
             ],
         ),

@@ -1,0 +1,21 @@
+"""Says how far off a prediction may be, and why."""
+
+from __future__ import annotations
+
+import math
+
+from reports.analysis.uncertainty import Uncertainty
+from reports.terminal import text
+
+
+def bar(found: Uncertainty | None) -> str:
+    """ "±2.0 %", to stand behind a step's time; "" where it is not known."""
+    return "" if found is None or math.isnan(found.share) else f"±{text.percent(found.share)}"
+
+
+def why(found: Uncertainty | None) -> str:
+    """Each contribution with its share, in a line; "" where nothing is known of any."""
+    if found is None:
+        return ""
+    of = [f"{'' if math.isnan(one.share) else f'{text.percent(one.share)} '}{one.words}" for one in found.contributions]
+    return f"uncertainty: {'; '.join(of)}"
