@@ -49,8 +49,8 @@ FILES: Cases = {
     "unknown section": (
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
         [
-            "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
-            " program, run, cluster, model, sharding, buckets, compression, pipeline, data, launching, qcomms,"
+            "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, set,"
+            " measured, program, run, cluster, model, sharding, buckets, compression, pipeline, data, launching, qcomms,"
             " replication, dense_parallel, exchange, collective, gradients, script"
         ],
     ),
