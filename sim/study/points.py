@@ -102,14 +102,16 @@ def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
 
 
 def as_it_is(study: Study) -> dict[str, object]:
-    """What the scenario itself says of the varied keys; without those of which its file says nothing."""
+    """What the scenario itself says of the varied keys; without those of which its file says nothing, or several."""
     if not os.path.isfile(study.scenario):
         return {}
     tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
     found = {}
     for key in study.keys:
         with suppress(LookupError, TypeError):
-            found[key] = tree.at(next(places(tree, path_of(key) or ()), ()))
+            first, *others = [tree.at(place) for place in places(tree, path_of(key) or ())] or [None]
+            if first is not None and all(other == first for other in others):
+                found[key] = first
     return found
 
 

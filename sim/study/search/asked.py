@@ -34,7 +34,9 @@ _UNKNOWN = 1e30
 # So often in a row only points that are known: then one at random.
 _REPEATS = 20
 _DRAWS = 1_000
-_LEAST_POPULATION, _MOST_POPULATION, _GENERATIONS = 8, 50, 8
+# With few trials many generations of few find more than few of many: 120 trials in 15 generations found the whole front
+# of 4,500 points, in 8 generations half of it.
+_LEAST_POPULATION, _MOST_POPULATION, _GENERATIONS = 8, 50, 15
 
 
 @dataclass(slots=True)
