@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_COMMANDS = ("sweep", "what-if")  # a scenario of such a name is ./sweep
+_COMMANDS = ("sweep", "search", "what-if")  # a scenario of such a name is ./sweep
 
 
 def _study(command: str, words: Sequence[str], prog: str) -> int:
@@ -57,13 +57,14 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
         return what_if_command(words, prog)
     from sim.study.cli import sweep_command
 
-    return sweep_command(words, prog)
+    return sweep_command(words, prog, search=command == "search")
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict how long a scenario's steps take; '%(prog)s sweep STUDY' plays many variations of one.",
+        description="Predict how long a scenario's steps take; '%(prog)s sweep STUDY' plays many variations of one,"
+        " '%(prog)s search STUDY' looks for the best of very many.",
     )
     parser.add_argument(
         "scenario",

@@ -33,10 +33,12 @@ __all__ = [
     "ScenarioError",
     "__version__",
     "compare",
+    "front",
     "load",
     "measure",
     "predict",
     "scenario",
+    "search",
     "study",
     "sweep",
 ]
@@ -133,6 +135,44 @@ def sweep(
     from sim.study.cli import sweep_study
 
     return study(sweep_study(path, out, jobs=jobs, scheduler=scheduler, again=again))
+
+
+def search(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    trials: int | None = None,
+    jobs: int | None = None,
+    scheduler: str = "",
+    again: bool = False,
+) -> pd.DataFrame:
+    """Search a study's space for its best points, as `python -m sim search` does, and load the points looked at.
+
+    `trials` is how many, in place of the study's; the rest is as of `sweep`.
+
+    Raises:
+        ScenarioError: mistakes in the study or its scenario, or there is no such scheduler.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    from sim.study.cli import sweep_study
+
+    return study(sweep_study(path, out, jobs=jobs, scheduler=scheduler, again=again, search=True, trials=trials))
+
+
+def front(folder: str | os.PathLike[str]) -> pd.DataFrame:
+    """The Pareto front of a study's points by its goals, the best by the first goal first; of one goal the best point.
+
+    Points that do not keep the study's constraints are not on it.
+
+    Raises:
+        ReportError: the folder is no study's, or damaged.
+    """
+    from pathlib import Path
+
+    from reports.study.frame import front_of, study_frame
+    from reports.study.rows import about_of
+
+    return front_of(study_frame(Path(folder)), about_of(Path(folder)))
 
 
 def study(folder: str | os.PathLike[str], *, stages: bool = False) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -23,7 +24,8 @@ _NULLABLE = {pa.bool_(): "boolean", pa.int64(): "Int64", pa.float64(): "Float64"
 def study_frame(folder: Path, *, stages: bool = False) -> pd.DataFrame:
     """A point's last stage, or with `stages` all of them, by index; the baseline, if there is one, has index 0.
 
-    Varied keys come after `index`, with <NA> where a point leaves a key as it is in the scenario.
+    Varied keys come after `index`, with <NA> where a point leaves a key as it is in the scenario. Of a study with
+    constraints `feasible`, the last column, says which points keep them.
 
     Raises:
         ReportError: the folder is no study's, or damaged.
@@ -42,7 +44,7 @@ def study_frame(folder: Path, *, stages: bool = False) -> pd.DataFrame:
     frame = frame.drop(columns="values").astype({"index": "int64", "played": "bool", **numbers})
     for at, key in enumerate(keys, 1):
         frame.insert(at, key, _column([row["values"].get(key) for row in rows]))
-    return frame
+    return frame.assign(feasible=feasible(frame, about)) if about.get("constraints") else frame
 
 
 def _column(values: list[object]) -> Any:
@@ -64,6 +66,33 @@ def goals_of(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[Goal]:
     """The goals of a study that these points have, the first first; the step's time where they have none of them."""
     goals = [Goal(column, which == "most") for column, which in about["goals"].items()]
     return [goal for goal in goals if frame[goal.column].notna().any()] or [Goal("step_ns", most=False)]
+
+
+# Bounds of constraints, as a study's file names them.
+_BOUNDS: Mapping[str, Any] = {
+    "above": np.greater,
+    "at_least": np.greater_equal,
+    "below": np.less,
+    "at_most": np.less_equal,
+}
+
+
+def feasible(frame: pd.DataFrame, about: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    """Which points came out and keep the study's constraints; an unknown measure keeps none."""
+    kept = (frame["status"] == "done").to_numpy(bool)
+    for column, bounds in about.get("constraints", {}).items():
+        for name, bound in bounds.items():
+            kept = kept & _BOUNDS[name](frame[column].to_numpy(float), bound)
+    return kept
+
+
+def front_of(frame: pd.DataFrame, about: Mapping[str, Any]) -> pd.DataFrame:
+    """The Pareto front of a study's goals, of the points that keep its constraints, by the first goal.
+
+    Of a study in several stages, of the points of the last one that has any. The baseline may be on it.
+    """
+    done = came_out(frame[feasible(frame, about)], about["stages"])
+    return pareto(done, goals_of(frame, about))
 
 
 def best_first(frame: pd.DataFrame, goal: Goal, stages: Sequence[str] = ()) -> pd.DataFrame:

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 from rich.console import Group, RenderableType
 
-from reports.study.frame import Goal, baseline_of, best_first, goals_of
+from reports.study.frame import Goal, baseline_of, best_first, feasible, front_of, goals_of
 from reports.study.measures import SHOWN
 from reports.terminal import text
 from reports.terminal.rows import records
 
 About = Mapping[str, Any]  # what study.json says
 
-BEST = 10
+BEST, FRONT = 10, 20  # as many are shown
 # Goals that are as far off as a step's time is.
 _TIMES = frozenset({"step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples"})
 _NUMBERS = re.compile(r"\d[\d.,]*")
@@ -29,13 +29,16 @@ def summarize(frame: pd.DataFrame, about: About) -> RenderableType:
 
 
 def headline(frame: pd.DataFrame) -> str:
-    """How many points came out."""
+    """How many points came out, and how many of them keep the study's constraints, if it has any."""
     points = frame[frame["index"] > 0]
     failed = int((points["status"] != "done").sum())
     same = len(points) - points["digest"].nunique()
     words = text.counted(len(points), "point")
     words += f", {same:,} of them the same scenario as another" if same else ""
-    return f"{words}; {failed:,} failed" if failed else words
+    words += f"; {failed:,} failed" if failed else ""
+    if "feasible" not in frame:
+        return words
+    return f"{words}; {int(points['feasible'].sum()):,} of {len(points) - failed:,} keep the constraints"
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
@@ -50,15 +53,17 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
 
 @text.json_ready
 def as_json(frame: pd.DataFrame, about: About, folder: str) -> dict[str, Any]:
-    """All points, the indices of the best ones and of the baseline, and why points failed."""
+    """All points, the indices of the best ones, of the Pareto front and of the baseline, and why points failed."""
     goals = goals_of(frame, about)
+    best = best_first(frame[feasible(frame, about)], goals[0], about["stages"])
     plain = frame.astype(object).where(frame.notna(), None)
     return {
         "folder": folder,
         "goals": [goal.column for goal in goals],
         "points": plain.to_dict("records"),
-        "best": best_first(frame, goals[0], about["stages"])["index"].tolist()[:BEST],
-        "within_bar": within_bar(best_first(frame, goals[0], about["stages"]), goals[0])["index"].tolist(),
+        "best": best["index"].tolist()[:BEST],
+        "within_bar": within_bar(best, goals[0])["index"].tolist(),
+        "front": front_of(frame, about)["index"].tolist(),
         "baseline": next(iter(baseline_of(frame)["index"].tolist()), None),
         "failures": records(failures(frame)),
     }
@@ -87,17 +92,16 @@ def _bar_line(best: pd.DataFrame, goal: Goal) -> str:
 
 
 def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
-    goal, keys = goals_of(frame, about)[0], about["keys"]
-    best = best_first(frame, goal, about["stages"])
-    if not len(best):
+    goals, keys = goals_of(frame, about), about["keys"]
+    goal, (whole, title) = goals[0], _shown(frame, about)
+    if not len(whole):
         return []
     base = baseline_of(frame)
-    whole = best.head(BEST)
     shown = whole if not len(base) or 0 in whole["index"].tolist() else pd.concat([whole, base])
     base_value = float(base[goal.column].iloc[0]) if len(base) else float("nan")
     cells = {key: [_value(row, key, about) for row in shown.to_dict("records")] for key in keys}
     differing = [key for key in keys if len(set(cells[key])) > 1]
-    names, numbers = short_names(keys), _numbers_shown(len(differing), goal)
+    names, numbers = short_names(keys), _numbers_shown(len(differing), goals)
     columns = ["", *(names[key] for key in differing), *(SHOWN[one][0] if one else "change" for one in numbers)]
     rows = [
         [
@@ -107,12 +111,25 @@ def _best(frame: pd.DataFrame, about: About) -> list[RenderableType]:
         ]
         for at, row in enumerate(shown.to_dict("records"))
     ]
-    of = f"The best {len(whole)} of {len(best):,}" if len(best) > BEST else "Points"
-    title = f"{of} by {SHOWN[goal.column][0]} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
+    title = f"{title} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
     same = [f"{names[key]} {cells[key][0]}" for key in keys if key not in differing]
     alike = [text.paragraph(f"All of these: {', '.join(same)}")] if same else []
+    best = best_first(frame[feasible(frame, about)], goal, about["stages"])
     bars = [text.paragraph(_bar_line(best, goal))] if goal.column in _TIMES else []
     return [text.table(title, columns, rows, left=1 + len(differing)), *alike, *bars]
+
+
+def _shown(frame: pd.DataFrame, about: About) -> tuple[pd.DataFrame, str]:
+    """The best points of one goal, or the Pareto front of several, as many as are shown, and what they are."""
+    goals = goals_of(frame, about)
+    titles = [SHOWN[goal.column][0] for goal in goals]
+    if len(goals) > 1:
+        front = front_of(frame, about)
+        more = f", the first {FRONT} of {len(front):,}" if len(front) > FRONT else ""
+        return front.head(FRONT), f"Pareto front of {' and '.join(titles)}{more}"
+    best = best_first(frame[feasible(frame, about)], goals[0], about["stages"])
+    of = f"The best {BEST} of {len(best):,}" if len(best) > BEST else "Points"
+    return best.head(BEST), f"{of} by {titles[0]}"
 
 
 def _value(row: Mapping[Any, Any], key: str, about: About) -> str:
@@ -121,8 +138,11 @@ def _value(row: Mapping[Any, Any], key: str, about: About) -> str:
     return str(own.get(key, "-")) if pd.isna(row[key]) else str(row[key])
 
 
-def _numbers_shown(keys: int, goal: Goal) -> list[str]:
-    """The measures for which 80 columns have room beside so many keys; "" is the change of the goal."""
+def _numbers_shown(keys: int, goals: Sequence[Goal]) -> list[str]:
+    """The measures for which 80 columns have room beside so many keys; "" is the change of the first goal."""
+    goal = goals[0]
+    if len(goals) > 1:
+        return [*(one.column for one in goals), *([""] if keys <= 4 else [])]
     told = [] if goal.column in ("step_ns", "samples_per_s") else [goal.column]
     if keys <= 3:
         return ["step_ns", "samples_per_s", *told, "", "exposed_share", *(["memory_spare_bytes"] if not told else [])]

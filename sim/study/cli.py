@@ -1,17 +1,20 @@
-"""The command `python -m sim sweep`: reads a study, plays its points, keeps their rows, and shows the best."""
+"""The commands `python -m sim sweep` and `search`: read a study, play its points, keep their rows, show the best."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reports.study.frame import study_frame
+from reports.errors import ReportError
+from reports.study.frame import front_of, goals_of, study_frame
+from reports.study.measures import MEASURES, SHOWN
 from reports.study.rows import about_of, opened
 from reports.study.tables import as_json, summarize
 from reports.terminal import text
@@ -24,25 +27,27 @@ from scenarios.seam.versions import version_of
 from sim.study.goals import GOALS
 from sim.study.points import as_it_is, check, points_of
 from sim.study.progress import SweepBar
-from sim.study.study_file import Study, read_study
+from sim.study.study_file import MOST_POINTS, Study, read_study
 
 if TYPE_CHECKING:
     from sim.study.engine import Where
 
 
-def sweep_command(arguments: Sequence[str], prog: str) -> int:
+def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) -> int:
     """Run the command. 0: done, whatever points ended with; 2: a mistake, or a full disk; 128 + n: signal n."""
-    options = _parser(prog).parse_args(arguments)
+    options = _parser(prog, search=search).parse_args(arguments)
     with report_mistakes():
-        study = _study(options)
-        check(study)
+        study = _study(options.study, search=search, trials=options.trials if search else None)
+        if options.keep_spans:
+            study = replace(study, keep="spans")
         where = _where(options, study)
     folder = options.out or _folder(study)
     try:
-        sweep_into(folder, study, where, quiet=options.quiet or options.json, again=options.again)
+        sweep_into(folder, study, where, quiet=options.quiet or options.json, again=options.again, search=search)
     except KeyboardInterrupt as interruption:
         done = len(study_frame(folder))
-        total = sum(1 for _ in points_of(study))
+        is_asked = search and not _is_small(study)
+        total = study.search.trials + study.has_baseline if is_asked else sum(1 for _ in points_of(study))
         print(
             f"{folder}: interrupted with {done:,} of {total:,} points; {shlex.join([*prog.split(), *arguments])}"
             " goes on",
@@ -57,14 +62,18 @@ def sweep_command(arguments: Sequence[str], prog: str) -> int:
     return 0
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:
+    what = "Search the variations of a scenario" if search else "Play the variations of a scenario"
+    ends = " for the best ones" if search else ""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Play the variations of a scenario that a study file describes (docs/study.md); the same command"
-        " again goes on where it stopped.",
+        description=f"{what} that a study file describes{ends} (docs/study.md); the same command again goes on where it"
+        " stopped.",
     )
     parser.add_argument("study", type=Path, help="a study file in TOML")
     parser.add_argument("--out", type=Path, metavar="DIR", help="the study's folder; default: runs/NAME-study")
+    if search:
+        parser.add_argument("--trials", type=int, metavar="N", help="how many points to look at, as search.trials")
     parser.add_argument("--keep-spans", action="store_true", help="whole run folders, as keep = 'spans'")
     parser.add_argument("--again", action="store_true", help="play points again that timed out or lost their workers")
     parser.add_argument("--json", action="store_true", help="print all points as JSON")
@@ -81,9 +90,20 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _study(options: argparse.Namespace) -> Study:
-    study = read_study(options.study)
-    return replace(study, keep="spans") if options.keep_spans else study
+def _study(path: str | os.PathLike[str], *, search: bool, trials: int | None) -> Study:
+    study = read_study(path, most_points=math.inf if search else MOST_POINTS)
+    for column in study.constraints:
+        if column not in MEASURES:
+            raise ScenarioError(f"{path}: constraints.{column}: expected a measure: one of {', '.join(MEASURES)}")
+    if trials is not None and trials < 1:
+        raise ScenarioError(f"--trials = {trials}: expected at least 1")
+    check(study)
+    return study if trials is None else replace(study, search=replace(study.search, trials=trials))
+
+
+def _is_small(study: Study) -> bool:
+    """Whether a search plays all points, of which there are hardly more than it would look at."""
+    return study.size <= min(max(study.search.enumerate_below - 1, study.search.trials), MOST_POINTS)
 
 
 def _where(options: argparse.Namespace, study: Study) -> Where:
@@ -106,8 +126,10 @@ def sweep_study(
     jobs: int | None = None,
     scheduler: str = "",
     again: bool = False,
+    search: bool = False,
+    trials: int | None = None,
 ) -> Path:
-    """Play a study without a word, and return its folder; for Python.
+    """Play a study, or search it, without a word, and return its folder; for Python.
 
     Raises:
         ScenarioError: a mistake in the study or its scenario, or there are no such workers.
@@ -115,11 +137,10 @@ def sweep_study(
     """
     from sim.study.engine import Where, cores
 
-    study = read_study(path)
-    check(study)
+    study = _study(path, search=search, trials=trials)
     folder = Path(out) if out is not None else _folder(study)
     where = Where(jobs=jobs or cores(), scheduler=scheduler, slurm=None if scheduler else study.slurm)
-    sweep_into(folder, study, where, quiet=True, again=again)
+    sweep_into(folder, study, where, quiet=True, again=again, search=search)
     return folder
 
 
@@ -127,8 +148,10 @@ def _folder(study: Study) -> Path:
     return Path("runs", f"{study.file.stem}-study")
 
 
-def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: bool = False) -> None:
-    """Play what is not known yet of a study, into its folder.
+def sweep_into(
+    folder: Path, study: Study, where: Where, *, quiet: bool, again: bool = False, search: bool = False
+) -> None:
+    """Play what is not known yet of a study, or of those points that a search asks for, into its folder.
 
     Raises:
         ScenarioError: there are no such workers.
@@ -137,12 +160,13 @@ def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: 
     from sim.study.play import play_point
     from sim.study.sweep import Sweep
 
-    about = {
+    about: dict[str, Any] = {
         "study": str(study.file),
         "scenario": study.scenario,
         "keys": list(study.keys),
         "as_it_is": as_it_is(study),
         "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
+        "constraints": study.constraints,
         "stages": [stage.fidelity for stage in study.stages],
         "version": version_of("twinstep"),
     }
@@ -151,7 +175,36 @@ def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: 
         opened(folder, about, study.file.read_bytes(), values, again=again) as rows,
         SweepBar(study.goal, quiet=quiet) as bar,
     ):
-        rows.finish(Sweep(study, rows, where, bar, play_point).run())
+        source = None
+        if search and not _is_small(study):
+            from sim.study.search.asked import Asked
+            from sim.study.search.proposals import proposals
+
+            source = Asked(study, folder, about["version"], proposals(study))
+        whole = Sweep(study, rows, where, bar, play_point, source).run()
+        rows.finish(whole)
+        _write_front(folder, study, {row["index"]: row["values"] for row in whole})
+
+
+def _write_front(folder: Path, study: Study, values: Mapping[int, Mapping[str, object]]) -> None:
+    """A scenario file for each point of the study's front; `values` are those of all points."""
+    from sim.study.search.scenario_files import FOLDER, Best, write_scenarios
+
+    about, frame = about_of(folder), study_frame(folder)
+    columns = dict.fromkeys(["step_ns", *(goal.column for goal in goals_of(frame, about))])
+    points = [
+        Best(
+            index=row["index"],
+            fidelity=row["fidelity"],
+            values=values[row["index"]],
+            words=", ".join(f"{SHOWN[column][0]} {SHOWN[column][1](row[column])}" for column in columns),
+        )
+        for row in front_of(frame, about).to_dict("records")
+    ]
+    try:
+        write_scenarios(study, points, folder / FOLDER)
+    except OSError as error:
+        raise ReportError(f"{folder / FOLDER}: could not be written: {error.strerror or error}") from None
 
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
@@ -163,4 +216,4 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
         print_json(as_json(frame, about, str(folder)))
         return
     text.show(summarize(frame, about), sys.stdout)
-    print(f"study folder: {folder}; its rows: {folder}/rows")
+    print(f"study folder: {folder}; its rows: {folder}/rows; its best points as scenarios: {folder}/front")

@@ -1,11 +1,17 @@
-"""Conditions on the varied keys of a point: a value, one of several, or bounds; all keys of a condition must hold."""
+"""Conditions on the varied keys of a point: a value, one of several, or bounds; all keys of a condition must hold.
+
+And bounds on the measures of a point that was played, its constraints.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 Values = Mapping[str, object]
+Bounds = Mapping[str, float]
 
 _BOUNDS = {
     "above": lambda value, bound: value > bound,
@@ -13,6 +19,8 @@ _BOUNDS = {
     "below": lambda value, bound: value < bound,
     "at_most": lambda value, bound: value <= bound,
 }
+_TINY = 1e-9
+EXPECTED_BOUNDS = f"a table with some of {', '.join(_BOUNDS)}, each a number"
 EXPECTED = "a value, an array of values, or a table with some of not, above, at_least, below, at_most"
 
 
@@ -27,9 +35,14 @@ class Condition:
         return all(key in values and _fulfils(values[key], expected) for key, expected in self.keys.items())
 
 
-def is_bounds(expected: object) -> bool:
+def is_bounds(expected: object) -> TypeGuard[dict[str, Any]]:
     """Whether a table bounds a value, and does not hold further keys."""
     return isinstance(expected, dict) and bool(expected) and expected.keys() <= {"not", *_BOUNDS}
+
+
+def is_constraint(expected: object) -> bool:
+    """Whether a table bounds a measure, by numbers."""
+    return is_bounds(expected) and all(name in _BOUNDS and _is_number(bound) for name, bound in expected.items())
 
 
 def mistakes_of(condition: Values) -> Iterator[tuple[str, str]]:
@@ -41,6 +54,25 @@ def mistakes_of(condition: Values) -> Iterator[tuple[str, str]]:
             yield key, EXPECTED
         elif any(not _is_number(bound) for name, bound in expected.items() if name != "not"):
             yield key, "numbers as bounds"
+
+
+def violations(row: Values, constraints: Mapping[str, Bounds]) -> dict[str, float]:
+    """By how much of its bound each constrained measure is beyond it, the worst of its bounds; 0: it keeps them.
+
+    An unknown measure keeps none: 1.
+    """
+    return {
+        column: max(_beyond(row.get(column), name, bound) for name, bound in bounds.items())
+        for column, bounds in constraints.items()
+    }
+
+
+def _beyond(value: object, name: str, bound: float) -> float:
+    if not _is_number(value) or math.isnan(value):
+        return 1.0
+    if _BOUNDS[name](value, bound):
+        return 0.0
+    return max(abs(value - bound) / max(abs(bound), _TINY), _TINY)
 
 
 def _fulfils(value: object, expected: object) -> bool:
@@ -60,5 +92,5 @@ def same(one: object, other: object) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -51,8 +51,8 @@ def points_of(study: Study) -> Iterator[Point]:
     seen = set()
     index = BASELINE
     for values in _combinations(study.axes):
-        text = json.dumps(values, default=str)
-        if text in seen or any(condition.holds(values) for condition in study.skip):
+        text = text_of(values)
+        if text in seen or study.skips(values):
             continue
         seen.add(text)
         index += 1
@@ -61,15 +61,25 @@ def points_of(study: Study) -> Iterator[Point]:
 
 def _combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, object]]:
     for rows in product(*(axis.rows for axis in axes)):
-        whole = {
-            key: value for axis, row in zip(axes, rows, strict=True) for key, value in zip(axis.keys, row, strict=True)
-        }
-        kept = dict(whole)
-        for axis in axes:
-            if axis.only_if is not None and not axis.only_if.holds(whole):
-                for key in axis.keys:
-                    del kept[key]
-        yield kept
+        yield combined(axes, rows)
+
+
+def text_of(values: Mapping[str, object]) -> str:
+    """By which the values of two points are told apart."""
+    return json.dumps(values, default=str)
+
+
+def combined(axes: Sequence[Axis], rows: Sequence[Sequence[object]]) -> dict[str, object]:
+    """The values by key that a row of each axis makes, without None and those whose condition does not hold."""
+    whole = {
+        key: value for axis, row in zip(axes, rows, strict=True) for key, value in zip(axis.keys, row, strict=True)
+    }
+    kept = {key: value for key, value in whole.items() if value is not None}
+    for axis in axes:
+        if axis.only_if is not None and not axis.only_if.holds(whole):
+            for key in axis.keys:
+                kept.pop(key, None)
+    return kept
 
 
 def resolve(study: Study, point: Point) -> Resolved:
@@ -92,14 +102,16 @@ def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
 
 
 def as_it_is(study: Study) -> dict[str, object]:
-    """What the scenario itself says of the varied keys; without those of which its file says nothing."""
+    """What the scenario itself says of the varied keys; without those of which its file says nothing, or several."""
     if not os.path.isfile(study.scenario):
         return {}
     tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
     found = {}
     for key in study.keys:
         with suppress(LookupError, TypeError):
-            found[key] = tree.at(next(places(tree, path_of(key) or ()), ()))
+            first, *others = [tree.at(place) for place in places(tree, path_of(key) or ())] or [None]
+            if first is not None and all(other == first for other in others):
+                found[key] = first
     return found
 
 

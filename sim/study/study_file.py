@@ -17,9 +17,9 @@ from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import read_section
 from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.tree import Tree, read_toml
-from scenarios.config.toml.values import Duration, File, Positive, Text
+from scenarios.config.toml.values import Count, CountOrZero, Duration, File, Positive, Text
 from scenarios.seam.errors import ScenarioError
-from sim.study.conditions import Condition, is_bounds
+from sim.study.conditions import EXPECTED_BOUNDS, Bounds, Condition, is_bounds, is_constraint
 from sim.study.conditions import mistakes_of as mistakes_of_condition
 from sim.study.goals import Goal
 from sim.study.ranges import is_range, values_of
@@ -38,6 +38,14 @@ class _Stage(Section):
     keep: Positive | None = about("The best points that go on: a share below 1, or how many. Not of the last stage.")
 
 
+class _Search(Section):
+    """How a search looks for the best points."""
+
+    trials: Count | None = about("Points that are looked at, beside the baseline; 200 by default.")
+    seed: CountOrZero | None = about("Of the sampler's draws: 0 by default.")
+    enumerate_below: CountOrZero | None = about("Spaces of fewer points are played as a whole: 5000 by default.")
+
+
 class _StudyFile(Section):
     """A study: points that differ from a scenario in what `vary` says."""
 
@@ -52,6 +60,8 @@ class _StudyFile(Section):
     set: dict[str, Any] | None = about("Values that all points have, by key.")
     vary: dict[str, Any] | None = about("What differs: arrays of values or ranges, by key. Required.")
     skip: list[dict[str, Any]] | None = about("Points that are left out: those of which one of these holds.")
+    constraints: dict[str, Any] | None = about("Bounds of measures that a point must keep to be one of the best.")
+    search: _Search | None = about("How `search` looks for the best points.")
     stages: Annotated[list[_Stage], Field(min_length=1)] | None = about("Fidelities, the cheapest first.")
     slurm: dict[str, Any] | None = about("What dask_jobqueue.SLURMCluster is given: workers are jobs of Slurm.")
 
@@ -74,6 +84,15 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """How many points a search looks at, by which seed, and below how many points in the space it plays all."""
+
+    trials: int = 200
+    seed: int = 0
+    enumerate_below: int = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """What a study file says."""
 
@@ -86,6 +105,8 @@ class Study:
     has_baseline: bool = True
     timeout_s: float = math.inf
     keep: Keep = "runs"
+    constraints: Mapping[str, Bounds] = field(default_factory=dict)
+    search: SearchSettings = SearchSettings()
     stages: tuple[Stage, ...] = (Stage(),)
     slurm: Mapping[str, Any] | None = None
 
@@ -99,13 +120,22 @@ class Study:
         """The varied keys, in the order of the file."""
         return tuple(key for axis in self.axes for key in axis.keys)
 
+    @property
+    def size(self) -> int:
+        """How many combinations of values there are, before any is left out."""
+        return math.prod(len(axis.rows) for axis in self.axes)
+
+    def skips(self, values: Mapping[str, object]) -> bool:
+        """Whether a point with these values is left out."""
+        return any(condition.holds(values) for condition in self.skip)
+
     def values_of(self, key: str) -> list[object]:
         """All values that a key has."""
         return [row[axis.keys.index(key)] for axis in self.axes if key in axis.keys for row in axis.rows]
 
 
-def read_study(path: str | os.PathLike[str]) -> Study:
-    """Read and check a study file.
+def read_study(path: str | os.PathLike[str], *, most_points: float = MOST_POINTS) -> Study:
+    """Read and check a study file, whose values make at most so many points.
 
     Raises:
         ScenarioError: with a sentence for each mistake in it; those in the scenario show when it is loaded.
@@ -124,9 +154,11 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     for path_, key, _ in _flat(read.set or {}, ("set",)):
         if path_of(key) is None:
             mistakes.add(path_, f"values by {EXPECTED_KEY}")
-    stages = _stages(mistakes, read)
+    constraints, stages = _constraints(mistakes, read.constraints or {}), _stages(mistakes, read)
     mistakes.missing(("scenario",), "a scenario's path or a ready one's name")
     scenario = _scenario(mistakes, read, file)
+    if (count := math.prod(len(axis.rows) for axis in axes)) > most_points:
+        mistakes.say(f"{file}: vary makes {count:,} points: expected at most {most_points:,}")
     mistakes.raise_any()
     return Study(
         file=Path(file),
@@ -138,6 +170,8 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         has_baseline=read.baseline is not False,
         timeout_s=math.inf if read.timeout is None else read.timeout / 1e9,
         keep=read.keep or "runs",
+        constraints=constraints,
+        search=SearchSettings(**{} if read.search is None else read.search.model_dump(exclude_none=True)),
         stages=stages,
         slurm=read.slurm,
     )
@@ -222,8 +256,6 @@ def _check_keys(mistakes: Mistakes, axes: list[Axis]) -> None:
                 mistakes.say(f"{mistakes.tree.root}: vary.{axis.keys[0]}.only_if: {key}: expected another varied key")
     if not keys:
         mistakes.say(f"{mistakes.tree.root}: vary: expected keys with their values")
-    if (count := math.prod(len(axis.rows) for axis in axes)) > MOST_POINTS:
-        mistakes.say(f"{mistakes.tree.root}: vary makes {count:,} points: expected at most {MOST_POINTS:,}")
 
 
 def _conditioned(condition: Mapping[str, Any], above: _Path = ()) -> Iterator[tuple[_Path, str, Any]]:
@@ -250,6 +282,13 @@ def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], keys: set[str]) 
             mistakes.say(f"{mistakes.tree.root}: skip[{at}]: expected varied keys with values")
         found.append(Condition(condition))
     return tuple(found)
+
+
+def _constraints(mistakes: Mistakes, constraints: dict[str, Any]) -> dict[str, Bounds]:
+    for column, bounds in constraints.items():
+        if not is_constraint(bounds):
+            mistakes.add(("constraints", column), EXPECTED_BOUNDS)
+    return constraints
 
 
 def _stages(mistakes: Mistakes, read: _StudyFile) -> tuple[Stage, ...]:

@@ -30,6 +30,34 @@ class Store(Protocol):
     def add_folder(self, digest: str, fidelity: str, archive: bytes) -> str: ...
 
 
+class Source(Protocol):
+    """Where the points of a first stage come from, one at a time, and which hears how they came out."""
+
+    @property
+    def total(self) -> int: ...
+    def points(self) -> Iterator[Point]: ...
+    def ended(self, row: Row) -> None: ...
+
+
+class Listed:
+    """Points that are known beforehand."""
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        self._points = sorted(points, key=_batch)
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self._points)
+
+    def points(self) -> Iterator[Point]:
+        """The baseline first, then points with the same ids after each other."""
+        return iter(self._points)
+
+    def ended(self, row: Row) -> None:
+        """Nothing that comes later depends on it."""
+
+
 class Watch(Protocol):
     """Shows how far a sweep is."""
 
@@ -40,25 +68,31 @@ class Watch(Protocol):
 
 @dataclass
 class Sweep:
-    """One sweep: the points of each stage go through the engine, unless their result is known."""
+    """One sweep: the points of each stage go through the engine, unless their result is known.
+
+    Those of the first stage come from `source`, by default all; those of a later one are the best of the stage before.
+    """
 
     study: Study
     store: Store
     where: Where
     watch: Watch
     player: Player
+    source: Source | None = None
     version: str = field(default_factory=lambda: version_of("twinstep"))
     played: int = 0
 
     def run(self) -> list[Row]:
         """The rows of all points and stages."""
-        points, whole = list(points_of(self.study)), []
+        source: Source = self.source or Listed(points_of(self.study))
+        whole: list[Row] = []
         with ExitStack() as stack:
             client: Client | None = None
             for number, stage in enumerate(self.study.stages, 1):
-                points.sort(key=_batch)
-                self.watch.stage(f"stage {number}: {stage.fidelity}" if len(self.study.stages) > 1 else "", len(points))
-                of_stage = _StageRun(self, stage, points)
+                self.watch.stage(
+                    f"stage {number}: {stage.fidelity}" if len(self.study.stages) > 1 else "", source.total
+                )
+                of_stage = _StageRun(self, stage, source)
                 calls = of_stage.calls()
                 first = next(calls, None)
                 if first is not None:  # else no worker is wanted
@@ -66,7 +100,7 @@ class Sweep:
                     for key, result in play_all(client, self.player, chain([first], calls), self.watch.tick):
                         of_stage.take(key, result)
                 whole += of_stage.rows
-                points = chosen(points, of_stage.rows, stage, self.study.goal)
+                source = Listed(chosen(of_stage.rows, stage, self.study.goal))
         return whole
 
     def row(self, resolved: Resolved, fidelity: str, result: Result) -> dict[str, Any]:
@@ -90,15 +124,15 @@ class Sweep:
 class _StageRun:
     """One stage's points on their way: those with the same digest and fidelity wait for one result."""
 
-    def __init__(self, sweep: Sweep, stage: Stage, points: Iterable[Point]) -> None:
-        self._sweep, self._stage, self._points = sweep, stage, points
+    def __init__(self, sweep: Sweep, stage: Stage, source: Source) -> None:
+        self._sweep, self._stage, self._source = sweep, stage, source
         self._waiting: dict[tuple[str, str], list[Resolved]] = {}
         self.rows: list[Row] = []
 
     def calls(self) -> Iterator[Call[tuple[str, str]]]:
         """What is to be played; what is known, or cannot be, becomes rows on the way."""
         study = self._sweep.study
-        for point in self._points:
+        for point in self._source.points():
             resolved = resolve(study, point)
             scenario = resolved.scenario
             fidelity = self._stage.fidelity or (scenario.fidelity if scenario is not None else "")
@@ -141,6 +175,7 @@ class _StageRun:
     def _done(self, row: Row) -> None:
         self.rows.append(row)
         self._sweep.watch.ended(row)
+        self._source.ended(row)
 
 
 def _batch(point: Point) -> tuple[bool, str]:
@@ -148,10 +183,11 @@ def _batch(point: Point) -> tuple[bool, str]:
     return point.index != BASELINE, str([point.values.get(key) for key in ("run.seed", "run.batch_size")])
 
 
-def chosen(points: Iterable[Point], rows: Iterable[Row], stage: Stage, goal: Goal) -> list[Point]:
+def chosen(rows: Iterable[Row], stage: Stage, goal: Goal) -> list[Point]:
     """The points that go on to the next stage: the best of a stage's, and beside them the baseline."""
+    rows = list(rows)
     done = [row for row in rows if row["status"] == "done" and row["index"] != BASELINE]
     best = sorted(done, key=lambda row: (rating(row, goal), row["index"]))
     count = math.ceil(stage.keep * len(best)) if stage.keep < 1 else min(stage.keep, len(best))
     kept = {row["index"] for row in best[: int(count)]} | {BASELINE}
-    return [point for point in points if point.index in kept]
+    return [Point(row["index"], row["values"]) for row in rows if row["index"] in kept]

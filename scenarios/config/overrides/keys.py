@@ -1,4 +1,4 @@
-"""Splits a key's path, such as `model.tables[3].sharding`, into names and indices; `[*]` is every index."""
+"""Splits a key's path, such as `model.tables[3].sharding`, into names and indices; `[*]` and `[0-7,12]` are several."""
 
 from __future__ import annotations
 
@@ -9,22 +9,46 @@ from scenarios.config.toml.tree import KeyPath, Tree
 
 EVERY = "[*]"
 _NAME = r"[A-Za-z0-9_-]+"
-_INDEX = r"\[(?:\d+|\*)\]"
+_RANGE = r"\d+(?:-\d+)?"
+_INDEX = rf"\[(?:\*|{_RANGE}(?:,{_RANGE})*)\]"
 _WHOLE = re.compile(rf"{_NAME}(?:{_INDEX})*(?:\.{_NAME}(?:{_INDEX})*)*", re.ASCII)
-_PART = re.compile(rf"({_NAME})|\[(\d+)\]|(\[\*\])", re.ASCII)
+_PART = re.compile(rf"({_NAME})|\[(\d+)\]|({_INDEX})", re.ASCII)
 EXPECTED_KEY = "a key's path, such as cluster.hosts or model.tables[3].rows"
 
 
 def path_of(key: str) -> KeyPath | None:
-    """`model.tables[3].rows` as a path, with `EVERY` for `[*]`; None if it is no path."""
+    """`model.tables[3].rows` as a path, in which several indices stay as they are written; None if it is no path."""
     if not _WHOLE.fullmatch(key):
         return None
-    return tuple(int(index) if index else name or every for name, index, every in _PART.findall(key))
+    path = tuple(int(index) if index else name or several for name, index, several in _PART.findall(key))
+    several = [part for part in path if isinstance(part, str) and is_several(part) and part != EVERY]
+    return None if any(last < first for part in several for first, last in _ranges(part)) else path
+
+
+def is_several(part: str | int) -> bool:
+    """Whether a part of a path stands for several indices: `[*]`, or such as `[0-7,12]`."""
+    return isinstance(part, str) and part.startswith("[")
+
+
+def indices_of(part: str, length: int) -> list[int]:
+    """The indices for which a part stands in an array of this length, each once; they may lie beyond its end."""
+    if part == EVERY:
+        return list(range(length))
+    found: dict[int, None] = {}
+    for first, last in _ranges(part):
+        found |= dict.fromkeys(range(first, max(first, min(last, length)) + 1))
+    return list(found)
+
+
+def _ranges(part: str) -> list[tuple[int, int]]:
+    """`[0-7,12]` as (0, 7), (12, 12)."""
+    ends = [text.partition("-") for text in part.strip("[]").split(",")]
+    return [(int(first), int(last or first)) for first, _, last in ends]
 
 
 def places(tree: Tree, path: KeyPath) -> Iterator[KeyPath]:
-    """The path once for each item of the arrays in which it says `EVERY`; none where there is no such array."""
-    at = next((at for at, key in enumerate(path) if key == EVERY), None)
+    """The path once for each item for which it stands; none where there is no such array."""
+    at = next((at for at, part in enumerate(path) if is_several(part)), None)
     if at is None:
         yield path
         return
@@ -32,5 +56,5 @@ def places(tree: Tree, path: KeyPath) -> Iterator[KeyPath]:
         items = tree.at(path[:at])
     except (LookupError, TypeError):
         return
-    for index in range(len(items) if isinstance(items, list) else 0):
+    for index in indices_of(str(path[at]), len(items)) if isinstance(items, list) else ():
         yield from places(tree, (*path[:at], index, *path[at + 1 :]))

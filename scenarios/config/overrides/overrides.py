@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 
-from scenarios.config.overrides.keys import EXPECTED_KEY, path_of, places
+from scenarios.config.overrides.keys import EXPECTED_KEY, indices_of, is_several, path_of, places
 from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
 from scenarios.config.toml.tree import KeyPath, Tree
 
@@ -73,11 +73,15 @@ def _has(tree: Tree, path: KeyPath) -> str:
     value: object = tree.values
     for at, key in enumerate(path):
         name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[:at]).removeprefix(".")
-        if isinstance(value, list) and not (isinstance(key, int) and key < len(value)):
-            indices = f", [0] to [{len(value) - 1}]" if value else ""
-            return f"an index of {name}, which has {len(value)}{indices}"
-        if not isinstance(value, dict | list) or isinstance(value, dict) != isinstance(key, str) or key == "[*]":
-            kind = "table" if isinstance(key, str) and key != "[*]" else "array"
-            return f"a place that the scenario has, but {name} is no {kind}"
-        value = value[key] if isinstance(value, list) and isinstance(key, int) else value.get(key, {})  # type: ignore[union-attr]
+        is_index = isinstance(key, int) or is_several(key)
+        if not isinstance(value, dict | list) or isinstance(value, list) != is_index:
+            return f"a place that the scenario has, but {name} is no {'array' if is_index else 'table'}"
+        if isinstance(value, dict):
+            value = value.get(key, {})
+            continue
+        indices = [key] if isinstance(key, int) else indices_of(str(key), len(value))
+        if max(indices, default=len(value)) >= len(value):
+            known = f", [0] to [{len(value) - 1}]" if value else ""
+            return f"an index of {name}, which has {len(value)}{known}"
+        value = value[indices[0]]
     return "a place that the scenario has"

@@ -1,4 +1,4 @@
-"""Follows `include` and `cluster.profile` from file to file into one `Tree`."""
+"""Follows `include`, `set` and `cluster.profile` from file to file into one `Tree`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from scenarios.config.catalogue import profile_file, profile_names
+from scenarios.config.catalogue import profile_file, profile_names, scenario_file
+from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep
 
+SET = "set"
 PROFILE_KEYS = ("description", "cluster", "measured", "published")
 LONGEST_CHAIN = 64  # files, each included by the one before
 
@@ -23,7 +25,8 @@ class Over(Protocol):
 
 
 def read_tree(file: str, over: Over | None = None) -> Mistakes:
-    """Everything that a scenario file says, with what it includes and its profile laid under, and `over` put over it.
+    """Everything that a scenario file says, with what it includes and its profile laid under; `set` and then `over` are
+    put over it.
 
     Raises:
         ScenarioError: the file itself cannot be read.
@@ -31,12 +34,27 @@ def read_tree(file: str, over: Over | None = None) -> Mistakes:
     mistakes = Mistakes(Tree(root=file))
     reader = _Reader(mistakes=mistakes)
     reader.read(file)
-    if over is not None:
-        over.put_early(mistakes.tree)
+    layers: list[Over] = [*_set_by_files(mistakes), *([] if over is None else [over])]
+    for layer in layers:
+        layer.put_early(mistakes.tree)
     reader.read_profile()
-    if over is not None:
-        over.put_late(mistakes)
+    for layer in layers:
+        layer.put_late(mistakes)
     return mistakes
+
+
+def _set_by_files(mistakes: Mistakes) -> list[Overrides]:
+    """What the files say in `set`, which then is no part of the tree; paths are relative to where they stand."""
+    tree = mistakes.tree
+    values = tree.values.get(SET)
+    if values is not None and not isinstance(values, dict):
+        mistakes.add((SET,), 'a table of values by their keys\' paths, such as "cluster.hosts" = 8')
+        values = {}
+    tree.values.pop(SET, None)
+    by_file: dict[str, dict[str, object]] = {}
+    for key, value in (values or {}).items():
+        by_file.setdefault(tree.origin((SET, key)), {})[key] = value
+    return [Overrides(each, file) for file, each in by_file.items()]
 
 
 def read_profile_tree(name: str) -> Mistakes:
@@ -117,6 +135,8 @@ class _Reader:
 
     def _read_one(self, file: str, path: KeyPath, name: object) -> None:
         target = os.path.normpath(os.path.join(os.path.dirname(file), name)) if isinstance(name, str) else ""
+        if isinstance(name, str) and not os.path.isfile(target) and os.path.isfile(ready := scenario_file(name)):
+            target = ready
         chain = [*self.chain, target]
         if not isinstance(name, str):
             self._complain(file, path, name, "a path relative to this file")

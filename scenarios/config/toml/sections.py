@@ -59,7 +59,10 @@ class Document(Section):
     # The tables of a program join these in `document.document_type`.
     name: Name | None = about("What reports call it. Default: the file's name without .toml.")
     description: Text | None = about("A line for lists of scenarios and profiles.")
-    include: File | list[File] | None = about("Files that supply what this one leaves out; later ones before earlier.")
+    include: File | list[File] | None = about(
+        "Files, or ready scenarios' names, that supply what this one leaves out; later ones before earlier."
+    )
+    set: dict[str, Any] | None = about("Values by their keys' paths, put over this file and what it includes.")
     measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
     published: PublishedSection | None = about(
         "How far off published steps a profile's predictions are. Only in profiles."

@@ -90,16 +90,25 @@ def scenario_of_recording(folder: Path, overrides: Mapping[str, object]) -> Scen
     Raises:
         ScenarioError: as `load` does.
     """
+    lines, script = lines_of_recording(folder, overrides.get("profile"))
+    return _loaded(lines, folder, Path(script).stem, overrides)
+
+
+def lines_of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
+    """The scenario file of a run folder's recording, on the profile of then if none is given; and its script's path.
+
+    Raises:
+        ScenarioError: the recording cannot be read.
+    """
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
     try:
         recorded = read(folder / NAME)
     except ValueError as error:
         raise ScenarioError(f"{folder}: expected {error}") from None
-    lines = _cluster(overrides.get("profile") or recorded.profile, recorded.hosts, recorded.gpus_per_host)
+    lines = _cluster(profile or recorded.profile, recorded.hosts, recorded.gpus_per_host)
     lines += ["[run]", f"steps = {recorded.steps}"]
-    lines += ["[script]", f"recording = {json.dumps(os.path.abspath(folder))}"]
-    return _loaded(lines, folder, Path(recorded.script).stem, overrides)
+    return [*lines, "[script]", f"recording = {json.dumps(os.path.abspath(folder))}"], recorded.script
 
 
 def scenario_of(

@@ -44,6 +44,14 @@ def test_every_item_of_an_array_is_set_at_once_and_then_one_otherwise() -> None:
     }
 
 
+@pytest.mark.parametrize("key", ["model.tables[0-2,25]", "model.tables[25,2,0-1]", "model.tables[0-2,1,25]"])
+def test_several_items_of_an_array_are_set_by_indices_and_ranges(key: str) -> None:
+    made = load(READY, {f"{key}.sharding": ["row_wise"], f"{key}.rows": 77})
+    assert made.model is not None
+    changed = [table.sharding == ("row_wise",) and table.rows == 77 for table in made.model.tables]
+    assert [index for index, is_changed in enumerate(changed) if is_changed] == [0, 1, 2, 25]
+
+
 def test_the_profile_can_be_set_by_its_path() -> None:
     assert load(READY, {"cluster.profile": "hgx_h200"}) == load(READY, {"profile": "hgx_h200"})
 
@@ -59,6 +67,12 @@ def test_the_profile_can_be_set_by_its_path() -> None:
             3,
             "--set model.tables[30].rows = 3: expected an index of model.tables, which has 26, [0] to [25]",
         ),
+        (
+            "model.tables[3,20-30].rows",
+            3,
+            "--set model.tables[3,20-30].rows = 3: expected an index of model.tables, which has 26, [0] to [25]",
+        ),
+        ("model.tables[3-1].rows", 3, "--set model.tables[3-1].rows = 3: expected a key's path, such as cluster.hosts"),
         (
             "cluster.nic[2]",
             3,
@@ -116,3 +130,56 @@ def test_the_last_value_of_a_key_counts_and_what_is_none_is_a_sentence() -> None
         f"--set '=3': {expected}",
         f"--set 'model.tables[x]=1': {expected}",
     )
+
+
+SET = """include = "criteo_dlrm_2x4"
+[run]
+steps = 4
+[set]
+"run.steps" = 5
+"model.tables[0-3].sharding" = ["row_wise"]
+"cluster.nic.rate" = "200 Gbit/s"
+"cluster.network" = {kind = "leaf_spine", hosts_per_leaf = 2, oversubscription = 2}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_file_may_set_keys_by_their_paths_over_what_it_includes(folder: Path) -> None:
+    (folder / "a.toml").write_text(SET)
+    network = {"kind": "leaf_spine", "hosts_per_leaf": 2, "oversubscription": 2}
+    same = load(
+        READY,
+        {
+            "steps": 5,
+            "model.tables[0-3].sharding": ["row_wise"],
+            "cluster.nic.rate": "200 Gbit/s",
+            "cluster.network": network,
+        },
+    )
+    assert {**load("a.toml").as_dict(), "name": "", "path": ""} == {**same.as_dict(), "name": "", "path": ""}
+    assert load("a.toml", {"run.steps": 6}).steps == 6
+    (folder / "b.toml").write_text('include = "a.toml"\n[set]\n"run.steps" = 7\n')
+    assert load("b.toml").steps == 7
+    assert load("b.toml").cluster.network == same.cluster.network
+
+
+def test_mistakes_in_set_name_the_file_in_which_they_stand(folder: Path) -> None:
+    (folder / "parts").mkdir()
+    (folder / "parts" / "a.toml").write_text(SET.replace("0-3", "9-30") + '"compute_times" = "none.csv"\n')
+    (folder / "b.toml").write_text('include = "parts/a.toml"\n[set]\n"run.steps" = 0\n')
+    with pytest.raises(ScenarioError) as caught:
+        load("b.toml")
+    assert list(caught.value.sentences) == [
+        "parts/a.toml: model.tables[9-30].sharding = ['row_wise']: expected an index of model.tables, which has 26,"
+        " [0] to [25]",
+        "b.toml: run.steps = 0: expected a whole number of at least 1",
+        "parts/a.toml: run.compute_times = 'none.csv': expected parts/none.csv to be a file",
+    ]
+    (folder / "b.toml").write_text(f'include = "{READY}"\nset = 3\n')
+    with pytest.raises(ScenarioError, match=r"^b.toml: set = 3: expected a table of values by their keys' paths, such"):
+        load("b.toml")

@@ -49,9 +49,9 @@ FILES: Cases = {
     "unknown section": (
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
         [
-            "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
-            " published, program, run, cluster, model, sharding, buckets, compression, pipeline, data, launching, qcomms,"
-            " replication, dense_parallel, exchange, collective, gradients, script"
+            "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, set,"
+            " measured, published, program, run, cluster, model, sharding, buckets, compression, pipeline, data,"
+            " launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
         ],
     ),
     "missing key beside a stranger": (

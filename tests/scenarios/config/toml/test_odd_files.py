@@ -14,7 +14,7 @@ from scenarios.workloads.dlrm.ids.file import read_bags
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
 
 TOP_KEYS = (
-    "name, description, include, measured, published, program, run, cluster, model, sharding, buckets, compression,"
+    "name, description, include, set, measured, published, program, run, cluster, model, sharding, buckets, compression,"
     " pipeline, data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"

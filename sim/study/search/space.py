@@ -1,0 +1,67 @@
+"""A study's axes as Optuna's parameters, whose values are numbers of an axis's rows, and back."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+
+from sim.study.conditions import same
+from sim.study.points import combined
+from sim.study.study_file import Axis, Study
+
+Params = Mapping[str, int]
+_QUANTITY = re.compile(r"\s*([0-9][0-9_.]*(?:[eE][+-]?[0-9]+)?)\s*([^\d\s].*)")
+
+
+class Space:
+    """A parameter for each axis, by the names of its keys: ordered where its values are, else a choice."""
+
+    def __init__(self, study: Study) -> None:
+        self._axes = {", ".join(axis.keys): axis for axis in study.axes}
+        self.distributions: dict[str, BaseDistribution] = {
+            name: IntDistribution(0, len(axis.rows) - 1)
+            if _is_ordered(axis.rows)
+            else CategoricalDistribution(range(len(axis.rows)))
+            for name, axis in self._axes.items()
+        }
+
+    def values(self, params: Params) -> dict[str, object]:
+        """The values by key of a point, without those whose condition does not hold."""
+        rows = [axis.rows[params[name]] for name, axis in self._axes.items()]
+        return combined(tuple(self._axes.values()), rows)
+
+    def params(self, values: Mapping[str, object]) -> dict[str, int]:
+        """The parameters of those axes that have these values of their keys; the others are left to the sampler."""
+        found = {name: _row_of(axis, values) for name, axis in self._axes.items()}
+        return {name: row for name, row in found.items() if row is not None}
+
+    def drawn(self, draw: random.Random) -> dict[str, int]:
+        """A point at random."""
+        return {name: draw.randrange(len(axis.rows)) for name, axis in self._axes.items()}
+
+
+def _row_of(axis: Axis, values: Mapping[str, object]) -> int | None:
+    wanted = [values[key] for key in axis.keys if key in values]
+    if len(wanted) < len(axis.keys):
+        return None
+    return next((at for at, row in enumerate(axis.rows) if all(map(same, row, wanted))), None)
+
+
+def _is_ordered(rows: Sequence[Sequence[object]]) -> bool:
+    """Whether the first key's values are numbers, or quantities of one unit, each above the one before."""
+    found = [_number(row[0]) for row in rows]
+    numbers = [number for number, _ in found]
+    is_rising = all(one < other for one, other in pairwise(numbers))
+    return is_rising and len({unit for _, unit in found}) == 1 and found[0][1] is not None
+
+
+def _number(value: object) -> tuple[float, str | None]:
+    """A number and its unit, "" where it has none; None instead of a unit: it is no number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value, ""
+    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    return (0.0, None) if found is None else (float(found[1].replace("_", "")), found[2].strip())
