@@ -27,7 +27,7 @@ TABLES: dict[str, type] = {
 # Tables and columns that earlier releases did not write.
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan"})
 _LATER = {
-    Span: {"formula_ns"},
+    Span: {"formula_ns", "launch_ns"},
     PlanRow: {"host_bytes"},
     MemoryRow: {"rank_count", "phases"},
     LinkRow: {"link_count"},

@@ -39,6 +39,7 @@ class Span:
     `bytes_in` is the size of the rank's input tensors, `bytes_out` of its outputs; `bytes_sent` of what it gives to
     other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
     `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
+    `launch_ns` is the part of a simulated computation in which it waits for the host to launch its kernels.
     """
 
     rank: int
@@ -65,6 +66,7 @@ class Span:
     bytes_written: float = 0.0
     rank_count: int = 1
     formula_ns: int = -1
+    launch_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
