@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import rank_memory
-from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, utilisation_of
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame
@@ -16,8 +16,9 @@ from reports.terminal import text
 from scenarios.seam.trace import MemoryRow
 
 _ADDED = ("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples")
+_ARITHMETIC = ("flops_per_s", "mfu")
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
-MEASURES = ("world_size", "steps", *CHANGES, *_ADDED)
+MEASURES = ("world_size", "steps", *CHANGES, *_ADDED, *_ARITHMETIC)
 # What a reader is shown of a measure: its title, and the number in words.
 SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "step_ns": ("step", text.duration),
@@ -25,6 +26,8 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "usd_per_1e9_samples": ("$ per 10^9", text.number),
     "kwh_per_1e9_samples": ("kWh per 10^9", text.number),
     "exposed_share": ("exposed", text.percent),
+    "flops_per_s": ("FLOP/s", text.flop_rate),
+    "mfu": ("MFU", text.percent),
     "memory_spare_bytes": ("spare", text.size),
     "world_size": ("GPUs", text.number),
 }
@@ -33,12 +36,14 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
 def measures_of(run: Run) -> dict[str, float]:
     """By column: medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown."""
     found = result("", run, parts_of_step(run, steady_kept(run)))
-    memory = run.rank_memory
+    memory, done = run.rank_memory, utilisation_of(run)
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
         "exposed_share": found["exposed_ns"] / found["step_ns"] if found["step_ns"] else np.nan,
         "memory_spare_bytes": memory["free_bytes"].min() if len(memory) else np.nan,
         "median_step_ns": run.steps["step_ns"].median(),
+        "flops_per_s": np.nan if done is None else done.flops_per_s,
+        "mfu": np.nan if done is None else done.mfu,
         "usd_per_1e9_samples": np.nan,
         "kwh_per_1e9_samples": np.nan,
     }
