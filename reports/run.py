@@ -18,15 +18,28 @@ from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
 FRAMES = (
-    *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "operations", "formulas", "steps"),
+    *(
+        "spans",
+        "metrics",
+        "plan",
+        "own_plan",
+        "memory",
+        "links",
+        "loads",
+        "traffic",
+        "what_if",
+        "operations",
+        "formulas",
+        "steps",
+    ),
     *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
 )
 
 
 class Run:
-    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`; others
-    follow.
+    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`,
+    `what_if`; others follow.
 
     `docs/reports.md` lists every column with its unit. Dtypes are int64, float64, bool and text, fixed also when a
     frame is empty, so that frames of several runs concatenate.
@@ -37,7 +50,7 @@ class Run:
         self._spans = spans
         self.metrics, self.plan, self.memory = stored["metrics"], stored["plan"], stored["memory"]
         self.own_plan = stored["own_plan"]
-        self.loads, self.traffic = stored["loads"], stored["traffic"]
+        self.loads, self.traffic, self.what_if = stored["loads"], stored["traffic"], stored["what_if"]
         self._link_rows = stored["links"]
         self._found: dict[tuple[str, tuple[int, ...]], pd.DataFrame] = {}
 

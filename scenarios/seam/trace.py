@@ -171,6 +171,24 @@ class TrafficRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """What the run would be with one thing of its scenario changed; the first row of a run is the scenario as it is.
+
+    `status` and `sentence` are as of a study's point, `options` make the change on a command line. Numbers are of the
+    median steady step, its transfer and waiting those of the mean rank; 0 where it was not played to its end.
+    """
+
+    change: str
+    options: str
+    status: str
+    sentence: str
+    step_ns: float
+    samples_per_s: float
+    transfer_ns: float
+    wait_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
     """Which spans a prediction kept beside every step's own, of kind "step": those of `ranks` in `steps`.
 
@@ -232,6 +250,7 @@ class Recording:
     links: list[LinkRow] = field(default_factory=list)
     loads: list[LoadRow] = field(default_factory=list)
     traffic: list[TrafficRow] = field(default_factory=list)
+    what_if: list[ChangeRow] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # texts of the files of a program of one's own, by name
     kept: dict[str, bytes] = field(default_factory=dict)  # further files, which the program leaves, by name
 
