@@ -26,7 +26,7 @@ def ranked(run: Run) -> pd.DataFrame:
     """
     frame = run.what_if.copy()
     numbers = ["step_ns", "samples_per_s", "transfer_ns", "wait_ns"]
-    frame[numbers] = frame[numbers].astype(float).where((frame["status"] == "done").to_numpy(bool)[:, None])
+    frame[numbers] = frame[numbers].astype(float).where(frame["status"] == "done")
     frame["samples_per_s"] = frame["samples_per_s"].replace(0.0, np.nan)
     for name in ("transfer", "wait"):
         frame[f"{name}_share"] = frame[f"{name}_ns"] / frame["step_ns"]

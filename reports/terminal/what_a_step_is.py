@@ -69,7 +69,8 @@ def shares_said(parts: pd.DataFrame) -> list[str]:
 def _cells(shares: np.ndarray, width: int) -> list[int]:
     """So many letters in all, each share's number as close to it as whole numbers are."""
     ends = np.round(np.cumsum(shares) * width).astype(int)
-    return np.diff(ends, prepend=0).tolist()
+    found: list[int] = np.diff(ends, prepend=0).tolist()
+    return found
 
 
 def gradients_hidden(run: Run, steps: list[int]) -> str:
