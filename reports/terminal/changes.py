@@ -36,6 +36,16 @@ def ranked(run: Run) -> pd.DataFrame:
     return pd.concat([frame.iloc[:1], others], ignore_index=True)
 
 
+def best(run: Run) -> str:
+    """Which change gains most, without a full stop; "" where none was played."""
+    found = ranked(run).iloc[1:2]
+    found = found[found["gain"].notna()]
+    return "".join(
+        f"of single changes most is gained by {row['change']}: {text.signed_percent(row['gain'])}"
+        for row in records(found)
+    )
+
+
 def table_rows(changes: pd.DataFrame) -> list[list[str]]:
     """Those of `ranked` that were played to their end, under `COLUMNS`."""
     return [

@@ -151,7 +151,7 @@ def _why_no_steps(run: Run) -> str:
 def _what_it_is(run: Run, step: int | None) -> Iterator[RenderableType]:
     if step is not None:
         yield bar(run, step, only(run))
-        said = [gradients_hidden(run, steady_kept(run)), "" if len(run.what_if) else _HINT.get(run.info.world, "")]
+        said = [gradients_hidden(run, steady_kept(run)), changes.best(run) or _HINT.get(run.info.world, "")]
         if any(said):
             yield text.paragraph("\n".join(filter(None, said)))
 
