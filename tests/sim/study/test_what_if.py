@@ -99,7 +99,7 @@ def test_it_is_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) 
     assert "plan by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
     assert "of single changes most is gained by" in done.stdout
     page = what_a_step_is.changes_of(twinstep.load(run))
-    assert [row[0] for row in page.blocks[0].rows][0] == "as it is"
+    assert page.blocks[0].rows[0][0] == "as it is"
 
 
 def test_quantities_are_doubled_as_they_are_written(scenario: Path) -> None:
