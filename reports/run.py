@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports.analysis import critical_path, frames, imbalance, link_load, operations, stragglers, waits
+from reports.analysis import critical_path, frames, imbalance, link_load, operations, rates, stragglers, waits
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Held, Part, Spans
@@ -18,15 +18,28 @@ from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
 FRAMES = (
-    *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "operations", "formulas", "steps"),
+    *(
+        "spans",
+        "metrics",
+        "plan",
+        "own_plan",
+        "memory",
+        "links",
+        "loads",
+        "traffic",
+        "what_if",
+        "operations",
+        "formulas",
+        "steps",
+    ),
     *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
 )
 
 
 class Run:
-    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`; others
-    follow.
+    """A run's frames. The stored ones are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`,
+    `what_if`; others follow.
 
     `docs/reports.md` lists every column with its unit. Dtypes are int64, float64, bool and text, fixed also when a
     frame is empty, so that frames of several runs concatenate.
@@ -37,7 +50,7 @@ class Run:
         self._spans = spans
         self.metrics, self.plan, self.memory = stored["metrics"], stored["plan"], stored["memory"]
         self.own_plan = stored["own_plan"]
-        self.loads, self.traffic = stored["loads"], stored["traffic"]
+        self.loads, self.traffic, self.what_if = stored["loads"], stored["traffic"], stored["what_if"]
         self._link_rows = stored["links"]
         self._found: dict[tuple[str, tuple[int, ...]], pd.DataFrame] = {}
 
@@ -122,7 +135,18 @@ class Run:
 
     def operations_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """`operations` of these steps only."""
-        return self._of_spans(operations.operations, operations.OPERATION_COLUMNS, steps)
+        return self._with_known(self._of_spans(operations.operations, operations.OPERATION_COLUMNS, steps))
+
+    def flops_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """The model's FLOPs of a rank in one of these steps, by dtype."""
+        return self._of_spans(rates.flops, rates.FLOP_COLUMNS, steps)
+
+    def _with_known(self, found: pd.DataFrame) -> pd.DataFrame:
+        """Operations without the bandwidth of collectives whose members are not all there."""
+        thinned = self.info.thinned
+        if thinned is None or thinned.ranks is None:
+            return found
+        return found.assign(**dict.fromkeys(operations.RATES, np.nan))
 
     def formulas_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """`formulas` of these steps only."""
@@ -176,7 +200,7 @@ class Run:
     @cached_property
     def operations(self) -> pd.DataFrame:
         """Time, bytes and what was hidden, for each operation."""
-        return self._of_spans(operations.operations, operations.OPERATION_COLUMNS)
+        return self._with_known(self._of_spans(operations.operations, operations.OPERATION_COLUMNS))
 
     @cached_property
     def formulas(self) -> pd.DataFrame:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of, end
-from scenarios.workloads.script.command import add_options, load_given, split_at_script
+from scenarios.workloads.script.command import add_options, load_given, split_at_script, tree_given
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -46,15 +46,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_COMMANDS = ("sweep", "search", "what-if")  # a scenario of such a name is ./sweep
+_COMMANDS = ("sweep", "search")  # a scenario of such a name is ./sweep
 
 
 def _study(command: str, words: Sequence[str], prog: str) -> int:
     prog = prog if prog.endswith(f" {command}") else f"{prog} {command}"
-    if command == "what-if":
-        from sim.study.what_if import what_if_command
-
-        return what_if_command(words, prog)
     from sim.study.cli import sweep_command
 
     return sweep_command(words, prog, search=command == "search")
@@ -76,6 +72,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print all tables as JSON")
     parser.add_argument(
         "--draws", type=int, default=0, metavar="N", help="also say how steps spread over N runs that vary as real ones"
+    )
+    parser.add_argument(
+        "--what-if", action="store_true", help="also change one thing at a time, simulate each, and say what it gains"
     )
     parser.add_argument("--quiet", action="store_true", help="print the run folder's path only")
     keep = parser.add_argument_group(
@@ -115,14 +114,8 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         given |= given_by(options.sets)
         if options.draws < 0:
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
-        scenario = load_given(
-            options.scenario,
-            given,
-            args=of_script,
-            hosts=options.hosts,
-            gpus_per_host=options.gpus_per_host,
-            play=options.play,
-        )
+        asked = _Asked(options, given, of_script)
+        scenario = asked.load({})
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of
         from sim.plan_choice import with_simulated_plan
@@ -150,9 +143,32 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         digest = _record(job)
         run = store.load(folder)
         spread = _draw(job, digest, run) if options.draws else None
+        if options.what_if:
+            run = _change(job, asked, run)
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
     return 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Asked:
+    """What to predict, as the command line has it: `given` in place of what the scenario says."""
+
+    options: argparse.Namespace
+    given: Mapping[str, object]
+    of_script: Sequence[str] | None
+
+    def load(self, values: Mapping[str, object]) -> Scenario:
+        """The scenario, with these values besides."""
+        options = self.options
+        return load_given(
+            options.scenario,
+            {**self.given, **values},
+            args=self.of_script,
+            hosts=options.hosts,
+            gpus_per_host=options.gpus_per_host,
+            play=options.play,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -241,6 +257,26 @@ def _draw(job: _Job, first: Digest, run: Run) -> Plays:
         interrupted = f"interrupted in draw {len(plays)} of {job.draws}; the run itself is whole"
         raise KeyboardInterrupt(f"{job.folder}: {interrupted}") from None
     return Plays(plays)
+
+
+def _change(job: _Job, asked: _Asked, run: Run) -> Run:
+    """Play the scenario with one thing changed at a time, and put what comes of it into the run's folder."""
+    from reports.store import run_folder as store
+    from reports.study.measures import measures_of
+    from scenarios.seam.trace import ChangeRow
+    from sim.study.what_if import changes_of
+
+    scenario = asked.load({})  # as it was before it had a plan
+    tree = tree_given(asked.options.scenario, asked.given, scenario)
+    rows: list[ChangeRow] = []
+    for name, play in changes_of(scenario, tree, measures_of(run), asked.load):
+        job.bar.say(f"{name} ({len(rows) + 1})")
+        try:
+            rows.append(play())
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{job.folder}: interrupted at '{name}'; the run itself is whole") from None
+    store.add_changes(job.folder, rows)
+    return store.load(job.folder)
 
 
 if __name__ == "__main__":

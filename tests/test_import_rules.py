@@ -44,7 +44,6 @@ CROSSINGS = {
     },
     "sim/study/cli.py": {"reports"},
     "sim/study/play.py": {"reports"},
-    "sim/study/what_if.py": {"reports"},
     "sim/clock.py": {"simpy"},
 }
 

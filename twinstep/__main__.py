@@ -22,7 +22,6 @@ class _Command(NamedTuple):
 
 _COMMANDS = {
     "predict": _Command("sim.__main__", (), " predict", "predict how long a scenario's steps take"),
-    "what-if": _Command("sim.__main__", ("what-if",), " what-if", "change one thing of a scenario at a time"),
     "sweep": _Command("sim.__main__", ("sweep",), " sweep", "predict many variations of a scenario: a study"),
     "search": _Command("sim.__main__", ("search",), " search", "search a study's variations for the best ones"),
     "run": _Command("real.__main__", (), " run", "run a scenario on real processes, also under torchrun and srun"),

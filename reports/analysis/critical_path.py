@@ -5,10 +5,14 @@ went on, the cause is what ended last of what can hold a program up: a computati
 stood still. Where a span started later than it was issued, the cause is what ended last meanwhile on that rank. A
 collective takes the time since its last member entered; from there the walk goes on at that member. Whatever nobody
 accounts for is "host": the program's own time. Segments touch, so that they add up to the step time exactly.
+
+`what` says what a segment is. What a rank computes while at least half of the others stand still for it, up to its
+entry into a collective of the path or the end of the step, is waiting; of the rest, a part may be waiting for launches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,14 +20,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from reports.analysis.by_what import HOST, whats
 from reports.analysis.frames import COMPUTE, STEP, ints, last_members
-from reports.analysis.intervals import Ints
+from reports.analysis.intervals import Ints, union
+from reports.analysis.waits import standing_still
 from reports.store.columns import fixed
 
-HOST = "host"
 # What the walk needs of the spans.
 COLUMNS = ["rank", "stream", "step", "sequence", "kind", "label", "group", "call"]
 COLUMNS += ["issued_ns", "start_ns", "end_ns", "wait_from_ns", "wait_until_ns", "kernel", "dtype"]
+COLUMNS += ["launch_ns", "rank_count"]
 PATH = {
     "step": "int",
     "order": "int",
@@ -31,6 +37,8 @@ PATH = {
     **dict.fromkeys(["part", "kind", "label", "stream", "kernel", "dtype"], "str"),
     **dict.fromkeys(["from_ns", "to_ns", "duration_ns"], "int"),
     "share": "float",
+    "what": "str",
+    **dict.fromkeys(["waiting_ns", "launching_ns"], "int"),
 }
 WAITED_FOR = {
     "step": "int",
@@ -107,6 +115,7 @@ class _Spans:
 def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """The path of every step in `steps`, in order of time; `share` is of the step's time. Columns as in `PATH`."""
     walked = _Spans(spans)
+    waited = standing_still(spans)
     parts = [
         _walk(walked, int(rank), int(start), int(end))
         for rank, start, end in zip(steps["last_rank"], steps["start_ns"], steps["end_ns"], strict=True)
@@ -114,6 +123,11 @@ def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     segments = [segment for part in parts for segment in part]
     lengths = [len(part) for part in parts]
     columns = _described(spans, segments)
+    waiting = [
+        _waiting(part, walked, waited[0], waited[1].get(int(step), 0))
+        for part, step in zip(parts, steps["step"], strict=True)
+    ]
+    columns |= _split(spans, segments, columns, np.concatenate([np.zeros(0, np.int64), *waiting]))
     whole = np.repeat(ints(steps, "step_ns"), lengths)
     columns["step"] = np.repeat(ints(steps, "step"), lengths)
     columns["order"] = np.concatenate([np.zeros(0, np.int64), *(np.arange(length) for length in lengths)])
@@ -182,6 +196,32 @@ def _back_over(spans: _Spans, row: int, cursor: _Cursor, floor_ns: int) -> tuple
     queued = spans.issued[last] < spans.start[last]
     since = int(spans.issued[last]) if queued else None
     return segments, _Cursor(int(spans.rank[last]), entered, int(spans.stream[last]), since)
+
+
+def _waiting(part: list[Segment], spans: _Spans, entered: Mapping[int, int], early_ns: int) -> Ints:
+    """Of each segment of a step's path, how long others stand still meanwhile for the rank that is on it; ns."""
+    from_ns, to_ns = (np.array([getattr(one, name) for one in part], np.int64) for name in ("from_ns", "to_ns"))
+    lasts = [int(spans.last_member[one.row]) for one in part if one.row >= 0]
+    windows = [(int(spans.start[last]), entered[last]) for last in lasts if last in entered]
+    windows += [(int(to_ns.max(initial=0)), early_ns)]
+    ends, lengths = np.array(windows, np.int64).T
+    return union(ends - lengths, ends).covered(from_ns, to_ns)
+
+
+def _split(
+    spans: pd.DataFrame, segments: list[Segment], columns: Mapping[str, npt.NDArray[np.generic]], waiting: Ints
+) -> dict[str, npt.NDArray[np.generic]]:
+    """What the segments are, and what of their time is waiting and launching."""
+    rows = np.array([one.row for one in segments], np.int64)
+    launching, durations = np.zeros(len(rows), np.int64), np.asarray(columns["duration_ns"], np.int64)
+    launching[rows >= 0] = ints(spans, "launch_ns")[rows[rows >= 0]]
+    waiting = np.where(columns["part"] == "communication", 0, waiting)
+    described = pd.DataFrame({name: columns[name] for name in ("kind", "kernel", "label")})
+    return {
+        "what": whats(described),
+        "waiting_ns": waiting,
+        "launching_ns": np.minimum(launching, durations - waiting),
+    }
 
 
 def _described(spans: pd.DataFrame, segments: list[Segment]) -> dict[str, npt.NDArray[np.generic]]:

@@ -112,6 +112,12 @@ class Overlaps:
         return np.where(self.communicates, self.computing.covered(self.starts, self.ends), 0).astype(np.int64)
 
     @property
+    def late_ns(self) -> Ints:
+        """For each communication, the part in which others have not entered and its rank does not compute; else 0."""
+        late = self.ready - self.starts - self.computing.covered(self.starts, self.ready)
+        return np.where(self.communicates, late, 0).astype(np.int64)
+
+    @property
     def wait_ns(self) -> Ints:
         """For each communication, the part in which its rank waits for others and does nothing else; else 0."""
         waits = self.ready - self.starts - self.working.covered(self.starts, self.ready)

@@ -1,4 +1,4 @@
-"""Time, bytes and hidden communication of each operation, and NCCL's formula beside the link model; from spans."""
+"""Time, bytes, bandwidth and hidden communication of operations, NCCL's formula beside the link model; from spans."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import pandas as pd
 
 from reports.analysis.frames import COMPUTE, KEYS, STEP, Overlaps, ints, is_collective, numbered
 from reports.analysis.intervals import Floats, Ints
+from reports.analysis.rates import bus_bytes
 from reports.analysis.statistics import weighted_quantiles
 from reports.store.columns import fixed
 from reports.store.parts import Part
 
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
 _TIMES = ["duration_ns", "hidden_ns", "wait_ns"]
-OPERATION_COLUMNS = [*KEYS, "kernel", "step", "rank", "rank_count", "start_ns", "end_ns", *_BYTES, "group", "call"]
+_MOVED = ["moving_ns", "size_bytes", "bus_bytes", "members"]
+OPERATION_COLUMNS = [*KEYS, "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", *_BYTES]
+OPERATION_COLUMNS += ["group", "call"]
+# Columns of `operations` that need all members of a collective.
+RATES = ("members", "size_bytes", "moving_ns", "algbw_bytes_per_s", "busbw_bytes_per_s")
 FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
 
 OPERATIONS = {
@@ -30,6 +35,7 @@ OPERATIONS = {
     "mean_ns": "float",
     "max_ns": "int",
     **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "wait_ns", "hidden_share", "wait_share"], "float"),
+    **dict.fromkeys(RATES, "float"),
 }
 FORMULAS = {
     **dict.fromkeys(KEYS, "str"),
@@ -57,7 +63,7 @@ class _Calls:
         numbers, names = numbered(of_steps, KEYS)
         each = _per_rank_and_step(of_steps.assign(operation=numbers))
         groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
-        added = ["calls", *_TIMES, *_BYTES]
+        added = ["calls", *_TIMES, *_BYTES, *_MOVED]
         sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
         steps = each.groupby("operation")["step"].nunique().to_numpy()  # no other part has these steps
         ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
@@ -76,7 +82,8 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
 
     A rank's calls of one operation in one step are added up first; medians and means are then taken over ranks and
     steps, weighted by `rank_count`. `hidden_ns + exposed_ns == mean_ns`, and `wait_ns` is the part of `exposed_ns` in
-    which the rank only waits for others to enter.
+    which others have not entered: the rest is transfer. Of collectives that nccl-tests has a bandwidth for, `RATES` are
+    of one call: its members, its size, its time since the last of them entered, algbw and busbw; else nan.
     """
     calls = [_Calls.of(part) for part in parts]
     sums = pd.concat([one.sums for one in calls]).groupby(KEYS, sort=True).sum()
@@ -105,8 +112,17 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
         "wait_ns": wait,
         "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
         "wait_share": np.divide(wait, total, out=np.zeros(count), where=total > 0),
+        **_bandwidths(sums),
     }
     return fixed(columns, OPERATIONS)
+
+
+def _bandwidths(sums: pd.DataFrame) -> dict[str, Floats]:
+    moved = sums[[*_MOVED, "calls"]].astype(float).where(sums["size_bytes"] > 0)
+    moved = moved.where(moved["moving_ns"] > 0)
+    each = {name: (moved[name] / moved["calls"]).to_numpy(float) for name in ("members", "size_bytes", "moving_ns")}
+    rates = {"algbw_bytes_per_s": "size_bytes", "busbw_bytes_per_s": "bus_bytes"}
+    return each | {name: (moved[of] / moved["moving_ns"] * 1e9).to_numpy(float) for name, of in rates.items()}
 
 
 def formulas(parts: Iterable[Part]) -> pd.DataFrame:
@@ -147,11 +163,13 @@ def _in_steps(part: Part) -> pd.DataFrame:
     kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
     columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
     duration, overlaps = spans["end_ns"] - spans["start_ns"], Overlaps.of(spans)
-    spent = spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=overlaps.hidden_ns, wait_ns=overlaps.wait_ns)
+    spent = spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=overlaps.hidden_ns, wait_ns=overlaps.late_ns)
+    sizes, bus, members = bus_bytes(spans)
+    spent = spent.assign(moving_ns=overlaps.ends - overlaps.ready, size_bytes=sizes, bus_bytes=bus, members=members)
     return spent[kept]
 
 
 def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
-    sums = dict.fromkeys(["calls", *_TIMES, *_BYTES], "sum")
+    sums = dict.fromkeys(["calls", *_TIMES, *_BYTES, *_MOVED], "sum")
     grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
     return grouped.agg({**sums, "rank_count": "first"}).reset_index()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from reports.analysis.rates import Utilisation, utilisation
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import fixed
@@ -119,6 +120,12 @@ def ranks_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
     each = ranks[[name for name in PARTS if name in ranks]].div(count, axis=0)
     skew = (whole - ranks["step_ns"] / count).clip(lower=0)
     return each.assign(skew_ns=skew, rank=ranks["rank"], rank_count=ranks["rank_count"])
+
+
+def utilisation_of(run: Run) -> Utilisation | None:
+    """The model's arithmetic in the median steady step; None where no spans say it."""
+    step_ns, kept = float(steady_steps(run.steps)["step_ns"].median()), steady_kept(run)
+    return utilisation(run.flops_of(kept), step_ns, run.info.scenario) if kept else None
 
 
 def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:

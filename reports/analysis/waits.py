@@ -1,4 +1,4 @@
-"""Finds for which ranks the others wait, from spans alone."""
+"""Finds for which ranks the others wait, and how long, from spans alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import RANK_COLUMNS, STEP, Overlaps, ints
+from reports.analysis.frames import RANK_COLUMNS, STEP, Overlaps, ints, is_collective
+from reports.analysis.intervals import Ints
 from reports.store.columns import fixed
 from reports.store.parts import Part
 
@@ -34,3 +35,30 @@ def late_ranks(parts: Iterable[Part]) -> pd.DataFrame:
     total = summed["wait_ns"].sum()
     found = summed.assign(wait_ns=summed["wait_ns"] / max(rank_steps, 1), share=summed["wait_ns"] / max(total, 1))
     return fixed({**found.sort_values("wait_ns", ascending=False, kind="stable", ignore_index=True)}, LATE_RANKS)
+
+
+def standing_still(spans: pd.DataFrame) -> tuple[dict[int, int], dict[int, int]]:
+    """How long at least half of the ranks wait for the last one, ns.
+
+    First by the row of a collective's last member, up to its entry, as `Overlaps` counts waiting; then by step: those
+    that have ended it, up to its end. A representative counts as often as the ranks that it represents.
+    """
+    overlaps, weights = Overlaps.of(spans), ints(spans, "rank_count")
+    members = np.flatnonzero(is_collective(spans) & overlaps.communicates)
+    entered = _of_half(overlaps.last_member[members], overlaps.wait_ns[members], weights[members])
+    own = np.flatnonzero((spans["kind"] == STEP).to_numpy(bool))
+    steps, ends = spans["step"].iloc[own], spans["end_ns"].iloc[own]
+    early = (ends.groupby(steps).transform("max") - ends).to_numpy(np.int64)
+    return entered, _of_half(steps.to_numpy(np.int64), early, weights[own])
+
+
+def _of_half(groups: Ints, waits: Ints, weights: Ints) -> dict[int, int]:
+    """For each group the longest time for which at least half of its members, by weight, wait."""
+    order = np.lexsort([-waits, groups])
+    groups, waits, weights = groups[order], waits[order], weights[order]
+    known, firsts, numbers = np.unique(groups, return_index=True, return_inverse=True)
+    so_far = np.cumsum(weights)
+    so_far -= (so_far - weights)[firsts][numbers]
+    half = np.flatnonzero(2 * so_far >= np.bincount(numbers, weights)[numbers])
+    longest = waits[half[np.unique(numbers[half], return_index=True)[1]]]
+    return dict(zip(known.tolist(), longest.tolist(), strict=True))

@@ -11,6 +11,8 @@ from itertools import cycle
 
 import numpy as np
 
+from reports.analysis import by_what
+
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 # What a step is made of.
@@ -22,6 +24,14 @@ IDLE = "#9aa3ad"
 SKEW = "#6b7480"
 # The parts of a step that add up to it, by their columns.
 PARTS = {"compute_ns": COMPUTE, "transfer_ns": EXPOSED, "wait_ns": WAIT, "idle_ns": IDLE, "skew_ns": SKEW}
+# What a critical path is: computed in cool colours, sent in warm ones.
+WHATS = {
+    **{by_what.DENSE: "#3d7fc4", by_what.LOOK_UPS: "#2f9e9e", by_what.TABLE_UPDATES: "#3f9463"},
+    **{by_what.OPTIMIZER: "#7467c9", by_what.COMPRESSION: "#9a8fd6", by_what.PACKING: "#7fb8a4"},
+    **{by_what.INPUT: "#86a8e0", by_what.OTHER: "#5fa8d9", by_what.IDS: "#e58f6e", by_what.EMBEDDINGS: "#e0662f"},
+    **{by_what.GRADIENTS: "#b5483c", by_what.EXCHANGES: "#dcb35f", by_what.REDUCTIONS: "#c4527a"},
+    **{by_what.TRANSFERS: "#a8577f", by_what.LAUNCHING: "#6b7480", by_what.WAITING: WAIT, by_what.HOST: IDLE},
+}
 # Two sides of a comparison.
 PREDICTED = "#3d7fc4"
 MEASURED = "#c4527a"

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from scenarios.seam.trace import LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
+from scenarios.seam.trace import ChangeRow, LinkRow, LoadRow, MemoryRow, Metric, PlanRow, Span, TrafficRow
 
 TABLES: dict[str, type] = {
     "spans": Span,
@@ -22,12 +22,13 @@ TABLES: dict[str, type] = {
     "links": LinkRow,
     "loads": LoadRow,
     "traffic": TrafficRow,
+    "what_if": ChangeRow,
 }
 
 # Tables and columns that earlier releases did not write.
-LATER_TABLES = frozenset({"loads", "traffic", "own_plan"})
+LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if"})
 _LATER = {
-    Span: {"formula_ns"},
+    Span: {"formula_ns", "launch_ns"},
     PlanRow: {"host_bytes"},
     MemoryRow: {"rank_count", "phases"},
     LinkRow: {"link_count"},

@@ -28,7 +28,8 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
-from scenarios.seam.trace import SCHEMA_VERSION, Recording, RunInfo, Span, Thinned
+from reports.store.replace import replaced
+from scenarios.seam.trace import SCHEMA_VERSION, ChangeRow, Recording, RunInfo, Span, Thinned
 
 RUN_FILE = "run.json"
 SPANS_FILE = "spans.parquet"
@@ -135,6 +136,16 @@ class Writing:
         if whole:
             self._file.write_table(table.slice(0, whole), row_group_size=GROUP_ROWS)
         self._left = table.slice(whole)
+
+
+def add_changes(folder: Path, rows: Sequence[ChangeRow]) -> None:
+    """Put what a run would be with changes into its folder, in place of those that are there.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    with replaced(folder / "what_if.parquet") as draft:
+        pq.write_table(to_arrow(rows, ChangeRow), draft, **_PARQUET)
 
 
 def fresh_folder(base: Path | str, name: str, now: datetime | None = None) -> Path:

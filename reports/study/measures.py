@@ -11,7 +11,7 @@ import pandas as pd
 
 from reports.analysis.costs import costs, costs_of
 from reports.analysis.frames import rank_memory
-from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, utilisation_of
 from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
@@ -23,8 +23,9 @@ _ADDED = (
     *("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples"),
     "uncertainty_share",
 )
+_ARITHMETIC = ("flops_per_s", "mfu")
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
-MEASURES = ("world_size", "steps", *CHANGES, *_ADDED)
+MEASURES = ("world_size", "steps", *CHANGES, *_ADDED, *_ARITHMETIC)
 # What a reader is shown of a measure: its title, and the number in words.
 SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "step_ns": ("step", text.duration),
@@ -33,6 +34,8 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "kwh_per_1e9_samples": ("kWh per 10^9", text.to_three_digits),
     "exposed_share": ("exposed", text.percent),
     "uncertainty_share": ("±", text.percent),
+    "flops_per_s": ("FLOP/s", text.flop_rate),
+    "mfu": ("MFU", text.percent),
     "memory_spare_bytes": ("spare", text.size),
     "world_size": ("GPUs", text.number),
 }
@@ -41,7 +44,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
 def measures_of(run: Run) -> dict[str, float]:
     """By column: medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown."""
     found = result("", run, parts_of_step(run, steady_kept(run)))
-    memory, known = run.rank_memory, uncertainty(run)
+    memory, known, done = run.rank_memory, uncertainty(run), utilisation_of(run)
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
         "exposed_share": found["exposed_ns"] / found["step_ns"] if found["step_ns"] else np.nan,
@@ -49,6 +52,8 @@ def measures_of(run: Run) -> dict[str, float]:
         "median_step_ns": run.steps["step_ns"].median(),
         **asdict(costs(run)),
         "uncertainty_share": np.nan if known is None else known.share,
+        "flops_per_s": np.nan if done is None else done.flops_per_s,
+        "mfu": np.nan if done is None else done.mfu,
     }
     return {name: float(value) for name, value in measures.items()}
 

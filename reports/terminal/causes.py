@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reports.analysis import critical_path
+from reports.analysis.by_what import HOST
 from reports.analysis.frames import COMPUTE
 from reports.analysis.step_breakdown import PARTS, parts_of_step
 from reports.run import Run
@@ -35,7 +36,7 @@ def dominant(run: Run, step: int) -> list[str]:
 
 def group_name(row: dict[str, Any]) -> str:
     """What a row of `critical_path.dominant` is of: "gemm (matrix products) in float32", "send of int64"."""
-    if row["part"] == critical_path.HOST:
+    if row["part"] == HOST:
         return "the program's own time"
     if row["part"] == COMPUTE:
         kernel = {"gemm": "gemm (matrix products)", "": "computation"}.get(row["kernel"], row["kernel"])

@@ -19,6 +19,7 @@ from reports.analysis.step_breakdown import (
     steady_steps,
     sync_period,
     typical_step,
+    utilisation_of,
 )
 from reports.analysis.uncertainty import uncertainty
 from reports.errors import ReportError
@@ -67,7 +68,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
         if info.thinned.ranks:
             lines.append("waiting for ranks that were left out counts as transfer")
     if len(steady):
-        lines += [*_step_time(steady, run), *sync_words(run)]
+        lines += [*_step_time(steady, run), *sync_words(run), *arithmetic(run)]
         lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
     if spread:
         lines.append(spread)
@@ -136,6 +137,16 @@ def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
         return [line, *reasons]
     passes = f" in {run.micro_batches:,} micro-batches" if run.micro_batches > 1 else ""
     return [line, *reasons, f"{text.number(rate)} samples/s, {run.batch_size:,} samples per rank{passes}"]
+
+
+def arithmetic(run: Run) -> list[str]:
+    """The model's FLOP/s of a GPU and their share of its peak, in a line; [] where nothing says them."""
+    found = utilisation_of(run)
+    if found is None:
+        return []
+    gpu = "rank" if run.info.world == "real" else "GPU"
+    peak = "" if np.isnan(found.mfu) else f", MFU {text.percent(found.mfu)} of {text.flop_rate(found.peak_flops_per_s)}"
+    return [f"{text.flop_rate(found.flops_per_s)} of the model per {gpu}{peak} ({', '.join(found.dtypes)})"]
 
 
 def sync_words(run: Run) -> list[str]:

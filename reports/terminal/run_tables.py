@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reports.analysis import critical_path
+from reports.analysis.by_what import by_what
 from reports.analysis.costs import costs, prices_of
 from reports.analysis.step_breakdown import (
     PARTS,
@@ -21,10 +22,11 @@ from reports.analysis.step_breakdown import (
     step_shown,
     sync_period,
     typical_step,
+    utilisation_of,
 )
 from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
-from reports.terminal import text
+from reports.terminal import changes, text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
 from reports.terminal.headline import headline, only, rests_on
 from reports.terminal.plans import plan_notes, plan_sentence
@@ -38,12 +40,15 @@ from reports.terminal.rows import (
     straggler_sentence,
     written,
 )
+from reports.terminal.what_a_step_is import bar, gradients_hidden
 from scenarios.seam.trace import ALWAYS
 
 _ROWS = 16
 _STEPS_SHOWN = 12
 _FORMULAS_SHOWN = 10
 _STRAGGLERS_SHOWN = 3
+_BANDWIDTHS_SHOWN = 8
+_HINT = {"sim": "what would help: --what-if changes one thing at a time, and simulates each"}
 # From here on NCCL's own formula is shown beside the link model.
 DIFFERS = 0.05
 # In words, and in one where room is short.
@@ -74,16 +79,16 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
         ReportError: the run has no such step.
     """
     shown = step_shown(run, step)
-    sections = [text.paragraph("\n".join(headline(run, spread)), style="bold"), _steps(run)]
+    sections = [text.paragraph("\n".join(headline(run, spread)), style="bold"), *_what_it_is(run, shown), _steps(run)]
     if shown is not None:
         sections += [_waited_for(run, shown), *_dominant(run, shown)]
     kept = steady_kept(run)
     sections += _stragglers(run, kept)
     if kept:
-        sections += [_operations(run, kept), *_formulas(run, kept), _ranks(run, kept)]
+        sections += [_operations(run, kept), *_bandwidths(run, kept), *_formulas(run, kept), _ranks(run, kept)]
     elif len(run.steps):
         sections.append(text.paragraph("Operations: no spans of these steps were kept."))
-    sections += [_links(run), _imbalance(run), _memory(run), _metrics(run)]
+    sections += [_links(run), _imbalance(run), _memory(run), _metrics(run), *changes.summarize(run)]
     return Group(*sections)
 
 
@@ -126,7 +131,7 @@ def as_json(run: Run) -> dict[str, Any]:
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
     step, late = typical_step(run), records(run.late_ranks_of(steady_kept(run)))
     held = [] if step is None else records(critical_path.dominant(run.critical_path_of(step)))
-    own = {"stragglers": found, "late_ranks": late, "dominant": held}
+    own = {"stragglers": found, "late_ranks": late, "dominant": held, **_what_it_is_json(run, step)}
     period = sync_period(run)
     more = {} if period is None else {"sync_period": dataclasses.asdict(period)}
     return {**head, **more, **{name: records(getattr(run, name)) for name in names}, **own}
@@ -137,10 +142,28 @@ def _uncertainty(run: Run) -> dict[str, Any] | None:
     return None if known is None else {"share": known.share, **dataclasses.asdict(known)}
 
 
+def _what_it_is_json(run: Run, step: int | None) -> dict[str, Any]:
+    done = utilisation_of(run)
+    return {
+        "by_what": [] if step is None else records(by_what(run.critical_path_of(step))),
+        "gradients_hidden": gradients_hidden(run, steady_kept(run)) if step is not None else "",
+        "arithmetic": None if done is None else done._asdict(),
+        "what_if": records(changes.ranked(run)),
+    }
+
+
 def _why_no_steps(run: Run) -> str:
     if run.info.scenario.get("program") == "script":
         return "; one begins where the script's optimizer has stepped, and ends where it does so again"
     return "; the program enters none: expected 'with rank.step(index):' around each"
+
+
+def _what_it_is(run: Run, step: int | None) -> Iterator[RenderableType]:
+    if step is not None:
+        yield bar(run, step, only(run))
+        said = [gradients_hidden(run, steady_kept(run)), changes.best(run) or _HINT.get(run.info.world, "")]
+        if any(said):
+            yield text.paragraph("\n".join(filter(None, said)))
 
 
 def _steps(run: Run) -> RenderableType:
@@ -217,6 +240,19 @@ def _operations(run: Run, steps: list[int]) -> RenderableType:
     columns = ["operation", "calls", "median", "max", "payload", "waiting", "hidden"]
     more = f"; {len(frame) - _ROWS} shorter ones not shown" if len(frame) > _ROWS else ""
     return text.table(f"Operations per rank and step, {which}{more}", columns, rows)
+
+
+def _bandwidths(run: Run, steps: list[int]) -> Iterator[RenderableType]:
+    frame = run.operations_of(steps)
+    frame = frame[frame["busbw_bytes_per_s"].notna().to_numpy(bool)]
+    if not len(frame):
+        return
+    frame = frame.sort_values("size_bytes", ascending=False, kind="stable")
+    shown = frame.assign(name=operation_names(frame)).head(_BANDWIDTHS_SHOWN)
+    rows = cells(shown, ["name", "members", "size_bytes", "moving_ns", "algbw_bytes_per_s", "busbw_bytes_per_s"])
+    more = f"; {len(frame) - _BANDWIDTHS_SHOWN} smaller ones not shown" if len(frame) > _BANDWIDTHS_SHOWN else ""
+    title = f"Bandwidth of a collective, since its last rank entered, {text.steps(steps)}{more}"
+    yield text.table(title, ["operation", "ranks", "size", "transfer", "algbw", "busbw"], rows)
 
 
 def _formulas(run: Run, steps: list[int]) -> Iterator[RenderableType]:

@@ -27,6 +27,7 @@ _SEEN = 5  # letters that show at a glance that two names differ
 _PIECES = 5  # of a list of steps
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
+_FLOP_RATES = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
 _SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 
@@ -43,6 +44,11 @@ def size(size_bytes: float) -> str:
 def rate(bytes_per_s: float) -> str:
     """ "12.5 GB/s" for 1.25e10: decimal, as datasheets have it; a dash for nan."""
     return _in_unit(bytes_per_s, _RATES)
+
+
+def flop_rate(flops_per_s: float) -> str:
+    """ "67.0 TFLOP/s" for 6.7e13; a dash for nan."""
+    return _in_unit(flops_per_s, _FLOP_RATES)
 
 
 def size_unit(size_bytes: float) -> tuple[str, float]:

@@ -39,6 +39,7 @@ class Span:
     `bytes_in` is the size of the rank's input tensors, `bytes_out` of its outputs; `bytes_sent` of what it gives to
     other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
     `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
+    `launch_ns` is the part of a simulated computation in which it waits for the host to launch its kernels.
     """
 
     rank: int
@@ -65,6 +66,7 @@ class Span:
     bytes_written: float = 0.0
     rank_count: int = 1
     formula_ns: int = -1
+    launch_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +171,24 @@ class TrafficRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """What the run would be with one thing of its scenario changed; the first row of a run is the scenario as it is.
+
+    `status` and `sentence` are as of a study's point, `options` make the change on a command line. Numbers are of the
+    median steady step, its transfer and waiting those of the mean rank; 0 where it was not played to its end.
+    """
+
+    change: str
+    options: str
+    status: str
+    sentence: str
+    step_ns: float
+    samples_per_s: float
+    transfer_ns: float
+    wait_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
     """Which spans a prediction kept beside every step's own, of kind "step": those of `ranks` in `steps`.
 
@@ -230,6 +250,7 @@ class Recording:
     links: list[LinkRow] = field(default_factory=list)
     loads: list[LoadRow] = field(default_factory=list)
     traffic: list[TrafficRow] = field(default_factory=list)
+    what_if: list[ChangeRow] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # texts of the files of a program of one's own, by name
     kept: dict[str, bytes] = field(default_factory=dict)  # further files, which the program leaves, by name
 

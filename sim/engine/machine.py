@@ -87,14 +87,15 @@ class Machine:
         *,
         measured_ns: int | None = None,
         launched_ns: Callable[[int, int], tuple[int, int]] | None = None,
+        launching: Callable[[int], None] = lambda _: None,
     ) -> Signal[None]:
         """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, `run_on_core`.
 
         On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch; both longer by as much
         as this GPU is slow. `launched_ns` says of so many launches of so many ns each when the first and the last are
-        through; without it, and on CPUs, they begin now and come first. Bytes in the host's memory are flows on the
-        GPU's path to it, beside what the GPU does; the kernel ends with the last of them. One that `lasts`
-        so long is a pause.
+        through; without it, and on CPUs, they begin now and come first. `launching` is told, once or twice, how long
+        the kernel waits for them. Bytes in the host's memory are flows on the GPU's path to it, beside what the GPU
+        does; the kernel ends with the last of them. One that `lasts` so long is a pause.
         """
         if kernel.lasts_ns:
             return self.sleep(kernel.lasts_ns)
@@ -115,18 +116,27 @@ class Machine:
         ramp_ns = round(price.ramp_ns * times)
         uses, alone_s = self._alone(rank, price)
         if gpu.kind == "cpu" and run_on_core is not None:
+            launching(launch_ns)
             signal: Signal[None] = Signal()
             run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
             return signal
         if launched_ns is None:
+            launching(launch_ns)
             return self._after(launch_ns + ramp_ns, uses, times * alone_s, host)
-        now_ns = self.clock.now_ns
-        first_ns, last_ns = launched_ns(kernel.launches, launch_ns // kernel.launches)
-        done = self._after(max(first_ns - now_ns, 0) + ramp_ns, uses, times * alone_s, host)
-        if last_ns <= now_ns + ramp_ns or measured_ns is not None:  # what was measured has its gaps in it
+        launched = launched_ns(kernel.launches, launch_ns // kernel.launches)
+        first_ns, last_ns = (moment_ns - self.clock.now_ns for moment_ns in launched)
+        launching(max(first_ns, 0))
+        done = self._after(max(first_ns, 0) + ramp_ns, uses, times * alone_s, host)
+        if last_ns <= ramp_ns or measured_ns is not None:  # what was measured has its gaps in it
             return done
+        return self._not_before(last_ns, done, launching)
+
+    def _not_before(self, delay_ns: int, done: Signal[None], launching: Callable[[int], None]) -> Signal[None]:
+        """What is done and launched; `launching` is told how much later than it is done the last launch is."""
+        last_ns = self.clock.now_ns + delay_ns
+        done.then(lambda: launching(max(last_ns - self.clock.now_ns, 0)))
         both: Signal[None] = Signal()
-        all_of([done, self.sleep(last_ns - now_ns)], both.fire)
+        all_of([done, self.sleep(delay_ns)], both.fire)
         return both
 
     def carry(self, path: Path, size_bytes: float) -> Signal[None]:

@@ -187,7 +187,15 @@ class SimBackend:
         def run() -> None:
             work.start_ns = machine.clock.now_ns
             core = None if thread is None else thread.run
-            machine.kernel(self.rank, kernel, core, measured_ns=measured_ns, launched_ns=launched_ns).then(end)
+            done = machine.kernel(
+                self.rank,
+                kernel,
+                core,
+                measured_ns=measured_ns,
+                launched_ns=launched_ns,
+                launching=work.launching,
+            )
+            done.then(end)
 
         def end() -> None:
             with torch.set_grad_enabled(records):

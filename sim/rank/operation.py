@@ -32,6 +32,7 @@ class Operation(Signal[Any]):
         "kernel",
         "kind",
         "label",
+        "launch_ns",
         "rank",
         "rendezvous",
         "sequence",
@@ -50,9 +51,14 @@ class Operation(Signal[Any]):
         self.step = STEP.get()
         self.issued_ns = backend.clock.now_ns
         self.start_ns = self.end_ns = self.wait_from_ns = self.wait_until_ns = self.index = self.formula_ns = -1
+        self.launch_ns = 0
         self.call: Call | None = None
         self.kernel: Kernel | None = None
         self.rendezvous: Rendezvous | None = None
+
+    def launching(self, launch_ns: int) -> None:
+        """It waits so long for the host to launch its kernels, besides what it was told before."""
+        self.launch_ns += launch_ns
 
     def finish(self, value: object = None, error: BaseException | None = None) -> None:
         """It ends now."""
@@ -129,4 +135,5 @@ class Operation(Signal[Any]):
             bytes_written=kernel.bytes_written if kernel else 0.0,
             rank_count=self.backend.shared.rank_counts[self.rank],
             formula_ns=self.formula_ns,
+            launch_ns=self.launch_ns,
         )

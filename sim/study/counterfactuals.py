@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import QComms, Scenario
 from scenarios.config.toml.tree import Tree
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
 _RANK = 4
 # What PowerSGD needs until it compresses, and steps in which it does.
 _FROM, _STEPS = 2, 8
+_HALVES = {"forward": "fp16", "backward": "bf16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +38,11 @@ def _of_hardware(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, dict[str
     yield "links within hosts twice as fast", _doubled(tree, ["cluster.inside.rate"])
     latencies = [f"cluster.{place}.latency" for place in ("nic", "inside", "network")]
     yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
-    if scenario.cluster.host.gpu.kind == "cuda" and not scenario.launching.cuda_graphs:
-        yield "launched as CUDA graphs", {"launching.cuda_graphs": True}
+    if scenario.cluster.host.gpu.kind == "cuda":  # graphs are there before a step, so that launching is free
+        yield "launching free (CUDA graphs)", {} if scenario.launching.cuda_graphs else {"launching.cuda_graphs": True}
+    else:
+        kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
+        yield "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
     if scenario.cluster.faults:
         yield "no faults", {"cluster.faults": []}
     yield "twice the hosts", {"cluster.hosts": 2 * scenario.cluster.hosts}
@@ -63,6 +67,8 @@ def _of_program(scenario: Scenario) -> Iterator[tuple[str, dict[str, object]]]:
         yield f"gradients by PowerSGD of rank {_RANK}", values
     else:
         yield "gradients not compressed", {"compression.kind": "none"}
+    if scenario.qcomms == QComms():
+        yield "embeddings exchanged in 16 bits", {f"qcomms.{way}_precision": of for way, of in _HALVES.items()}
     if scenario.pipeline.kind == "none":
         yield "next batch's ids sent beside the step", {"pipeline.kind": "sparse_dist"}
     if scenario.planner.choose == "estimated" and scenario.planner.plan is None:

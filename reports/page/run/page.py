@@ -7,12 +7,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, step_shown, sync_period
+from reports.analysis.step_breakdown import (
+    PARTS,
+    parts_of_step,
+    steady_kept,
+    steady_steps,
+    step_shown,
+    sync_period,
+    utilisation_of,
+)
 from reports.analysis.uncertainty import uncertainty
 from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
 from reports.page.run import links as link_sections
 from reports.page.run import ranks as rank_sections
 from reports.page.run import times as time_sections
+from reports.page.run import what_a_step_is
 from reports.page.timeline import NAME, timeline
 from reports.run import Run
 from reports.terminal import headline as about
@@ -35,6 +44,7 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
     step = step_shown(run, asked)
     sections = [
         _glance(run, step),
+        what_a_step_is.changes_of(run),
         time_sections.steps(run),
         time_sections.parts(run),
         _timeline(run, step, also),
@@ -56,6 +66,8 @@ def _glance(run: Run, step: int | None) -> Section:
     if not facts:
         return Section("glance", "At a glance", absent="No rank completed a step.")
     blocks: list[Block] = [Facts(facts)]
+    if step is not None:
+        blocks += what_a_step_is.bar(run, step)
     said = [f"{sentence}." for sentence in dominant(run, step)] if step is not None else []
     if said:
         blocks.append(Words(f"{DOMINANT_TITLE} of step {step}:", said))
@@ -83,6 +95,12 @@ def _facts(run: Run) -> list[Fact]:
     rate = float(steady["samples_per_s"].median())
     if not np.isnan(rate):
         facts.append(Fact("samples/s", text.number(rate), "all ranks together", rate))
+    done = utilisation_of(run)
+    if done is not None:
+        note = f"per GPU, of the model; {', '.join(done.dtypes)}"
+        facts.append(Fact("arithmetic", text.flop_rate(done.flops_per_s), note, done.flops_per_s))
+        if not np.isnan(done.mfu):
+            facts.append(Fact("MFU", text.percent(done.mfu), f"of {text.flop_rate(done.peak_flops_per_s)}", done.mfu))
     period = sync_period(run)
     if period is not None and period.steps:
         note = f"mean over {period.every:,}, of which one averages replicas in {text.duration(period.sync_ns)}"

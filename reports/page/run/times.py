@@ -19,6 +19,8 @@ from reports.terminal.run_tables import PART_COLUMNS, part_rows
 _BARS = 24
 _ROWS = 200
 _METRICS = 6
+_BANDWIDTH = ["algbw_bytes_per_s", "busbw_bytes_per_s"]
+_BANDWIDTH_NOTE = " algbw and busbw as nccl-tests has them, since a call's last rank entered."
 # Bars of operations by their part: which column is a layer of what name and colour.
 _LAYERS = {
     "communication": {
@@ -140,7 +142,7 @@ def _more(frame: pd.DataFrame, noun: str) -> str:
 
 def _operations(frame: pd.DataFrame, of: str) -> Table:
     columns = ["name", "kind", "calls_per_step", "mean_ns", "median_ns", "max_ns"]
-    sent = ["bytes_sent", "transfer_ns", "wait_ns", "hidden_share"]
+    sent = ["bytes_sent", "transfer_ns", "wait_ns", "hidden_share", *_BANDWIDTH]
     shown = frame.head(_ROWS)
     rows = [
         [*row, *(own if part == "communication" else [""] * len(sent))]
@@ -157,10 +159,14 @@ def _operations(frame: pd.DataFrame, of: str) -> Table:
         "exposed transfer",
         "waiting",
         "hidden",
+        "algbw",
+        "busbw",
     ]
     more = f" {len(frame) - _ROWS} more are in steady_operations.csv." if len(frame) > _ROWS else ""
     raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")}
-    return Table("All operations", columns, rows, left=2, note=f"Times {of}.{more}", folded=True, raw=raw)
+    return Table(
+        "All operations", columns, rows, left=2, note=f"Times {of}.{_BANDWIDTH_NOTE}{more}", folded=True, raw=raw
+    )
 
 
 def critical_path(run: Run, step: int | None) -> Section:

@@ -16,6 +16,7 @@ from scenarios.workloads.script.recording.file import NAME, read
 
 if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario
+    from scenarios.config.toml.tree import Tree
 
 # Whose hardware a script is predicted on where nobody says it: this machine's CPU.
 PROFILE = "cpu_local"
@@ -76,6 +77,22 @@ def load_given(
     if (given / NAME).is_file():
         return scenario_of_recording(given, overrides)
     return load(given, overrides)
+
+
+def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario) -> Tree:
+    """The keys of what `load_given` made a scenario of, as they are written, its profile's too; a script's cluster."""
+    from scenarios.config.catalogue import scenario_file  # noqa: PLC0415
+    from scenarios.config.overrides.overrides import Overrides  # noqa: PLC0415
+    from scenarios.config.toml.include import read_tree  # noqa: PLC0415
+
+    if given.suffix != ".py" and not (given / NAME).is_file():
+        return read_tree(scenario_file(given), Overrides(overrides)).tree
+    profile = overrides.get("profile") or scenario.cluster.profile
+    of_cluster = {key: value for key, value in overrides.items() if key.startswith("cluster.")}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "cluster.toml")
+        file.write_text("\n".join(_cluster(profile, scenario.cluster.hosts, None)) + "\n")
+        return read_tree(str(file), Overrides(of_cluster)).tree
 
 
 def _say_what_is_the_scripts(missing: Sequence[str], args: Sequence[str]) -> None:

@@ -14,8 +14,9 @@ from scenarios.workloads.dlrm.ids.file import read_bags
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
 
 TOP_KEYS = (
-    "name, description, include, set, measured, published, program, run, cluster, model, sharding, buckets, compression,"
-    " pipeline, data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script"
+    "name, description, include, set, measured, published, program, run, cluster, model, sharding, buckets,"
+    " compression, pipeline, data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients,"
+    " script"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"
 FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")

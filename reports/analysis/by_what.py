@@ -1,0 +1,107 @@
+"""Says what each span is (dense, look-ups, exchanges, reductions, ...), and adds up a critical path by that.
+
+The one place that knows the programs' words: it goes by kind, kernel and label, which simulated and real runs share.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from reports.store.columns import fixed
+from scenarios.seam.trace import COPYING, LOADING
+
+DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER = "dense", "look-ups", "table updates", "optimizer"
+COMPRESSION, PACKING, INPUT, OTHER = "compression", "packing", "input", "other computation"
+IDS, EMBEDDINGS, GRADIENTS = "exchanges of ids", "exchanges of embeddings", "exchanges of embeddings' gradients"
+EXCHANGES, REDUCTIONS, TRANSFERS = "other exchanges", "reductions", "other transfers"
+LAUNCHING, WAITING, HOST = "launching", "waiting", "host"
+# All that a step's time can be, in the order of a bar: computed, sent, and neither.
+WHATS = (
+    *(DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER, COMPRESSION, PACKING, INPUT, OTHER),
+    *(IDS, EMBEDDINGS, GRADIENTS, EXCHANGES, REDUCTIONS, TRANSFERS, LAUNCHING, WAITING, HOST),
+)
+BY_WHAT = {"what": "str", "duration_ns": "int", "share": "float"}
+
+# What a label says, the first that is found in it: of communications, and of computations.
+_SENT = (
+    (re.compile(r"input_dist"), IDS),
+    (re.compile(r"output_dist_backward"), GRADIENTS),
+    (re.compile(r"output_dist"), EMBEDDINGS),
+)
+_COMPUTED = (
+    (re.compile(r"powersgd\.vanilla"), PACKING),
+    (re.compile(r"powersgd\."), COMPRESSION),
+    (re.compile(r"^checksum$"), OTHER),
+    (re.compile(r"input_dist|output_dist|\.gradients\.|\.(copy_in|copy_out|cut)$"), PACKING),
+)
+_OF_KIND = {
+    **dict.fromkeys(["all_to_all", "all_to_all_single"], EXCHANGES),
+    **dict.fromkeys(["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"], REDUCTIONS),
+    **dict.fromkeys(["all_gather", "all_gather_into_tensor"], REDUCTIONS),
+}
+_OF_KERNEL = {
+    **{"embedding_lookup": LOOK_UPS, "embedding_update": TABLE_UPDATES, "optimizer": OPTIMIZER},
+    **dict.fromkeys([LOADING, COPYING], INPUT),
+    **dict.fromkeys(["permute", "bucketize"], PACKING),
+}
+_ARITHMETIC = ("gemm", "attention", "convolution")
+_DENSE = (*_ARITHMETIC, "elementwise", "reduction", "qr", "module")
+# Steps of optimizers that are traced have a kernel made of several.
+_UPDATE = re.compile(r"(^|\.)(update|unscale)$")
+# Gradients of tables as they come from the dense part, before they are sent.
+_OF_TABLES = re.compile(r"(table_wise|row_wise|column_wise|data_parallel|grid_shard)\w*\.gradients$")
+
+
+def what(kind: str, kernel: str, label: str) -> str:
+    """Which of `WHATS` a span is by itself; "host" for the program's own time."""
+    if kind == HOST:
+        return HOST
+    if kind == "compute":
+        return _computed(kernel, label)
+    return next((found for pattern, found in _SENT if pattern.search(label)), _OF_KIND.get(kind, TRANSFERS))
+
+
+def _computed(kernel: str, label: str) -> str:
+    if kernel in _OF_KERNEL and kernel not in ("permute", "bucketize"):
+        return _OF_KERNEL[kernel]
+    said = next((found for pattern, found in _COMPUTED if pattern.search(label)), None)
+    if said is not None:
+        return said
+    if _UPDATE.search(label):
+        return OPTIMIZER
+    if _OF_TABLES.search(label):
+        return PACKING
+    return _OF_KERNEL.get(kernel, DENSE if kernel in _DENSE else OTHER)
+
+
+def whats(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
+    """`what` of each row of a frame with `kind`, `kernel` and `label`."""
+    keys = frame[["kind", "kernel", "label"]]
+    numbers, known = pd.factorize(pd.MultiIndex.from_frame(keys))
+    found = np.array([what(*map(str, key)) for key in known], object)
+    return found[numbers] if len(frame) else np.zeros(0, object)
+
+
+def is_model(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows are products of the model itself, whose arithmetic counts as its FLOPs: not those of a compression."""
+    is_arithmetic = frame["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool)
+    is_dense: npt.NDArray[np.bool_] = np.equal(whats(frame), DENSE).astype(bool)
+    return is_arithmetic & is_dense
+
+
+def by_what(path: pd.DataFrame) -> pd.DataFrame:
+    """The critical path of one step by what it is, in the order of `WHATS`; what takes nothing is left out.
+
+    Shares are of the step and add up to 1, durations to the step.
+    """
+    own = path["duration_ns"] - path["waiting_ns"] - path["launching_ns"]
+    taken = own.groupby(path["what"].to_numpy(object)).sum().to_dict()
+    taken[WAITING], taken[LAUNCHING] = path["waiting_ns"].sum(), path["launching_ns"].sum()
+    whole = path["duration_ns"].sum()
+    names = [name for name in WHATS if taken.get(name)]
+    durations = np.array([taken[name] for name in names], np.int64)
+    return fixed({"what": names, "duration_ns": durations, "share": durations / max(whole, 1)}, BY_WHAT)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+
+from reports.analysis import by_what as names
+from reports.analysis.by_what import WHATS, by_what, what
+from reports.run import Run
+from reports.terminal.what_a_step_is import LETTERS
+from scenarios.seam.trace import Recording, Span
+from scenarios.sparse import input_dist, output_dist
+from tests.reports.recordings import PATIENT, by_hand, info, recordings, span
+
+CALL = {"group": "world", "call": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "label", "expected"),
+    [
+        ("compute", "gemm", "dense.forward.1", names.DENSE),
+        ("compute", "module", "tower.backward.0", names.DENSE),
+        ("compute", "module", "dense.update", names.OPTIMIZER),
+        ("compute", "optimizer", "data_parallel.update", names.OPTIMIZER),
+        ("compute", "embedding_lookup", "table_wise.lookup", names.LOOK_UPS),
+        ("compute", "embedding_update", "table_row_wise.update", names.TABLE_UPDATES),
+        ("compute", "elementwise", "table_wise.gradients", names.PACKING),
+        ("compute", "permute", "dense.gradients.bucket", names.PACKING),
+        ("compute", "elementwise", "over.gradients.mean.divide", names.PACKING),
+        ("compute", "permute", f"table_wise.{input_dist.LABEL}.recat", names.PACKING),
+        ("compute", "gemm", "powersgd.compress", names.COMPRESSION),
+        ("compute", "qr", "powersgd.orthogonalise", names.COMPRESSION),
+        ("compute", "data_loader", "data.load", names.INPUT),
+        ("compute", "reduction", "checksum", names.OTHER),
+        ("compute", "", "a profiler's", names.OTHER),
+        ("all_to_all_single", "", f"table_wise.{input_dist.LABEL}.values", names.IDS),
+        ("all_to_all_single", "", f"table_wise.{output_dist.LABEL}.all_to_all", names.EMBEDDINGS),
+        ("reduce_scatter_tensor", "", f"row_wise.{output_dist.LABEL}.reduce_scatter", names.EMBEDDINGS),
+        ("all_gather_into_tensor", "", f"row_wise.{output_dist.LABEL_BACKWARD}.all_gather", names.GRADIENTS),
+        ("all_to_all_single", "", "exchange", names.EXCHANGES),
+        ("all_reduce", "", "dense.gradients.mean", names.REDUCTIONS),
+        ("all_gather_into_tensor", "", "tower.layers.0.gather", names.REDUCTIONS),
+        ("send", "", "", names.TRANSFERS),
+        ("host", "", "", names.HOST),
+    ],
+)
+def test_a_span_is_what_its_kind_kernel_and_label_say(kind: str, kernel: str, label: str, expected: str) -> None:
+    assert what(kind, kernel, label) == expected
+
+
+def test_each_has_a_letter_of_its_own() -> None:
+    assert set(LETTERS) == set(WHATS)
+    assert len(set(LETTERS.values())) == len(WHATS)
+
+
+def parts(*spans: Span, world_size: int) -> dict[str, int]:
+    run = Run.of(Recording(info=info(world_size=world_size), spans=list(spans)))
+    found = by_what(run.critical_path_of(0))
+    return dict(zip(found["what"], found["duration_ns"], strict=True))
+
+
+def slow_rank(count: int, *, rank_count: int = 1) -> list[Span]:
+    """The first rank computes 60 ns, the others 40; then all reduce for 10 ns, and the first one goes on for 30 more."""
+    spans = []
+    for rank in range(count):
+        ends, weight = 40 if rank else 60, {"rank_count": rank_count if rank else 1}
+        spans += [
+            span(rank, "step", 0, 70 if rank else 100, **weight),
+            span(rank, "compute", 0, ends, label="forward", kernel="gemm", **weight),
+            span(rank, "all_reduce", ends, 70, label="sum", **CALL, **weight),
+        ]
+    return [*spans, span(0, "compute", 70, 100, label="update", kernel="optimizer", launch_ns=4)]
+
+
+def test_what_others_stand_still_for_is_waiting_and_not_computation() -> None:
+    # Of 60 ns before the reduction 20, and all after it, when the others have ended the step.
+    assert parts(*slow_rank(2), world_size=2) == {"dense": 40, "reductions": 10, "waiting": 50}
+    assert parts(*slow_rank(3), world_size=3) == {"dense": 40, "reductions": 10, "waiting": 50}
+
+
+def test_a_few_that_wait_are_no_waiting_unless_they_represent_others() -> None:
+    early = span(1, "compute", 0, 40, label="forward", kernel="gemm")
+    late = [one for rank in (0, 2, 3) for one in _late(rank)]
+    waits = [span(1, "step", 0, 70), early, span(1, "all_reduce", 40, 70, label="sum", **CALL)]
+    assert parts(*late, *waits, world_size=4) == {"dense": 60, "reductions": 10}
+    alike = [_counted(one, 3) for one in waits]
+    assert parts(*late, *alike, world_size=6) == {"dense": 40, "reductions": 10, "waiting": 20}
+
+
+def _late(rank: int) -> list[Span]:
+    return [
+        span(rank, "step", 0, 70),
+        span(rank, "compute", 0, 60, label="forward", kernel="gemm"),
+        span(rank, "all_reduce", 60, 70, label="sum", **CALL),
+    ]
+
+
+def _counted(one: Span, count: int) -> Span:
+    return dataclasses.replace(one, rank_count=count)
+
+
+def test_what_waits_for_launches_is_launching() -> None:
+    assert parts(
+        span(0, "step", 0, 50), span(0, "compute", 0, 50, label="forward", kernel="gemm", launch_ns=30), world_size=1
+    ) == {"dense": 20, "launching": 30}
+
+
+@PATIENT
+@given(recordings())
+def test_parts_add_up_to_the_step(recording: Recording) -> None:
+    run = Run.of(recording)
+    for step in run.steps["step"]:
+        path = run.critical_path_of(step)
+        found = by_what(path)
+        assert found["duration_ns"].sum() == path["duration_ns"].sum()
+        assert (found["duration_ns"] > 0).all()
+        assert not len(found) or found["share"].sum() == pytest.approx(1)
+
+
+def test_by_hand() -> None:
+    # Rank 0 stands still for rank 1 for nothing: it computes until 70. It ends 5 ns before rank 1.
+    found = by_what(Run.of(by_hand()).critical_path_of(0))
+    assert found[["what", "duration_ns"]].to_numpy().tolist() == [["dense", 60], ["reductions", 35], ["waiting", 5]]
