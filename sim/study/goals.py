@@ -1,0 +1,48 @@
+"""By what points are called better, and which of two numbers is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Goal = Literal[
+    "samples_per_s", "step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples", "memory_spare_bytes", "world_size"
+]
+# Of each goal, whether more of it is better.
+GOALS: Mapping[Goal, bool] = {
+    "samples_per_s": True,
+    "step_ns": False,
+    "usd_per_1e9_samples": False,
+    "kwh_per_1e9_samples": False,
+    "memory_spare_bytes": True,
+    "world_size": False,
+}
+_UNITS: Mapping[Goal, tuple[float, str]] = {
+    "samples_per_s": (1, "samples/s"),
+    "step_ns": (1e6, "ms"),
+    "usd_per_1e9_samples": (1, "$ per 10^9 samples"),
+    "kwh_per_1e9_samples": (1, "kWh per 10^9 samples"),
+    "memory_spare_bytes": (2**30, "GiB spare"),
+    "world_size": (1, "GPUs"),
+}
+
+
+def rating(row: Mapping[str, Any], goal: Goal) -> float:
+    """Less is better; the step's time of what has no samples, such as a collective alone; inf where unknown."""
+    value, step_ns = (_known(row.get(name)) for name in (goal, "step_ns"))
+    if not math.isnan(value):
+        return -value if GOALS[goal] else value
+    return math.inf if goal != "samples_per_s" or math.isnan(step_ns) else step_ns
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def told(rated: float, goal: Goal) -> str:
+    """A rating in words: the number that was rated, with its unit; a step's time where samples were not known."""
+    if goal == "samples_per_s" and rated > 0:
+        goal = "step_ns"
+    scale, unit = _UNITS[goal]
+    return f"{abs(rated) / scale:,.5g} {unit}"
