@@ -15,7 +15,12 @@ from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.terminal import text
 from scenarios.seam.trace import MemoryRow
 
-_ADDED = ("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples")
+_ADDED = (
+    *("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples"),
+    *("gradients_ns", "gradients_exposed_ns"),
+)
+# In "label stream" of collectives that reduce gradients.
+_GRADIENTS = r"gradients|powersgd|data_parallel\.all_reduce|\.reduce \S+\.shards"
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
 MEASURES = ("world_size", "steps", *CHANGES, *_ADDED)
 # What a reader is shown of a measure: its title, and the number in words.
@@ -32,7 +37,8 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 def measures_of(run: Run) -> dict[str, float]:
     """By column: medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown."""
-    found = result("", run, parts_of_step(run, steady_kept(run)))
+    steps = steady_kept(run)
+    found = result("", run, parts_of_step(run, steps))
     memory = run.rank_memory
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
@@ -41,8 +47,18 @@ def measures_of(run: Run) -> dict[str, float]:
         "median_step_ns": run.steps["step_ns"].median(),
         "usd_per_1e9_samples": np.nan,
         "kwh_per_1e9_samples": np.nan,
+        **_of_gradients(run, steps),
     }
     return {name: float(value) for name, value in measures.items()}
+
+
+def _of_gradients(run: Run, steps: Sequence[int]) -> dict[str, float]:
+    """What reducing gradients takes of a step, and what of that no computation hides."""
+    operations = run.operations_of(steps)
+    names = operations["label"] + " " + operations["stream"]
+    own = operations[((operations["part"] == "communication") & names.str.contains(_GRADIENTS)).to_numpy(bool)]
+    exposed = float(own["exposed_ns"].sum())
+    return {"gradients_ns": exposed + float(own["hidden_ns"].sum()), "gradients_exposed_ns": exposed}
 
 
 def estimated(costs: Sequence[tuple[int, float]], samples: int, memory: Sequence[MemoryRow]) -> dict[str, float]:

@@ -75,7 +75,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What a study file says."""
+    """What a study file says, or a command that has none: then its `file` is Path(), and its values the command's."""
 
     file: Path
     scenario: str
@@ -88,6 +88,11 @@ class Study:
     keep: Keep = "runs"
     stages: tuple[Stage, ...] = (Stage(),)
     slurm: Mapping[str, Any] | None = None
+
+    @property
+    def overrides_file(self) -> str:
+        """Where its values stand; "" if they are a command's."""
+        return str(self.file) if self.file.name else ""
 
     @property
     def goal(self) -> Goal:
