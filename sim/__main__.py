@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_COMMANDS = ("sweep", "what-if")  # a scenario of such a name is ./sweep
+_COMMANDS = ("sweep", "what-if", "curves")  # a scenario of such a name is ./sweep
 
 
 def _study(command: str, words: Sequence[str], prog: str) -> int:
@@ -55,6 +55,10 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
         from sim.study.what_if import what_if_command
 
         return what_if_command(words, prog)
+    if command == "curves":
+        from sim.study.curves.cli import curves_command
+
+        return curves_command(words, prog)
     from sim.study.cli import sweep_command
 
     return sweep_command(words, prog)

@@ -64,11 +64,11 @@ def _combinations(axes: tuple[Axis, ...]) -> Iterator[dict[str, object]]:
         whole = {
             key: value for axis, row in zip(axes, rows, strict=True) for key, value in zip(axis.keys, row, strict=True)
         }
-        kept = dict(whole)
+        kept = {key: value for key, value in whole.items() if value is not None}
         for axis in axes:
             if axis.only_if is not None and not axis.only_if.holds(whole):
                 for key in axis.keys:
-                    del kept[key]
+                    kept.pop(key, None)
         yield kept
 
 

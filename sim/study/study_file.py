@@ -58,7 +58,10 @@ class _StudyFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Keys that are varied together: one value for each, in each of its `rows`; not where `only_if` does not hold."""
+    """Keys that are varied together: one value for each, in each of its `rows`; not where `only_if` does not hold.
+
+    None leaves a key as it is in the scenario.
+    """
 
     keys: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]

@@ -15,7 +15,7 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
 _KINDS = (units.RATE, units.TIME, units.FLOP_RATE, units.SIZE)
 _TABLES = ("cluster", "launching")
 # Sizes that bound what fits, not how long it takes; and figures of money and energy.
-_NO_TIME = frozenset({"memory", "host_memory", "context", "fragmentation"})
+_NO_TIME = frozenset({"memory", "host_memory", "context", "fragmentation", "cost"})
 _KERNELS = re.compile(r"cluster\.gpu\.(?:efficiency|launches|ramps)\.(\w+)")
 _PEAKS = re.compile(r"cluster\.gpu\.(?:flops\.\w+|memory_rate)")
 _TRANSPORT = re.compile(r"cluster\.(?:nic|network|tcp)\.")
@@ -60,9 +60,11 @@ def parameters(tree: Tree, measured: Measured | None, change: float) -> list[Par
 
 def _figures(table: Any, above: str) -> Iterator[tuple[str, object]]:
     for name, value in table.items() if isinstance(table, dict) else ():
+        if name in _NO_TIME:
+            continue
         if isinstance(value, dict):
             yield from _figures(value, f"{above}.{name}")
-        elif name not in _NO_TIME:
+        else:
             yield f"{above}.{name}", value
 
 
