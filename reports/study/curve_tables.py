@@ -92,15 +92,14 @@ def _sensitivity(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[Renderab
         [
             _short(row["parameter"]),
             row["value"],
-            row["source"],
+            f"{100 * row['uncertainty']:.2g} % {row['source']}" if row["uncertainty"] else row["source"],
             f"{row['elasticity']:+.3f}",
-            f"{100 * row['uncertainty']:.3g} %",
             f"{100 * row['step_change']:.2f} %",
         ]
         for row in records(done[matters])
     ]
     title = f"Sensitivity of the step, each parameter times and over {1 + change:g}, the plan as it is"
-    columns = ["parameter", "value", "known by", "elasticity", "may be off", "step +-"]
+    columns = ["parameter", "value", "off by", "elasticity", "step +-"]
     total = total_change(frame)
     words = (
         f"Elasticity -0.5: of 1 % more the step gets 0.5 % shorter. By all of them the step may be off by"

@@ -212,6 +212,8 @@ def curves_into(
         ScenarioError: a mistake in the scenario.
         ReportError: the folder is something else, or the disk refuses.
     """
+    if not only or not set(only) <= set(NAMES):
+        raise ScenarioError(f"only = {list(only)}: expected some of {', '.join(NAMES)}")
     of = start(path, overrides)
     folder = Path(out) if out is not None else Path("runs", f"{of.scenario.name}-curves")
     play_curves(of, Curves(folder=folder, names=only), jobs, quiet=True)

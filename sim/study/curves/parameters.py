@@ -22,7 +22,7 @@ _TRANSPORT = re.compile(r"cluster\.(?:nic|network|tcp)\.")
 _TCP_GROUP = "gloo over TCP"
 
 ASSUMED = 0.10
-OF_EFFICIENCY = "in its kernels' efficiency"
+OF_EFFICIENCY = "in efficiency"  # of kernels, which is what is uncertain of the product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,8 @@ def _uncertainty(key: str, tree: Tree, errors: Mapping[str, float]) -> tuple[flo
     kind = _KERNELS.fullmatch(key)
     group = f"{kind[1]} kernels" if kind is not None else _TCP_GROUP if _TRANSPORT.match(key) else ""
     if group in errors:
-        return errors[group], f"residuals of {group}", group
-    if _PEAKS.fullmatch(key) and _has_efficiency(tree):  # only their product is measured, or known from kernels
+        return errors[group], "calibrated", group
+    if _PEAKS.fullmatch(key) and _has_efficiency(tree):
         return 0.0, OF_EFFICIENCY, key
     return ASSUMED, "assumed", key
 
