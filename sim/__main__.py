@@ -46,11 +46,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
         return code_of(interruption)
 
 
-_COMMANDS = ("sweep", "search")  # a scenario of such a name is ./sweep
+_COMMANDS = ("sweep", "search", "curves")  # a scenario of such a name is ./sweep
 
 
 def _study(command: str, words: Sequence[str], prog: str) -> int:
     prog = prog if prog.endswith(f" {command}") else f"{prog} {command}"
+    if command == "curves":
+        from sim.study.curves.cli import curves_command
+
+        return curves_command(words, prog)
     from sim.study.cli import sweep_command
 
     return sweep_command(words, prog, search=command == "search")

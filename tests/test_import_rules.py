@@ -43,6 +43,7 @@ CROSSINGS = {
         "real.supervise.recovery",
     },
     "sim/study/cli.py": {"reports"},
+    "sim/study/curves/cli.py": {"reports"},
     "sim/study/play.py": {"reports"},
     "sim/clock.py": {"simpy"},
 }

@@ -18,6 +18,8 @@ from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
 
     from reports.compare.comparison import Comparison
@@ -33,6 +35,7 @@ __all__ = [
     "ScenarioError",
     "__version__",
     "compare",
+    "curves",
     "front",
     "load",
     "measure",
@@ -186,6 +189,29 @@ def study(folder: str | os.PathLike[str], *, stages: bool = False) -> pd.DataFra
     from reports.study.frame import study_frame
 
     return study_frame(Path(folder), stages=stages)
+
+
+def curves(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    jobs: int | None = None,
+    only: Sequence[str] = ("scaling", "sensitivity", "overlap"),
+    **overrides: Any,
+) -> dict[str, pd.DataFrame]:
+    """Play how a scenario scales and on what its step depends, as `python -m sim curves` does (docs/study.md).
+
+    `out` is the curves' folder, by default runs/NAME-curves; `jobs` as in `sweep`. A frame for each curve in the
+    folder, and with `overlap` another one, `hiding`: between which batches communication begins or stops to hide.
+
+    Raises:
+        ScenarioError: mistakes in the scenario or the overrides, one sentence each.
+        ReportError: the folder is something else, or the disk refuses.
+    """
+    from reports.study.curves import curves_of
+    from sim.study.curves.cli import curves_into
+
+    return curves_of(curves_into(path, overrides, out, jobs=jobs, only=only))
 
 
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:

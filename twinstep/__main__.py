@@ -24,6 +24,7 @@ _COMMANDS = {
     "predict": _Command("sim.__main__", (), " predict", "predict how long a scenario's steps take"),
     "sweep": _Command("sim.__main__", ("sweep",), " sweep", "predict many variations of a scenario: a study"),
     "search": _Command("sim.__main__", ("search",), " search", "search a study's variations for the best ones"),
+    "curves": _Command("sim.__main__", ("curves",), " curves", "how a scenario scales, and on what its step depends"),
     "run": _Command("real.__main__", (), " run", "run a scenario on real processes, also under torchrun and srun"),
     "validate": _Command("real.__main__", ("validate",), " validate", "predict scenarios, measure them, compare both"),
     "calibrate": _Command("real.__main__", ("calibrate",), " calibrate", "measure this machine: a hardware profile"),

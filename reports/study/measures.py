@@ -21,9 +21,11 @@ from scenarios.seam.trace import MemoryRow
 
 _ADDED = (
     *("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples"),
-    "uncertainty_share",
+    *("uncertainty_share", "gradients_ns", "gradients_exposed_ns"),
 )
 _ARITHMETIC = ("flops_per_s", "mfu")
+# In "label stream" of collectives that reduce gradients.
+_GRADIENTS = r"gradients|powersgd|data_parallel\.all_reduce|\.reduce \S+\.shards"
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
 MEASURES = ("world_size", "steps", *CHANGES, *_ADDED, *_ARITHMETIC)
 # What a reader is shown of a measure: its title, and the number in words.
@@ -43,7 +45,8 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 def measures_of(run: Run) -> dict[str, float]:
     """By column: medians of steady steps, means of their parts, and the fullest rank's memory; nan where unknown."""
-    found = result("", run, parts_of_step(run, steady_kept(run)))
+    steps = steady_kept(run)
+    found = result("", run, parts_of_step(run, steps))
     memory, known, done = run.rank_memory, uncertainty(run), utilisation_of(run)
     measures = {
         **{name: found[name] for name in ("world_size", "steps", *CHANGES)},
@@ -54,8 +57,18 @@ def measures_of(run: Run) -> dict[str, float]:
         "uncertainty_share": np.nan if known is None else known.share,
         "flops_per_s": np.nan if done is None else done.flops_per_s,
         "mfu": np.nan if done is None else done.mfu,
+        **_of_gradients(run, steps),
     }
     return {name: float(value) for name, value in measures.items()}
+
+
+def _of_gradients(run: Run, steps: Sequence[int]) -> dict[str, float]:
+    """What reducing gradients takes of a step, and what of that no computation hides."""
+    operations = run.operations_of(steps)
+    names = operations["label"] + " " + operations["stream"]
+    own = operations[((operations["part"] == "communication") & names.str.contains(_GRADIENTS)).to_numpy(bool)]
+    exposed = float(own["exposed_ns"].sum())
+    return {"gradients_ns": exposed + float(own["hidden_ns"].sum()), "gradients_exposed_ns": exposed}
 
 
 def estimated(

@@ -144,9 +144,16 @@ def _plain(value: object, kind: pa.DataType) -> object:
 
 @contextmanager
 def opened(
-    folder: Path, about: Mapping[str, Any], study: bytes, values: Mapping[str, Iterable[object]], *, again: bool = False
+    folder: Path,
+    about: Mapping[str, Any],
+    study: bytes | None,
+    values: Mapping[str, Iterable[object]],
+    *,
+    again: bool = False,
 ) -> Iterator[Rows]:
     """The data set in a folder, which is made if it is not there; `values` are those of each varied key.
+
+    `study` is the study's file as it is; None where it has none.
 
     `again`: what ended by chance, such as with a timeout, counts as not played.
 
@@ -168,8 +175,9 @@ def opened(
         kinds = {key: kind_of(each) for key, each in values.items()}
         with replaced(folder / STUDY_FILE) as draft:
             draft.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **about}, indent=2, default=str) + "\n")
-        with replaced(folder / COPY) as draft:
-            draft.write_bytes(study)
+        if study is not None:
+            with replaced(folder / COPY) as draft:
+                draft.write_bytes(study)
         yield Rows(folder, kinds, version=about["version"], again=again)
 
 

@@ -95,7 +95,7 @@ def resolve(study: Study, point: Point) -> Resolved:
 
 def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
     if os.path.isfile(study.scenario):
-        scenario = load(study.scenario, overrides, overrides_file=str(study.file))
+        scenario = load(study.scenario, overrides, overrides_file=study.overrides_file)
     else:  # the run folder of a script
         scenario = load_given(Path(study.scenario), overrides)
     return replace(scenario, named_in=scenario.program_folder.resolve())  # workers may be elsewhere
@@ -105,7 +105,7 @@ def as_it_is(study: Study) -> dict[str, object]:
     """What the scenario itself says of the varied keys; without those of which its file says nothing, or several."""
     if not os.path.isfile(study.scenario):
         return {}
-    tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
+    tree = read_tree(study.scenario, Overrides(study.shared, study.overrides_file)).tree
     found = {}
     for key in study.keys:
         with suppress(LookupError, TypeError):

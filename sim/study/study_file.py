@@ -68,7 +68,10 @@ class _StudyFile(Section):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Keys that are varied together: one value for each, in each of its `rows`; not where `only_if` does not hold."""
+    """Keys that are varied together: one value for each, in each of its `rows`; not where `only_if` does not hold.
+
+    None leaves a key as it is in the scenario.
+    """
 
     keys: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
@@ -94,7 +97,7 @@ class SearchSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What a study file says."""
+    """What a study file says, or a command that has none: then its `file` is Path(), and its values the command's."""
 
     file: Path
     scenario: str
@@ -109,6 +112,11 @@ class Study:
     search: SearchSettings = SearchSettings()
     stages: tuple[Stage, ...] = (Stage(),)
     slurm: Mapping[str, Any] | None = None
+
+    @property
+    def overrides_file(self) -> str:
+        """Where its values stand; "" if they are a command's."""
+        return str(self.file) if self.file.name else ""
 
     @property
     def goal(self) -> Goal:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain
 from typing import Any, Protocol
 
@@ -66,11 +67,22 @@ class Watch(Protocol):
     def tick(self, workers: int) -> None: ...
 
 
+Crew = Callable[[], Client]
+
+
+@contextmanager
+def crew(where: Where) -> Iterator[Crew]:
+    """Workers that are started when they are first asked for, and end with the block."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(workers(where)))
+
+
 @dataclass
 class Sweep:
     """One sweep: the points of each stage go through the engine, unless their result is known.
 
     Those of the first stage come from `source`, by default all; those of a later one are the best of the stage before.
+    `crew` are the workers of several sweeps; without one a sweep has its own.
     """
 
     study: Study
@@ -80,14 +92,14 @@ class Sweep:
     player: Player
     source: Source | None = None
     version: str = field(default_factory=lambda: version_of("twinstep"))
+    crew: Crew | None = None
     played: int = 0
 
     def run(self) -> list[Row]:
         """The rows of all points and stages."""
         source: Source = self.source or Listed(points_of(self.study))
         whole: list[Row] = []
-        with ExitStack() as stack:
-            client: Client | None = None
+        with crew(self.where) as own:
             for number, stage in enumerate(self.study.stages, 1):
                 self.watch.stage(
                     f"stage {number}: {stage.fidelity}" if len(self.study.stages) > 1 else "", source.total
@@ -96,7 +108,7 @@ class Sweep:
                 calls = of_stage.calls()
                 first = next(calls, None)
                 if first is not None:  # else no worker is wanted
-                    client = client or stack.enter_context(workers(self.where))
+                    client = (self.crew or own)()
                     for key, result in play_all(client, self.player, chain([first], calls), self.watch.tick):
                         of_stage.take(key, result)
                 whole += of_stage.rows

@@ -112,7 +112,7 @@ def test_several_goals_with_a_constraint_and_ends_that_are_none() -> None:
     assert front["feasible"].all()
     assert front["run.batch_size"].tolist() == [16384] * len(front)
     assert front["cluster.hosts"].tolist() == [4, 2, 1]
-    # The sampler leaves what does not come out, a third of the space, and what the constraint forbids, half of the rest.
+    # The sampler leaves alone what does not come out (a third) and what the constraint forbids (half of the rest).
     later = frame[frame["index"] > 60]
     assert later["feasible"].mean() > 0.6
 

@@ -1,0 +1,104 @@
+"""The figures of a scenario's hardware: which there are, each somewhat more or less, and how far each may be off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scenarios.config import units
+from scenarios.config.provenance import Measured
+from scenarios.config.toml.tree import Tree
+
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
+_KINDS = (units.RATE, units.TIME, units.FLOP_RATE, units.SIZE)
+_TABLES = ("cluster", "launching")
+# Sizes that bound what fits, not how long it takes; and figures of money and energy.
+_NO_TIME = frozenset({"memory", "host_memory", "context", "fragmentation", "cost"})
+_KERNELS = re.compile(r"cluster\.gpu\.(?:efficiency|launches|ramps)\.(\w+)")
+_PEAKS = re.compile(r"cluster\.gpu\.(?:flops\.\w+|memory_rate)")
+_TRANSPORT = re.compile(r"cluster\.(?:nic|network|tcp)\.")
+_TCP_GROUP = "gloo over TCP"
+
+ASSUMED = 0.10
+OF_EFFICIENCY = "in efficiency"  # of kernels, which is what is uncertain of the product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A figure by its key; `more` and `less` are its value times and over what it is changed by.
+
+    `uncertainty` is relative, with where it comes from in `source`; parameters of one `group` are off together.
+    """
+
+    key: str
+    value: object
+    more: object
+    less: object
+    uncertainty: float
+    source: str
+    group: str
+
+
+def parameters(tree: Tree, measured: Measured | None, change: float) -> list[Parameter]:
+    """All figures above 0 in the order of the file: rates, times, shares, and sizes of caches and buffers."""
+    errors = {group.name: group.typical_error for group in measured.groups} if measured is not None else {}
+    found = []
+    for name in _TABLES:
+        for key, value in _figures(tree.values.get(name), name):
+            if (more := scaled(value, 1 + change)) is not None:
+                uncertainty, source, group = _uncertainty(key, tree, errors)
+                less = scaled(value, 1 / (1 + change))
+                found.append(
+                    Parameter(
+                        key=key, value=value, more=more, less=less, uncertainty=uncertainty, source=source, group=group
+                    )
+                )
+    return found
+
+
+def _figures(table: Any, above: str) -> Iterator[tuple[str, object]]:
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if name in _NO_TIME:
+            continue
+        if isinstance(value, dict):
+            yield from _figures(value, f"{above}.{name}")
+        else:
+            yield f"{above}.{name}", value
+
+
+def scaled(value: object, factor: float) -> object:
+    """A quantity or a share, times a factor, as it is written; None for what is no figure above 0, such as a count."""
+    if isinstance(value, float):
+        return float(f"{value * factor:.12g}") if value > 0 else None
+    parts = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if parts is None or not float(parts[1]) or not any(_is(parts[0], kind) for kind in _KINDS):
+        return None
+    return f"{float(parts[1]) * factor:.12g} {parts[2]}"
+
+
+def _is(text: str, kind: units.Quantity) -> bool:
+    try:
+        units.parse(text, kind)
+    except ValueError:
+        return False
+    return True
+
+
+def _uncertainty(key: str, tree: Tree, errors: Mapping[str, float]) -> tuple[float, str, str]:
+    """How far a figure may be off, why, and the group whose residuals say so."""
+    kind = _KERNELS.fullmatch(key)
+    group = f"{kind[1]} kernels" if kind is not None else _TCP_GROUP if _TRANSPORT.match(key) else ""
+    if group in errors:
+        return errors[group], "calibrated", group
+    if _PEAKS.fullmatch(key) and _has_efficiency(tree):
+        return 0.0, OF_EFFICIENCY, key
+    return ASSUMED, "assumed", key
+
+
+def _has_efficiency(tree: Tree) -> bool:
+    try:
+        return bool(tree.at(("cluster", "gpu", "efficiency")))
+    except (LookupError, TypeError):
+        return False
