@@ -142,6 +142,7 @@ def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: 
         "scenario": study.scenario,
         "keys": list(study.keys),
         "as_it_is": as_it_is(study),
+        "set": dict(study.shared),
         "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
         "stages": [stage.fidelity for stage in study.stages],
         "version": version_of("twinstep"),
@@ -155,12 +156,15 @@ def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: 
 
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
-    if options.quiet:
-        print(folder)
-        return
+    from reports.report import write_study
+
     about, frame = about_of(folder), study_frame(folder)
     if options.json:
         print_json(as_json(frame, about, str(folder)))
         return
+    page = write_study(folder)
+    if options.quiet:
+        print(folder)
+        return
     text.show(summarize(frame, about), sys.stdout)
-    print(f"study folder: {folder}; its rows: {folder}/rows")
+    print(f"study folder: {folder}; its rows: {folder}/rows; its page: {page}")
