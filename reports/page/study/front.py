@@ -14,8 +14,10 @@ def figure() -> Any:
     """Points that are filtered out stay faint; a click on one of the others chooses it."""
     drawn = charts.figure(height=420, x=" ", y=" ", zooms="both")
     points = ColumnDataSource({"x": [], "y": [], "words": []}, name="front-points")
-    shown = CDSView(filter=IndexFilter(indices=[], name="front-shown"))
-    faint = drawn.scatter("x", "y", source=points, size=4, fill_color=theme.LIGHT.muted, fill_alpha=0.15, line_color=None)
+    out, shown = (CDSView(filter=IndexFilter(indices=[], name=f"front-{name}")) for name in ("faint", "shown"))
+    faint = drawn.scatter(
+        "x", "y", source=points, view=out, size=4, fill_color=theme.LIGHT.muted, fill_alpha=0.15, line_color=None
+    )
     faint.glyph.tags = ["muted:fill_color"]
     bold = drawn.scatter(
         "x", "y", source=points, view=shown, size=6, fill_color=theme.COMPUTE, fill_alpha=0.6, line_color=None
@@ -37,11 +39,13 @@ def figure() -> Any:
 
 
 def _named(drawn: Any) -> None:
-    source = ColumnDataSource({"x": [], "y": [], "words": []}, name="front-named")
+    """A ring with a name beside it, on the side and the line that `align`, `dx` and `dy` say."""
+    fields = ("x", "y", "words", "align", "dx", "dy")
+    source = ColumnDataSource({name: [] for name in fields}, name="front-named")
     ink = theme.LIGHT.ink
     rings = drawn.scatter("x", "y", source=source, size=11, fill_color=None, line_color=ink, line_width=2)
     words = drawn.text(
-        "x", "y", "words", source=source, x_offset=9, y_offset=-7, text_color=ink, text_font=value(theme.FONT),
+        "x", "y", "words", source=source, x_offset="dx", y_offset="dy", text_align="align", text_color=ink, text_font=value(theme.FONT),
         text_font_size="13px", text_font_style="bold",
     )  # fmt: skip
     rings.glyph.tags, words.glyph.tags = ["ink:line_color"], ["ink:text_color"]

@@ -17,8 +17,7 @@ const codesOf = (key, group) => key.labels.map((_, code) => code).filter((code) 
 
 class Levels {
   constructor(points, place) {
-    this.points = points;
-    this.place = place;
+    Object.assign(this, { points, place });
     place.classList.add("levels");
     this.order();
   }
@@ -77,7 +76,7 @@ class Levels {
 
 class Pair {
   constructor(points, place, first) {
-    this.points = points;
+    Object.assign(this, { points, place });
     this.selects = first.map((key, at) => selectOf(["rows", "columns"][at], points.keys, key, () => this.draw()));
     this.of = make("select", { name: "of", on: { change: () => this.draw() } }, new Option("best"), new Option("median"));
     this.table = make("table", { className: "heat" });

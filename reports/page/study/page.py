@@ -58,8 +58,8 @@ _PARALLEL = (
     " its goal. Drag along an axis to filter, click it for all; or focus it, and use arrow keys (shift: the other end), Escape."
 )
 _LEVELS = (
-    "Bar: from the least to the most of the points shown; mark and number: their median. The keys with the most effect come"
-    " first. A click on a value filters by it."
+    "Bar: from the least to the most of the points shown; mark and number: their median; a dash: as in the scenario. The keys"
+    " with the most effect come first. A click on a value filters by it."
 )
 _PAIR = "Of the points shown. A click on a square filters by its two values."
 

@@ -4,6 +4,7 @@
 const TOP = 46, BOTTOM = 14, HEIGHT = 420, LEAST_GAP = 104;
 // Of the room between two values, what the lines through one may take.
 const SPREAD = 0.62;
+const AT_ONCE = 300;
 
 // A colour from the worst to the best; the first ones are hardly seen on the page's ground.
 function shade(scheme, quality) {
@@ -134,10 +135,10 @@ class Axis {
 
 class Parallel {
   constructor(points, place) {
-    this.points = points;
+    Object.assign(this, { points, place });
     this.axes = [...points.keys, ...points.goals].map((column) => new Axis(points, column));
-    this.canvas = make("canvas");
-    this.box = make("div", { className: "parallel", style: `min-width: ${this.axes.length * LEAST_GAP}px; height: ${HEIGHT}px` }, this.canvas, ...this.axes.map((axis) => axis.element));
+    this.canvases = [make("canvas"), make("canvas")]; // of all lines, and of those that are marked
+    this.box = make("div", { className: "parallel", style: `min-width: ${this.axes.length * LEAST_GAP}px; height: ${HEIGHT}px` }, ...this.canvases, ...this.axes.map((axis) => axis.element));
     place.append(make("div", { className: "scroll" }, this.box));
     new ResizeObserver(() => this.draw()).observe(this.box);
   }
@@ -145,7 +146,8 @@ class Parallel {
   show(changes) {
     if (changes.has("goal")) this.places = null;
     for (const axis of this.axes) axis.show();
-    this.draw();
+    if (changes.size > 1 || !changes.has("chosen")) this.draw();
+    else this.mark(this.cleared(1));
   }
 
   // Where each point crosses each axis, in pixels; within a value by the point's place in the order of the goal.
@@ -157,34 +159,41 @@ class Parallel {
   }
 
   draw() {
-    const { points, canvas } = this;
-    if (!points.scheme) return;
-    const width = this.box.clientWidth;
-    const density = Math.min(2, devicePixelRatio);
-    if (canvas.width !== width * density) [canvas.width, canvas.height] = [width * density, HEIGHT * density];
+    if (!this.points.scheme) return;
     this.places ??= this.placesOf();
-    const gap = width / this.axes.length;
-    this.x = this.axes.map((axis, at) => {
-      axis.element.style.left = `${(at + 0.5) * gap}px`;
-      return (at + 0.5) * gap;
-    });
-    const context = canvas.getContext("2d");
-    context.setTransform(density, 0, 0, density, 0, 0);
-    context.clearRect(0, 0, width, HEIGHT);
+    const gap = this.box.clientWidth / this.axes.length;
+    this.x = this.axes.map((axis, at) => (at + 0.5) * gap);
+    this.axes.forEach((axis, at) => { axis.element.style.left = `${this.x[at]}px`; });
+    const [context, marks] = [0, 1].map((number) => this.cleared(number));
     this.lines(context);
-    this.marked(context);
+    this.mark(marks);
   }
 
-  // The better a point, the later it is drawn.
+  cleared(number) {
+    const canvas = this.canvases[number];
+    const density = Math.min(2, devicePixelRatio);
+    [canvas.width, canvas.height] = [this.box.clientWidth * density, HEIGHT * density]; // this clears it
+    const context = canvas.getContext("2d");
+    context.scale(density, density);
+    return context;
+  }
+
+  // The better a point, the higher it lies. The best are drawn at once, and with each frame some others under them.
   lines(context) {
     const { points } = this;
-    const shown = points.goal.most ? points.shown : points.shown.reverse();
-    context.lineWidth = 1;
-    context.globalAlpha = Math.max(0.25, Math.min(1, 300 / Math.max(1, shown.length)));
-    for (const row of shown) {
-      context.strokeStyle = shade(points.scheme, points.quality[row]);
-      this.line(context, row);
-    }
+    const left = points.goal.most ? points.shown.reverse() : points.shown;
+    context.globalCompositeOperation = "destination-over";
+    context.globalAlpha = Math.max(0.25, Math.min(1, 300 / Math.max(1, left.length)));
+    const drawing = (this.drawing = {});
+    const some = () => {
+      if (this.drawing !== drawing) return;
+      for (const row of left.splice(0, AT_ONCE)) {
+        context.strokeStyle = shade(points.scheme, points.quality[row]);
+        this.line(context, row);
+      }
+      if (left.length) requestAnimationFrame(some);
+    };
+    some();
   }
 
   line(context, row) {
@@ -193,9 +202,8 @@ class Parallel {
     context.stroke();
   }
 
-  marked(context) {
+  mark(context) {
     const { points } = this;
-    context.globalAlpha = 1;
     context.strokeStyle = points.scheme.ink;
     const dashes = { best: [], knee: [7, 4], baseline: [2, 3] };
     for (const [row, [name]] of points.names) {

@@ -19,7 +19,7 @@ from reports.study.tables import short_names
 from reports.terminal import text
 
 ABSENT = "-"  # a key that a point leaves as it is in the scenario
-_DIGITS = 7
+_DIGITS = 10
 # More values of a key than these are put together, neighbours with neighbours, where each has a row or a column.
 _MOST_LEVELS = 16
 _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(.*)")
@@ -152,7 +152,7 @@ def _unit(form: Callable[[float], str], most: float) -> tuple[str, float]:
 
 
 def _short(value: float) -> float | int | None:
-    """To seven digits; null for nan."""
+    """To ten digits; null for nan."""
     if np.isnan(value):
         return None
     found = value if value.is_integer() else float(f"{value:.{_DIGITS}g}")

@@ -60,6 +60,11 @@ class Measure {
   rank(row) { return this.values[row]; }
 }
 
+function isInSight(place) {
+  const { top, bottom } = place.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
+}
+
 class Points {
   constructor(data) {
     this.data = data;
@@ -145,17 +150,28 @@ class Points {
     this.show("filter");
   }
 
-  // Views are drawn with the next frame, once, whatever has changed until then: "goal", "filter", "scheme" or "chosen".
+  // Views in sight are drawn with the next frame, once, whatever has changed until then: "goal", "filter", "scheme" or
+  // "chosen". Others are drawn when nothing has changed for a moment, so that a drag is quick.
   show(what) {
     if (!this.pending) {
       this.pending = new Set();
       requestAnimationFrame(() => {
         const changes = this.pending;
         this.pending = null;
-        for (const view of this.views) view.show(changes);
+        for (const view of this.views) view.missed = new Set([...(view.missed ?? []), ...changes]);
+        this.draw(this.views.filter((view) => isInSight(view.place)));
+        clearTimeout(this.later);
+        this.later = setTimeout(() => this.draw(this.views), 100);
       });
     }
     this.pending.add(what);
+  }
+
+  draw(views) {
+    for (const view of views.filter(({ missed }) => missed?.size)) {
+      view.show(view.missed);
+      view.missed = null;
+    }
   }
 
   choose(row) {

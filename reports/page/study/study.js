@@ -18,7 +18,8 @@ class Bar {
     this.count = make("output", { className: "count" });
     this.filters = make("span", { className: "buttons" });
     this.chosen = make("a", { href: "#points", hidden: true });
-    document.querySelector("main").prepend(make("div", { className: "bar", role: "region", "aria-label": "goal and filters" }, this.goal.label, this.count, this.filters, this.chosen));
+    this.place = make("div", { className: "bar", role: "region", "aria-label": "goal and filters" }, this.goal.label, this.count, this.filters, this.chosen);
+    document.querySelector("main").prepend(this.place);
   }
 
   show() {
@@ -35,9 +36,9 @@ class Bar {
 
 class Front {
   constructor(points, place) {
-    this.points = points;
+    Object.assign(this, { points, place: place.closest("section") });
     const { document: figure } = [...Bokeh.index].map((view) => view.model).find((model) => model.document.get_model_by_name("front-points"));
-    [this.source, this.filter, this.line, this.named, this.xAxis, this.yAxis] = ["points", "shown", "line", "named", "x", "y"].map((name) => figure.get_model_by_name(`front-${name}`));
+    [this.source, this.bold, this.faint, this.line, this.named, this.xAxis, this.yAxis] = ["points", "shown", "faint", "line", "named", "x", "y"].map((name) => figure.get_model_by_name(`front-${name}`));
     const first = points.data.front.map((name) => points.rated.find((measure) => measure.name === name));
     this.selects = first.map((measure, at) => selectOf(["x", "y"][at], points.rated, measure, () => this.fill()));
     this.count = make("output");
@@ -54,9 +55,20 @@ class Front {
     this.words ??= rows.map((row) => points.words(row).replaceAll("&", "&amp;").replaceAll("<", "&lt;"));
     this.source.data = this.places(rows, this.words);
     [this.xAxis.axis_label, this.yAxis.axis_label] = [this.x.axisTitle, this.y.axisTitle];
-    const named = [...points.names.keys()];
-    this.named.data = this.places(named, named.map((row) => points.names.get(row).join(", ")));
+    this.named.data = this.labels();
     this.filtered();
+  }
+
+  // Names to the side where there is room; the knee's, which is near the best, a line lower.
+  labels() {
+    const { points } = this;
+    const rows = [...points.names.keys()];
+    const found = this.places(rows, rows.map((row) => points.names.get(row).join(", ")));
+    const all = this.source.data.x.filter((x) => !Number.isNaN(x));
+    const middle = (all.reduce((one, other) => Math.min(one, other), Infinity) + all.reduce((one, other) => Math.max(one, other), -Infinity)) / 2;
+    const align = found.x.map((x) => (x > middle ? "right" : "left"));
+    const dy = rows.map((row) => (points.names.get(row)[0] === "knee" ? 22 : 5));
+    return { ...found, align, dx: align.map((side) => (side === "right" ? -10 : 10)), dy };
   }
 
   places(rows, words) {
@@ -69,7 +81,9 @@ class Front {
 
   filtered() {
     const { points } = this;
-    this.filter.indices = points.data.out.flatMap((row, at) => (points.mask[row] ? [at] : []));
+    const places = points.data.out.map((_, at) => at);
+    this.bold.indices = places.filter((at) => points.mask[points.data.out[at]]);
+    this.faint.indices = places.filter((at) => !points.mask[points.data.out[at]]);
     const front = this.frontOf();
     const { x, y } = this.places(front);
     this.line.data = { x, y };

@@ -25,8 +25,8 @@ function testOf(column, typed) {
 
 class Table {
   constructor(points, place) {
-    this.points = points;
-    const index = { name: "index", title: "point", isNumber: true, text: (row) => points.name(row), number: (row) => points.data.index[row], rank: (row) => points.data.index[row] };
+    Object.assign(this, { points, place });
+    const index = { name: "index", title: "point", isNumber: false, text: (row) => points.name(row), number: (row) => points.data.index[row], rank: (row) => points.data.index[row] };
     const hasFailed = points.status.labels.some((label) => label !== "done");
     this.columns = [index, ...points.keys, ...points.measures, ...(hasFailed ? [points.status, points.sentence] : [])];
     this.hidden = new Set(points.measures.filter((measure) => !measure.first).map((measure) => measure.name));
@@ -60,7 +60,7 @@ class Table {
   }
 
   heads() {
-    const head = (column) => make("th", { scope: "col", className: column.isNumber ? "number" : "", "data-column": column.name, "aria-sort": "none" }, make("button", { type: "button", textContent: cut(column.title, 26), title: column.name, on: { click: () => this.press(column) } }));
+    const head = (column) => make("th", { scope: "col", className: column.isNumber ? "number" : "", "data-column": column.name, "aria-sort": "none" }, make("button", { type: "button", textContent: cut(column.title, 40), title: column.name, on: { click: () => this.press(column) } }));
     const field = (column) => {
       const typed = make("input", { type: "search", "data-filter": column.name, "aria-label": `filter by ${column.title}`, on: { input: () => this.type(column, typed.value) } });
       return make("td", {}, typed);
