@@ -32,6 +32,9 @@ from reports.side_by_side import frames as side_by_side
 from reports.side_by_side import tables as side_by_side_tables
 from reports.store import replace
 from reports.store import run_folder as store
+from reports.study import tables as study_tables
+from reports.study.frame import study_frame
+from reports.study.rows import about_of, is_study
 from reports.terminal import run_tables, text
 from reports.terminal.present import Tell, print_json, progress_line
 from reports.validation import folder as validation_folder
@@ -42,7 +45,10 @@ T = TypeVar("T")
 
 
 def report_runs(options: Namespace) -> None:
-    """Tables and a page of one run, or of several side by side."""
+    """Tables and a page of one run, of several side by side, or of a study."""
+    if studies := [folder for folder in options.runs if is_study(folder)]:
+        _study(studies[0], options)
+        return
     if len(options.runs) == 1:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
         step_shown(run, options.step)
@@ -62,6 +68,20 @@ def report_runs(options: Namespace) -> None:
         content=lambda: side_by_side_tables.as_json(found),
         write_page=lambda tell: report.write_side_by_side(found, options.runs, options.out, tell),
         tables=lambda: side_by_side_tables.summarize(found),
+    )
+
+
+def _study(folder: Path, options: Namespace) -> None:
+    if len(options.runs) > 1:
+        raise ReportError(f"{folder}: a study; expected no run and no other study beside it")
+    if options.step is not None:
+        raise ReportError(f"--step {options.step}: expected with a run; a study has no steps")
+    frame, about = study_frame(folder), about_of(folder)
+    _present(
+        options,
+        content=lambda: study_tables.as_json(frame, about, str(folder)),
+        write_page=lambda _: report.write_study(folder, options.out),
+        tables=lambda: study_tables.summarize(frame, about),
     )
 
 

@@ -23,6 +23,8 @@ from reports.run import FRAMES, Run
 from reports.side_by_side.frames import SideBySide
 from reports.store.replace import replaced
 from reports.store.run_folder import folder_name, load
+from reports.study.frame import study_frame
+from reports.study.rows import about_of
 from reports.terminal.present import Tell, silent
 from reports.validation.folder import Validated
 
@@ -139,6 +141,22 @@ def write_validation(found: Validated, tell: Tell = silent) -> Path:
             write(load(folder), folder_of(folder), tell=tell)
     path = found.folder / PAGE_FILE
     render.write(validation.page(found), path)
+    return path
+
+
+def write_study(folder: Path, out: Path | None = None) -> Path:
+    """The page of a study, in its folder, or in `out` as NAME.html; it links to the pages of runs that are there.
+
+    Raises:
+        ReportError: the folder is no study's, or damaged; the disk refuses.
+    """
+    from reports.page import render  # noqa: PLC0415
+    from reports.page.study import page  # noqa: PLC0415
+
+    path = folder / PAGE_FILE if out is None else out / f"{folder.resolve().name}.html"
+    (within,) = _from(path, [folder])
+    away = "" if within == "." else f"{quote(within)}/"
+    render.write(page.page(study_frame(folder), about_of(folder), folder, away), path)
     return path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from bokeh.models import LayoutDOM
@@ -114,7 +114,15 @@ class Listing:
     open: bool = False
 
 
-Block = Facts | Table | Chart | Timeline | Words | Listing
+@dataclass(frozen=True, slots=True)
+class View:
+    """A place that one of the page's own scripts fills; `note` says how to read it."""
+
+    name: str
+    note: str = ""
+
+
+Block = Facts | Table | Chart | Timeline | Words | Listing | View
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,15 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """What one kind of page has beyond others: files of this package, and the data that its scripts read."""
+
+    styles: Sequence[str] = ()
+    scripts: Sequence[str] = ()
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A whole page: `about` are lines under its title, `foot` where its numbers come from."""
 
@@ -138,3 +155,4 @@ class Page:
     about: Sequence[str]
     sections: Sequence[Section]
     foot: Sequence[str] = ()
+    own: Own = Own()

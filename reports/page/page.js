@@ -25,6 +25,7 @@
   function dressAll() {
     const scheme = isDark.matches && !isPrinting ? schemes.dark : schemes.light;
     for (const view of views.values()) view.model.document.all_models.forEach((model) => dress(model, scheme));
+    document.dispatchEvent(new CustomEvent("dressed", { detail: scheme })); // for a page's own scripts
   }
 
   async function draw(place) {

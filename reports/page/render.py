@@ -43,8 +43,9 @@ def _environment() -> Environment:
         undefined=StrictUndefined, extensions=["jinja2.ext.do"],
     )  # fmt: skip
     found.globals |= {
-        "style": Markup(_text("style.css")),
-        "script": Markup(_text("page.js")),
+        "style": _text("style.css"),
+        "script": _text("page.js"),
+        "text": _text,
         "bokeh": Markup(_bokeh()),
         "schemes": {"light": asdict(theme.LIGHT), "dark": asdict(theme.DARK)},
         "light": theme.LIGHT,
@@ -55,8 +56,8 @@ def _environment() -> Environment:
     return found
 
 
-def _text(name: str) -> str:
-    return files("reports.page").joinpath(name).read_text(encoding="utf-8")
+def _text(name: str) -> Markup:
+    return Markup(files("reports.page").joinpath(name).read_text(encoding="utf-8"))
 
 
 def _bokeh() -> str:

@@ -128,6 +128,22 @@ def pareto(points: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
     return known.iloc[order[kept]]
 
 
+def knee(front: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
+    """The point of a Pareto front at its knee, where a little more of one goal begins to cost much of another: one row.
+
+    Goals are scaled to 0, the front's best, and 1, its worst. The knee is farthest, to the better side, from the line
+    between the front's ends (of k goals, from the plane on which these numbers add up to k - 1). No row: there are
+    fewer than two goals in which the front differs, or all of it lies on that line or to the worse side.
+    """
+    costs = [front[goal.column].to_numpy(float) * (-1 if goal.most else 1) for goal in goals]
+    scaled = [(cost - cost.min()) / (cost.max() - cost.min()) for cost in costs if len(cost) and cost.max() > cost.min()]
+    if len(scaled) < 2:
+        return front.iloc[:0]
+    total = np.sum(scaled, axis=0)
+    at = int(total.argmin())
+    return front.iloc[[at]] if total[at] < len(scaled) - 1 else front.iloc[:0]
+
+
 def baseline_of(frame: pd.DataFrame) -> pd.DataFrame:
     """The baseline's row, if it is there and came out: at most one."""
     return frame[((frame["index"] == 0) & (frame["status"] == "done")).to_numpy(bool)]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from reports.analysis.costs import costs, costs_of
 from reports.analysis.frames import rank_memory
-from reports.analysis.step_breakdown import parts_of_step, steady_kept, utilisation_of
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, utilisation_of
 from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
@@ -40,6 +40,30 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "mfu": ("MFU", text.percent),
     "memory_spare_bytes": ("spare", text.size),
     "world_size": ("GPUs", text.number),
+    "steps": ("steady steps", text.number),
+    "step_samples": ("samples per step", text.number),
+    **{name: (title, text.duration) for name, title in PARTS.items()},
+    "bytes_sent": ("payload per rank", text.size),
+    "memory_bytes": ("max memory", text.size),
+    "link_utilisation": ("hottest link, mean", text.percent),
+    "link_busy_utilisation": ("hottest link, busy", text.percent),
+    "compute_over_mean": ("compute, max/mean", text.number),
+    "ids_over_mean": ("ids, max/mean", text.number),
+    "median_step_ns": ("median of all steps", text.duration),
+}
+# Measures by which a reader may call points better, and whether more of it is: all that can be goals, and some more.
+RATED: Mapping[str, bool] = {
+    "samples_per_s": True,
+    "step_ns": False,
+    "usd_per_1e9_samples": False,
+    "kwh_per_1e9_samples": False,
+    "memory_spare_bytes": True,
+    "world_size": False,
+    "exposed_share": False,
+    "exposed_ns": False,
+    "memory_bytes": False,
+    "bytes_sent": False,
+    "compute_over_mean": False,
 }
 
 

@@ -181,6 +181,11 @@ def opened(
         yield Rows(folder, kinds, version=about["version"], again=again)
 
 
+def is_study(folder: Path) -> bool:
+    """Whether a folder is a study's, and no run's."""
+    return (folder / STUDY_FILE).is_file()
+
+
 def about_of(folder: Path) -> dict[str, Any]:
     """What `study.json` says.
 

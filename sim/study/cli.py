@@ -176,6 +176,7 @@ def sweep_into(
         "scenario": study.scenario,
         "keys": list(study.keys),
         "as_it_is": as_it_is(study),
+        "set": dict(study.shared),
         "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
         "constraints": study.constraints,
         "stages": [stage.fidelity for stage in study.stages],
@@ -223,12 +224,16 @@ def _write_front(folder: Path, study: Study, values: Mapping[int, Mapping[str, o
 
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
-    if options.quiet:
-        print(folder)
-        return
+    from reports.report import write_study
+
     about, frame = about_of(folder), study_frame(folder)
     if options.json:
         print_json(as_json(frame, about, str(folder)))
         return
+    page = write_study(folder)
+    if options.quiet:
+        print(folder)
+        return
     text.show(summarize(frame, about), sys.stdout)
     print(f"study folder: {folder}; its rows: {folder}/rows; its best points as scenarios: {folder}/front")
+    print(f"page: {page}")

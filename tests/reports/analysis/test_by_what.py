@@ -61,7 +61,7 @@ def parts(*spans: Span, world_size: int) -> dict[str, int]:
 
 
 def slow_rank(count: int, *, rank_count: int = 1) -> list[Span]:
-    """The first rank computes 60 ns, the others 40; then all reduce for 10 ns, and the first one goes on for 30 more."""
+    """The first rank computes 60 ns, the others 40; then all reduce for 10 ns, and the first goes on for 30 more."""
     spans = []
     for rank in range(count):
         ends, weight = 40 if rank else 60, {"rank_count": rank_count if rank else 1}

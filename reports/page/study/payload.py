@@ -1,0 +1,165 @@
+"""What the script of a study's page is given: all points, by columns, as small as JSON has them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.report import FOLDER, PAGE_FILE
+from reports.study.frame import baseline_of, best_first, came_out, goals_of, knee, pareto
+from reports.study.measures import MEASURES, RATED, SHOWN
+from reports.study.options import command, option
+from reports.study.tables import short_names
+from reports.terminal import text
+
+ABSENT = "-"  # a key that a point leaves as it is in the scenario
+_DIGITS = 10
+# More values of a key than these are put together, neighbours with neighbours, where each has a row or a column.
+_MOST_LEVELS = 16
+_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(.*)")
+# Shown at first; a reader adds others.
+FIRST = ("step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples", "exposed_share",
+          "memory_spare_bytes", "world_size")  # fmt: skip
+
+
+def named_points(frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """The best point by the first goal, the knee of the front of all goals, and the baseline; those that there are."""
+    goals = goals_of(frame, about)
+    front = pareto(came_out(frame, about["stages"]), goals)
+    found = {
+        "best": best_first(frame, goals[0], about["stages"]).head(1),
+        "knee": knee(front, goals),
+        "baseline": baseline_of(frame),
+    }
+    return {name: row for name, row in found.items() if len(row)}
+
+
+def payload(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str = "") -> dict[str, Any]:
+    """All points of a study; `folder` is the study's, `away` what leads to it from the page, such as "../"."""
+    place = {index: at for at, index in enumerate(frame["index"].tolist())}
+    named = named_points(frame, about)
+    out = came_out(frame, about["stages"])["index"]
+    goals = [goal.column for goal in goals_of(frame, about)]
+    ordered = dict.fromkeys([*goals, *FIRST, *MEASURES])
+    return {
+        "index": frame["index"].tolist(),
+        "out": [place[index] for index in out.tolist()],
+        "keys": [_key(name, title, frame, about) for name, title in short_names(about["keys"]).items()],
+        "measures": [_measure(name, frame[name], about) for name in ordered if frame[name].notna().any()],
+        "goals": goals,
+        "front": _front_axes(frame, goals),
+        "texts": {name: _coded(frame[name].astype(str).tolist()) for name in ("status", "sentence")},
+        "commands": _coded([command(about, fidelity) for fidelity in frame["fidelity"].tolist()]),
+        "runs": [away + href if href else "" for href in links(frame, folder)],
+        "named": {name: place[int(row["index"].iloc[0])] for name, row in named.items()},
+    }
+
+
+def links(frame: pd.DataFrame, folder: Path) -> list[str]:
+    """From the study's folder to each point's run: to its page where that is written, else its folder; "" for none."""
+    known = {run: _link(folder, run) for run in frame["run"].unique().tolist()}
+    return [known[run] for run in frame["run"].tolist()]
+
+
+def _link(folder: Path, run: str) -> str:
+    if not run or not (folder / run).is_dir():
+        return ""
+    page = f"{run}/{FOLDER}/{PAGE_FILE}"
+    return page if (folder / page).is_file() else f"{run}/"
+
+
+def _front_axes(frame: pd.DataFrame, goals: Sequence[str]) -> list[str]:
+    """The first two goals; beside one alone what it is bought with."""
+    others = ("world_size", "exposed_share", "memory_spare_bytes", "bytes_sent", "step_ns", "samples_per_s")
+    varied = [name for name in others if name not in goals and frame[name].nunique() > 1]
+    return [*goals, *varied, *goals][:2][::-1]
+
+
+def labels_of(frame: pd.DataFrame, key: str, about: Mapping[str, Any]) -> list[str]:
+    """Each point's value of a key as text; of the baseline the scenario's own."""
+    own = about.get("as_it_is", {}).get(key, ABSENT)
+    values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
+    return [
+        label(own if value is None and index == 0 else ABSENT if value is None else value)
+        for index, value in zip(frame["index"].tolist(), values, strict=True)
+    ]
+
+
+def label(value: object) -> str:
+    """A value as text: TOML's words for booleans, arrays and tables as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _key(name: str, title: str, frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, Any]:
+    labels = labels_of(frame, name, about)
+    varied = [one for one, index in zip(labels, frame["index"].tolist(), strict=True) if index > 0]
+    ordered = in_order(dict.fromkeys([*varied, *labels]))
+    at = {one: code for code, one in enumerate(ordered)}
+    return {
+        "name": name,
+        "title": title,
+        "labels": ordered,
+        "options": ["" if one == ABSENT else option(name, one) for one in ordered],
+        "codes": [at[one] for one in labels],
+        **grouped(ordered),
+    }
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Numbers, and quantities of one unit, by how much they are; others as they come; what is as it is first."""
+    rest = [one for one in labels if one != ABSENT]
+    found = [_QUANTITY.fullmatch(one) for one in rest]
+    if all(found) and len({one[2] for one in found if one}) == 1:
+        rest = [one[0] for one in sorted((one for one in found if one), key=lambda one: float(one[1]))]
+    return [*([ABSENT] if ABSENT in labels else []), *rest]
+
+
+def grouped(labels: Sequence[str]) -> dict[str, Any]:
+    """`groups`: titles of neighbours that are shown together; `group`: of each label."""
+    size = 1 if len(labels) <= _MOST_LEVELS else -(-len(labels) // _MOST_LEVELS)
+    parts = [labels[at : at + size] for at in range(0, len(labels), size)]
+    titles = [part[0] if len(part) == 1 else f"{part[0]} to {part[-1]}" for part in parts]
+    return {"groups": titles, "group": [at // size for at in range(len(labels))]}
+
+
+def _measure(name: str, values: pd.Series[float], about: Mapping[str, Any]) -> dict[str, Any]:
+    title, form = SHOWN[name]
+    unit, scale = _unit(form, float(values.abs().max()))
+    most = about["goals"][name] == "most" if name in about["goals"] else RATED.get(name)
+    shown = name in FIRST or name in about["goals"]
+    return {
+        "name": name,
+        "title": f"{title}, {unit}" if unit else title,
+        "most": most,
+        "first": shown,
+        "values": [_short(value / scale) for value in values.tolist()],
+    }
+
+
+def _unit(form: Callable[[float], str], most: float) -> tuple[str, float]:
+    """In which unit a whole column is shown, and how much of the frame's that is."""
+    if form is text.duration:
+        return "ms", 1e6
+    if form is text.size:
+        return text.size_unit(most)
+    return ("%", 0.01) if form is text.percent else ("", 1.0)
+
+
+def _short(value: float) -> float | int | None:
+    """To ten digits; null for nan."""
+    if np.isnan(value):
+        return None
+    found = value if value.is_integer() else float(f"{value:.{_DIGITS}g}")
+    return int(found) if found.is_integer() and abs(found) < 2**53 else found
+
+
+def _coded(texts: Sequence[str]) -> dict[str, Any]:
+    """Each text once, and which of them a row has."""
+    known = {one: code for code, one in enumerate(dict.fromkeys(texts))}
+    return {"labels": list(known), "codes": [known[one] for one in texts]}
