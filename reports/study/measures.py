@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import rank_memory
-from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame
@@ -43,6 +43,14 @@ def measures_of(run: Run) -> dict[str, float]:
         "kwh_per_1e9_samples": np.nan,
     }
     return {name: float(value) for name, value in measures.items()}
+
+
+def with_draws(measures: Mapping[str, float], draws: Sequence[Run]) -> dict[str, float]:
+    """The numbers of draw 0, with the step's median over the steady steps of all draws, and what follows from it."""
+    step_ns = float(pd.concat([steady_steps(run.steps)["step_ns"] for run in draws]).median())
+    longer = step_ns / measures["step_ns"]
+    costs = {name: measures[name] * longer for name in ("usd_per_1e9_samples", "kwh_per_1e9_samples")}
+    return {**measures, **costs, "step_ns": step_ns, "samples_per_s": measures["samples_per_s"] / longer}
 
 
 def estimated(costs: Sequence[tuple[int, float]], samples: int, memory: Sequence[MemoryRow]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import read_section
 from scenarios.config.toml.section import Section, about
 from scenarios.config.toml.tree import Tree, read_toml
-from scenarios.config.toml.values import Duration, File, Positive, Text
+from scenarios.config.toml.values import CountOrZero, Duration, File, Positive, Text
 from scenarios.seam.errors import ScenarioError
 from sim.study.conditions import Condition, is_bounds
 from sim.study.conditions import mistakes_of as mistakes_of_condition
@@ -48,6 +48,7 @@ class _StudyFile(Section):
     )
     baseline: bool | None = about("Whether the scenario as it is is played, too: true by default.")
     timeout: Duration | None = about("What one point may take, such as '60 s'; by default as long as it takes.")
+    draws: CountOrZero | None = about("Plays of a point beside that of the mean draw: its step is the median of all.")
     keep: Keep | None = about("'rows': no run folders; 'runs' (the default): without spans; 'spans': whole ones.")
     set: dict[str, Any] | None = about("Values that all points have, by key.")
     vary: dict[str, Any] | None = about("What differs: arrays of values or ranges, by key. Required.")
@@ -85,6 +86,7 @@ class Study:
     goals: tuple[Goal, ...] = ("samples_per_s",)
     has_baseline: bool = True
     timeout_s: float = math.inf
+    draws: int = 0
     keep: Keep = "runs"
     stages: tuple[Stage, ...] = (Stage(),)
     slurm: Mapping[str, Any] | None = None
@@ -137,6 +139,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         goals=tuple(dict.fromkeys(read.goals or ["samples_per_s"])),
         has_baseline=read.baseline is not False,
         timeout_s=math.inf if read.timeout is None else read.timeout / 1e9,
+        draws=read.draws or 0,
         keep=read.keep or "runs",
         stages=stages,
         slurm=read.slurm,
