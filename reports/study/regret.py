@@ -20,6 +20,7 @@ from reports.terminal.rows import records
 # From these differences on, as measured, it is counted whether the quicker one of two points is predicted.
 DIFFERENCES = (0.05, 0.10)
 _BEST = 10
+_BY_VALUE = ("point_count", "regret", "predicted_best", "measured_best")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class Regret:
         disagreement: half the way between a point's rounds, as a share; the median point's.
     """
 
-    points: int
+    point_count: int
     regret: float
     predicted_best: int
     measured_best: int
@@ -72,7 +73,7 @@ def judged(
     """The points that came out in both worlds, by index; of those with the same scenario the first.
 
     `predicted` is a study's frame with these varied keys, `rounds` are rows of measured rounds, known by their digest.
-    Columns: `index`, the keys, `digest`, `predicted` and `measured` (the median of its rounds), both ns of `cost_ns`,
+    Columns: `index`, the keys, `digest`, `predicted_ns` and `measured_ns` (the median of its rounds) by `cost_ns`,
     `error`, `rounds` (how many) and `disagreement` (half the way between these, as a share).
     """
     costs: dict[str, dict[str, float]] = {}
@@ -83,9 +84,9 @@ def judged(
     points = points[points["digest"].isin(list(costs)).to_numpy(bool)].reset_index(drop=True)
     each = [list(costs[digest].values()) for digest in points["digest"]]
     made = points[["index", *keys, "digest"]].copy()
-    made["predicted"] = np.array([cost_ns(row, goal) for row in records(points)], float)
-    made["measured"] = np.array([np.median(one) for one in each], float)
-    made["error"] = made["predicted"] / made["measured"] - 1
+    made["predicted_ns"] = np.array([cost_ns(row, goal) for row in records(points)], float)
+    made["measured_ns"] = np.array([np.median(one) for one in each], float)
+    made["error"] = made["predicted_ns"] / made["measured_ns"] - 1
     made["rounds"] = np.array([len(one) for one in each], int)
     made["disagreement"] = np.array([disagreement(one) for one in each], float)
     return made
@@ -93,18 +94,18 @@ def judged(
 
 def regret_of(points: pd.DataFrame) -> Regret:
     """What `judged` points say of the predictions."""
-    predicted, measured = (points[name].to_numpy(float) for name in ("predicted", "measured"))
+    predicted, measured = (points[name].to_numpy(float) for name in ("predicted_ns", "measured_ns"))
     chosen, best = int(predicted.argmin()), int(measured.argmin())
     one, other = np.triu_indices(len(points), 1)
     orders = [np.sign(times[one] - times[other]) for times in (predicted, measured)]
     apart = np.maximum(measured[one], measured[other]) / np.minimum(measured[one], measured[other]) - 1
     is_right = orders[0] == orders[1]
     return Regret(
-        points=len(points),
+        point_count=len(points),
         regret=float(measured[chosen] / measured[best] - 1),
         predicted_best=int(points["index"].iloc[chosen]),
         measured_best=int(points["index"].iloc[best]),
-        spearman=float(points[["predicted", "measured"]].corr(method="spearman").to_numpy()[0, 1]),
+        spearman=float(points[["predicted_ns", "measured_ns"]].corr(method="spearman").to_numpy()[0, 1]),
         kendall=_kendall(*orders),
         pairs=tuple(
             Pairs(difference=share, count=int((apart > share).sum()), right=int(is_right[apart > share].sum()))
@@ -130,12 +131,9 @@ def regret_by_value(points: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     for key in keys:
         for value, some in points.groupby(points[key].astype(object), sort=False, dropna=False):
             if 1 < len(some) < len(points):
-                rows.append({"key": key, "value": _value(value), **_numbers(regret_of(some))})
-    return pd.DataFrame(rows, columns=["key", "value", "points", "regret", "predicted_best", "measured_best"])
-
-
-def _numbers(found: Regret) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in ("points", "regret", "predicted_best", "measured_best")}
+                found = asdict(regret_of(some))
+                rows.append({"key": key, "value": _value(value), **{name: found[name] for name in _BY_VALUE}})
+    return pd.DataFrame(rows, columns=["key", "value", *_BY_VALUE])
 
 
 def _value(value: Any) -> str:
@@ -147,45 +145,35 @@ def summarize(points: pd.DataFrame, keys: Sequence[str], goal: str) -> Renderabl
     found = regret_of(points)
     return Group(
         _best(points, keys, goal),
-        _by_value(points, keys),
+        *_by_value(points, keys),
         text.paragraph("\n".join(_verdict(found)), style="bold"),
     )
 
 
 def _best(points: pd.DataFrame, keys: Sequence[str], goal: str) -> RenderableType:
     """The points that are the quickest as measured, and the predicted best."""
-    ranked = points.assign(place=points["predicted"].rank(method="min").astype(int)).sort_values(["measured", "index"])
+    place = points["predicted_ns"].rank(method="min").astype(int)
+    ranked = points.assign(place=place).sort_values(["measured_ns", "index"])
     shown = ranked[(np.arange(len(ranked)) < _BEST) | (ranked["place"] == 1).to_numpy(bool)]
-    title, form = SHOWN[goal]
-    names = short_names(keys)
+    names, (title, form) = short_names(keys), SHOWN[goal]
     differing = [key for key in keys if shown[key].map(_value).nunique() > 1]
-    rows = [
-        [
-            f"#{row['index']}",
-            *(_value(row[key]) for key in differing),
-            *(form(1e9 / row[side] if goal == "samples_per_s" else row[side]) for side in ("measured", "predicted")),
-            text.signed_percent(row["error"]),
-            str(row["place"]),
-        ]
-        for row in records(shown)
-    ]
-    columns = ["", *(names[key] for key in differing), "measured", "predicted", "time", "place"]
-    of = (
-        f"The best of {len(points):,} points as measured"
-        if len(points) > _BEST
-        else "Points, the best as measured first"
-    )
-    return text.table(
-        f"{of}, in {title}; the error of their time; their place as predicted", columns, rows, left=1 + len(differing)
-    )
+    rows = []
+    for row in records(shown):
+        times = row["measured_ns"], row["predicted_ns"]
+        numbers = [form(1e9 / ns if goal == "samples_per_s" else ns) for ns in times]
+        values = [_value(row[key]) for key in differing]
+        rows.append([f"#{row['index']}", *values, *numbers, text.signed_percent(row["error"]), str(row["place"])])
+    columns = ["", *(names[key] for key in differing), "measured", "predicted", "error", "place"]
+    of = f"The best {_BEST} of {len(points):,}" if len(points) > _BEST else "Points"
+    about = f"{of} as measured, in {title}; the predicted time's error, and its place among predictions"
+    return text.table(about, columns, rows, left=1 + len(differing))
 
 
-def _by_value(points: pd.DataFrame, keys: Sequence[str]) -> RenderableType:
-    found, names = regret_by_value(points, keys), short_names(keys)
-    rows = [
-        [names[row["key"]], row["value"], str(row["points"]), text.percent(row["regret"])] for row in records(found)
-    ]
-    return text.table("Regret where a value is given", ["key", "value", "points", "regret"], rows, left=2)
+def _by_value(points: pd.DataFrame, keys: Sequence[str]) -> list[RenderableType]:
+    found, names = records(regret_by_value(points, keys)), short_names(keys)
+    rows = [[names[row["key"]], row["value"], str(row["point_count"]), text.percent(row["regret"])] for row in found]
+    title = "Regret where a value is given"
+    return [text.table(title, ["key", "value", "points", "regret"], rows, left=2)] if rows else []
 
 
 def _verdict(found: Regret) -> list[str]:
@@ -196,7 +184,7 @@ def _verdict(found: Regret) -> list[str]:
     ]
     return [
         f"Regret: {text.percent(found.regret)}: the predicted best (#{found.predicted_best}) takes that much longer"
-        f" than the measured best (#{found.measured_best}) of {text.counted(found.points, 'point')}",
+        f" than the measured best (#{found.measured_best}) of {text.counted(found.point_count, 'point')}",
         f"In the right order: {', '.join(pairs)}",
         f"Rank correlation: Spearman {found.spearman:.3f}, Kendall {found.kendall:.3f}",
         f"Errors of times: median {text.signed_percent(found.errors.signed_median)}; sizes: median"
@@ -217,5 +205,4 @@ def as_json(points: pd.DataFrame, keys: Sequence[str], goal: str) -> dict[str, A
         "pairs": [{**asdict(one), "share": one.share} for one in found.pairs],
         "by_value": records(regret_by_value(points, keys)),
         "points": plain.to_dict("records"),
-        "point_count": found.points,
     }
