@@ -72,6 +72,7 @@ _COMMANDS = {
     "calibrate": ("real.calibration.cli", True),
     "check": ("real.check.cli", True),
     "emulate": ("real.emulate.cli", False),
+    "regret": ("real.regret.cli", False),
     "validate": ("real.validation.cli", False),
 }
 
@@ -119,6 +120,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
         "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles, "
         "'python -m real validate' holds predictions against measurements, "
+        "'python -m real regret' a study's choices, "
         "'python -m real check' proves that these ranks compute what the simulator does.",
     )
     parser.add_argument(

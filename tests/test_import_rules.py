@@ -34,6 +34,7 @@ CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
     "real/validation/cli.py": {"reports", "sim.draws"},
+    "real/regret/cli.py": {"reports", "sim.study"},
     "reports/__main__.py": {"scenarios.interruption"},
     "reports/commands.py": {
         "sim.published",

@@ -27,6 +27,7 @@ _COMMANDS = {
     "curves": _Command("sim.__main__", ("curves",), " curves", "how a scenario scales, and on what its step depends"),
     "run": _Command("real.__main__", (), " run", "run a scenario on real processes, also under torchrun and srun"),
     "validate": _Command("real.__main__", ("validate",), " validate", "predict scenarios, measure them, compare both"),
+    "regret": _Command("real.__main__", ("regret",), " regret", "predict and measure a study: is the best the best?"),
     "calibrate": _Command("real.__main__", ("calibrate",), " calibrate", "measure this machine: a hardware profile"),
     "report": _Command(
         "reports.__main__", (), " report", "tables and a page of run folders, and other readers of runs"

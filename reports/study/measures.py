@@ -11,7 +11,7 @@ import pandas as pd
 
 from reports.analysis.costs import costs, costs_of
 from reports.analysis.frames import rank_memory
-from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, utilisation_of
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, utilisation_of
 from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
@@ -93,6 +93,14 @@ def _of_gradients(run: Run, steps: Sequence[int]) -> dict[str, float]:
     own = operations[((operations["part"] == "communication") & names.str.contains(_GRADIENTS)).to_numpy(bool)]
     exposed = float(own["exposed_ns"].sum())
     return {"gradients_ns": exposed + float(own["hidden_ns"].sum()), "gradients_exposed_ns": exposed}
+
+
+def with_draws(measures: Mapping[str, float], draws: Sequence[Run]) -> dict[str, float]:
+    """The numbers of draw 0, with the step's median over the steady steps of all draws, and what follows from it."""
+    step_ns = float(pd.concat([steady_steps(run.steps)["step_ns"] for run in draws]).median())
+    longer = step_ns / measures["step_ns"]
+    costs = {name: measures[name] * longer for name in ("usd_per_1e9_samples", "kwh_per_1e9_samples")}
+    return {**measures, **costs, "step_ns": step_ns, "samples_per_s": measures["samples_per_s"] / longer}
 
 
 def estimated(

@@ -17,13 +17,14 @@ from distributed import get_worker
 
 from reports.run import Run
 from reports.store import run_folder
-from reports.study.measures import estimated, measures_of
+from reports.study.measures import estimated, measures_of, with_draws
 from reports.writer import write
 from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build, build_simulation
 from scenarios.workloads.dlrm.ids.kept import DRAWN
+from sim.draws import Digest, further_draws
 from sim.plan_choice import with_simulated_plan
 from sim.run import play
 from sim.span_filter import Keeping
@@ -91,13 +92,25 @@ def _play(task: Task, began_s: float) -> Result:
     with with_simulated_plan(scenario) as planned:
         scenario = planned.scenario
         program = build_simulation(scenario)
-    spans: list[Span] = []
-    recording = play(scenario, program, spans.extend, stop=_stop_after(task.timeout_s, began_s))
+    spans, first = list[Span](), Digest()
+
+    def take(each: list[Span]) -> None:
+        spans.extend(each)
+        first.add(each)
+
+    def look(_: object) -> None:
+        if time.monotonic() - began_s > task.timeout_s:
+            raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s with all of its draws")
+
+    recording = play(scenario, program, take, stop=_stop_after(task.timeout_s, began_s))
     if not recording.info.complete:
         raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
     recording.spans = spans
-    run = Run.of(recording)
-    return Result(status="done", measures=measures_of(run), folder=_folder(task, program, recording))
+    measures = measures_of(run := Run.of(recording))
+    if task.draws:
+        further = map(Run.of, further_draws(scenario, program, task.draws, first, look=look))
+        measures = with_draws(measures, [run, *further])
+    return Result(status="done", measures=measures, folder=_folder(task, program, recording))
 
 
 def _stop_after(timeout_s: float, began_s: float) -> Callable[[object], bool]:

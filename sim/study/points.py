@@ -90,7 +90,7 @@ def resolve(study: Study, point: Point) -> Resolved:
     except ScenarioError as error:
         return Resolved(point, _hash([study.scenario, overrides]), None, str(error))
     kept = {key: value for key, value in scenario.as_dict().items() if key not in _NOT_OF_A_POINT}
-    return Resolved(point, _hash(kept), scenario)
+    return Resolved(point, _hash([kept, study.draws] if study.draws else kept), scenario)
 
 
 def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:

@@ -56,6 +56,7 @@ class _StudyFile(Section):
     )
     baseline: bool | None = about("Whether the scenario as it is is played, too: true by default.")
     timeout: Duration | None = about("What one point may take, such as '60 s'; by default as long as it takes.")
+    draws: CountOrZero | None = about("Plays of a point beside that of the mean draw: its step is the median of all.")
     keep: Keep | None = about("'rows': no run folders; 'runs' (the default): without spans; 'spans': whole ones.")
     set: dict[str, Any] | None = about("Values that all points have, by key.")
     vary: dict[str, Any] | None = about("What differs: arrays of values or ranges, by key. Required.")
@@ -107,6 +108,7 @@ class Study:
     goals: tuple[Goal, ...] = ("samples_per_s",)
     has_baseline: bool = True
     timeout_s: float = math.inf
+    draws: int = 0
     keep: Keep = "runs"
     constraints: Mapping[str, Bounds] = field(default_factory=dict)
     search: SearchSettings = SearchSettings()
@@ -177,6 +179,7 @@ def read_study(path: str | os.PathLike[str], *, most_points: float = MOST_POINTS
         goals=tuple(dict.fromkeys(read.goals or ["samples_per_s"])),
         has_baseline=read.baseline is not False,
         timeout_s=math.inf if read.timeout is None else read.timeout / 1e9,
+        draws=read.draws or 0,
         keep=read.keep or "runs",
         constraints=constraints,
         search=SearchSettings(**{} if read.search is None else read.search.model_dump(exclude_none=True)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
 from typing import Any, Protocol
@@ -159,7 +159,7 @@ class _StageRun:
             else:
                 self._waiting[key] = [resolved]
                 task = Task(scenario=scenario, fidelity=fidelity, timeout_s=study.timeout_s, keep=study.keep)
-                yield Call(task, key)
+                yield Call(replace(task, draws=study.draws), key)
 
     def take(self, key: tuple[str, str], result: Result | Died) -> None:
         """Rows for all points that waited for it."""

@@ -21,6 +21,7 @@ class Task:
     fidelity: str
     timeout_s: float
     keep: Keep
+    draws: int = 0  # beside the mean one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

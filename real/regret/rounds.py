@@ -1,0 +1,54 @@
+"""The order in which points are measured: round by round, each in another order, until their times are known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scenarios.config.scenario import Scenario
+
+# Steps of one launch resemble each other: however alike they are, they do not say how launches differ.
+LEAST_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a study that can be measured."""
+
+    index: int
+    values: Mapping[str, object]
+    digest: str
+    scenario: Scenario
+
+
+@dataclass
+class Measured:
+    """What is known of one point: the median step of each round, ns, and whether a round ended early."""
+
+    medians_ns: list[float] = field(default_factory=list)
+    failed: bool = False
+
+
+def order(
+    points: Sequence[Point],
+    measured: Mapping[str, Measured],
+    *,
+    rounds: int,
+    is_known: Callable[[Sequence[float]], bool],
+) -> Iterator[tuple[int, Point]]:
+    """Yield the number of a round, from 1, and the point to measure in it, until all are known or have had `rounds`.
+
+    `measured`, by digest, is read anew before each point: whoever iterates adds what came out. A point whose round
+    ended early is left. All have their round before any has its next one, so that a machine that becomes slower or
+    quicker meanwhile favours none.
+    """
+    for number in range(1, rounds + 1):
+        mixed = list(points)
+        random.Random(number).shuffle(mixed)
+        for point in mixed:
+            known = measured[point.digest]
+            if known.failed or len(known.medians_ns) >= number:
+                continue
+            if len(known.medians_ns) < LEAST_ROUNDS or not is_known(known.medians_ns):
+                yield number, point

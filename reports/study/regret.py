@@ -1,0 +1,208 @@
+"""How well predictions choose among points that were measured, too: regret, rank correlation, pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Group, RenderableType
+
+from reports.analysis.statistics import Errors, disagreement, errors
+from reports.study.frame import came_out
+from reports.study.measures import SHOWN
+from reports.study.tables import short_names
+from reports.terminal import text
+from reports.terminal.rows import records
+
+# From these differences on, as measured, it is counted whether the quicker one of two points is predicted.
+DIFFERENCES = (0.05, 0.10)
+_BEST = 10
+_BY_VALUE = ("point_count", "regret", "predicted_best", "measured_best")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Pairs of points whose measured times differ by more than `difference`, and of how many the order is predicted."""
+
+    difference: float
+    count: int
+    right: int
+
+    @property
+    def share(self) -> float:
+        """How many are right; nan without any."""
+        return self.right / self.count if self.count else np.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regret:
+    """Predictions held against measurements of the same points, of which there is at least one.
+
+    Attributes:
+        regret: how much longer the predicted best takes than the measured best, both as measured, as a share.
+        predicted_best: the point's index. Of equal predictions the first; `measured_best` likewise.
+        spearman: Spearman's rank correlation; nan where all times are equal.
+        kendall: Kendall's tau-b, likewise.
+        pairs: one for each of `DIFFERENCES`.
+        errors: of predicted times.
+        disagreement: half the way between a point's rounds, as a share; the median point's.
+    """
+
+    point_count: int
+    regret: float
+    predicted_best: int
+    measured_best: int
+    spearman: float
+    kendall: float
+    pairs: tuple[Pairs, ...]
+    errors: Errors
+    disagreement: float
+
+
+def cost_ns(row: Mapping[Any, Any], goal: str) -> float:
+    """The time of a sample where samples per second are the goal, else of a step: less is better."""
+    return 1e9 / float(row["samples_per_s"]) if goal == "samples_per_s" else float(row["step_ns"])
+
+
+def judged(
+    predicted: pd.DataFrame, rounds: Iterable[Mapping[str, Any]], keys: Sequence[str], goal: str
+) -> pd.DataFrame:
+    """The points that came out in both worlds, by index; of those with the same scenario the first.
+
+    `predicted` is a study's frame with these varied keys, `rounds` are rows of measured rounds, known by their digest.
+    Columns: `index`, the keys, `digest`, `predicted_ns` and `measured_ns` (the median of its rounds) by `cost_ns`,
+    `error`, `rounds` (how many) and `disagreement` (half the way between these, as a share).
+    """
+    costs: dict[str, dict[str, float]] = {}
+    for row in rounds:
+        if row["status"] == "done":
+            costs.setdefault(row["digest"], {})[row["fidelity"]] = cost_ns(row, goal)
+    points = came_out(predicted).drop_duplicates("digest").sort_values("index")
+    points = points[points["digest"].isin(list(costs)).to_numpy(bool)].reset_index(drop=True)
+    each = [list(costs[digest].values()) for digest in points["digest"]]
+    made = points[["index", *keys, "digest"]].copy()
+    made["predicted_ns"] = np.array([cost_ns(row, goal) for row in records(points)], float)
+    made["measured_ns"] = np.array([np.median(one) for one in each], float)
+    made["error"] = made["predicted_ns"] / made["measured_ns"] - 1
+    made["rounds"] = np.array([len(one) for one in each], int)
+    made["disagreement"] = np.array([disagreement(one) for one in each], float)
+    return made
+
+
+def regret_of(points: pd.DataFrame) -> Regret:
+    """What `judged` points say of the predictions."""
+    predicted, measured = (points[name].to_numpy(float) for name in ("predicted_ns", "measured_ns"))
+    chosen, best = int(predicted.argmin()), int(measured.argmin())
+    one, other = np.triu_indices(len(points), 1)
+    orders = [np.sign(times[one] - times[other]) for times in (predicted, measured)]
+    apart = np.maximum(measured[one], measured[other]) / np.minimum(measured[one], measured[other]) - 1
+    is_right = orders[0] == orders[1]
+    return Regret(
+        point_count=len(points),
+        regret=float(measured[chosen] / measured[best] - 1),
+        predicted_best=int(points["index"].iloc[chosen]),
+        measured_best=int(points["index"].iloc[best]),
+        spearman=float(points[["predicted_ns", "measured_ns"]].corr(method="spearman").to_numpy()[0, 1]),
+        kendall=_kendall(*orders),
+        pairs=tuple(
+            Pairs(difference=share, count=int((apart > share).sum()), right=int(is_right[apart > share].sum()))
+            for share in DIFFERENCES
+        ),
+        errors=errors(points["error"].tolist()),
+        disagreement=float(points["disagreement"].median()),
+    )
+
+
+def _kendall(one: Any, other: Any) -> float:
+    """Tau-b, from the signs of all pairs in both rankings: a pair that is equal in one counts for the other alone."""
+    alike = np.sqrt(float((one**2).sum() * (other**2).sum()))
+    return float((one * other).sum() / alike) if alike else np.nan
+
+
+def regret_by_value(points: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """The regret among the points with a value of a key, as of somebody who cannot choose that one.
+
+    `key`, `value` and the numbers of `Regret`, for each value that several points have, but not all.
+    """
+    rows = []
+    for key in keys:
+        for value, some in points.groupby(points[key].astype(object), sort=False, dropna=False):
+            if 1 < len(some) < len(points):
+                found = asdict(regret_of(some))
+                rows.append({"key": key, "value": _value(value), **{name: found[name] for name in _BY_VALUE}})
+    return pd.DataFrame(rows, columns=["key", "value", *_BY_VALUE])
+
+
+def _value(value: Any) -> str:
+    return "-" if pd.isna(value) else str(value)
+
+
+def summarize(points: pd.DataFrame, keys: Sequence[str], goal: str) -> RenderableType:
+    """The verdict, the best points as measured, and the regret where one key is given."""
+    found = regret_of(points)
+    return Group(
+        _best(points, keys, goal),
+        *_by_value(points, keys),
+        text.paragraph("\n".join(_verdict(found)), style="bold"),
+    )
+
+
+def _best(points: pd.DataFrame, keys: Sequence[str], goal: str) -> RenderableType:
+    """The points that are the quickest as measured, and the predicted best."""
+    place = points["predicted_ns"].rank(method="min").astype(int)
+    ranked = points.assign(place=place).sort_values(["measured_ns", "index"])
+    shown = ranked[(np.arange(len(ranked)) < _BEST) | (ranked["place"] == 1).to_numpy(bool)]
+    names, (title, form) = short_names(keys), SHOWN[goal]
+    differing = [key for key in keys if shown[key].map(_value).nunique() > 1]
+    rows = []
+    for row in records(shown):
+        times = row["measured_ns"], row["predicted_ns"]
+        numbers = [form(1e9 / ns if goal == "samples_per_s" else ns) for ns in times]
+        values = [_value(row[key]) for key in differing]
+        rows.append([f"#{row['index']}", *values, *numbers, text.signed_percent(row["error"]), str(row["place"])])
+    columns = ["", *(names[key] for key in differing), "measured", "predicted", "error", "place"]
+    of = f"The best {_BEST} of {len(points):,}" if len(points) > _BEST else "Points"
+    about = f"{of} as measured, in {title}; the predicted time's error, and its place among predictions"
+    return text.table(about, columns, rows, left=1 + len(differing))
+
+
+def _by_value(points: pd.DataFrame, keys: Sequence[str]) -> list[RenderableType]:
+    found, names = records(regret_by_value(points, keys)), short_names(keys)
+    rows = [[names[row["key"]], row["value"], str(row["point_count"]), text.percent(row["regret"])] for row in found]
+    title = "Regret where a value is given"
+    return [text.table(title, ["key", "value", "points", "regret"], rows, left=2)] if rows else []
+
+
+def _verdict(found: Regret) -> list[str]:
+    pairs = [
+        f"{one.right:,} of {one.count:,} pairs ({text.percent(one.share)}) that differ by more than"
+        f" {100 * one.difference:g} %"
+        for one in found.pairs
+    ]
+    return [
+        f"Regret: {text.percent(found.regret)}: the predicted best (#{found.predicted_best}) takes that much longer"
+        f" than the measured best (#{found.measured_best}) of {text.counted(found.point_count, 'point')}",
+        f"In the right order: {', '.join(pairs)}",
+        f"Rank correlation: Spearman {found.spearman:.3f}, Kendall {found.kendall:.3f}",
+        f"Errors of times: median {text.signed_percent(found.errors.signed_median)}; sizes: median"
+        f" {text.percent(found.errors.median)}, 95th percentile {text.percent(found.errors.p95)}; worst"
+        f" {text.signed_percent(found.errors.worst)}. Rounds of a point differ by"
+        f" ±{text.percent(found.disagreement)} in the median",
+    ]
+
+
+@text.json_ready
+def as_json(points: pd.DataFrame, keys: Sequence[str], goal: str) -> dict[str, Any]:
+    """All points, the numbers of `Regret`, and those where a value is given."""
+    found = regret_of(points)
+    plain = points.astype(object).where(points.notna(), None)
+    return {
+        "goal": goal,
+        **asdict(found),
+        "pairs": [{**asdict(one), "share": one.share} for one in found.pairs],
+        "by_value": records(regret_by_value(points, keys)),
+        "points": plain.to_dict("records"),
+    }
