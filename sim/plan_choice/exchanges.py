@@ -75,7 +75,8 @@ class Exchanges:
                 expected_ms = self._ways.exchanged_ms(self._numbers[row.table], kind, row.columns)
                 loads[ids_phase(kind), ranks] += row.ids_per_step
                 loads[rows_phase(kind), ranks] += expected_ms or 0.0
-        return loads.max(axis=1)
+        busiest: Floats = loads.max(axis=1)
+        return busiest
 
 
 def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:

@@ -10,14 +10,16 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import Scenario, Table
 from scenarios.planner.given import place_pinned
 from scenarios.planner.options import topology_of
 from scenarios.planner.placed import Plan, plan_of
@@ -26,8 +28,8 @@ from scenarios.planner.types import ShardingOption, ShardingType, perf_ms, write
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.run_length import runs_of
 from scenarios.workloads.build import build_simulation
-from sim.plan_choice.placing import Ranks, Shards, place
 from sim.plan_choice.exchanges import Exchanges
+from sim.plan_choice.placing import Ranks, Shards, place
 from sim.plan_choice.tried import Tried, changed, with_plan
 from sim.plan_choice.ways import BY_COLUMNS, PHASES, UPDATE, Way, Ways
 from sim.run import simulate
@@ -36,14 +38,14 @@ _STEPS = 3  # the last of which is looked at
 
 # A sharding type alone is not played where the planner expects its busiest rank to take so many times as long.
 _MOST_WORSE = 1.25
-_MOST_ALONE = 3
+_MOST_ALONE = 2
 
 # Tables that take more than such parts of what a rank computes in the mean are cut.
 _COLUMNS_ABOVE = (math.inf, 1.0, 0.5, 0.25)
 _ROWS_ABOVE = (2.0, 1.0, 0.5)
 _ROWS_KINDS = (ShardingType.TABLE_ROW_WISE, ShardingType.ROW_WISE)
-# So many proposals are played of those that are expected to be quickest, so many times.
-_BEST, _ROUNDS = 3, 2
+# So many proposals are played of those that are expected to be quickest: first, and when exchanges are known better.
+_PLAYED = (3, 1)
 
 # Copies' gradients are all-reduced while other tables are updated: as many are tried as take such parts of an update.
 _COPIED = (0.5, 1.0, 0.25)
@@ -109,12 +111,12 @@ class Search:
         first = plan_tables(self._scenario)
         self._play("planner", first)
         self._play_alone(_MOST_WORSE * max(first.perf_ms))
-        for _ in range(_ROUNDS):
-            self._play_best([Rule(), *_cutting_rules()])
+        for most in _PLAYED:
+            self._play_best(_cutting_rules(), most)
         for share in _COPIED:
             if self._best is not None:
                 most_ms = share * float(self._best.after.loads[:, UPDATE].max())
-                self._play_best([dataclasses.replace(self._best.rule, copied=self._worth_copying(most_ms))])
+                self._play_best([dataclasses.replace(self._best.rule, copied=self._worth_copying(most_ms))], 1)
 
     def _add_loads(self, way: Way) -> None:
         """Of a table that has its ranks."""
@@ -144,25 +146,24 @@ class Search:
 
     def _play_alone(self, most_ms: float) -> None:
         """The planner's plans of one sharding type, for all tables that may take it, which are not much worse."""
-        plans: dict[str, Plan] = {}
-        kinds = dict.fromkeys(kind for number in self._free for kind in self._tables[number].sharding)
+        plans: dict[ShardingType, Plan] = {}
+        kinds = dict.fromkeys(ShardingType(kind) for number in self._free for kind in self._tables[number].sharding)
         for kind in kinds:
-            alone = changed(
-                self._scenario, lambda each, kind=kind: {"sharding": (kind,)} if kind in each.sharding else {}
-            )
+            alone = changed(self._scenario, partial(_alone, kind))
             with suppress(ScenarioError):  # it does not fit
                 plans[kind] = plan_tables(alone)
         expected = {kind: max(plan.perf_ms) for kind, plan in plans.items() if max(plan.perf_ms) <= most_ms}
         for kind in sorted(expected, key=expected.__getitem__)[:_MOST_ALONE]:
             self._play(f"{kind} alone", plans[kind])
 
-    def _play_best(self, rules: Sequence[Rule]) -> None:
-        """Play what is expected to be quickest.
+    def _play_best(self, rules: Iterable[Rule], most: int) -> None:
+        """Play at most so many of what the rules give, what is expected to be quickest first.
 
-        Where the whole of a rank's memory does not fit, no rank gets more than the fullest one of the planner's own plan.
+        Where a rank's memory has no room for what is placed there, no rank gets more from then on than the fullest one
+        of the planner's own plan.
         """
         found = [each for each in map(self._proposal, rules) if each is not None and _key(each.plan) not in self._seen]
-        for each in sorted(found, key=lambda each: each.expected_ms)[:_BEST]:
+        for each in sorted(found, key=lambda each: each.expected_ms)[:most]:
             try:
                 if self._play(str(each.rule), each.plan):
                     self._best = each
@@ -172,7 +173,7 @@ class Search:
 
     def _proposal(self, rule: Rule) -> Proposal | None:
         """What the rule gives; None where that has no room."""
-        ways = [self._way(number, rule) for number in self._free]
+        ways = [self._way(place, rule) for place in range(len(self._free))]
         before, everywhere = self._empty.copy(), np.arange(self._scenario.sharding_ranks)
         chosen = [way for way in ways if way is not None]
         if len(chosen) < len(ways):
@@ -205,18 +206,26 @@ class Search:
         return Proposal(rule, self._plan_of([way.option for way in chosen]), placed.after, expected_ms)
 
     def _way(self, place: int, rule: Rule) -> Way | None:
-        """How a table is sharded by the rule: whole where that does, and in what its types allow where not."""
+        """How a table is sharded by the rule: whole where that says nothing, by rows where there is no other way."""
         number, whole = self._free[place], self._whole[place]
         if number in rule.copied:
             return self._ways.copied(number)
         compute_ms = 0.0 if whole is None else whole.compute_ms
-        cut = None
+        columns_ms = rule.columns_above * self._mean_ms
+        tried: list[Way | None] = []
         if rule.rows_kind and compute_ms > rule.rows_above * self._mean_ms:
-            cut = self._ways.cut_rows(number, rule.rows_kind)
-        elif compute_ms > rule.columns_above * self._mean_ms:
-            cut = self._ways.cut_columns(number, rule.columns_above * self._mean_ms)
-        beside_cut = math.isfinite(rule.columns_above)
-        return cut or self._ways.whole(number, beside_cut=beside_cut) or self._ways.any_other(number)
+            tried.append(self._ways.cut_rows(number, rule.rows_kind))
+        elif compute_ms > columns_ms:
+            tried.append(self._ways.cut_columns(number, columns_ms))
+        tried.append(self._ways.whole(number, beside_cut=math.isfinite(rule.columns_above)))
+        found = next((way for way in tried if self._has_room(way)), None)
+        return found or next((way for way in self._ways.by_rows(number) if self._has_room(way)), None)
+
+    def _has_room(self, way: Way | None) -> bool:
+        """Whether each shard has, by itself."""
+        if way is None:
+            return False
+        return bool((way.shards.stored_bytes.max(axis=0) <= self._empty.free_bytes.max(axis=0)).all())
 
     def _worth_copying(self, most_ms: float) -> frozenset[int]:
         """The tables whose exchanges cost most for what a copy's gradients do, which take at most `most_ms` in all."""
@@ -241,6 +250,11 @@ class Search:
             assert shard.rank is not None, "all are placed"
             perf[shard.rank : shard.rank + count] += perf_ms(shard)
         return plan_of(options, perf.tolist(), self._scenario)
+
+
+def _alone(kind: ShardingType, table: Table) -> dict[str, Any]:
+    """Only that type for a table that may take it."""
+    return {"sharding": (kind,)} if kind in table.sharding else {}
 
 
 def _cutting_rules() -> Iterator[Rule]:

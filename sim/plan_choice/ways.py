@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,9 +100,10 @@ class Ways:
         """On every rank whole."""
         return self._way(table, ShardingType.DATA_PARALLEL, self._tables[table].dim)
 
-    def any_other(self, table: int) -> Way | None:
-        """By rows where it may not be whole."""
-        return self.cut_rows(table, ShardingType.TABLE_ROW_WISE) or self.cut_rows(table, ShardingType.ROW_WISE)
+    def by_rows(self, table: int) -> Iterator[Way | None]:
+        """Over a host, and over all ranks."""
+        yield self.cut_rows(table, ShardingType.TABLE_ROW_WISE)
+        yield self.cut_rows(table, ShardingType.ROW_WISE)
 
     def exchanged_ms(self, table: int, kind: str, width: int) -> float | None:
         """What the planner expects of the exchanges of a shard's rows, or of a copy's gradients, there and back."""
@@ -135,9 +136,9 @@ class Ways:
     def _option(self, table: int, kind: str, width: int) -> ShardingOption | None:
         key = table, kind, width
         if key not in self._options:
-            wished = dataclasses.replace(self._tables[table], sharding=(kind,), min_partition=width)
-            allowed = kind in self._tables[table].sharding
-            self._options[key] = options_of(wished, self._scenario, self._topology)[0] if allowed else None
+            types = tuple(each for each in self._tables[table].sharding if each == kind)
+            wished = dataclasses.replace(self._tables[table], sharding=types, min_partition=width)
+            self._options[key] = options_of(wished, self._scenario, self._topology)[0] if types else None
         return self._options[key]
 
     def _kernels(self, table: int, kind: str, shard: Shard) -> tuple[float, float]:
@@ -162,7 +163,10 @@ def _exchanged_ms(shard: Shard) -> float:
 
 
 def column_widths(table: Table) -> Sequence[int]:
-    """Even cuts by columns, the widest first; where the scenario does not say how narrow, down to what look-ups read."""
+    """Even cuts by columns, the widest first.
+
+    Where the scenario leaves TorchRec's least width as it is, they go down to what a look-up reads of a row at least.
+    """
     least = _NARROWEST if table.min_partition == MIN_PARTITION else table.min_partition
     parts = range(2, table.dim // max(least, 1) + 1)
     return [table.dim // count for count in parts if table.dim % (count * COLUMN_ALIGNMENT) == 0]
