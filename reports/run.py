@@ -10,7 +10,17 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports.analysis import critical_path, frames, imbalance, link_load, operations, rates, stragglers, waits
+from reports.analysis import (
+    critical_path,
+    frames,
+    imbalance,
+    link_load,
+    operations,
+    rates,
+    stragglers,
+    table_costs,
+    waits,
+)
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Held, Part, Spans
@@ -196,6 +206,19 @@ class Run:
     def waited_for_of(self, step: int) -> pd.DataFrame:
         """`waited_for` of this step only."""
         return critical_path.waited_for(self.critical_path_of(step))
+
+    def table_costs_of(self, step: int) -> pd.DataFrame:
+        """What the planner expected of each table, and what this step spends on it."""
+        return self._once("tables", [step], lambda: table_costs.table_costs(self.plan, self._spans_of(step)))
+
+    def busiest_of(self, step: int) -> pd.DataFrame:
+        """What tables cost the busiest rank and ranks in the mean, by the planner and in this step."""
+        return self._once("busiest", [step], lambda: table_costs.busiest(self.plan, self._spans_of(step)))
+
+    def _spans_of(self, step: int) -> pd.DataFrame:
+        """Those of a step from which tables' costs are found."""
+        found = [part.owned() for part in self.parts(table_costs.COSTS_COLUMNS, [step], beside=False)]
+        return pd.concat(found, ignore_index=True)
 
     @cached_property
     def operations(self) -> pd.DataFrame:

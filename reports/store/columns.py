@@ -29,7 +29,7 @@ TABLES: dict[str, type] = {
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if"})
 _LATER = {
     Span: {"formula_ns", "launch_ns"},
-    PlanRow: {"host_bytes"},
+    PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
     MemoryRow: {"rank_count", "phases"},
     LinkRow: {"link_count"},
 }

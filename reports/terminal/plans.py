@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pandas as pd
 
+from reports.analysis.table_costs import PARTS
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.rows import records
 
+COSTS_TITLE = "Tables: the planner said / the step says"
+COSTS_COLUMNS = ["table", "sharding", "rank", "look-up", "update", "exchange"]
+COSTS_NOTE = (
+    "Each table is on the rank where step {step} spends most on it. A rank looks up, updates and exchanges all its"
+    " tables of a sharding type at once: that is in the spans, a table's part of it is by the bytes that it moves."
+)
 PLANS_COLUMNS = ["table", "TorchRec's sharding", "on ranks", "our sharding", "on ranks", "its time", "ours"]
 
 
@@ -24,6 +31,27 @@ def plan_sentence(run: Run) -> str:
 def plan_notes(run: Run) -> str:
     """On what that rests, or why there is no such plan; "" of runs that are no scripts."""
     return "; ".join(run.info.plan_notes)
+
+
+def costs_rows(run: Run, step: int, most: int) -> list[list[str]]:
+    """So many tables on which the step spends most, under `COSTS_COLUMNS`."""
+    return [
+        [
+            *(row["table"], row["sharding_type"], str(row["rank"])),
+            *(" / ".join(text.duration(row[f"{who}_{part}_ns"]) for who in ("planner", "step")) for part in PARTS),
+        ]
+        for row in records(run.table_costs_of(step).head(most))
+    ]
+
+
+def busiest_sentence(run: Run, step: int) -> str:
+    """Busiest rank and mean, by the planner and in the step; "" where that is not known."""
+    said = [
+        f"{row['busiest_over_mean']:.2f} {'by the planner' if row['by'] == 'planner' else f'in step {step}'}"
+        f" (rank {row['rank']}, {text.duration(row['busiest_ns'])})"
+        for row in records(run.busiest_of(step))
+    ]
+    return f"Look-ups and updates, busiest rank / mean: {', '.join(said)}" if said else ""
 
 
 def plans_rows(run: Run, most: int) -> list[list[str]]:

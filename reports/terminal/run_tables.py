@@ -29,7 +29,15 @@ from reports.run import Run
 from reports.terminal import changes, text
 from reports.terminal.causes import DOMINANT_TITLE, dominant
 from reports.terminal.headline import headline, only, rests_on
-from reports.terminal.plans import plan_notes, plan_sentence
+from reports.terminal.plans import (
+    COSTS_COLUMNS,
+    COSTS_NOTE,
+    COSTS_TITLE,
+    busiest_sentence,
+    costs_rows,
+    plan_notes,
+    plan_sentence,
+)
 from reports.terminal.rows import (
     STRAGGLERS_TITLE,
     cells,
@@ -88,7 +96,8 @@ def summarize(run: Run, step: int | None = None, spread: str = "") -> Renderable
         sections += [_operations(run, kept), *_bandwidths(run, kept), *_formulas(run, kept), _ranks(run, kept)]
     elif len(run.steps):
         sections.append(text.paragraph("Operations: no spans of these steps were kept."))
-    sections += [_links(run), _imbalance(run), _memory(run), _metrics(run), *changes.summarize(run)]
+    sections += [_links(run), _imbalance(run), *_costs(run, shown), _memory(run), _metrics(run)]
+    sections += changes.summarize(run)
     return Group(*sections)
 
 
@@ -131,7 +140,9 @@ def as_json(run: Run) -> dict[str, Any]:
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
     step, late = typical_step(run), records(run.late_ranks_of(steady_kept(run)))
     held = [] if step is None else records(critical_path.dominant(run.critical_path_of(step)))
-    own = {"stragglers": found, "late_ranks": late, "dominant": held, **_what_it_is_json(run, step)}
+    costs = [] if step is None else records(run.table_costs_of(step))
+    own = {"stragglers": found, "late_ranks": late, "dominant": held, "table_costs": costs}
+    own |= _what_it_is_json(run, step)
     period = sync_period(run)
     more = {} if period is None else {"sync_period": dataclasses.asdict(period)}
     return {**head, **more, **{name: records(getattr(run, name)) for name in names}, **own}
@@ -308,6 +319,16 @@ def _imbalance(run: Run) -> RenderableType:
         parts.append(text.table("Tables that cause imbalance", CAUSE_COLUMNS, causes, left=3, kept=_NAMES_KEPT))
     said = [words for words in (plan_sentence(run), plan_notes(run)) if words]
     return Group(*parts, *([text.paragraph("\n".join(said))] if said else []))
+
+
+def _costs(run: Run, step: int | None) -> Iterator[RenderableType]:
+    rows = [] if step is None else costs_rows(run, step, _ROWS)
+    if step is None or not rows:
+        return
+    more = len(run.table_costs_of(step)) - len(rows)
+    title = f"{COSTS_TITLE}{only(run)}{f'; {more:,} that take less not shown' if more else ''}"
+    yield text.table(title, COSTS_COLUMNS, rows, left=2, kept=[24, 17])
+    yield text.paragraph("\n".join([COSTS_NOTE.format(step=step), f"{busiest_sentence(run, step)}."]))
 
 
 def balance_rows(run: Run, most_causes: int) -> tuple[list[list[str]], list[list[str]]]:

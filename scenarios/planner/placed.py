@@ -12,7 +12,16 @@ import numpy as np
 
 from scenarios.config.scenario import Model, Scenario
 from scenarios.planner.options import capacity_bytes
-from scenarios.planner.types import ComputeKernel, ShardingOption, ShardingType, Storage, known_storage, perf_ms
+from scenarios.planner.types import (
+    ComputeKernel,
+    Perf,
+    Shard,
+    ShardingOption,
+    ShardingType,
+    Storage,
+    known_storage,
+    perf_ms,
+)
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import Run, Runs, run_count, runs_of
 from scenarios.seam.trace import PlanRow
@@ -159,6 +168,7 @@ def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_
             host_bytes=storage.hbm + storage.ddr - own,
             perf_ms=perf_ms(shard),
             ids_per_step=ids * shard.size[0] / rows if by_row else ids,
+            **_computed_ms(shard),
         )
         runs.append((count, row))
         number += count
@@ -170,6 +180,13 @@ def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_
         shards=tuple(row for _, row in runs) if whole else Runs(runs, next_row),
         load_factor=option.cache_load_factor,
     )
+
+
+def _computed_ms(shard: Shard) -> dict[str, float]:
+    """What of a shard's perf is not exchanges; nothing is known of release 0.2.0's one number."""
+    if not isinstance(shard.perf, Perf):
+        return {}
+    return {"forward_ms": shard.perf.fwd_compute + shard.perf.prefetch_compute, "backward_ms": shard.perf.bwd_compute}
 
 
 def next_row(first: PlanRow, index: int) -> PlanRow:

@@ -6,10 +6,9 @@ Costs come from the estimators with the cluster's own bandwidths and capacities;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import chain, repeat
-from typing import TypeAlias
 
 from scenarios.config.scenario import Model, Scenario
 from scenarios.config.units import format_bytes
@@ -23,12 +22,11 @@ from scenarios.planner.search.proposers import (
     GridSearchProposer,
     Proposer,
     SmallestProposer,
-    SplittingProposer,
     UniformProposer,
     largest_shard,
 )
 from scenarios.planner.topology import Topology
-from scenarios.planner.types import Perf, PlannerError, Shard, ShardingOption, known_storage
+from scenarios.planner.types import PlannerError, Shard, ShardingOption, known_storage
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import runs_of
@@ -37,16 +35,13 @@ from scenarios.seam.run_length import runs_of
 _SHARD_BUDGET = 1_000_000
 _GRID_PROPOSALS = 256
 
-Price: TypeAlias = Callable[[ShardingOption, Shard], Perf]
 
-
-def plan_tables(scenario: Scenario, price: Price | None = None) -> Plan:
+def plan_tables(scenario: Scenario) -> Plan:
     """The best placement found for the scenario's tables: the least estimated perf on the busiest rank.
 
     Looked at: the option of least memory for every table, one sharding type for all, the greedy walk by slowest shard
     and by sum, and all combinations where they are few. The same scenario gives the same plan. Tables that the scenario
-    pins come first; where it names a plan, that one is taken as it is. `price` says what a shard of an
-    option takes, in place of TorchRec's estimator, whose word it finds there.
+    pins come first; where it names a plan, that one is taken as it is.
 
     Raises:
         ScenarioError: no placement fits; the sentence names the table and how much it takes. Or what was given is none.
@@ -64,16 +59,12 @@ def plan_tables(scenario: Scenario, price: Price | None = None) -> Plan:
     pinned = place_pinned(scenario, topology)
     free = [index for index, table in enumerate(model.tables) if table.name not in pinned]
     options = {index: options_of(model.tables[index], scenario, topology) for index in free}
-    if price is not None:
-        for option in chain.from_iterable(options.values()):
-            for _, shard in runs_of(option.shards):
-                shard.perf = price(option, shard)
     if not free:
         return plan_of([*pinned.values()], [device.perf.total for device in topology.devices], scenario)
     partitioner = GreedyPerfPartitioner(scenario.planner.sort_by, scenario.planner.balance_modules)
     try:
         search = Search(topology, partitioner, _SHARD_BUDGET)
-        found = search.run(list(chain(*options.values())), _proposers(splits=price is not None))
+        found = search.run(list(chain(*options.values())), _proposers())
     except PlannerError as error:
         raise ScenarioError(_misfits(scenario, model, topology, options)) from error
     proposal = [*pinned.values(), *found.proposal]
@@ -81,10 +72,9 @@ def plan_tables(scenario: Scenario, price: Price | None = None) -> Plan:
     return plan_of(proposal, tuple(perf), scenario, tried=found.tried, fitting=found.fitting)
 
 
-def _proposers(*, splits: bool) -> list[Proposer]:
+def _proposers() -> list[Proposer]:
     return [
         SmallestProposer(),
-        *([SplittingProposer()] if splits else []),
         UniformProposer(),
         GreedyProposer(),
         GreedyProposer(use_depth=False),

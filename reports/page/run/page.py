@@ -54,7 +54,7 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
         rank_sections.ranks(run),
         rank_sections.tables(run),
         rank_sections.memory(run),
-        rank_sections.plan(run),
+        rank_sections.plan(run, step),
         time_sections.metrics(run),
         _scenario(run),
     ]

@@ -19,7 +19,17 @@ from reports.page.run.times import why_absent
 from reports.run import Run
 from reports.terminal import headline as about
 from reports.terminal import text
-from reports.terminal.plans import PLANS_COLUMNS, on_ranks, plan_sentence, plans_rows
+from reports.terminal.plans import (
+    COSTS_COLUMNS,
+    COSTS_NOTE,
+    COSTS_TITLE,
+    PLANS_COLUMNS,
+    busiest_sentence,
+    costs_rows,
+    on_ranks,
+    plan_sentence,
+    plans_rows,
+)
 from reports.terminal.rows import cells, records, represented
 from reports.terminal.run_tables import (
     BALANCE_COLUMNS,
@@ -182,8 +192,8 @@ def _memory_bars(run: Run) -> Any:
     return drawn
 
 
-def plan(run: Run) -> Section:
-    """Where the planner put which table."""
+def plan(run: Run, step: int | None) -> Section:
+    """Where the planner put which table, and what `step` spends on each."""
     if not len(run.plan):
         return Section("plan", "Plan", absent="The scenario has no embedding tables.")
     keys = ["table", "sharding_type", "compute_kernel"]
@@ -204,7 +214,23 @@ def plan(run: Run) -> Section:
         note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
     raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
     placed = Table("Tables and where they are", columns, rows, left=4, note=note, raw=raw)
-    return Section("plan", "Plan", [placed, *_beside_ours(run)])
+    return Section("plan", "Plan", [placed, *_costs(run, step), *_beside_ours(run)])
+
+
+def _costs(run: Run, step: int | None) -> list[Block]:
+    """What the planner said of tables beside what a step says."""
+    rows = [] if step is None else costs_rows(run, step, _PLAN_ROWS)
+    if step is None or not rows:
+        return []
+    note = f"{COSTS_NOTE.format(step=step)} {busiest_sentence(run, step)}."
+    frame = run.table_costs_of(step)
+    if len(frame) > len(rows):
+        note += f" The first {len(rows)} of {len(frame):,} tables."
+    return [
+        Table(
+            COSTS_TITLE, COSTS_COLUMNS, rows, left=2, note=note, raw={"look_up": float(frame["step_look_up_ns"].sum())}
+        )
+    ]
 
 
 def _beside_ours(run: Run) -> list[Block]:

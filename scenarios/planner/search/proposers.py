@@ -15,8 +15,6 @@ from scenarios.planner.types import ShardingOption, Storage, known_perf, known_s
 from scenarios.seam.run_length import runs_of
 
 MAX_PROPOSALS = 10_000
-# What a shard takes over another, to be called that.
-_CLEARLY_QUICKER = 0.75
 _NOTHING = (0, Storage(0, 0, 0))
 
 Proposals = Generator[list[ShardingOption], float | None, None]
@@ -86,40 +84,6 @@ class GreedyProposer(Proposer):
             if not left or (self._threshold and worse > self._threshold):
                 return
             at[max(left, key=memory.__getitem__)] += 1
-
-
-class SplittingProposer(Proposer):
-    """Each table's option that costs least in all; then, again and again, the table with the slowest shard is cut.
-
-    It takes the option that costs least of those whose slowest shard is clearly quicker.
-
-    TorchRec has none like it: its greedy one moves the table that takes most memory. Ends when `threshold` proposals,
-    one after the other, were no better than the best.
-    """
-
-    def __init__(self, threshold: int = 64) -> None:
-        super().__init__()
-        self._threshold = threshold
-
-    def _search(self, search_space: list[ShardingOption]) -> Proposals:
-        tables = by_table(search_space, False)
-        proposal = [options[0] for options in tables]
-        slowest = [_slowness(option, True) for option in proposal]
-        best_perf, worse = inf, 0
-        while worse <= self._threshold:
-            perf_rating = yield list(proposal)
-            if perf_rating is not None:
-                worse = 0 if perf_rating < best_perf else worse + 1
-                best_perf = min(perf_rating, best_perf)
-            table = max(range(len(tables)), key=slowest.__getitem__)
-            limit = _CLEARLY_QUICKER * slowest[table]
-            cut = next((option for option in tables[table] if _slowness(option, True) < limit), None)
-            if cut is None:
-                slowest[table] = 0.0  # the next one's turn
-                if not any(slowest):
-                    return
-            else:
-                proposal[table], slowest[table] = cut, _slowness(cut, True)
 
 
 class UniformProposer(Proposer):

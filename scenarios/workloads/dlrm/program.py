@@ -59,6 +59,7 @@ from scenarios.workloads.dlrm.memory import (
 from scenarios.workloads.dlrm.pipelines import Loop, Parts
 from scenarios.workloads.dlrm.quantized_plan import check_quantized
 from scenarios.workloads.dlrm.sparse_part import Group, Placed, SparsePart
+from scenarios.workloads.dlrm.tables.shard_price import with_moved_bytes
 
 
 class DlrmProgram(Program):
@@ -74,7 +75,7 @@ class DlrmProgram(Program):
     def __init__(self, scenario: Scenario) -> None:
         assert scenario.model is not None
         self.scenario, self.model = scenario, scenario.model
-        plan = plan_tables(scenario)
+        plan = with_moved_bytes(plan_tables(scenario), scenario)
         given = scenario.planner.plan
         self._found = given.path.read_bytes() if given is not None and given.is_found else None
         self.groups, bags = _groups(self.model, plan, scenario)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from scenarios.config.scenario import Scenario
+from scenarios.planner.placed import Plan, next_row
 from scenarios.planner.types import ShardingType
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.run_length import Runs
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
@@ -42,6 +45,26 @@ class RowLaws:
     def _drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
         """How many ids were drawn, where those that arrive have been made distinct by each rank."""
         return expected_ids(self._tables[table], rows, self._samples) if self._tables[table].index_dedup else ids
+
+
+def with_moved_bytes(plan: Plan, scenario: Scenario) -> Plan:
+    """The plan, whose rows say what look-ups and updates of shards move."""
+    assert scenario.model is not None, "there are tables"
+    numbers = {table.name: number for number, table in enumerate(scenario.model.tables)}
+    runs = []
+    for count, row in plan.row_runs.runs:
+        rows = range(row.row_offset, row.row_offset + row.rows)
+        columns = range(row.column_offset, row.column_offset + row.columns)
+        kernels = shard_kernels(scenario, numbers[row.table], row.sharding_type, rows, columns)
+        look_up, update = map(_moved_bytes, kernels)
+        runs.append((count, replace(row, look_up_bytes=look_up, update_bytes=update)))
+    return replace(plan, row_runs=Runs(runs, next_row))
+
+
+def _moved_bytes(kernel: Kernel) -> float:
+    """From and to both memories, without what is found in L2."""
+    host = kernel.host_read + kernel.host_written
+    return kernel.bytes_read - kernel.bytes_reread + kernel.bytes_written + host
 
 
 def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[Kernel, Kernel]:

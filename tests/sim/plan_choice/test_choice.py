@@ -17,6 +17,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.tables.shard_price import shard_kernels
 from sim.plan_choice import choose_plan, with_simulated_plan
+from sim.plan_choice.ways import column_widths
 from sim.run import simulate
 from tests.commands import command
 
@@ -86,6 +87,39 @@ def test_a_run_keeps_the_plan_for_others(tmp_path: Path) -> None:
     assert given.steps["step_ns"].tolist() == found.steps["step_ns"].tolist()
 
 
+def test_tables_keep_the_types_that_they_may_take(tmp_path: Path) -> None:
+    """So that nothing is cut or copied here, and phases are levelled none the less."""
+    choice = choose_plan(load(file_of(tmp_path, '[sharding]\ntypes = ["table_wise"]\n')), tmp_path)
+    assert {table.sharding_type for tried in choice.tried for table in tried.plan.tables} == {"table_wise"}
+    assert choice.best.name == "levelled"
+    assert choice.gain > 0
+
+
+def test_a_table_that_no_rank_holds_is_cut_by_rows(tmp_path: Path) -> None:
+    huge = '[[model.tables]]\nname = "huge"\nrows = 600_000_000\nids_per_sample = 2\n'
+    choice = choose_plan(load(file_of(tmp_path, huge)), tmp_path)
+    levelled = [tried for tried in choice.tried if tried.name.startswith("levelled")]
+    assert levelled
+    for tried in levelled:
+        assert len(tried.plan.table("huge").shards) in (4, 8)
+        assert max(tried.plan.storage_bytes) <= tried.plan.capacity_bytes
+
+
+def test_columns_are_cut_down_to_what_a_look_up_reads(tmp_path: Path) -> None:
+    """Unless the scenario says how narrow they may be."""
+    model = load(file_of(tmp_path)).model
+    assert model is not None
+    for dim, least, widths in (
+        (64, 128, [32]),
+        (128, 128, [64, 32]),
+        (128, 64, [64]),
+        (256, 100, [128]),
+        (48, 128, []),
+        (96, 128, [48, 32]),
+    ):
+        assert column_widths(dataclasses.replace(model.tables[0], dim=dim, min_partition=least)) == widths
+
+
 @pytest.mark.parametrize("kind", ["table_wise", "row_wise", "table_row_wise"])
 def test_kernels_of_shards_add_up_to_those_of_ranks(kind: str, tmp_path: Path) -> None:
     scenario = load(file_of(tmp_path, f'[sharding]\ntypes = ["{kind}"]\n'), {"ranks": "alike"})
@@ -96,8 +130,11 @@ def test_kernels_of_shards_add_up_to_those_of_ranks(kind: str, tmp_path: Path) -
     for row in program.plan:
         rows = range(row.row_offset, row.row_offset + row.rows)
         columns = range(row.column_offset, row.column_offset + row.columns)
-        for place, kernel in enumerate(shard_kernels(scenario, numbers[row.table], kind, rows, columns)):
-            read[row.rank, place] += kernel.bytes_read + kernel.bytes_written
+        kernels = shard_kernels(scenario, numbers[row.table], kind, rows, columns)
+        for place, (kernel, said) in enumerate(zip(kernels, (row.look_up_bytes, row.update_bytes), strict=True)):
+            moved = kernel.bytes_read + kernel.bytes_written
+            assert said + kernel.bytes_reread == pytest.approx(moved, rel=0.02)  # blocks of rows as the first
+            read[row.rank, place] += moved
     for place, name in enumerate((f"{kind}.lookup", f"{kind}.update")):
         found = {one.rank: one.bytes_read + one.bytes_written for one in spans if one.label == name}
         assert found

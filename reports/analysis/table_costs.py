@@ -1,0 +1,100 @@
+"""What the planner expected of each table beside what a step spends on it; pure functions of plan and spans.
+
+A rank looks all its tables of a sharding type up in one pass, and exchanges their rows in one call: what is measured is
+that pass and that call. A table's part of a pass is in proportion to the bytes that its shard moves by the law by which
+the simulator prices the pass, its part of a call to the time that the planner expects of it, which goes by bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.frames import COMPUTE, STEP, is_collective
+from reports.store.columns import fixed
+
+# Of a step on a rank, what a table takes part in; exchanges are those of rows and of gradients, without ids.
+PARTS = ("look_up", "update", "exchange")
+COSTS_COLUMNS = ["kind", "label", "step", "rank", "start_ns", "end_ns", "group", "call"]
+TABLE_COSTS = {
+    **dict.fromkeys(["table", "sharding_type"], "str"),
+    "rank": "int",
+    **dict.fromkeys([f"{who}_{part}_ns" for part in PARTS for who in ("planner", "step")], "float"),
+}
+BUSIEST = {
+    "by": "str",
+    "rank": "int",
+    **dict.fromkeys(["busiest_ns", "mean_ns", "busiest_over_mean"], "float"),
+}
+_KEYS = ["rank", "sharding_type"]
+_SHARES = {"look_up": "look_up_bytes", "update": "update_bytes", "exchange": "planner_exchange_ns"}
+
+
+def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
+    """A row for each table on the rank on which a step spends most on it, dearest first, from one step's spans.
+
+    `step_*` is apportioned as this module says, `planner_*` what the planner expects of the same shards. Empty where
+    the plan does not tell what shards move, or the spans have no look-up.
+    """
+    shards = plan.assign(
+        planner_look_up_ns=plan["forward_ms"] * 1e6,
+        planner_update_ns=plan["backward_ms"] * 1e6,
+        planner_exchange_ns=(plan["perf_ms"] - plan["forward_ms"] - plan["backward_ms"]) * 1e6,
+    )
+    spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
+    if not len(spent) or not plan["look_up_bytes"].any():
+        return fixed({name: [] for name in TABLE_COSTS}, TABLE_COSTS)
+    shards = shards.merge(spent.reset_index(), on=_KEYS, how="inner")
+    for part, column in _SHARES.items():
+        total = shards.groupby(_KEYS)[column].transform("sum").to_numpy(float)
+        own = shards[column].to_numpy(float)
+        shards[f"step_{part}_ns"] = np.divide(own, total, out=np.zeros(len(own)), where=total > 0) * shards[part]
+    sums = [name for name in TABLE_COSTS if name.endswith("_ns")]
+    tables = shards.groupby(["table", "sharding_type", "rank"], sort=False)[sums].sum().reset_index()
+    tables["total"] = sum(tables[f"step_{part}_ns"] for part in PARTS)
+    dearest = tables.sort_values(["total", "table", "rank"], ascending=[False, True, True], kind="stable")
+    return fixed({name: dearest.drop_duplicates("table")[name] for name in TABLE_COSTS}, TABLE_COSTS)
+
+
+def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
+    """What tables cost the busiest rank and ranks in the mean: by the planner, and by a step's look-ups and updates.
+
+    Of the planner it is what it expects of look-ups and updates, too, on the ranks that the step's spans have.
+    """
+    spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
+    ranks = sorted(set(spans["rank"].tolist()))
+    said = (plan["forward_ms"] + plan["backward_ms"]).groupby(plan["rank"]).sum() * 1e6
+    says = (spent["look_up"] + spent["update"]).groupby("rank").sum()
+    both = {"planner": said, "step": says} if len(spent) and said.any() else {}
+    loads = {by: load.reindex(ranks, fill_value=0.0).to_numpy(float) for by, load in both.items()}
+    columns = {
+        "by": list(loads),
+        "rank": [ranks[int(load.argmax())] for load in loads.values()],
+        "busiest_ns": [float(load.max()) for load in loads.values()],
+        "mean_ns": [float(load.mean()) for load in loads.values()],
+        "busiest_over_mean": [float(load.max() / load.mean()) if load.any() else 1.0 for load in loads.values()],
+    }
+    return fixed(columns, BUSIEST)
+
+
+def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:
+    """What a rank spends, [rank and sharding type, part], in ns; exchanges without waiting for others."""
+    words = spans["label"].str.split(".")
+    kinds = words.map(lambda each: next((word for word in each if word in types), "")).to_numpy()
+    last = words.str[-1].to_numpy()
+    is_pass = (spans["kind"] == COMPUTE).to_numpy(bool)
+    is_copy = kinds == "data_parallel"
+    is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)
+    is_exchange = is_call & (spans["label"].str.contains(".output_dist", regex=False).to_numpy(bool) | is_copy)
+    part = np.select(
+        [is_pass & (last == "lookup"), is_pass & ((last == "update") | (is_copy & (last == "gradients"))), is_exchange],
+        PARTS,
+        default="",
+    )
+    begin = spans["start_ns"].where(~is_call, spans.groupby(["group", "call"])["start_ns"].transform("max"))
+    found = pd.DataFrame(
+        {"rank": spans["rank"], "sharding_type": kinds, "part": part, "ns": (spans["end_ns"] - begin).astype("float64")}
+    )
+    kept = found[((part != "") & (kinds != ""))]
+    spent: pd.DataFrame = kept.pivot_table(index=_KEYS, columns="part", values="ns", aggfunc="sum", fill_value=0.0)
+    return spent.reindex(columns=list(PARTS), fill_value=0.0)

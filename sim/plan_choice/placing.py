@@ -1,0 +1,207 @@
+"""Places shards on ranks so that the phases of a step are short: each is as long as its busiest rank's part of it.
+
+TorchRec's greedy walk levels the sum of what a rank does. Between phases ranks wait for each other, so that a rank with
+much to look up and little to send does not make up for another. Nothing here knows scenarios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# The busiest rank's load, smoothed: the 20th root of the sum of all ranks' loads to the 20th. That falls also where one
+# of several busiest ranks gets less, so that moves are found one by one.
+_ROOT = 1 / 20
+# Of so many ranks that weigh most, shards are moved or swapped.
+_LOOKED_AT = 4
+# Ends the search where it has looked at so many places, whatever the clock says.
+_BUDGET = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """`loads` [shards, phases] and `stored_bytes` [shards, tiers of memory]."""
+
+    loads: Floats
+    stored_bytes: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """What each rank has got, `loads` [ranks, phases], and what is still free there, `free_bytes` [ranks, tiers]."""
+
+    loads: Floats
+    free_bytes: Floats
+
+    def copy(self) -> Ranks:
+        return Ranks(self.loads.copy(), self.free_bytes.copy())
+
+    def add(self, where: Ints | list[int], shards: Shards) -> None:
+        """Give a shard to each of these ranks, of which none comes twice."""
+        self.loads[where] += shards.loads
+        self.free_bytes[where] -= shards.stored_bytes
+
+    def step_ms(self, weights: Floats) -> float:
+        """How long all phases take."""
+        return float(self.loads.max(axis=0) @ weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The first rank of each block, the rank of each shard, and what all ranks have then."""
+
+    firsts: list[int]
+    ranks: Ints
+    after: Ranks
+
+
+def place(before: Ranks, blocks: Sequence[Shards], shards: Shards, weights: Floats) -> Placement | None:
+    """Place blocks, each on neighbouring ranks from a multiple of its size, and shards; None where there is no room.
+
+    `weights` [phases]: ms for each unit of load in a phase.
+    """
+    total = sum((block.loads.sum(axis=0) for block in blocks), before.loads.sum(axis=0) + shards.loads.sum(axis=0))
+    parts = [before.loads, shards.loads, *(block.loads for block in blocks)]
+    scale = np.max([total / len(before.loads), *(part.max(axis=0) for part in parts if len(part))], axis=0)
+    used = (weights > 0) & (scale > 0)
+    scale, weights = scale[used], (weights * scale)[used]
+
+    def scaled(given: Shards) -> Shards:
+        return Shards(given.loads[:, used] / scale, given.stored_bytes)
+
+    inner = Ranks(before.loads[:, used] / scale, before.free_bytes.copy())
+    firsts = _place_blocks(inner, [scaled(block) for block in blocks], weights)
+    ranks = None if firsts is None else _place_shards(inner, scaled(shards), weights)
+    if firsts is None or ranks is None:
+        return None
+    _improve(inner, scaled(shards), ranks, weights)
+    after = before.copy()
+    for first, block in zip(firsts, blocks, strict=True):
+        after.add(np.arange(first, first + len(block.loads)), block)
+    np.add.at(after.loads, ranks, shards.loads)
+    np.subtract.at(after.free_bytes, ranks, shards.stored_bytes)
+    return Placement(firsts, ranks, after)
+
+
+def _powers(loads: Floats) -> Floats:
+    fourth = (loads * loads) ** 2
+    powers: Floats = (fourth * fourth) ** 2 * fourth
+    return powers
+
+
+def _norms(sums: Floats) -> Floats:
+    norms: Floats = np.maximum(sums, 0.0) ** _ROOT
+    return norms
+
+
+def _place_blocks(ranks: Ranks, blocks: Sequence[Shards], weights: Floats) -> list[int] | None:
+    """Those that weigh most first, each where phases get longer by the least."""
+    firsts = [0] * len(blocks)
+    for number in sorted(range(len(blocks)), key=lambda each: -float(blocks[each].loads.sum(axis=0) @ weights)):
+        block = blocks[number]
+        size = len(block.loads)
+        starts = np.arange(0, len(ranks.loads) - size + 1, size)
+        there = starts[:, None] + np.arange(size)
+        more = _powers(ranks.loads[there] + block.loads) - _powers(ranks.loads[there])
+        longer = _norms(_powers(ranks.loads).sum(axis=0) + more.sum(axis=1)) @ weights
+        longer[(ranks.free_bytes[there] < block.stored_bytes).any(axis=(1, 2))] = np.inf
+        best = int(np.argmin(longer))
+        if np.isinf(longer[best]):
+            return None
+        firsts[number] = int(starts[best])
+        ranks.add(there[best], block)
+    return firsts
+
+
+def _place_shards(ranks: Ranks, shards: Shards, weights: Floats) -> Ints | None:
+    """The same for single shards."""
+    found = np.zeros(len(shards.loads), np.int64)
+    powers = _powers(ranks.loads)
+    sums = powers.sum(axis=0)
+    for number in np.argsort(-shards.loads @ weights, kind="stable"):
+        load, stored = shards.loads[number], shards.stored_bytes[number]
+        after = _powers(ranks.loads + load)
+        longer = _norms(sums + after - powers) @ weights
+        longer[(ranks.free_bytes < stored).any(axis=1)] = np.inf
+        best = int(np.argmin(longer))
+        if np.isinf(longer[best]):
+            return None
+        found[number] = best
+        ranks.add([best], Shards(load, stored))
+        sums = sums + after[best] - powers[best]
+        powers[best] = after[best]
+    return found
+
+
+def _improve(ranks: Ranks, shards: Shards, found: Ints, weights: Floats) -> None:
+    """Move a shard away from one of the ranks that weigh most, or swap it for another, while that shortens phases."""
+    looked_at = 0
+    while len(found) and looked_at < _BUDGET:
+        powers = _powers(ranks.loads)
+        sums = powers.sum(axis=0)
+        shares = (powers / np.where(sums > 0, sums, 1.0)) @ (weights * _norms(sums))
+        below = float(_norms(sums) @ weights) * (1 - 1e-6)
+        moves = [_Moves(ranks, shards, found, int(rank), weights) for rank in np.argsort(-shares)[:_LOOKED_AT]]
+        looked_at += sum(each.size for each in moves)
+        if not any(each.move(below) for each in moves) and not any(each.swap(below) for each in moves):
+            return
+
+
+class _Moves:
+    """What can be done with the shards of one rank."""
+
+    def __init__(self, ranks: Ranks, shards: Shards, found: Ints, rank: int, weights: Floats) -> None:
+        self._ranks, self._shards, self._found, self._rank, self._weights = ranks, shards, found, rank, weights
+        self._own = np.flatnonzero(found == rank)
+        self.size = len(self._own) * (len(ranks.loads) + len(found))
+
+    def move(self, below: float) -> bool:
+        """Make the move after which phases take least, if that is less than `below`."""
+        if not len(self._own):
+            return False
+        own = Shards(self._shards.loads[self._own, None], self._shards.stored_bytes[self._own, None])
+        times = self._after(np.arange(len(self._ranks.loads)), own)
+        times[:, self._rank] = np.inf
+        best = int(np.argmin(times))
+        if times.flat[best] >= below:
+            return False
+        shard, rank = divmod(best, times.shape[1])
+        self._carry(int(self._own[shard]), rank)
+        return True
+
+    def swap(self, below: float) -> bool:
+        """The same, for a shard of another rank."""
+        others = np.flatnonzero(self._found != self._rank)
+        if not len(self._own) or not len(others):
+            return False
+        to, loads, stored = self._found[others], self._shards.loads, self._shards.stored_bytes
+        gone = Shards(loads[self._own, None] - loads[None, others], stored[self._own, None] - stored[None, others])
+        times = self._after(to, gone)
+        best = int(np.argmin(times))
+        if times.flat[best] >= below:
+            return False
+        own, other = divmod(best, len(others))
+        self._carry(int(self._own[own]), int(to[other]))
+        self._carry(int(others[other]), self._rank)
+        return True
+
+    def _after(self, to: Ints, gone: Shards) -> Floats:
+        """How long phases take after so much has gone to each of these ranks, [own shards, ranks]."""
+        loads, free = self._ranks.loads, self._ranks.free_bytes
+        powers = _powers(loads)
+        here, there = _powers(loads[self._rank] - gone.loads), _powers(loads[to] + gone.loads)
+        times = _norms(powers.sum(axis=0) - powers[self._rank] - powers[to] + here + there) @ self._weights
+        misfits = (free[to] < gone.stored_bytes) | (free[self._rank] < -gone.stored_bytes)
+        return np.where(misfits.any(axis=-1), np.inf, times)
+
+    def _carry(self, shard: int, rank: int) -> None:
+        load, stored = self._shards.loads[shard], self._shards.stored_bytes[shard]
+        self._ranks.add([int(self._found[shard])], Shards(-load, -stored))
+        self._ranks.add([rank], Shards(load, stored))
+        self._found[shard] = rank

@@ -1,0 +1,43 @@
+"""A plan that was played, and the scenario that plays it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from scenarios.config.scenario import PlanFile, Scenario, Table
+from scenarios.planner.placed import Plan
+from scenarios.planner.plan_file import PLAN_FILE, plan_json
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A plan that was played: what proposed it, the ms of its busiest rank by that, and its simulated step in ns."""
+
+    name: str
+    expected_ms: float
+    step_ns: int
+    plan: Plan
+
+
+def with_plan(scenario: Scenario, plan: Plan, folder: Path) -> Scenario:
+    """The scenario with that plan, written into a folder, in place of the planner's."""
+    gpu = scenario.cluster.host.gpu
+    file, text = folder / PLAN_FILE, plan_json(plan, scenario.cluster.host.gpus, gpu.kind)
+    file.write_text(text)
+    types = {table.name: (table.sharding_type,) for table in plan.tables}
+    given = PlanFile(path=file, sha256=hashlib.sha256(text.encode()).hexdigest(), is_found=True)
+    return changed(
+        dataclasses.replace(scenario, planner=dataclasses.replace(scenario.planner, choose="estimated", plan=given)),
+        lambda table: {"sharding": types[table.name], "ranks": ()},
+    )
+
+
+def changed(scenario: Scenario, changes: Callable[[Table], dict[str, Any]]) -> Scenario:
+    """With other fields of its tables."""
+    assert scenario.model is not None, "only a scenario with a model has tables to plan"
+    tables = tuple(dataclasses.replace(each, **changes(each)) for each in scenario.model.tables)
+    return dataclasses.replace(scenario, model=dataclasses.replace(scenario.model, tables=tables))
