@@ -140,8 +140,8 @@ def as_json(run: Run) -> dict[str, Any]:
     found = [{**row, "sentence": straggler_sentence(row)} for row in records(run.stragglers)]
     step, late = typical_step(run), records(run.late_ranks_of(steady_kept(run)))
     held = [] if step is None else records(critical_path.dominant(run.critical_path_of(step)))
-    costs = [] if step is None else records(run.table_costs_of(step))
-    own = {"stragglers": found, "late_ranks": late, "dominant": held, "table_costs": costs}
+    of_tables = [] if step is None else records(run.table_costs_of(step))
+    own = {"stragglers": found, "late_ranks": late, "dominant": held, "table_costs": of_tables}
     own |= _what_it_is_json(run, step)
     period = sync_period(run)
     more = {} if period is None else {"sync_period": dataclasses.asdict(period)}
