@@ -36,9 +36,17 @@ class Place(NamedTuple):
 
 
 def main(
-    connection: Connection, place: Place, steps: int, path: str, args: Sequence[str], env: Mapping[str, str]
+    connection: Connection,
+    place: Place,
+    steps: int,
+    path: str,
+    args: Sequence[str],
+    env: Mapping[str, str],
+    is_cut: bool,
 ) -> None:
     """Run the script for as many steps after its first; tell of each, and of where it stands when asked.
+
+    `is_cut`: what it computes is told by module.
 
     What is sent is a pair: "ready" and "at" with a position as of `real.supervise.rank_status`; "step" and its number;
     "rows" and those of spans and of metrics; "end"; "error" and a sentence.
@@ -53,7 +61,8 @@ def main(
     link = WatchedLink(connection, place, steps)
     link.wait_for_all()
     threading.Thread(target=link.answer, daemon=True).start()
-    Labels(link.turn)
+    if is_cut:
+        Labels(link.turn)
     play(path, args, link)
 
 

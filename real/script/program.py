@@ -57,7 +57,7 @@ class _Watcher:
         place = Place(rank.rank, rank.host, rank.world_size, rank.local_world_size)
         address, port = _meeting_point(rank)
         env = environment_of(script, rank, address=address, port=port)
-        given = (other, place, scenario.steps, os.fspath(script.path), script.args, env)
+        given = (other, place, scenario.steps, os.fspath(script.path), script.args, env, script.is_cut)
         self._process = start.Process(target=main, args=given, daemon=True)
         self._process.start()
         other.close()

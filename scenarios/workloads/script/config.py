@@ -21,7 +21,8 @@ from scenarios.workloads.step_tables import LAUNCHING, build_step
 class Script:
     """A training script, its arguments and what is added to its environment; `sha256` is of its content, so that a
     changed script is a changed scenario. With a `recording` that is played in its place, they are the recorded one's;
-    `is_exchanged`: with the scenario's buckets and compression in place of those of then.
+    `is_exchanged`: with the scenario's buckets and compression in place of those of then. `is_cut`: measured steps are
+    cut by module.
     """
 
     path: Path
@@ -30,6 +31,7 @@ class Script:
     env: tuple[tuple[str, str], ...] = ()
     recording: Path | None = field(default=None, metadata={"is_of_playing": True})
     is_exchanged: bool = False
+    is_cut: bool = field(default=True, metadata={"is_of_playing": True})
 
 
 class ScriptSection(Section):
@@ -39,6 +41,10 @@ class ScriptSection(Section):
     recording: str | None = about("In place of the script: a run folder that predicted one, which is played again.")
     args: list[str] | None = about("Its arguments. Default none.")
     env: dict[str, str] | None = about("What is added to its environment. Default nothing.")
+    modules: bool | None = about(
+        "Whether a measured step is cut by module. Default true on CPUs, false on GPUs: there two events and an entry a"
+        " module may take longer than its kernels."
+    )
 
 
 def _check(section: ScriptSection, document: Document, look: Look) -> None:
@@ -56,7 +62,7 @@ def _check(section: ScriptSection, document: Document, look: Look) -> None:
             look.mistakes.add(("run", "payload"), "'values', as on CPUs a script is played live")
     else:
         reason = "with a recording, which has the script's"
-        look.refuse(("script",), section, ("path", "args", "env"), reason)
+        look.refuse(("script",), section, ("path", "args", "env", "modules"), reason)
         _check_recording(section, document, look)
         if run.payload == "values":
             look.mistakes.add(("run", "payload"), "'sizes', because a recording has no values")
@@ -123,7 +129,8 @@ def _build(document: Document, mistakes: Mistakes) -> dict[str, Any]:
     path = named_file(mistakes, ("script", "path"), have(section.path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     env = tuple(sorted((section.env or {}).items()))
-    options = Script(path=path, sha256=digest, args=tuple(section.args or ()), env=env)
+    is_cut = _kind(document) == "cpu" if section.modules is None else section.modules
+    options = Script(path=path, sha256=digest, args=tuple(section.args or ()), env=env, is_cut=is_cut)
     return {"options": options, **_launching(document)}
 
 
