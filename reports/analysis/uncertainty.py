@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from reports.analysis import critical_path, statistics
+from reports.analysis.by_what import HOST
 from reports.analysis.frames import COMPUTE
 from reports.analysis.step_breakdown import steady_steps, typical_step
 from reports.run import Run
@@ -77,7 +78,7 @@ def _of_residuals(run: Run, typical: Mapping[str, float]) -> Contribution:
     by_group: dict[str, float] = {}
     unprobed = 0.0
     for row in critical_path.dominant(run.critical_path_of(step)).to_dict("records"):
-        if row["part"] == critical_path.HOST:
+        if row["part"] == HOST:
             continue
         group = _group_of(row, typical)
         if group is None:
