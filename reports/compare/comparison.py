@@ -22,7 +22,7 @@ from reports.store.columns import fixed
 from scenarios.seam.trace import PLAYING
 
 # What the digest leaves out of what is not at a scenario's root.
-_FAULTS = ("cluster.faults", "cluster.slow")  # the latter in older recordings
+_NOT_OF_DIGESTS = ("cluster.faults", "cluster.slow", "cluster.cost")  # cluster.slow: of older recordings
 
 _KEYS_SHOWN = 3
 
@@ -110,7 +110,7 @@ def _differing(first: object, second: object, key: str = "") -> Iterator[str]:
         for name in dict.fromkeys([*first, *second]):
             if key or name not in PLAYING:
                 path = f"{key}.{name}" if key else str(name)
-                if path not in _FAULTS:
+                if path not in _NOT_OF_DIGESTS:
                     yield from _differing(first.get(name), second.get(name), path)
     elif isinstance(first, (list, tuple)) and isinstance(second, (list, tuple)) and len(first) == len(second):
         for at, pair in enumerate(zip(first, second, strict=True)):
