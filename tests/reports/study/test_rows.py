@@ -203,5 +203,5 @@ def test_points_that_break_a_constraint_are_marked_and_are_none_of_the_best(tmp_
     assert headline(frame) == "6 points; 1 failed; 1 of 5 keep the constraints"
     free = {**about, "constraints": {}}
     assert front_of(frame, free)["index"].tolist() == [1, 2, 3, 4, 6]
-    printed = text.plain(summarize(frame, free))
+    printed = text.as_text(summarize(frame, free))
     assert "Pareto front of samples/s and GPUs (fidelity flows)" in printed

@@ -144,7 +144,7 @@ def test_a_range_has_both_ends_and_keeps_its_unit(given: object, expected: tuple
         ),
         (
             "run.seed = [1]\n[constraints]\nstep_ns = {at_most = '1 s'}",
-            "constraints.step_ns = {at_most = '1 s'}: expected a table with some of above, at_least, below, at_most, each",
+            "constraints.step_ns = {at_most = '1 s'}: expected a table with some of above, at_least, below, at_most",
         ),
         ("run.seed = [1]\n[constraints]\nstep_ns = 3", "constraints.step_ns = 3: expected a table with some of above,"),
         ("run.seed = [1]\n[search]\nsampler = 'cma'", "search.sampler = 'cma': expected 'tpe' or 'nsga2'"),
