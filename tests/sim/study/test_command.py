@@ -132,9 +132,7 @@ def test_a_search_goes_on_and_its_front_are_scenarios_that_run_anywhere(
     assert again[["digest", "seconds"]].equals(killed[["digest", "seconds"]])
     assert json.loads(printed)["front"] == front["index"].tolist()
     assert front["feasible"].all()
-    assert (
-        front["cluster.hosts"] == 3
-    ).all()  # of the numbers of hosts that are allowed the least is the quickest, too
+    assert 6 in front["world_size"].tolist()  # the fewest that are allowed
     file = out / "front" / f"{front['index'].iloc[0]:03}.toml"
     monkeypatch.chdir("/")
     assert measures_of(twinstep.predict(file))["step_ns"] == front["step_ns"].iloc[0]

@@ -22,7 +22,7 @@ from sim.study.task import Result, Task
 from tests.sim.study.players import play_in_this_process
 from tests.sim.study.test_sweep import Watched
 
-# 3,000 points, of which the best are those of most steps and hosts, whatever the seed and the library. The law of
+# 3,000 points, of which the best are those of most steps and hosts, whatever the seed and the payload. The law of
 # `player` takes steps for samples, as a scenario without tables is quick to load.
 STUDY = """
 scenario = "all_to_all_4x2"
@@ -31,8 +31,8 @@ goals = ["samples_per_s"]
 "cluster.hosts" = {from = 2, to = 11, step = 1}
 "run.steps" = [13, 17, 1024, 2048, 4096, 16384]
 "run.seed" = {from = 1, to = 25, step = 1}
-"exchange.splits" = ["even", "random"]
-"exchange.skew" = {values = [0.1, 0.2], only_if = {"exchange.splits" = "random"}}
+"run.payload" = ["values", "sizes"]
+"exchange.skew" = {values = [0.1, 0.2], only_if = {"run.payload" = "sizes"}}
 [[skip]]
 "cluster.hosts" = 4
 [search]
@@ -104,14 +104,14 @@ def test_a_search_of_few_points_finds_the_best_ones_and_plays_none_twice() -> No
 
 
 def test_several_goals_with_a_constraint_and_ends_that_are_none() -> None:
-    text = STUDY.replace('["samples_per_s"]', '["samples_per_s", "world_size"]').replace("trials = 40", "trials = 120")
+    text = STUDY.replace('["samples_per_s"]', '["samples_per_s", "world_size"]').replace("trials = 40", "trials = 60")
     frame = searched(text + "[constraints]\nstep_ns = {at_most = 7.7e6}\n")
     front = front_of(frame, about_of(Path("out")))
     assert front["feasible"].all()
     assert front["run.steps"].tolist() == [16384] * 3
     assert front["cluster.hosts"].tolist() == [5, 3, 2]
-    # The sampler leaves what does not come out, a third of the space, and what breaks the constraint, a tenth.
-    assert frame.loc[frame["index"] > 60, "feasible"].mean() > 0.8
+    # Of points at random three of five would come out and keep the constraint.
+    assert frame.loc[frame["index"] > 30, "feasible"].mean() > 0.7
 
 
 def test_one_worker_and_one_seed_give_the_same_points() -> None:
@@ -156,12 +156,12 @@ def test_more_trials_go_on_and_a_changed_study_takes_what_it_knows() -> None:
 def test_what_cannot_be_loaded_does_not_end_a_search() -> None:
     frame = searched(STUDY.replace("[13, 17,", "[0, -3,"))
     assert len(frame) == 41
-    assert frame.loc[frame["status"] == "scenario error", "sentence"].str.contains("run.batch_size = ").all()
+    assert frame.loc[frame["status"] == "scenario error", "sentence"].str.contains("run.steps = ").all()
 
 
 def test_a_space_that_is_used_up_ends_it() -> None:
     text = STUDY.replace("{from = 1, to = 25, step = 1}", "[1]").replace("[13, 17, 1024, 2048, 4096, 16384]", "[16384]")
-    frame = searched(text)  # 9 numbers of hosts, each with even splits, a skew of 0.1, of 0.2
+    frame = searched(text)  # 9 numbers of hosts, each with values, and with sizes skewed by 0.1 or 0.2
     assert len(frame) == 28
     assert frame["digest"].is_unique
 

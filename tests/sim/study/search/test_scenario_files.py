@@ -15,7 +15,7 @@ from sim.study.study_file import read_study
 READY = """
 scenario = "criteo_dlrm_2x4"
 [set]
-"model.tables[*].ids" = {zipf = 1.1, order = "sorted"}
+"model.tables[*].ids" = {zipf = 1.1, order = "by_frequency"}
 [vary]
 "cluster.network" = [{kind = "leaf_spine", hosts_per_leaf = 1, oversubscription = 2}]
 "cluster.hosts" = [4]
