@@ -25,6 +25,7 @@ from sim.study.goals import Goal
 from sim.study.ranges import is_range, values_of
 
 Fidelity = Literal["estimate", "links", "flows"]
+Sampler = Literal["tpe", "nsga2"]
 Keep = Literal["rows", "runs", "spans"]
 MOST_POINTS = 200_000
 
@@ -43,6 +44,7 @@ class _Search(Section):
 
     trials: Count | None = about("Points that are looked at, beside the baseline; 200 by default.")
     seed: CountOrZero | None = about("Of the sampler's draws: 0 by default.")
+    sampler: Sampler | None = about("'tpe' or 'nsga2'; by default 'nsga2' for several goals and over 500 trials.")
     enumerate_below: CountOrZero | None = about("Spaces of fewer points are played as a whole: 5000 by default.")
 
 
@@ -89,10 +91,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How many points a search looks at, by which seed, and below how many points in the space it plays all."""
+    """How many points a search looks at, by which seed and sampler, and of how small a space it plays all."""
 
     trials: int = 200
     seed: int = 0
+    sampler: Sampler | None = None
     enumerate_below: int = 5_000
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from reports.errors import ReportError
 from reports.study import rows as rowing
-from reports.study.frame import Goal, best_first, goals_of, pareto, study_frame
+from reports.study.frame import Goal, best_first, front_of, goals_of, pareto, study_frame
 from reports.study.rows import opened, parts_of, stored
-from reports.study.tables import as_json, failures, short_names, summarize
+from reports.study.tables import as_json, failures, headline, short_names, summarize
 from reports.terminal import text
 
 ABOUT = {
@@ -210,3 +210,22 @@ def test_names_are_as_short_as_they_can_be_told_apart() -> None:
         "cluster.inside.rate": "inside.rate",
         "cluster.hosts": "hosts",
     }
+
+
+def test_points_that_break_a_constraint_are_marked_and_are_none_of_the_best(tmp_path: Path) -> None:
+    about = {**ABOUT, "goals": {"samples_per_s": "most", "world_size": "least"}}
+    about["constraints"] = {"memory_spare_bytes": {"at_least": 2.0**30}, "step_ns": {"above": 1e6, "at_most": 5e6}}
+    rows = [row(index, world_size=8.0 - index) for index in range(1, 7)]
+    rows[2]["memory_spare_bytes"] = 2.0**30 - 1
+    rows[3]["memory_spare_bytes"] = float("nan")
+    rows[4] = {**rows[4], "status": "error", "sentence": "x"}
+    kept(tmp_path / "s", *rows, about=about)
+    frame = study_frame(tmp_path / "s")
+    assert frame["feasible"].tolist() == [False, True, False, False, False, False]
+    assert front_of(frame, about)["index"].tolist() == [2]
+    assert as_json(frame, about, "")["front"] == [2]
+    assert headline(frame) == "6 points; 1 failed; 1 of 5 keep the constraints"
+    free = {**about, "constraints": {}}
+    assert front_of(frame, free)["index"].tolist() == [1, 2, 3, 4, 6]
+    printed = text.as_text(summarize(frame, free))
+    assert "Pareto front of samples/s and GPUs (fidelity flows)" in printed

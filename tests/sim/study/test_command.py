@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import twinstep
+from reports.study.measures import measures_of
 from tests.commands import command
 
 ROOT = Path(__file__).parents[3]
@@ -32,8 +33,23 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
-def started(*words: object) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "sim", "sweep", *map(str, words)]
+SEARCH = """
+goals = ["step_ns", "world_size"]
+scenario = "all_to_all_4x2"
+[vary]
+"cluster.hosts" = [2, 3, 4, 5, 6]
+"exchange.size" = ["1 MiB", "2 MiB", "4 MiB", "wrong"]
+"run.steps" = {from = 4, to = 18, step = 2}
+[constraints]
+world_size = {above = 4}
+[search]
+trials = 24
+enumerate_below = 0
+"""
+
+
+def started(*words: object, command: str = "sweep") -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "sim", command, *map(str, words)]
     return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -86,13 +102,54 @@ def test_after_ctrl_c_and_kill_the_same_command_goes_on_and_plays_nothing_twice(
     assert twinstep.load(out / done["run"].iloc[3]).info.thinned is not None
 
 
+@pytest.mark.whole
+def test_a_search_goes_on_and_its_front_are_scenarios_that_run_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, out = tmp_path / "study.toml", tmp_path / "out"
+    study.write_text(SEARCH)
+    words = [study, "--out", out, "--jobs", "1", "--json"]
+    process = started(*words, command="search")
+    wait_for_rows(process, out, 3)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)
+    assert (process.returncode, said[0]) == (130, "")
+    assert f" of 25 points; python -m sim search {study} --out {out} --jobs 1 --json goes on" in said[1]
+    before = twinstep.study(out)
+    process = started(*words, command="search")
+    wait_for_rows(process, out, len(before) + 3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+    killed = twinstep.study(out)
+    process = started(*words, command="search")
+    printed, said_then = process.communicate(timeout=120)
+    assert (process.returncode, said_then) == (0, "")
+    frame, front = twinstep.study(out), twinstep.front(out)
+    assert frame["index"].tolist() == list(range(25))
+    done = frame[frame["status"] == "done"]
+    assert done["played"].sum() == done["digest"].nunique()
+    again = frame.set_index("index").loc[killed["index"]].reset_index()
+    assert again[["digest", "seconds"]].equals(killed[["digest", "seconds"]])
+    assert json.loads(printed)["front"] == front["index"].tolist()
+    assert front["feasible"].all()
+    assert 6 in front["world_size"].tolist()  # the fewest that are allowed
+    file = out / "front" / f"{front['index'].iloc[0]:03}.toml"
+    monkeypatch.chdir("/")
+    assert measures_of(twinstep.predict(file))["step_ns"] == front["step_ns"].iloc[0]
+
+
 def test_mistakes_are_said_before_anything_starts(study: Path, tmp_path: Path) -> None:
     study.write_text(STUDY.replace("exchange.size", "exchange.sice"))
     done = command("sim", "sweep", study, "--out", tmp_path / "out")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{study}: exchange.sice = '1 MiB': unknown key; expected one of size, splits")
     assert not (tmp_path / "out").exists()
+    study.write_text(STUDY + "[constraints]\nstep = {at_most = 3}\n")
+    done = command("sim", "search", study, "--out", tmp_path / "out")
+    assert done.stderr.startswith(f"{study}: constraints.step: expected a measure: one of world_size, steps, step_ns,")
     study.write_text(STUDY)
+    done = command("sim", "search", study, "--trials", "0")
+    assert (done.returncode, done.stderr) == (2, "--trials = 0: expected at least 1\n")
     for words, sentence in (
         (["--jobs", "0"], "--jobs = 0: expected at least 1\n"),
         (["--slurm", "x"], "--slurm 'x': expected KEY=VALUE, such as queue=gpu\n"),

@@ -142,6 +142,13 @@ def test_a_range_has_both_ends_and_keeps_its_unit(given: object, expected: tuple
             "run.seed = [1]\n[[stages]]\nfidelity = 'flows'\nkeep = 3",
             "stages[0].keep = 3: expected no keep in the last",
         ),
+        (
+            "run.seed = [1]\n[constraints]\nstep_ns = {at_most = '1 s'}",
+            "constraints.step_ns = {at_most = '1 s'}: expected a table with some of above, at_least, below, at_most",
+        ),
+        ("run.seed = [1]\n[constraints]\nstep_ns = 3", "constraints.step_ns = 3: expected a table with some of above,"),
+        ("run.seed = [1]\n[search]\nsampler = 'cma'", "search.sampler = 'cma': expected 'tpe' or 'nsga2'"),
+        ("run.seed = [1]\n[search]\ntrials = 0", "search.trials = 0: expected a whole number of at least 1"),
         ("run.seed = [1]\n[other]\nx = 1", "other = {x = 1}: unknown key; expected one of scenario, description,"),
     ],
 )
