@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,6 @@ from sim.study.study_file import Study, read_study
 
 if TYPE_CHECKING:
     from sim.study.engine import Where
-    from sim.study.sweep import Crew, Row
 
 
 def sweep_command(arguments: Sequence[str], prog: str) -> int:
@@ -128,19 +127,8 @@ def _folder(study: Study) -> Path:
     return Path("runs", f"{study.file.stem}-study")
 
 
-def sweep_into(
-    folder: Path,
-    study: Study,
-    where: Where,
-    *,
-    quiet: bool,
-    again: bool = False,
-    more: Mapping[str, object] | None = None,
-    crew: Crew | None = None,
-) -> list[Row]:
-    """Play what is not known yet of a study, into its folder; the rows of all of it.
-
-    `more` goes into its `study.json`; `crew` are workers that other sweeps have, too.
+def sweep_into(folder: Path, study: Study, where: Where, *, quiet: bool, again: bool = False) -> None:
+    """Play what is not known yet of a study, into its folder.
 
     Raises:
         ScenarioError: there are no such workers.
@@ -157,17 +145,13 @@ def sweep_into(
         "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
         "stages": [stage.fidelity for stage in study.stages],
         "version": version_of("twinstep"),
-        **(more or {}),
     }
-    file = study.file.read_bytes() if study.overrides_file else None
     values = {key: study.values_of(key) for key in study.keys}
     with (
-        opened(folder, about, file, values, again=again) as rows,
+        opened(folder, about, study.file.read_bytes(), values, again=again) as rows,
         SweepBar(study.goal, quiet=quiet) as bar,
     ):
-        whole = Sweep(study, rows, where, bar, play_point, crew=crew).run()
-        rows.finish(whole)
-    return whole
+        rows.finish(Sweep(study, rows, where, bar, play_point).run())
 
 
 def _show(folder: Path, options: argparse.Namespace) -> None:
