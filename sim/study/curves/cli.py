@@ -91,7 +91,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         type=float,
         default=_THRESHOLD,
         metavar="SHARE",
-        help="overlap: of the step exposed counts as hidden",
+        help="overlap: at most this of the step exposed is hidden",
     )
     parser.add_argument("--batch-key", default=BATCH, metavar="KEY", help="where the batch of a rank stands")
     add_set(parser)
