@@ -37,7 +37,12 @@ def overlaps(shares: dict[int, float], gradients_ns: float = 1e3) -> pd.DataFram
 
 
 def test_a_power_law_has_its_exponent_as_elasticity_and_one_group_is_off_together() -> None:
-    parameters = [parameter("a", 0.1, "one"), parameter("b", 0.1, "one"), parameter("c", 0.4, "c"), parameter("d", 1, "d")]
+    parameters = [
+        parameter("a", 0.1, "one"),
+        parameter("b", 0.1, "one"),
+        parameter("c", 0.4, "c"),
+        parameter("d", 1, "d"),
+    ]
     exponents = {"a": -0.5, "b": 1.0, "c": 0.5}
     rows = [{"index": 0, "step_ns": 1e6, "status": "done", "sentence": ""}]
     for key, exponent in exponents.items():
