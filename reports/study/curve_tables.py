@@ -16,6 +16,8 @@ Frames = Mapping[str, pd.DataFrame]
 # Of each curve, its `study.json`.
 Abouts = Mapping[str, Mapping[str, Any]]
 
+# Parts of a step for which 80 columns have no room.
+_SHORT = {"exposed transfer": "transfer", "waiting for other ranks": "waiting", "step skew": "skew"}
 # Parameters of less elasticity are told by name alone.
 _NOTHING = 0.001
 
@@ -68,7 +70,7 @@ def _scaling(frame: pd.DataFrame, about: Mapping[str, Any]) -> list[RenderableTy
                 text.number(row["samples_per_s"]),
                 text.percent(row["efficiency"]),
                 text.percent(row["exposed_share"]),
-                f"{row['limit']} {text.percent(row['limit_share'])}",
+                f"{_SHORT.get(row['limit'], row['limit'])} {text.percent(row['limit_share'])}",
             ]
             for row in records(_done(points))
         ]

@@ -16,7 +16,7 @@ import pandas as pd
 
 from reports.analysis.step_breakdown import ADDING_UP
 from reports.store.columns import fixed
-from reports.study.frame import study_frame
+from reports.study.frame import baseline_of, study_frame
 from reports.study.rows import STUDY_FILE, about_of
 
 About = Mapping[str, Any]  # study.json, with how the curve was made under "curve"
@@ -95,7 +95,8 @@ def sensitivity(frame: pd.DataFrame, about: About) -> pd.DataFrame:
     of them and the step as it is where the other cannot be played, such as a share above 1.
     """
     change = math.log1p(about["curve"]["change"])
-    base_ns = float(frame.loc[frame["index"] == 0, "step_ns"].iloc[0])
+    base = baseline_of(frame)["step_ns"]
+    base_ns = float(base.iloc[0]) if len(base) else math.nan
     rows = []
     for one in about["curve"]["parameters"]:
         points = frame[frame[one["key"]].notna().to_numpy(bool)]

@@ -31,7 +31,6 @@ from sim.study.study_file import MOST_POINTS, Study, read_study
 
 if TYPE_CHECKING:
     from sim.study.engine import Where
-    from sim.study.sweep import Crew, Row
 
 
 def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) -> int:
@@ -150,19 +149,9 @@ def _folder(study: Study) -> Path:
 
 
 def sweep_into(
-    folder: Path,
-    study: Study,
-    where: Where,
-    *,
-    quiet: bool,
-    again: bool = False,
-    search: bool = False,
-    more: Mapping[str, object] | None = None,
-    crew: Crew | None = None,
-) -> list[Row]:
-    """Play what is not known yet of a study, or of those points that a search asks for, into its folder; all its rows.
-
-    `more` goes into its `study.json`; `crew` are workers that other sweeps have, too.
+    folder: Path, study: Study, where: Where, *, quiet: bool, again: bool = False, search: bool = False
+) -> None:
+    """Play what is not known yet of a study, or of those points that a search asks for, into its folder.
 
     Raises:
         ScenarioError: there are no such workers.
@@ -181,12 +170,10 @@ def sweep_into(
         "constraints": study.constraints,
         "stages": [stage.fidelity for stage in study.stages],
         "version": version_of("twinstep"),
-        **(more or {}),
     }
-    file = study.file.read_bytes() if study.overrides_file else None
     values = {key: study.values_of(key) for key in study.keys}
     with (
-        opened(folder, about, file, values, again=again) as rows,
+        opened(folder, about, study.file.read_bytes(), values, again=again) as rows,
         SweepBar(study.goal, quiet=quiet) as bar,
     ):
         source = None
@@ -195,11 +182,9 @@ def sweep_into(
             from sim.study.search.proposals import proposals
 
             source = Asked(study, folder, about["version"], proposals(study))
-        whole = Sweep(study, rows, where, bar, play_point, source, crew=crew).run()
+        whole = Sweep(study, rows, where, bar, play_point, source).run()
         rows.finish(whole)
-        if file is not None:
-            _write_front(folder, study, {row["index"]: row["values"] for row in whole})
-    return whole
+        _write_front(folder, study, {row["index"]: row["values"] for row in whole})
 
 
 def _write_front(folder: Path, study: Study, values: Mapping[int, Mapping[str, object]]) -> None:

@@ -105,7 +105,7 @@ def as_it_is(study: Study) -> dict[str, object]:
     """What the scenario itself says of the varied keys; without those of which its file says nothing, or several."""
     if not os.path.isfile(study.scenario):
         return {}
-    tree = read_tree(study.scenario, Overrides(study.shared, study.overrides_file)).tree
+    tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
     found = {}
     for key in study.keys:
         with suppress(LookupError, TypeError):

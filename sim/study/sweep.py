@@ -21,6 +21,14 @@ from sim.study.task import Result, Task
 
 Row = Mapping[str, Any]
 Player = Callable[[Task], Result]
+Crew = Callable[[], Client]
+
+
+@contextmanager
+def crew(where: Where) -> Iterator[Crew]:
+    """Workers for several sweeps, which are started when they are first asked for, and end with the block."""
+    with ExitStack() as stack:
+        yield cache(lambda: stack.enter_context(workers(where)))
 
 
 class Store(Protocol):
@@ -67,22 +75,11 @@ class Watch(Protocol):
     def tick(self, workers: int) -> None: ...
 
 
-Crew = Callable[[], Client]
-
-
-@contextmanager
-def crew(where: Where) -> Iterator[Crew]:
-    """Workers that are started when they are first asked for, and end with the block."""
-    with ExitStack() as stack:
-        yield cache(lambda: stack.enter_context(workers(where)))
-
-
 @dataclass
 class Sweep:
     """One sweep: the points of each stage go through the engine, unless their result is known.
 
     Those of the first stage come from `source`, by default all; those of a later one are the best of the stage before.
-    `crew` are the workers of several sweeps; without one a sweep has its own.
     """
 
     study: Study
@@ -92,14 +89,15 @@ class Sweep:
     player: Player
     source: Source | None = None
     version: str = field(default_factory=lambda: version_of("twinstep"))
-    crew: Crew | None = None
     played: int = 0
+    crew: Crew | None = None  # workers that other sweeps have, too; else this one has its own
 
     def run(self) -> list[Row]:
         """The rows of all points and stages."""
         source: Source = self.source or Listed(points_of(self.study))
         whole: list[Row] = []
-        with crew(self.where) as own:
+        with ExitStack() as stack:
+            client: Client | None = None
             for number, stage in enumerate(self.study.stages, 1):
                 self.watch.stage(
                     f"stage {number}: {stage.fidelity}" if len(self.study.stages) > 1 else "", source.total
@@ -108,7 +106,7 @@ class Sweep:
                 calls = of_stage.calls()
                 first = next(calls, None)
                 if first is not None:  # else no worker is wanted
-                    client = (self.crew or own)()
+                    client = client or (self.crew or stack.enter_context(crew(self.where)))()
                     for key, result in play_all(client, self.player, chain([first], calls), self.watch.tick):
                         of_stage.take(key, result)
                 whole += of_stage.rows

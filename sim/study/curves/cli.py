@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING
 from reports.study.curve_tables import as_json, summarize
 from reports.study.curves import NAMES, batches_between, curves_of, overlap
 from reports.study.frame import study_frame
-from reports.study.rows import about_of
+from reports.study.rows import about_of, opened
 from reports.terminal import text
 from reports.terminal.present import output, print_json
 from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
-from sim.study.cli import sweep_into
+from scenarios.seam.versions import version_of
 from sim.study.curves import studies
 from sim.study.curves.parameters import parameters
 from sim.study.curves.studies import BATCH, MOST_HOSTS, Start, start
+from sim.study.goals import GOALS
+from sim.study.points import as_it_is
+from sim.study.progress import SweepBar
 
 if TYPE_CHECKING:
     from sim.study.engine import Where
@@ -88,7 +91,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         type=float,
         default=_THRESHOLD,
         metavar="SHARE",
-        help="overlap: of the step exposed counts as hidden",
+        help="overlap: at most this of the step exposed is hidden",
     )
     parser.add_argument("--batch-key", default=BATCH, metavar="KEY", help="where the batch of a rank stands")
     add_set(parser)
@@ -194,8 +197,24 @@ class _Playing:
             batches += more
 
     def _sweep(self, name: str, study: Study, **curve: object) -> None:
-        folder = self.wanted.folder / name
-        sweep_into(folder, study, self.where, quiet=self.quiet, more={"curve": curve}, crew=self.crew)
+        from sim.study.play import play_point
+        from sim.study.sweep import Sweep
+
+        about = {
+            "scenario": study.scenario,
+            "keys": list(study.keys),
+            "as_it_is": as_it_is(study),
+            "goals": {goal: "most" if GOALS[goal] else "least" for goal in study.goals},
+            "stages": [stage.fidelity for stage in study.stages],
+            "version": version_of("twinstep"),
+            "curve": curve,
+        }
+        values = {key: study.values_of(key) for key in study.keys}
+        with (
+            opened(self.wanted.folder / name, about, None, values) as rows,
+            SweepBar(study.goal, quiet=self.quiet) as bar,
+        ):
+            rows.finish(Sweep(study, rows, self.where, bar, play_point, crew=self.crew).run())
 
 
 def curves_into(
