@@ -78,7 +78,7 @@ class Pair {
   constructor(points, place, first) {
     Object.assign(this, { points, place });
     this.selects = first.map((key, at) => selectOf(["rows", "columns"][at], points.keys, key, () => this.draw()));
-    this.of = make("select", { name: "of", on: { change: () => this.draw() } }, new Option("best"), new Option("median"));
+    this.of = make("select", { name: "of", on: { change: () => this.draw() } }, new Option("best", "best"), new Option("median", "median"));
     this.table = make("table", { className: "heat" });
     const words = [...this.selects.map(({ label }) => label), make("label", {}, "square: ", this.of)];
     place.append(make("div", { className: "controls" }, ...words), make("div", { className: "scroll", tabIndex: 0 }, this.table));

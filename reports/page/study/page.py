@@ -71,7 +71,9 @@ def _of_charts(keys: Sequence[str]) -> list[Section]:
         Section("front", "Pareto front", [View("axes"), drawn]),
         Section("parallel", "Parallel coordinates", [View("parallel", _PARALLEL)]),
         Section("keys", "Each key against the goal", [View("levels", _LEVELS)]),
-        Section("pair", "Two keys", [View("pair", _PAIR)]) if len(keys) > 1 else Section("pair", "Two keys", absent=one),
+        Section("pair", "Two keys", [View("pair", _PAIR)])
+        if len(keys) > 1
+        else Section("pair", "Two keys", absent=one),
     ]
 
 
@@ -162,7 +164,9 @@ def _failures(frame: pd.DataFrame) -> Section:
     found = failures(frame)
     if not len(found):
         return Section("failed", "Failed points", absent="No point failed.")
-    rows = [[row["status"], f"{row['points']:,}", f"#{row['index']}", row["sentence"]] for row in found.to_dict("records")]
+    rows = [
+        [row["status"], f"{row['points']:,}", f"#{row['index']}", row["sentence"]] for row in found.to_dict("records")
+    ]
     note = "By their sentences, but for numbers in them; each point has its own under All points."
     table = Table("Why points failed", ["status", "points", "such as", "sentence"], rows, left=4, note=note)
     return Section("failed", "Failed points", [table])
