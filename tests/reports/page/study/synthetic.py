@@ -48,8 +48,8 @@ def write_study(folder: Path, count: int, *, failed: bool = False, **about: Any)
 
 def _row(folder: Path, index: int, values: dict[str, Any], failed: bool) -> dict[str, Any]:
     row = {
-        "index": index, "digest": f"{index:064x}", "fidelity": "flows", "status": "done", "sentence": "", "seconds": 0.5,
-        "played": True, "version": "1", "run": "", "worker": "", "values": values,
+        "index": index, "digest": f"{index:064x}", "fidelity": "flows", "status": "done", "sentence": "",
+        "seconds": 0.5, "played": True, "version": "1", "run": "", "worker": "", "values": values,
     }  # fmt: skip
     if failed or index % 97 == 5:
         return {**row, "status": "scenario error", "sentence": f"wide.toml: rank 3 needs {40 + index % 7} GiB of 40"}
