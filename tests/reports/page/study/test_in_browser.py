@@ -22,7 +22,8 @@ SETTLED = f"{READY} && window.study && !window.study.pending && window.study.vie
 POINTS = """[...document.querySelectorAll(".points tbody tr")].map(row =>
     Number(row.querySelector("th").innerText.match(/#(\\d+)/)[1]))"""
 LEVELS = """[...document.querySelectorAll(".levels table")].flatMap(table =>
-    [...table.querySelectorAll("tr")].map(row => [table.dataset.key, row.dataset.value, Number(row.dataset.count), Number(row.dataset.median)]))"""
+    [...table.querySelectorAll("tr")].map(row =>
+        [table.dataset.key, row.dataset.value, Number(row.dataset.count), Number(row.dataset.median)]))"""
 SQUARES = """[...document.querySelectorAll(".heat tbody td")].filter(one => one.dataset.number).map(one =>
     [one.dataset.row, one.dataset.column, Number(one.dataset.number)])"""
 FRONT = """(named => [...named("front-line").data.x].map((x, at) => [x, named("front-line").data.y[at]]))
