@@ -55,8 +55,8 @@ _FRONT = (
 )
 _PARALLEL = (
     "A line for each point, the better the stronger; of a measure the better end is above. A point's place within"
-    " a value is by its goal. Drag along an axis to filter, click it for all; or focus it, and use arrow keys (shift: the other"
-    " end), Escape."
+    " a value is by its goal. Drag along an axis to filter, click it for all; or focus it, and use arrow keys"
+    " (shift: the other end), Escape."
 )
 _LEVELS = (
     "Bar: from the least to the most of the points shown; mark and number: their median; a dash: as in the scenario."
