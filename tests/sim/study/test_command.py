@@ -95,7 +95,7 @@ def test_the_command_and_reports_write_the_page(
 ) -> None:
     play_in_this_process(monkeypatch)
     (tmp_path / "sizes.toml").write_text(
-        'scenario = "all_to_all_4x2"\n[set]\nrun.steps = 3\n[vary]\n"exchange.size" = ["1 MiB", "2 MiB"]\n'
+        'scenario = "all_to_all_4x2"\n[set]\nrun.steps = 3\n[vary]\n"exchange.size" = ["2 MiB", "4 MiB"]\n'
     )
     out = tmp_path / "out"
     words = [str(tmp_path / "sizes.toml"), "--out", str(out), "--jobs", "1"]
