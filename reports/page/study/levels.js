@@ -31,6 +31,16 @@ class Levels {
     this.keys = this.points.keys.map((key) => [effect(key), key]).sort(([one], [other]) => other - one).map(([, key]) => key);
   }
 
+  // The key with the most effect, and the next one that is not varied together with it: half of all pairs are there.
+  pair() {
+    const [first, ...others] = this.keys;
+    const isFull = (key) => {
+      const pairs = new Set(this.points.shown.map((row) => first.group[first.codes[row]] * key.groups.length + key.group[key.codes[row]]));
+      return pairs.size >= 0.5 * first.groups.length * key.groups.length;
+    };
+    return [first, others.find(isFull) ?? others[0]];
+  }
+
   show(changes) {
     if (!changes.has("goal") && !changes.has("filter")) return;
     const { points } = this;

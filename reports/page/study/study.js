@@ -127,7 +127,7 @@ document.addEventListener("dressed", ({ detail }) => {
       const levels = new Levels(points, place("levels"));
       points.front = new Front(points, place("axes"));
       points.views.push(points.front, new Parallel(points, place("parallel")), levels);
-      if (place("pair")) points.views.push(new Pair(points, place("pair"), levels.keys.slice(0, 2)));
+      if (place("pair")) points.views.push(new Pair(points, place("pair"), levels.pair()));
     }
     points.show("filter");
   }
