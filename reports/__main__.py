@@ -49,7 +49,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Read the runs of sim and real.")
     commands = parser.add_subparsers(dest="command", required=True)
     report = commands.add_parser("report", help="tables and a page of runs (also without the word report)")
-    report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a study's; the first is the base")
+    report.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a study's; the first is the base"
+    )
     _add_step_and_json(report)
     _add_out(report)
     show = commands.add_parser("show", help="the summary of one run, and nothing is written")

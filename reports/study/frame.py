@@ -18,6 +18,8 @@ from reports.study.rows import COLUMNS, about_of, kind_of, stored
 
 # Stages in the order in which points go through them.
 _ORDER = {"": 0, "estimate": 1, "links": 2, "flows": 3}
+# So near to the line between a front's ends a point lies on it; numbers are rounded.
+_ON_LINE = 1e-9
 _NULLABLE = {pa.bool_(): "boolean", pa.int64(): "Int64", pa.float64(): "Float64", pa.string(): "str"}
 
 
@@ -136,12 +138,14 @@ def knee(front: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
     fewer than two goals in which the front differs, or all of it lies on that line or to the worse side.
     """
     costs = [front[goal.column].to_numpy(float) * (-1 if goal.most else 1) for goal in goals]
-    scaled = [(cost - cost.min()) / (cost.max() - cost.min()) for cost in costs if len(cost) and cost.max() > cost.min()]
+    scaled = [
+        (cost - cost.min()) / (cost.max() - cost.min()) for cost in costs if len(cost) and cost.max() > cost.min()
+    ]
     if len(scaled) < 2:
         return front.iloc[:0]
     total = np.sum(scaled, axis=0)
     at = int(total.argmin())
-    return front.iloc[[at]] if total[at] < len(scaled) - 1 else front.iloc[:0]
+    return front.iloc[[at]] if total[at] < len(scaled) - 1 - _ON_LINE else front.iloc[:0]
 
 
 def baseline_of(frame: pd.DataFrame) -> pd.DataFrame:

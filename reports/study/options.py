@@ -22,7 +22,7 @@ def command(about: Mapping[str, Any], fidelity: str) -> str:
 
 
 def option(key: str, value: object) -> str:
-    """A key's value as `--set` takes it, quoted for a shell; arrays and tables may be JSON, as a study's frame has them."""
+    """A key's value as `--set` takes it, quoted for a shell; arrays and tables may be JSON, as in a study's frame."""
     return f"--set {shlex.quote(f'{key}={_toml(value)}')}"
 
 

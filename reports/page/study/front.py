@@ -1,4 +1,4 @@
-"""The Pareto front as an empty figure, which the page's script fills: points, those of the front, and the named ones."""
+"""The Pareto front as an empty figure, which the page's script fills: points, the front's line, the named points."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def _named(drawn: Any) -> None:
     ink = theme.LIGHT.ink
     rings = drawn.scatter("x", "y", source=source, size=11, fill_color=None, line_color=ink, line_width=2)
     words = drawn.text(
-        "x", "y", "words", source=source, x_offset="dx", y_offset="dy", text_align="align", text_color=ink, text_font=value(theme.FONT),
+        "x", "y", "words", source=source, x_offset="dx", y_offset="dy", text_align="align", text_color=ink,
+        text_font=value(theme.FONT),
         text_font_size="13px", text_font_style="bold",
     )  # fmt: skip
     rings.glyph.tags, words.glyph.tags = ["ink:line_color"], ["ink:text_color"]

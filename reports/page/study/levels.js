@@ -31,6 +31,16 @@ class Levels {
     this.keys = this.points.keys.map((key) => [effect(key), key]).sort(([one], [other]) => other - one).map(([, key]) => key);
   }
 
+  // The key with the most effect, and the next one that is not varied together with it: half of all pairs are there.
+  pair() {
+    const [first, ...others] = this.keys;
+    const isFull = (key) => {
+      const pairs = new Set(this.points.shown.map((row) => first.group[first.codes[row]] * key.groups.length + key.group[key.codes[row]]));
+      return pairs.size >= 0.5 * first.groups.length * key.groups.length;
+    };
+    return [first, others.find(isFull) ?? others[0]];
+  }
+
   show(changes) {
     if (!changes.has("goal") && !changes.has("filter")) return;
     const { points } = this;
@@ -78,7 +88,7 @@ class Pair {
   constructor(points, place, first) {
     Object.assign(this, { points, place });
     this.selects = first.map((key, at) => selectOf(["rows", "columns"][at], points.keys, key, () => this.draw()));
-    this.of = make("select", { name: "of", on: { change: () => this.draw() } }, new Option("best"), new Option("median"));
+    this.of = make("select", { name: "of", on: { change: () => this.draw() } }, new Option("best", "best"), new Option("median", "median"));
     this.table = make("table", { className: "heat" });
     const words = [...this.selects.map(({ label }) => label), make("label", {}, "square: ", this.of)];
     place.append(make("div", { className: "controls" }, ...words), make("div", { className: "scroll", tabIndex: 0 }, this.table));

@@ -46,20 +46,21 @@ def page(frame: pd.DataFrame, about: About, folder: Path, away: str = "") -> Pag
 
 
 _TABLE = (
-    "Column heads sort. Under them: part of a text, or >5, <=5, =5, 5..10. A point's number chooses it. Filters are those of"
-    " all charts, too."
+    "Column heads sort. Under them: part of a text, or >5, <=5, =5, 5..10. A point's number chooses it. Filters are"
+    " those of all charts, too."
 )
 _FRONT = (
-    "Line: the points than which no shown one is as good in both and better in one. A click chooses a point. Faint: filtered"
-    " out."
+    "Line: the points than which no shown one is as good in both and better in one. A click chooses a point. Faint:"
+    " filtered out."
 )
 _PARALLEL = (
-    "A line for each point, the better the stronger; of a measure the better end is above. A point's place within a value is by"
-    " its goal. Drag along an axis to filter, click it for all; or focus it, and use arrow keys (shift: the other end), Escape."
+    "A line for each point, the better the stronger; of a measure the better end is above. A point's place within"
+    " a value is by its goal. Drag along an axis to filter, click it for all; or focus it, and use arrow keys"
+    " (shift: the other end), Escape."
 )
 _LEVELS = (
-    "Bar: from the least to the most of the points shown; mark and number: their median; a dash: as in the scenario. The keys"
-    " with the most effect come first. A click on a value filters by it."
+    "Bar: from the least to the most of the points shown; mark and number: their median; a dash: as in the scenario."
+    " The keys with the most effect come first. A click on a value filters by it."
 )
 _PAIR = "Of the points shown. A click on a square filters by its two values."
 
@@ -71,7 +72,9 @@ def _of_charts(keys: Sequence[str]) -> list[Section]:
         Section("front", "Pareto front", [View("axes"), drawn]),
         Section("parallel", "Parallel coordinates", [View("parallel", _PARALLEL)]),
         Section("keys", "Each key against the goal", [View("levels", _LEVELS)]),
-        Section("pair", "Two keys", [View("pair", _PAIR)]) if len(keys) > 1 else Section("pair", "Two keys", absent=one),
+        Section("pair", "Two keys", [View("pair", _PAIR)])
+        if len(keys) > 1
+        else Section("pair", "Two keys", absent=one),
     ]
 
 
@@ -162,7 +165,9 @@ def _failures(frame: pd.DataFrame) -> Section:
     found = failures(frame)
     if not len(found):
         return Section("failed", "Failed points", absent="No point failed.")
-    rows = [[row["status"], f"{row['points']:,}", f"#{row['index']}", row["sentence"]] for row in found.to_dict("records")]
+    rows = [
+        [row["status"], f"{row['points']:,}", f"#{row['index']}", row["sentence"]] for row in found.to_dict("records")
+    ]
     note = "By their sentences, but for numbers in them; each point has its own under All points."
     table = Table("Why points failed", ["status", "points", "such as", "sentence"], rows, left=4, note=note)
     return Section("failed", "Failed points", [table])

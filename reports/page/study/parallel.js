@@ -5,6 +5,7 @@ const TOP = 46, BOTTOM = 14, HEIGHT = 420, LEAST_GAP = 104;
 // Of the room between two values, what the lines through one may take.
 const SPREAD = 0.62;
 const AT_ONCE = 300;
+const ROUNDED = 1e-9; // what a value may lose on its way to a place and back
 
 // A colour from the worst to the best; the first ones are hardly seen on the page's ground.
 function shade(scheme, quality) {
@@ -44,13 +45,8 @@ class Axis {
   }
 
   endsOf() {
-    let [low, high] = [Infinity, -Infinity];
-    for (const row of this.points.data.out) {
-      const value = this.column.values[row];
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-    return [this.column.scaled(low), this.column.scaled(high)];
+    const values = this.points.data.out.map((row) => this.column.values[row]).filter((value) => !Number.isNaN(value));
+    return [leastOf(values), greatestOf(values)].map((value) => this.column.scaled(value));
   }
 
   valueAt(place) {
@@ -84,14 +80,17 @@ class Axis {
       if (!isDrag) this.filter();
     };
     this.element.addEventListener("pointermove", move);
-    this.element.addEventListener("pointerup", up, { once: true });
+    this.element.addEventListener("lostpointercapture", up, { once: true });
   }
 
   // Only what lies between two places; without them, all.
   filter(from, to) {
     const { column, points } = this;
     if (from === undefined) return column.isNumber ? points.filterRange(column, null) : points.filterValues(column, null);
-    if (column.isNumber) return points.filterRange(column, [this.valueAt(from), this.valueAt(to)].sort((one, other) => one - other));
+    if (column.isNumber) {
+      const [low, high] = [this.valueAt(from), this.valueAt(to)].sort((one, other) => one - other);
+      return points.filterRange(column, [low - Math.abs(low) * ROUNDED, high + Math.abs(high) * ROUNDED]);
+    }
     const codes = column.labels.map((_, code) => code);
     const half = 0.5 / codes.length;
     const wanted = codes.filter((code) => this.placeOfCode(code) + half * 0.8 > from && this.placeOfCode(code) - half * 0.8 < to);

@@ -51,7 +51,9 @@ def payload(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: s
         "index": frame["index"].tolist(),
         "out": [place[index] for index in out.tolist()],
         "keys": [_key(name, title, frame, about) for name, title in short_names(about["keys"]).items()],
-        "measures": [_measure(name, frame[name], about) for name in ordered if frame[name].notna().any()],
+        "measures": [
+            _measure(name, frame[name], about) for name in ordered if name in goals or frame[name].notna().any()
+        ],
         "goals": goals,
         "front": _front_axes(frame, goals),
         "texts": {name: _coded(frame[name].astype(str).tolist()) for name in ("status", "sentence")},

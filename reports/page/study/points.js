@@ -20,6 +20,9 @@ function written(value) {
   return String(Number(value.toPrecision(4)));
 }
 
+const leastOf = (values) => values.reduce((one, other) => Math.min(one, other), Infinity);
+const greatestOf = (values) => values.reduce((one, other) => Math.max(one, other), -Infinity);
+
 // A measure whose greatest number is more than so many times its least is shown on powers of ten.
 const SKEWED = 30;
 
@@ -46,7 +49,7 @@ class Measure {
     this.isNumber = true;
     this.values = Float64Array.from(values, (value) => value ?? NaN);
     const known = this.values.filter((value) => !Number.isNaN(value));
-    const [least, greatest] = [known.reduce((one, other) => Math.min(one, other)), known.reduce((one, other) => Math.max(one, other))];
+    const [least, greatest] = [leastOf(known), greatestOf(known)];
     this.isLog = least > 0 && greatest > SKEWED * least;
     this.axisTitle = this.isLog ? `${title} (log)` : title;
   }

@@ -65,7 +65,7 @@ class Front {
     const rows = [...points.names.keys()];
     const found = this.places(rows, rows.map((row) => points.names.get(row).join(", ")));
     const all = this.source.data.x.filter((x) => !Number.isNaN(x));
-    const middle = (all.reduce((one, other) => Math.min(one, other), Infinity) + all.reduce((one, other) => Math.max(one, other), -Infinity)) / 2;
+    const middle = (leastOf(all) + greatestOf(all)) / 2;
     const align = found.x.map((x) => (x > middle ? "right" : "left"));
     const dy = rows.map((row) => (points.names.get(row)[0] === "knee" ? 22 : 5));
     return { ...found, align, dx: align.map((side) => (side === "right" ? -10 : 10)), dy };
@@ -127,7 +127,7 @@ document.addEventListener("dressed", ({ detail }) => {
       const levels = new Levels(points, place("levels"));
       points.front = new Front(points, place("axes"));
       points.views.push(points.front, new Parallel(points, place("parallel")), levels);
-      if (place("pair")) points.views.push(new Pair(points, place("pair"), levels.keys.slice(0, 2)));
+      if (place("pair")) points.views.push(new Pair(points, place("pair"), levels.pair()));
     }
     points.show("filter");
   }

@@ -38,7 +38,7 @@ class Table {
 
   build(place) {
     const find = make("input", { type: "search", className: "find", placeholder: "points with \u2026", "aria-label": "show points with this text anywhere", on: { input: () => this.find(find.value) } });
-    this.find_ = find;
+    this.finder = find;
     const boxes = this.columns.slice(1).map((column) => make("label", {}, make("input", { type: "checkbox", checked: !this.hidden.has(column.name), on: { change: () => this.toggle(column) } }), column.title));
     const columns = make("details", { className: "columns" }, make("summary", { textContent: "Columns" }), make("div", { className: "operations" }, ...boxes));
     this.detail = make("div", { className: "detail", "aria-live": "polite", hidden: true });
@@ -124,7 +124,7 @@ class Table {
   emptied() {
     const { filters } = this.points;
     for (const field of this.table.querySelectorAll("[data-filter]")) if (!filters.has(`words:${field.dataset.filter}`)) field.value = "";
-    if (!filters.has("find")) this.find_.value = "";
+    if (!filters.has("find")) this.finder.value = "";
     this.first = 0;
   }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import signal
@@ -13,8 +14,11 @@ from pathlib import Path
 import pytest
 
 import twinstep
+from reports.__main__ import main as reports_main
 from reports.study.measures import measures_of
+from sim.study.cli import sweep_command
 from tests.commands import command
+from tests.sim.study.players import play_in_this_process
 
 ROOT = Path(__file__).parents[3]
 STUDY = """
@@ -136,6 +140,34 @@ def test_a_search_goes_on_and_its_front_are_scenarios_that_run_anywhere(
     file = out / "front" / f"{front['index'].iloc[0]:03}.toml"
     monkeypatch.chdir("/")
     assert measures_of(twinstep.predict(file))["step_ns"] == front["step_ns"].iloc[0]
+
+
+def test_the_command_and_reports_write_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play_in_this_process(monkeypatch)
+    (tmp_path / "sizes.toml").write_text(
+        'scenario = "all_to_all_4x2"\n[set]\nrun.steps = 3\n[vary]\n"exchange.size" = ["2 MiB", "4 MiB"]\n'
+    )
+    out = tmp_path / "out"
+    words = [str(tmp_path / "sizes.toml"), "--out", str(out), "--jobs", "1"]
+    assert sweep_command([*words, "--json"], "sweep") == 0
+    assert not (out / "report.html").exists()
+    assert sweep_command(words, "sweep") == 0
+    assert f"page: {out}/report.html" in capsys.readouterr().out.replace("\n", " ")
+    runs = [f'href="{run}/"' for run in twinstep.study(out)["run"]]
+    assert len(set(runs)) == 3
+    assert f"--set run.steps=3 --set {chr(39)}exchange.size=" in html.unescape((out / "report.html").read_text())
+    assert sum(run in (out / "report.html").read_text() for run in runs) == 3
+    assert reports_main([str(out), "--out", str(tmp_path / "pages")]) == 0
+    page = (tmp_path / "pages" / "out.html").read_text()
+    assert all(run.replace('"runs', '"../out/runs') in page for run in runs)
+    assert reports_main([str(out), str(out)]) == 2
+    assert reports_main([str(out), "--step", "1"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"{out}: a study; expected no run and no other study beside it",
+        "--step 1: expected with a run; a study has no steps",
+    ]
 
 
 def test_mistakes_are_said_before_anything_starts(study: Path, tmp_path: Path) -> None:

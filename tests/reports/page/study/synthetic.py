@@ -32,26 +32,26 @@ ABOUT: dict[str, Any] = {
 _BASE = {"cluster.hosts": 2, "run.batch_size": 2048, "cluster.nic.rate": "100 Gbit/s", "compression.kind": "none"}
 
 
-def write_study(folder: Path, count: int, **about: Any) -> Path:
-    """The baseline and `count` points; every 97th has failed, and the first ones have run folders."""
+def write_study(folder: Path, count: int, *, failed: bool = False, **about: Any) -> Path:
+    """The baseline and `count` points; every 97th has failed, or all have, and the first ones have run folders."""
     whole = [dict(zip(VALUES, values, strict=True)) for values in product(*VALUES.values())]
     for values in whole:
         if values["compression.kind"] == "none":
             del values["compression.matrix_approximation_rank"]
     distinct = [values for at, values in enumerate(whole) if values not in whole[max(0, at - 8) : at]]
     places = np.sort(np.random.default_rng(1).choice(len(distinct), count, replace=False)).tolist()
-    points = [{}, *(distinct[at] for at in places)]
+    points: list[dict[str, Any]] = [{}, *(distinct[at] for at in places)]
     with opened(folder, {**ABOUT, **about}, b"", VALUES) as rows:
-        rows.finish(_row(folder, index, values) for index, values in enumerate(points))
+        rows.finish(_row(folder, index, values, failed) for index, values in enumerate(points))
     return folder
 
 
-def _row(folder: Path, index: int, values: dict[str, Any]) -> dict[str, Any]:
+def _row(folder: Path, index: int, values: dict[str, Any], failed: bool) -> dict[str, Any]:
     row = {
-        "index": index, "digest": f"{index:064x}", "fidelity": "flows", "status": "done", "sentence": "", "seconds": 0.5,
-        "played": True, "version": "1", "run": "", "worker": "", "values": values,
+        "index": index, "digest": f"{index:064x}", "fidelity": "flows", "status": "done", "sentence": "",
+        "seconds": 0.5, "played": True, "version": "1", "run": "", "worker": "", "values": values,
     }  # fmt: skip
-    if index % 97 == 5:
+    if failed or index % 97 == 5:
         return {**row, "status": "scenario error", "sentence": f"wide.toml: rank 3 needs {40 + index % 7} GiB of 40"}
     if index < 4:
         row["run"] = f"runs/{index:016x}-flows"
