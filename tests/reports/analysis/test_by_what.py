@@ -60,15 +60,15 @@ def parts(*spans: Span, world_size: int) -> dict[str, int]:
     return dict(zip(found["what"], found["duration_ns"], strict=True))
 
 
-def slow_rank(count: int, *, rank_count: int = 1) -> list[Span]:
-    """The first rank computes 60 ns, the others 40; then all reduce for 10 ns, and the first one goes on for 30 more."""
+def slow_rank(count: int) -> list[Span]:
+    """The first rank computes 60 ns, the others 40; all reduce for 10 ns; then the first one goes on for 30 more."""
     spans = []
     for rank in range(count):
-        ends, weight = 40 if rank else 60, {"rank_count": rank_count if rank else 1}
+        ends = 40 if rank else 60
         spans += [
-            span(rank, "step", 0, 70 if rank else 100, **weight),
-            span(rank, "compute", 0, ends, label="forward", kernel="gemm", **weight),
-            span(rank, "all_reduce", ends, 70, label="sum", **CALL, **weight),
+            span(rank, "step", 0, 70 if rank else 100),
+            span(rank, "compute", 0, ends, label="forward", kernel="gemm"),
+            span(rank, "all_reduce", ends, 70, label="sum", **CALL),
         ]
     return [*spans, span(0, "compute", 70, 100, label="update", kernel="optimizer", launch_ns=4)]
 

@@ -57,6 +57,11 @@ def test_an_operation_is_counted_per_rank_and_step(run):
         "wait_ns": 0.0,
         "wait_share": 0.0,
         "hidden_share": 15 / 45,
+        "members": 2.0,
+        "size_bytes": 1000.0,
+        "moving_ns": 35.0,
+        "algbw_bytes_per_s": 1000 / 35e-9,
+        "busbw_bytes_per_s": 1000 / 35e-9,  # of two ranks 2 (2 - 1) / 2 of it
     }
 
 
