@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from reports.analysis import critical_path, frames, imbalance, link_load, operations, rates, stragglers, waits
+from reports.analysis import by_what, critical_path, frames, imbalance, link_load, operations, stragglers, waits
 from reports.analysis.intervals import Ints
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Held, Part, Spans
@@ -139,7 +139,7 @@ class Run:
 
     def flops_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """The model's FLOPs of a rank in one of these steps, by dtype."""
-        return self._of_spans(rates.flops, rates.FLOP_COLUMNS, steps)
+        return self._of_spans(by_what.flops, by_what.FLOP_COLUMNS, steps)
 
     def _with_known(self, found: pd.DataFrame) -> pd.DataFrame:
         """Operations without the bandwidth of collectives whose members are not all there."""

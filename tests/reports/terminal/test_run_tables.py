@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import pandas as pd
 import pytest
 from hypothesis import given
 
@@ -277,7 +278,7 @@ def test_json_says_what_the_frames_say():
     assert content["median_step_ns"] == 100.0
     assert content["median_of_steps"] == [1, 2]
     operations = [
-        {key: None if value != value else value for key, value in row.items()} for row in records(run.operations)
+        {key: None if pd.isna(value) else value for key, value in row.items()} for row in records(run.operations)
     ]
     assert content["operations"] == operations
     assert content["by_what"][0] == {"what": "dense", "duration_ns": 60, "share": 0.6}
