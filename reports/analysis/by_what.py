@@ -92,13 +92,6 @@ def whats(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
     return found[numbers] if len(frame) else np.zeros(0, object)
 
 
-def _is_model(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which rows are products of the model itself, whose arithmetic counts as its FLOPs: not those of a compression."""
-    is_arithmetic = frame["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool)
-    is_dense: npt.NDArray[np.bool_] = np.equal(whats(frame), DENSE).astype(bool)
-    return is_arithmetic & is_dense
-
-
 def by_what(path: pd.DataFrame) -> pd.DataFrame:
     """The critical path of one step by what it is, in the order of `WHATS`; what takes nothing is left out.
 
@@ -137,7 +130,10 @@ def flops(parts: Iterable[Part]) -> pd.DataFrame:
         spans = part.owned()
         inside = spans[(spans["step"] >= 0).to_numpy(bool)]
         steps += int(inside.loc[(inside["kind"] == STEP).to_numpy(bool), "rank_count"].sum())
-        model = inside[_is_model(inside) & (inside["flops"] > 0).to_numpy(bool)]
+        model = inside[
+            inside["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool) & (inside["flops"] > 0).to_numpy(bool)
+        ]
+        model = model[np.equal(whats(model), DENSE).astype(bool)]
         summed = (model["flops"] * model["rank_count"]).groupby(model["dtype"]).sum()
         for dtype, amount in summed.items():
             found[str(dtype)] = found.get(str(dtype), 0.0) + float(amount)

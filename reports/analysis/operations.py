@@ -204,11 +204,11 @@ def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
 
 
 def _members(spans: pd.DataFrame) -> Ints:
-    counts = np.zeros(len(spans), np.int64)
-    of_groups = is_collective(spans)
+    counts, of_groups = np.zeros(len(spans), np.int64), is_collective(spans)
     own = spans[of_groups]
-    grouped = own.groupby(["group", "call", "step"], sort=False)
-    inside = (grouped["host"].transform("nunique") == 1).to_numpy(bool)
-    alike = grouped["rank_count"].transform("sum").to_numpy(np.int64)
-    counts[of_groups] = np.where(inside, grouped["rank"].transform("size").to_numpy(np.int64), alike)
+    calls = np.asarray(own.groupby(["group", "call", "step"], sort=True).ngroup(), np.int64)
+    hosts, firsts = ints(own, "host"), np.unique(calls, return_index=True)[1]
+    is_inside = np.bincount(calls, hosts != hosts[firsts][calls]) == 0
+    alike = np.where(is_inside, np.bincount(calls), np.bincount(calls, ints(own, "rank_count")))
+    counts[of_groups] = alike.astype(np.int64)[calls]
     return counts
