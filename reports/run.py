@@ -18,20 +18,8 @@ from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
 FRAMES = (
-    *(
-        "spans",
-        "metrics",
-        "plan",
-        "own_plan",
-        "memory",
-        "links",
-        "loads",
-        "traffic",
-        "what_if",
-        "operations",
-        "formulas",
-        "steps",
-    ),
+    *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "what_if"),
+    *("operations", "formulas", "steps"),
     *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
 )
