@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import (
+    by_what,
     critical_path,
     frames,
     imbalance,
@@ -28,20 +29,8 @@ from scenarios.seam.trace import Recording, RunInfo
 
 # All that `Run` has by name.
 FRAMES = (
-    *(
-        "spans",
-        "metrics",
-        "plan",
-        "own_plan",
-        "memory",
-        "links",
-        "loads",
-        "traffic",
-        "what_if",
-        "operations",
-        "formulas",
-        "steps",
-    ),
+    *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "what_if"),
+    *("operations", "formulas", "steps"),
     *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
 )
@@ -149,7 +138,7 @@ class Run:
 
     def flops_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """The model's FLOPs of a rank in one of these steps, by dtype."""
-        return self._of_spans(rates.flops, rates.FLOP_COLUMNS, steps)
+        return self._of_spans(by_what.flops, by_what.FLOP_COLUMNS, steps)
 
     def _with_known(self, found: pd.DataFrame) -> pd.DataFrame:
         """Operations without the bandwidth of collectives whose members are not all there."""

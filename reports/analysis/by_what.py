@@ -1,4 +1,4 @@
-"""Says what each span is (dense, look-ups, exchanges, reductions, ...), and adds up a critical path by that.
+"""Says what each span is (dense, look-ups, exchanges, reductions, ...), and adds up a critical path and FLOPs by that.
 
 The one place that knows the programs' words: it goes by kind, kernel and label, which simulated and real runs share.
 """
@@ -6,12 +6,16 @@ The one place that knows the programs' words: it goes by kind, kernel and label,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from reports.analysis.frames import COMPUTE, STEP
 from reports.store.columns import fixed
+from reports.store.parts import Part
 from scenarios.seam.trace import COPYING, LOADING
 
 DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER = "dense", "look-ups", "table updates", "optimizer"
@@ -24,6 +28,8 @@ WHATS = (
     *(DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER, COMPRESSION, PACKING, INPUT, OTHER),
     *(IDS, EMBEDDINGS, GRADIENTS, EXCHANGES, REDUCTIONS, TRANSFERS, LAUNCHING, WAITING, HOST),
 )
+FLOP_COLUMNS = ["kind", "kernel", "label", "step", "rank_count", "flops", "dtype"]
+FLOPS = {"dtype": "str", "flops": "float"}
 BY_WHAT = {"what": "str", "duration_ns": "int", "share": "float"}
 
 # What a label says, the first that is found in it: of communications, and of computations.
@@ -60,7 +66,7 @@ def what(kind: str, kernel: str, label: str) -> str:
     """Which of `WHATS` a span is by itself; "host" for the program's own time."""
     if kind == HOST:
         return HOST
-    if kind == "compute":
+    if kind == COMPUTE:
         return _computed(kernel, label)
     return next((found for pattern, found in _SENT if pattern.search(label)), _OF_KIND.get(kind, TRANSFERS))
 
@@ -86,13 +92,6 @@ def whats(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
     return found[numbers] if len(frame) else np.zeros(0, object)
 
 
-def is_model(frame: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which rows are products of the model itself, whose arithmetic counts as its FLOPs: not those of a compression."""
-    is_arithmetic = frame["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool)
-    is_dense: npt.NDArray[np.bool_] = np.equal(whats(frame), DENSE).astype(bool)
-    return is_arithmetic & is_dense
-
-
 def by_what(path: pd.DataFrame) -> pd.DataFrame:
     """The critical path of one step by what it is, in the order of `WHATS`; what takes nothing is left out.
 
@@ -105,3 +104,59 @@ def by_what(path: pd.DataFrame) -> pd.DataFrame:
     names = [name for name in WHATS if taken.get(name)]
     durations = np.array([taken[name] for name in names], np.int64)
     return fixed({"what": names, "duration_ns": durations, "share": durations / max(whole, 1)}, BY_WHAT)
+
+
+class Utilisation(NamedTuple):
+    """The model's arithmetic in a step of a GPU: FLOP/s, and their share of what it could do at its peak (MFU).
+
+    `peak_flops_per_s` is that of the dtypes used, `dtypes` names them. nan: not known.
+    """
+
+    flops_per_s: float
+    mfu: float
+    peak_flops_per_s: float
+    dtypes: tuple[str, ...]
+
+
+def flops(parts: Iterable[Part]) -> pd.DataFrame:
+    """A frame of `FLOPS`: those of the model that a rank does in a step, in the mean, by dtype; nothing where none are.
+
+    Counted are the spans that are dense and have products in them, forward and backward, as their kernels state them:
+    no look-ups, no optimizers, no compression.
+    """
+    found: dict[str, float] = {}
+    steps = 0
+    for part in parts:
+        spans = part.owned()
+        inside = spans[(spans["step"] >= 0).to_numpy(bool)]
+        steps += int(inside.loc[(inside["kind"] == STEP).to_numpy(bool), "rank_count"].sum())
+        model = inside[
+            inside["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool) & (inside["flops"] > 0).to_numpy(bool)
+        ]
+        model = model[np.equal(whats(model), DENSE).astype(bool)]
+        summed = (model["flops"] * model["rank_count"]).groupby(model["dtype"]).sum()
+        for dtype, amount in summed.items():
+            found[str(dtype)] = found.get(str(dtype), 0.0) + float(amount)
+    known = sorted(found)
+    return fixed({"dtype": known, "flops": np.array([found[name] for name in known], float) / max(steps, 1)}, FLOPS)
+
+
+def utilisation(done: pd.DataFrame, step_ns: float, scenario: Mapping[str, Any]) -> Utilisation | None:
+    """What `flops` are of a step, on the GPU that a scenario has; None where nothing is known to be computed."""
+    total = float(done["flops"].sum())
+    if not total or not step_ns > 0:
+        return None
+    peaks = [_peak(scenario, dtype) for dtype in done["dtype"]]
+    least_s = float((done["flops"] / np.array(peaks, float)).sum(skipna=False))
+    return Utilisation(total * 1e9 / step_ns, least_s * 1e9 / step_ns, total / least_s, tuple(done["dtype"]))
+
+
+def _peak(scenario: Mapping[str, Any], dtype: str) -> float:
+    """FLOP/s of the profile; products in TF32 run at float32's where it has no other."""
+    found: Any = scenario
+    for key in ("cluster", "host", "gpu", "flops_per_s"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        return np.nan
+    rate = found.get(dtype, found.get("float32") if dtype == "tf32" else None)
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else np.nan

@@ -10,7 +10,6 @@ import pandas as pd
 
 from reports.analysis.frames import COMPUTE, KEYS, STEP, Overlaps, ints, is_collective, numbered
 from reports.analysis.intervals import Floats, Ints
-from reports.analysis.rates import bus_bytes
 from reports.analysis.statistics import weighted_quantiles
 from reports.store.columns import fixed
 from reports.store.parts import Part
@@ -42,6 +41,16 @@ FORMULAS = {
     "calls": "int",
     **dict.fromkeys(["median_ns", "formula_ns", "difference"], "float"),
 }
+
+# By kind of collective, as nccl-tests has it: what counts as its size, and the share of it that crosses each rank's
+# bus, times n / (n - 1) of n ranks; others have no bandwidth.
+_SIZES = {
+    "all_reduce": ("bytes_in", 2.0),
+    **dict.fromkeys(["reduce_scatter", "reduce_scatter_tensor"], ("bytes_in", 1.0)),
+    **dict.fromkeys(["all_gather", "all_gather_into_tensor"], ("bytes_out", 1.0)),
+    **dict.fromkeys(["all_to_all", "all_to_all_single"], ("bytes_in", 1.0)),
+}
+_WHOLE = {"broadcast": ("bytes_in", "bytes_out")}  # what crosses is the size, which one member gives and others get
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +173,7 @@ def _in_steps(part: Part) -> pd.DataFrame:
     columns = [*KEYS, "step", "rank", "rank_count", *_BYTES]
     duration, overlaps = spans["end_ns"] - spans["start_ns"], Overlaps.of(spans)
     spent = spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=overlaps.hidden_ns, wait_ns=overlaps.late_ns)
-    sizes, bus, members = bus_bytes(spans)
+    sizes, bus, members = _bus_bytes(spans)
     spent = spent.assign(moving_ns=overlaps.ends - overlaps.ready, size_bytes=sizes, bus_bytes=bus, members=members)
     return spent[kept]
 
@@ -173,3 +182,33 @@ def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
     sums = dict.fromkeys(["calls", *_TIMES, *_BYTES, *_MOVED], "sum")
     grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
     return grouped.agg({**sums, "rank_count": "first"}).reset_index()
+
+
+def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
+    """For each span the size that algbw and busbw are of, in bytes, and how many members its collective has.
+
+    0 where nccl-tests has none, or the collective has one member. Members on one host are counted, for others a
+    representative counts as often as the ranks that it represents.
+    """
+    sizes, bus = np.zeros(len(spans)), np.zeros(len(spans))
+    members = _members(spans)
+    for kind in spans["kind"].unique():
+        own = (spans["kind"] == kind).to_numpy(bool) & (members > 1)
+        if kind in _SIZES:
+            column, factor = _SIZES[kind]
+            sizes[own] = ints(spans, column)[own]
+            bus[own] = sizes[own] * factor * (members[own] - 1) / members[own]
+        elif kind in _WHOLE:
+            sizes[own] = bus[own] = np.max([ints(spans, name)[own] for name in _WHOLE[kind]], axis=0)
+    return sizes, bus, members
+
+
+def _members(spans: pd.DataFrame) -> Ints:
+    counts, of_groups = np.zeros(len(spans), np.int64), is_collective(spans)
+    own = spans[of_groups]
+    calls = np.asarray(own.groupby(["group", "call", "step"], sort=True).ngroup(), np.int64)
+    hosts, firsts = ints(own, "host"), np.unique(calls, return_index=True)[1]
+    is_inside = np.bincount(calls, hosts != hosts[firsts][calls]) == 0
+    alike = np.where(is_inside, np.bincount(calls), np.bincount(calls, ints(own, "rank_count")))
+    counts[of_groups] = alike.astype(np.int64)[calls]
+    return counts

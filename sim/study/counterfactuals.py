@@ -38,14 +38,17 @@ def _of_hardware(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, dict[str
     yield "links within hosts twice as fast", _doubled(tree, ["cluster.inside.rate"])
     latencies = [f"cluster.{place}.latency" for place in ("nic", "inside", "network")]
     yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
-    if scenario.cluster.host.gpu.kind == "cuda":  # graphs are there before a step, so that launching is free
-        yield "launching free (CUDA graphs)", {} if scenario.launching.cuda_graphs else {"launching.cuda_graphs": True}
-    else:
-        kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
-        yield "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
+    yield _launching_free(scenario, tree)
     if scenario.cluster.faults:
         yield "no faults", {"cluster.faults": []}
     yield "twice the hosts", {"cluster.hosts": 2 * scenario.cluster.hosts}
+
+
+def _launching_free(scenario: Scenario, tree: Tree) -> tuple[str, dict[str, object]]:
+    if scenario.cluster.host.gpu.kind == "cuda":  # graphs are there before a step
+        return "launching free (CUDA graphs)", {} if scenario.launching.cuda_graphs else {"launching.cuda_graphs": True}
+    kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
+    return "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
 
 
 def _of_program(scenario: Scenario) -> Iterator[tuple[str, dict[str, object]]]:

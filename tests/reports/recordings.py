@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from scenarios.seam.trace import (
+    ChangeRow,
     LinkRow,
     LoadRow,
     MemoryRow,
@@ -170,6 +171,18 @@ def with_loads(recording: Recording) -> Recording:
         TrafficRow(from_host=1, to_host=0, bytes_carried=150.0, bytes_inside=0.0),
     ]
     return dataclasses.replace(recording, loads=loads, traffic=traffic)
+
+
+def with_changes(recording: Recording) -> Recording:
+    """As if its step had been played anew on GPUs twice as fast, and could not be on twice the hosts."""
+    known: dict[str, Any] = {"samples_per_s": 0.0, "transfer_ns": 30.0, "wait_ns": 5.0}
+    failed = {"samples_per_s": 0.0, "transfer_ns": 0.0, "wait_ns": 0.0, "step_ns": 0.0, "sentence": "it has two"}
+    rows = [
+        ChangeRow(change="as it is", options="", status="done", sentence="", step_ns=100.0, **known),
+        ChangeRow(change="twice the hosts", options="--set cluster.hosts=4", status="scenario error", **failed),
+        ChangeRow(change="GPUs twice as fast", options="--set a=2", status="done", sentence="", step_ns=80.0, **known),
+    ]
+    return dataclasses.replace(recording, what_if=rows)
 
 
 def of_script(recording: Recording) -> Recording:

@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from reports.analysis import by_what as names
-from reports.analysis.by_what import WHATS, by_what, what
+from reports.analysis.by_what import WHATS, by_what, utilisation, what
+from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
 from reports.terminal.what_a_step_is import LETTERS
 from scenarios.seam.trace import Recording, Span
 from scenarios.sparse import input_dist, output_dist
-from tests.reports.recordings import PATIENT, by_hand, info, recordings, span
+from tests.reports.recordings import PATIENT, SCENARIO, by_hand, info, recordings, span
 
+PEAKS = {"float32": 50e9, "bfloat16": 200e9}
+ON_GPU = {**SCENARIO, "cluster": {"hosts": 2, "host": {"gpus": 1, "gpu": {"flops_per_s": PEAKS}}}}
 CALL = {"group": "world", "call": 0}
 
 
@@ -60,15 +64,15 @@ def parts(*spans: Span, world_size: int) -> dict[str, int]:
     return dict(zip(found["what"], found["duration_ns"], strict=True))
 
 
-def slow_rank(count: int, *, rank_count: int = 1) -> list[Span]:
-    """The first rank computes 60 ns, the others 40; then all reduce for 10 ns, and the first goes on for 30 more."""
+def slow_rank(count: int) -> list[Span]:
+    """The first rank computes 60 ns, the others 40; all reduce for 10 ns; then the first one goes on for 30 more."""
     spans = []
     for rank in range(count):
-        ends, weight = 40 if rank else 60, {"rank_count": rank_count if rank else 1}
+        ends = 40 if rank else 60
         spans += [
-            span(rank, "step", 0, 70 if rank else 100, **weight),
-            span(rank, "compute", 0, ends, label="forward", kernel="gemm", **weight),
-            span(rank, "all_reduce", ends, 70, label="sum", **CALL, **weight),
+            span(rank, "step", 0, 70 if rank else 100),
+            span(rank, "compute", 0, ends, label="forward", kernel="gemm"),
+            span(rank, "all_reduce", ends, 70, label="sum", **CALL),
         ]
     return [*spans, span(0, "compute", 70, 100, label="update", kernel="optimizer", launch_ns=4)]
 
@@ -122,3 +126,41 @@ def test_by_hand() -> None:
     # Rank 0 stands still for rank 1 for nothing: it computes until 70. It ends 5 ns before rank 1.
     found = by_what(Run.of(by_hand()).critical_path_of(0))
     assert found[["what", "duration_ns"]].to_numpy().tolist() == [["dense", 60], ["reductions", 35], ["waiting", 5]]
+
+
+def computing(**scenario: object) -> Run:
+    """Two ranks: the model's 3000 FLOPs in float32 and 2000 in bfloat16 in the mean, and others that do not count."""
+    spans = []
+    for rank, flops in ((0, 2000.0), (1, 4000.0)):
+        spans += [
+            span(rank, "step", 0, 1000),
+            span(rank, "compute", 0, 100, label="dense.forward.0", kernel="gemm", dtype="float32", flops=flops),
+            span(
+                rank, "compute", 100, 200, label="dense.backward.0", kernel="attention", dtype="bfloat16", flops=2000.0
+            ),
+            span(rank, "compute", 200, 300, label="powersgd.compress", kernel="gemm", dtype="float32", flops=7e6),
+            span(rank, "compute", 300, 400, label="t.lookup", kernel="embedding_lookup", dtype="float32", flops=7e6),
+            span(rank, "compute", 400, 500, label="dense.update", kernel="module", dtype="float32", flops=7e6),
+        ]
+    return Run.of(Recording(info=info(scenario=scenario or ON_GPU), spans=spans))
+
+
+def test_mfu_is_the_time_of_the_model_s_products_at_the_peak_over_the_step() -> None:
+    found = utilisation_of(computing())
+    assert found is not None
+    assert found.flops_per_s == pytest.approx(5000 / 1000e-9)
+    assert found.mfu == pytest.approx((3000 / 50e9 + 2000 / 200e9) / 1000e-9)
+    assert found.peak_flops_per_s == pytest.approx(found.flops_per_s / found.mfu)
+    assert found.dtypes == ("bfloat16", "float32")
+
+
+def test_without_a_peak_there_is_no_mfu_and_without_products_nothing() -> None:
+    found = utilisation_of(computing(**SCENARIO))
+    assert found is not None
+    assert found.flops_per_s == pytest.approx(5000 / 1000e-9)
+    assert np.isnan(found.mfu)
+    assert utilisation_of(Run.of(by_hand())) is None
+    tf32 = computing().flops_of([0]).replace("bfloat16", "tf32")
+    both = utilisation(tf32, 1000.0, ON_GPU)
+    assert both is not None
+    assert both.mfu == pytest.approx(5000 / 50e9 / 1000e-9)  # products in TF32 run at float32's rate where it has none

@@ -19,6 +19,7 @@ from tests.reports.recordings import (
     on_nccl,
     recordings,
     span,
+    with_changes,
     with_loads,
     with_spans,
 )
@@ -26,7 +27,7 @@ from tests.reports.recordings import (
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return Run.of(of_script(with_loads(on_nccl(by_hand(), formula_ns=28))))
+    return Run.of(with_changes(of_script(with_loads(on_nccl(by_hand(), formula_ns=28)))))
 
 
 def row(frame: pd.DataFrame, **where: object) -> dict[str, object]:
@@ -57,6 +58,11 @@ def test_an_operation_is_counted_per_rank_and_step(run):
         "wait_ns": 0.0,
         "wait_share": 0.0,
         "hidden_share": 15 / 45,
+        "members": 2.0,
+        "size_bytes": 1000.0,
+        "moving_ns": 35.0,
+        "algbw_bytes_per_s": 1000 / 35 * 1e9,
+        "busbw_bytes_per_s": 1000 / 35 * 1e9,  # of two ranks 2 (2 - 1) / 2 of it
     }
 
 

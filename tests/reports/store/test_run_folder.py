@@ -40,7 +40,7 @@ def as_spans(run: Run) -> list[Span]:
 
 
 def test_a_folder_holds_what_its_document_lists(folder):
-    tables = ["links", "loads", "memory", "metrics", "own_plan", "plan", "spans", "traffic"]
+    tables = ["links", "loads", "memory", "metrics", "own_plan", "plan", "spans", "traffic", "what_if"]
     names = {"run.json", "trace.json", *(f"{table}.parquet" for table in tables)}
     assert {path.name for path in folder.iterdir()} == names
     assert os.listdir(folder.parent) == ["run"]

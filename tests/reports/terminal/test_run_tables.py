@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import pandas as pd
 import pytest
 from hypothesis import given
 
@@ -276,7 +277,12 @@ def test_json_says_what_the_frames_say():
     content = json.loads(json.dumps(tables.as_json(run), allow_nan=False))
     assert content["median_step_ns"] == 100.0
     assert content["median_of_steps"] == [1, 2]
-    assert content["operations"] == records(run.operations)
+    operations = [
+        {key: None if pd.isna(value) else value for key, value in row.items()} for row in records(run.operations)
+    ]
+    assert content["operations"] == operations
+    assert content["by_what"][0] == {"what": "dense", "duration_ns": 60, "share": 0.6}
+    assert (content["arithmetic"], content["what_if"]) == (None, [])
     assert [row["label"] for row in content["waited_for"][:3]] == ["forward", "gradients", "update"]
 
 

@@ -38,6 +38,26 @@ def test_a_kernels_time_varies_as_the_profile_says_where_it_is_drawn() -> None:
     assert 200_000 < max(found) <= 220_000
 
 
+def test_a_kernel_says_how_long_it_waits_for_its_launches() -> None:
+    """First for the first one, and when it is through for the last one, if that comes later."""
+    on = cluster(1, 1, gpu=dataclasses.replace(cluster(1, 1).host.gpu, launch_ns=10_000))
+    kernel = Kernel(kind="test", flops=1e9, launches=3)  # 100 us by itself
+    for (first_ns, last_ns), end_ns, waits in (
+        ((40_000, 60_000), 140_000, [40_000, 0]),
+        ((40_000, 200_000), 200_000, [40_000, 60_000]),
+        ((-9_000, 0), 100_000, [0]),
+    ):
+        told: list[int] = []
+        machine = Machine(on)
+        launched = (first_ns, last_ns)
+        signal = machine.kernel(0, kernel, launched_ns=lambda *_, of=launched: of, launching=told.append)
+        assert (ends(machine, signal), told) == ([end_ns], waits)
+    told = []
+    machine = Machine(on)
+    assert ends(machine, machine.kernel(0, kernel, launching=told.append)) == [130_000]
+    assert told == [30_000]  # nobody launches ahead
+
+
 def drawn_ns(on: Cluster, kernel: Kernel, draw: str | None) -> int:
     machine = Machine(on, draw)
     (end_ns,) = ends(machine, machine.kernel(0, kernel))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import twinstep
+from reports.page.blocks import Table
 from reports.page.run import what_a_step_is
 from reports.study.measures import measures_of
 from scenarios.config.load import load
@@ -98,8 +99,9 @@ def test_it_is_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) 
     assert any(line.startswith("as it is ") for line in lines)
     assert "plan by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
     assert "of single changes most is gained by" in done.stdout
-    page = what_a_step_is.changes_of(twinstep.load(run))
-    assert page.blocks[0].rows[0][0] == "as it is"
+    table = what_a_step_is.changes_of(twinstep.load(run)).blocks[0]
+    assert isinstance(table, Table)
+    assert table.rows[0][0] == "as it is"
 
 
 def test_quantities_are_doubled_as_they_are_written(scenario: Path) -> None:

@@ -2,17 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
 import pytest
 
-from reports.analysis.rates import utilisation
-from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
-from scenarios.seam.trace import Recording, Span, Thinned
-from tests.reports.recordings import SCENARIO, by_hand, info, span, with_spans
-
-PEAKS = {"float32": 50e9, "bfloat16": 200e9}
-ON_GPU = {**SCENARIO, "cluster": {"hosts": 2, "host": {"gpus": 1, "gpu": {"flops_per_s": PEAKS}}}}
+from scenarios.seam.trace import Span, Thinned
+from tests.reports.recordings import by_hand, span, with_spans
 
 
 def calls(kind: str, *, ranks: int = 4, hosts: bool = True, **changes: int) -> list[Span]:
@@ -74,41 +68,3 @@ def test_where_ranks_were_left_out_bandwidths_are_not_known() -> None:
     run = Run.of(dataclasses.replace(recording, info=dataclasses.replace(recording.info, thinned=kept)))
     assert run.operations["busbw_bytes_per_s"].isna().all()
     assert (run.operations["mean_ns"] > 0).all()
-
-
-def computing(**scenario: object) -> Run:
-    """Two ranks: the model's 3000 FLOPs in float32 and 2000 in bfloat16 in the mean, and others that do not count."""
-    spans = []
-    for rank, flops in ((0, 2000.0), (1, 4000.0)):
-        spans += [
-            span(rank, "step", 0, 1000),
-            span(rank, "compute", 0, 100, label="dense.forward.0", kernel="gemm", dtype="float32", flops=flops),
-            span(
-                rank, "compute", 100, 200, label="dense.backward.0", kernel="attention", dtype="bfloat16", flops=2000.0
-            ),
-            span(rank, "compute", 200, 300, label="powersgd.compress", kernel="gemm", dtype="float32", flops=7e6),
-            span(rank, "compute", 300, 400, label="t.lookup", kernel="embedding_lookup", dtype="float32", flops=7e6),
-            span(rank, "compute", 400, 500, label="dense.update", kernel="module", dtype="float32", flops=7e6),
-        ]
-    return Run.of(Recording(info=info(scenario=scenario or ON_GPU), spans=spans))
-
-
-def test_mfu_is_the_time_of_the_model_s_products_at_the_peak_over_the_step() -> None:
-    found = utilisation_of(computing())
-    assert found is not None
-    assert found.flops_per_s == pytest.approx(5000 / 1000e-9)
-    assert found.mfu == pytest.approx((3000 / 50e9 + 2000 / 200e9) / 1000e-9)
-    assert found.peak_flops_per_s == pytest.approx(found.flops_per_s / found.mfu)
-    assert found.dtypes == ("bfloat16", "float32")
-
-
-def test_without_a_peak_there_is_no_mfu_and_without_products_nothing() -> None:
-    found = utilisation_of(computing(**SCENARIO))
-    assert found is not None
-    assert found.flops_per_s == pytest.approx(5000 / 1000e-9)
-    assert np.isnan(found.mfu)
-    assert utilisation_of(Run.of(by_hand())) is None
-    tf32 = computing().flops_of([0]).replace("bfloat16", "tf32")
-    both = utilisation(tf32, 1000.0, ON_GPU)
-    assert both is not None
-    assert both.mfu == pytest.approx(5000 / 50e9 / 1000e-9)  # products in TF32 run at float32's rate where it has none
