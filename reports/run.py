@@ -17,7 +17,6 @@ from reports.analysis import (
     imbalance,
     link_load,
     operations,
-    rates,
     stragglers,
     table_costs,
     waits,

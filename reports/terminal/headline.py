@@ -34,6 +34,8 @@ from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
 WORLDS = {"sim": "predicted", "real": "measured"}
 _PAYLOADS = {"sizes": "payload: shapes only"}
+# How the note begins that says what was gained by simulating plans, and what that took.
+_OF_SEARCH = "plan: the quickest of "
 _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005
 # These lie within others.
@@ -59,6 +61,7 @@ def headline(run: Run, spread: str = "") -> list[str]:
         lines.append(f"compute times: measured ones from {text.printable(times['path'])}, roofline for the rest")
     if figures := rests_on(info):
         lines.append(text.printable(figures))
+    lines += [text.printable(note) for note in info.plan_notes if note.startswith(_OF_SEARCH)]
     if info.host_counts:
         lines.append(folded(info))
     if not info.complete:

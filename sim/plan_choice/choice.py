@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,8 +56,10 @@ def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda 
         return
     with TemporaryDirectory(prefix="twinstep-") as folder:
         say("choosing a plan")
+        begin = time.perf_counter()
         choice = choose_plan(scenario, Path(folder))
-        yield Planned(with_plan(scenario, choice.best.plan, Path(folder)), (choice.sentence,))
+        note = f"{choice.sentence}; finding it took {time.perf_counter() - begin:.0f} s"
+        yield Planned(with_plan(scenario, choice.best.plan, Path(folder)), (note,))
 
 
 def choose_plan(scenario: Scenario, folder: Path) -> Choice:

@@ -154,7 +154,8 @@ class Search:
                 plans[kind] = plan_tables(alone)
         expected = {kind: max(plan.perf_ms) for kind, plan in plans.items() if max(plan.perf_ms) <= most_ms}
         for kind in sorted(expected, key=expected.__getitem__)[:_MOST_ALONE]:
-            self._play(f"{kind} alone", plans[kind])
+            with suppress(ScenarioError):  # what is beside the tables does not fit
+                self._play(f"{kind} alone", plans[kind])
 
     def _play_best(self, rules: Iterable[Rule], most: int) -> None:
         """Play at most so many of what the rules give, what is expected to be quickest first.
@@ -267,10 +268,12 @@ def _cutting_rules() -> Iterator[Rule]:
 
 
 def _key(plan: Plan) -> bytes:
-    """The same for plans that are played alike."""
+    """The same for plans that are played alike: types that cut no rows differ by which tables share exchanges only."""
+    kinds = dict.fromkeys(table.sharding_type for table in plan.tables)
+    names = dict(zip((kind for kind in kinds if kind in BY_COLUMNS), itertools.count(), strict=False))
     places = [
         (
-            "" if table.sharding_type in BY_COLUMNS else table.sharding_type,
+            names.get(table.sharding_type, table.sharding_type),
             [(count, row.rank, row.rows, row.columns) for count, row in runs_of(table.shards)],
         )
         for table in plan.tables

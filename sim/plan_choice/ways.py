@@ -17,7 +17,7 @@ from scenarios.seam.run_length import runs_of
 from scenarios.workloads.dlrm.ids.distinct import expected_ids
 from scenarios.workloads.dlrm.tables.shard_price import shard_kernels
 from sim.engine.roofline import cost
-from sim.plan_choice.placing import Shards
+from sim.plan_choice.placing import Floats, Shards
 
 BY_COLUMNS = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE)
 TYPES = tuple(ShardingType)
@@ -29,6 +29,9 @@ PHASES = 2 + 2 * len(TYPES)
 
 # What a look-up kernel reads of a row at least, as the planner has it: narrower cuts gain nothing.
 _NARROWEST = 32
+
+# Of more shards than that, identical ones are priced as the first of them.
+_ONE_BY_ONE = 256
 
 
 def ids_phase(kind: str) -> int:
@@ -112,19 +115,26 @@ class Ways:
 
     def given(self, table: int, option: ShardingOption) -> Way:
         """The way of an option."""
-        kind = option.sharding_type
-        is_copied = kind == ShardingType.DATA_PARALLEL
-        shards = [next(iter(runs_of(option.shards)))[1]] if is_copied else list(option.shards)
-        loads = np.zeros((len(shards), PHASES))
-        for load, shard in zip(loads, shards, strict=True):
-            load[[LOOK_UP, UPDATE]] = self._kernels(table, kind, shard)
-            load[rows_phase(kind)] = _exchanged_ms(shard)
-            if not is_copied:
-                samples = self._scenario.batch_size * self._scenario.sharding_ranks
-                rows = range(shard.offset[0], shard.offset[0] + shard.size[0])
-                load[ids_phase(kind)] = sum(expected_ids(self._tables[table], rows, samples))
-        stored = [(known_storage(shard).hbm, known_storage(shard).ddr) for shard in shards]
-        return Way(option, Shards(loads, np.array(stored, np.float64)))
+        runs = list(runs_of(option.shards))
+        if option.sharding_type == ShardingType.DATA_PARALLEL:
+            runs = [(1, runs[0][1])]
+        elif len(option.shards) <= _ONE_BY_ONE:
+            runs = [(1, shard) for shard in option.shards]
+        counts = [count for count, _ in runs]
+        loads = np.array([self._loads(table, option.sharding_type, shard) for _, shard in runs])
+        stored = [(known_storage(shard).hbm, known_storage(shard).ddr) for _, shard in runs]
+        return Way(option, Shards(loads.repeat(counts, axis=0), np.array(stored, np.float64).repeat(counts, axis=0)))
+
+    def _loads(self, table: int, kind: str, shard: Shard) -> Floats:
+        """What a shard loads its rank with, by phase."""
+        loads = np.zeros(PHASES)
+        loads[[LOOK_UP, UPDATE]] = self._kernels(table, kind, shard)
+        loads[rows_phase(kind)] = _exchanged_ms(shard)
+        if kind != ShardingType.DATA_PARALLEL:
+            samples = self._scenario.batch_size * self._scenario.sharding_ranks
+            rows = range(shard.offset[0], shard.offset[0] + shard.size[0])
+            loads[ids_phase(kind)] = sum(expected_ids(self._tables[table], rows, samples))
+        return loads
 
     def _way(self, table: int, kind: str, width: int) -> Way | None:
         key = table, kind, width

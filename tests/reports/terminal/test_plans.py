@@ -27,7 +27,7 @@ def test_the_terminal_has_both_plans_in_a_line_and_what_they_rest_on():
 
 
 def test_the_page_has_them_table_by_table():
-    placed, words, beside = plan(Run.of(of_script(by_hand()))).blocks
+    placed, words, beside = plan(Run.of(of_script(by_hand())), 1).blocks
     assert isinstance(placed, Table)
     assert isinstance(words, Words)
     assert isinstance(beside, Table)
@@ -36,13 +36,13 @@ def test_the_page_has_them_table_by_table():
         ["t0", "table_wise", "0", "table_wise", "1", "1.00 ms", "1.50 ms"],
         ["t1", "table_wise", "1", "table_wise", "0", "2.00 ms", "2.50 ms"],
     ]
-    assert len(plan(Run.of(by_hand())).blocks) == 1
+    assert len(plan(Run.of(by_hand()), 1).blocks) == 1
 
 
 def test_where_there_is_no_plan_of_ours_its_sentence_stands_there():
     recording = by_hand(plan_notes=("no plan of ours: it does not fit",))
     assert "no plan of ours: it does not fit Memory" in folded(recording)
-    _, words = plan(Run.of(recording)).blocks
+    _, words = plan(Run.of(recording), 1).blocks
     assert isinstance(words, Words)
     assert list(words.items) == ["no plan of ours: it does not fit."]
 

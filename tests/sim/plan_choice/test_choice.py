@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import twinstep
+from reports.terminal.headline import headline
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.planner.plan import plan_tables
@@ -61,7 +62,7 @@ def test_it_is_quicker_than_the_planners_own(tmp_path: Path) -> None:
     asked = dataclasses.replace(scenario, planner=dataclasses.replace(scenario.planner, choose="simulated"))
     with with_simulated_plan(asked) as planned:
         assert step_ns(planned.scenario) == choice.best.step_ns
-        assert planned.notes == (choice.sentence,)
+        assert planned.notes[0].startswith(f"{choice.sentence}; finding it took ")
     with with_simulated_plan(scenario) as planned:
         assert planned == (scenario, ())
 
@@ -82,6 +83,7 @@ def test_a_run_keeps_the_plan_for_others(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "the quickest of" in " ".join(done.stdout.split())
     found = twinstep.load(tmp_path / "run")
+    assert any("the quickest of" in line and "is saved; finding it took" in line for line in headline(found))
     given = twinstep.predict(file_of(tmp_path, '[sharding]\nplan = "run/plan.json"\n'))
     assert given.info.digest == found.info.digest
     assert given.steps["step_ns"].tolist() == found.steps["step_ns"].tolist()
