@@ -157,7 +157,7 @@ def test_a_point_that_fails_is_told_and_measured_again_where_asked(
         (
             str,
             ["--set", "run.library=nccl", "--emulate"],
-            "small.toml: run.library = 'nccl': expected 'gloo', as emulated hosts have no GPUs\n",
+            "study.toml: run.library = 'nccl': expected 'gloo', because cluster.gpu.kind = 'cpu'\n",
         ),
         (
             lambda text: text.replace('"cluster.nic.rate" = ["100 Mbit/s", "200 Mbit/s"]', ""),

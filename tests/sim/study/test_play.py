@@ -8,12 +8,16 @@ import math
 import tarfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import twinstep
+from reports.run import Run
 from scenarios.config.hardware import Cost
 from scenarios.config.scenario import Scenario
+from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.ids.kept import DRAWN, Kept
+from sim.run import simulate
 from sim.study.play import play_point
 from sim.study.task import Result, Task
 
@@ -42,6 +46,18 @@ def test_a_points_numbers_are_those_of_a_prediction(small: Scenario) -> None:
     assert result.measures["samples_per_s"] == steady["samples_per_s"].median()
     assert result.measures["memory_spare_bytes"] == run.rank_memory["free_bytes"].min()
     assert 0 < result.seconds < 60
+
+
+def test_a_points_step_is_the_median_of_all_its_draws() -> None:
+    """On gloo between two hosts, where wake-ups vary, so that no two draws are alike."""
+    scenario = twinstep.scenario("all_reduce_4x1_200mbit", steps=4)
+    task = Task(scenario=scenario, fidelity="flows", timeout_s=math.inf, keep="rows")
+    one, several = play_point(task).measures, play_point(dataclasses.replace(task, draws=2)).measures
+    runs = [Run.of(simulate(scenario, build(scenario), draw)) for draw in range(3)]
+    steps = pd.concat([run.steps.loc[run.steps["steady"], "step_ns"] for run in runs])
+    assert len(steps) == 3 * len(runs[0].steps[runs[0].steps["steady"]])
+    assert several["step_ns"] == steps.median() != one["step_ns"]
+    assert {name for name in one if several[name] != one[name] and one[name] == one[name]} == {"step_ns"}
 
 
 def test_ids_that_are_kept_are_those_that_would_be_drawn(small: Scenario) -> None:
