@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.analysis.costs import costs, costs_of
 from reports.analysis.frames import rank_memory
+from reports.analysis.prediction.costs import costs, costs_of
+from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps, utilisation_of
-from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.side_by_side.frames import CHANGES, result
 from reports.store.columns import TABLES, to_arrow, to_frame

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from reports.analysis.costs import costs, prices_of
+from reports.analysis.prediction.costs import costs, prices_of
 from reports.run import Run
 from reports.terminal import text
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from reports.analysis import critical_path
 from reports.analysis.frames import memory_at_peak
+from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import (
     ADDING_UP,
     PARTS,
@@ -21,7 +22,6 @@ from reports.analysis.step_breakdown import (
     typical_step,
     utilisation_of,
 )
-from reports.analysis.uncertainty import uncertainty
 from reports.errors import ReportError
 from reports.run import Run
 from reports.terminal import text

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from reports.analysis import critical_path
 from reports.analysis.by_what import by_what
-from reports.analysis.costs import costs, prices_of
+from reports.analysis.prediction.costs import costs, prices_of
+from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import (
     PARTS,
     parts_of_step,
@@ -24,7 +25,6 @@ from reports.analysis.step_breakdown import (
     typical_step,
     utilisation_of,
 )
-from reports.analysis.uncertainty import uncertainty
 from reports.run import Run
 from reports.terminal import changes, text
 from reports.terminal.causes import DOMINANT_TITLE, dominant

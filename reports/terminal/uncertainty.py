@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from reports.analysis.uncertainty import Uncertainty
+from reports.analysis.prediction.uncertainty import Uncertainty
 from reports.terminal import text
 
 

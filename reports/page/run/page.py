@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import (
     PARTS,
     parts_of_step,
@@ -16,7 +17,6 @@ from reports.analysis.step_breakdown import (
     sync_period,
     utilisation_of,
 )
-from reports.analysis.uncertainty import uncertainty
 from reports.page.blocks import Block, Fact, Facts, Listing, Page, Section, Words
 from reports.page.run import links as link_sections
 from reports.page.run import ranks as rank_sections

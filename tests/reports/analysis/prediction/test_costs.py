@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reports.analysis.costs import Costs, costs, costs_of
+from reports.analysis.prediction.costs import Costs, costs, costs_of
 from reports.run import Run
 from reports.study.measures import measures_of
 from reports.terminal import run_tables

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reports.analysis.uncertainty import Contribution, Uncertainty, uncertainty
+from reports.analysis.prediction.uncertainty import Contribution, Uncertainty, uncertainty
 from reports.run import Run
 from reports.study.measures import measures_of
 from reports.terminal import run_tables

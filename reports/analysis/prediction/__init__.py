@@ -1,0 +1,1 @@
+"""What a prediction is worth: what its samples cost, and how far off it may be."""
