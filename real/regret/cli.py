@@ -15,8 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from real.emulate import netns
 from real.emulate.cli import hosts_for, say
 from real.emulate.fabric import Fabric, fabric_of
@@ -31,7 +29,7 @@ from reports.errors import ReportError
 from reports.store import run_folder
 from reports.store.replace import replaced
 from reports.study import regret as judging
-from reports.study.frame import goals_of, study_frame
+from reports.study.frame import came_out, goals_of, study_frame
 from reports.study.measures import measures_of
 from reports.study.rows import Rows, opened, stored
 from reports.study.tables import headline
@@ -61,11 +59,10 @@ def regret(arguments: Sequence[str], prog: str = "python -m real regret") -> int
         study = _study(options)
         points = _points(study, emulate=options.emulate is not None)
         folder = options.out or Path("runs", f"{study.file.stem}-regret")
-        predicted = _predict(folder, study, points, options)
-        came_out = set(predicted.loc[(predicted["status"] == "done").to_numpy(bool), "index"])
-        code = _measure(folder, study, [one for one in points.values() if one.index in came_out], options)
+        predicted = _predict(folder, study, options)
+        code = _measure(folder, study, [one for at, one in points.items() if at in predicted], options)
         if not code:
-            return _show(folder, study, predicted, options)
+            return _show(folder, study, {at: one.digest for at, one in points.items()}, options)
     except (ScenarioError, ReportError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -123,12 +120,11 @@ def _refusals(scenario: Scenario, *, emulate: bool) -> Iterable[str]:
     return []
 
 
-def _predict(folder: Path, study: Study, points: Mapping[int, Point], options: argparse.Namespace) -> pd.DataFrame:
-    """Predict what is not known yet; the study's frame, with digests by which measurements are known."""
+def _predict(folder: Path, study: Study, options: argparse.Namespace) -> set[int]:
+    """Predict what is not known yet; the indices of the points that came out."""
     where = Where(jobs=options.jobs or cores())
     sweep_into(folder / PREDICTED, study, where, quiet=options.quiet or options.json, again=options.again)
-    frame = study_frame(folder / PREDICTED)
-    return frame.assign(digest=[points[index].digest if index in points else "" for index in frame["index"]])
+    return set(came_out(study_frame(folder / PREDICTED))["index"].tolist())
 
 
 def _measure(folder: Path, study: Study, points: Sequence[Point], options: argparse.Namespace) -> int:
@@ -269,7 +265,9 @@ def _measures(folder: Path) -> dict[str, float]:
     return {**found, "step_ns": step_ns, "samples_per_s": found["step_samples"] * 1e9 / step_ns}
 
 
-def _show(folder: Path, study: Study, frame: pd.DataFrame, options: argparse.Namespace) -> int:
+def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argparse.Namespace) -> int:
+    frame = study_frame(folder / PREDICTED)
+    frame["digest"] = [digests.get(index, "") for index in frame["index"]]  # by which measurements are known
     rounds = {(row["digest"], row["fidelity"]): row for row in stored(folder / MEASURED)}
     goal = goals_of(frame, {"goals": {study.goal: ""}})[0].column
     points = judging.judged(frame, rounds.values(), study.keys, goal)
