@@ -47,7 +47,7 @@ def write_study(folder: Path, count: int, *, failed: bool = False, **about: Any)
 
 
 def _row(folder: Path, index: int, values: dict[str, Any], failed: bool) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "index": index, "digest": f"{index:064x}", "fidelity": "flows", "status": "done", "sentence": "",
         "seconds": 0.5, "played": True, "version": "1", "run": "", "worker": "", "values": values,
     }  # fmt: skip
