@@ -50,8 +50,8 @@ FILES: Cases = {
         EXCHANGE + "[optimizer]\nkind = 'sgd'\n",
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, measured,"
-            " published, program, run, cluster, model, sharding, buckets, compression, pipeline, data, launching, qcomms,"
-            " replication, dense_parallel, exchange, collective, gradients, script"
+            " published, program, run, cluster, model, sharding, buckets, compression, pipeline, data, launching,"
+            " qcomms, replication, dense_parallel, exchange, collective, gradients, script"
         ],
     ),
     "missing key beside a stranger": (
