@@ -29,7 +29,7 @@ Sampler = Literal["tpe", "nsga2"]
 Keep = Literal["rows", "runs", "spans"]
 MOST_POINTS = 200_000
 
-TOGETHER, ONLY_IF, VALUES = "together", "only_if", "values"
+TOGETHER, ONLY_IF, VALUES, OR_UNSET = "together", "only_if", "values", "or_unset"
 
 
 class _Stage(Section):
@@ -231,20 +231,21 @@ def _axes(mistakes: Mistakes, vary: dict[str, Any] | None) -> list[Axis]:
 
 
 def _axis(mistakes: Mistakes, path: _Path, key: str, value: Any) -> Iterator[Axis]:
-    """A key by itself: its values, or `{values = ..., only_if = {...}}`."""
-    only_if = None
+    """A key by itself: its values, or `{values = ..., or_unset = true, only_if = {...}}`."""
+    only_if, or_unset = None, False
     if path_of(key) is None:
         mistakes.add(path, f"values of {EXPECTED_KEY}")
         return
     if isinstance(value, dict) and VALUES in value:
         condition = value.get(ONLY_IF, {})
-        if not value.keys() <= {VALUES, ONLY_IF} or not isinstance(condition, dict):
-            mistakes.add(path, "a table of values and only_if, a condition on other keys")
+        or_unset = value.get(OR_UNSET, False)
+        if not value.keys() <= {VALUES, ONLY_IF, OR_UNSET} or not isinstance(condition, dict) or or_unset not in (0, 1):
+            mistakes.add(path, "a table of values, or_unset (true or false), and only_if, a condition on other keys")
             return
         only_if = Condition({name: one for _, name, one in _conditioned(condition)}) if condition else None
         value, path = value[VALUES], (*path, VALUES)
     try:
-        yield Axis((key,), tuple((one,) for one in values_of(value)), only_if)
+        yield Axis((key,), tuple((one,) for one in (*values_of(value), *[None] * or_unset)), only_if)
     except ValueError as error:
         mistakes.add(path, str(error))
 

@@ -35,7 +35,10 @@ class Space:
         return combined(tuple(self._axes.values()), rows)
 
     def params(self, values: Mapping[str, object]) -> dict[str, int]:
-        """The parameters of those axes that have these values of their keys; the others are left to the sampler."""
+        """The parameters of those axes that have these values, or may leave their keys as they are in the scenario.
+
+        The others are left to the sampler.
+        """
         found = {name: _row_of(axis, values) for name, axis in self._axes.items()}
         return {name: row for name, row in found.items() if row is not None}
 
@@ -45,10 +48,10 @@ class Space:
 
 
 def _row_of(axis: Axis, values: Mapping[str, object]) -> int | None:
-    wanted = [values[key] for key in axis.keys if key in values]
-    if len(wanted) < len(axis.keys):
-        return None
-    return next((at for at, row in enumerate(axis.rows) if all(map(same, row, wanted))), None)
+    unset = (None,) * len(axis.keys)
+    wanted = tuple(values.get(key) for key in axis.keys)
+    found = (at for at, row in enumerate(axis.rows) if all(map(same, row, wanted)))
+    return next(found, axis.rows.index(unset) if unset in axis.rows else None)
 
 
 def _is_ordered(rows: Sequence[Sequence[object]]) -> bool:

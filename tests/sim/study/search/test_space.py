@@ -21,6 +21,7 @@ scenario = "criteo_dlrm_2x4"
 "model.tables[0,9-11].sharding" = [["table_wise"], ["row_wise"], ["table_row_wise", "row_wise"]]
 "model.tables[19-22].sharding" = [["table_row_wise"], ["table_wise", "table_row_wise"]]
 "sharding.choose" = ["estimated", "simulated"]
+"model.autocast" = {values = ["float16", "bfloat16"], or_unset = true}
 [[vary.together]]
 "cluster.hosts" = [2, 4]
 "cluster.gpus_per_host" = [4, 8]
@@ -34,6 +35,7 @@ NAMES = [
     "model.tables[0,9-11].sharding",
     "model.tables[19-22].sharding",
     "sharding.choose",
+    "model.autocast",
     "cluster.hosts, cluster.gpus_per_host",
 ]
 
@@ -47,7 +49,7 @@ def test_rising_numbers_and_quantities_are_ranges_and_all_else_is_a_choice(tmp_p
     found = Space(study_in(tmp_path)).distributions
     assert list(found) == NAMES
     ordered = {name for name, kind in found.items() if isinstance(kind, IntDistribution)}
-    assert ordered == {NAMES[0], NAMES[3], NAMES[8]}
+    assert ordered == {NAMES[0], NAMES[3], NAMES[9]}
     assert found[NAMES[0]] == IntDistribution(0, 2)
     assert found[NAMES[4]] == CategoricalDistribution(range(3))
 
@@ -61,7 +63,10 @@ def test_parameters_are_a_point_and_its_values_are_parameters_again(tmp_path: Pa
     assert values["compression.matrix_approximation_rank"] == 4
     assert space.params(values) == params
     assert "compression.matrix_approximation_rank" not in space.values({**params, "compression.kind": 0})
-    assert space.params({"cluster.hosts": 2, "run.batch_size": 8192}) == {"run.batch_size": 1}  # hosts without GPUs
+    assert values["model.autocast"] == "bfloat16"
+    assert "model.autocast" not in space.values({**params, "model.autocast": 2})
+    # Hosts without GPUs are no value of what is varied together; what may be unset is.
+    assert space.params({"cluster.hosts": 2, "run.batch_size": 8192}) == {"run.batch_size": 1, "model.autocast": 2}
 
 
 def test_a_search_begins_with_the_baseline_and_what_the_planner_proposes(tmp_path: Path) -> None:
