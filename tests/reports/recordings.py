@@ -176,7 +176,13 @@ def with_loads(recording: Recording) -> Recording:
 def with_changes(recording: Recording) -> Recording:
     """As if its step had been played anew on GPUs twice as fast, and could not be on twice the hosts."""
     known: dict[str, Any] = {"samples_per_s": 0.0, "transfer_ns": 30.0, "wait_ns": 5.0}
-    failed = {"samples_per_s": 0.0, "transfer_ns": 0.0, "wait_ns": 0.0, "step_ns": 0.0, "sentence": "it has two"}
+    failed: dict[str, Any] = {
+        "samples_per_s": 0.0,
+        "transfer_ns": 0.0,
+        "wait_ns": 0.0,
+        "step_ns": 0.0,
+        "sentence": "it has two",
+    }
     rows = [
         ChangeRow(change="as it is", options="", status="done", sentence="", step_ns=100.0, **known),
         ChangeRow(change="twice the hosts", options="--set cluster.hosts=4", status="scenario error", **failed),
