@@ -50,6 +50,8 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "compute_over_mean": ("compute, max/mean", text.number),
     "ids_over_mean": ("ids, max/mean", text.number),
     "median_step_ns": ("median of all steps", text.duration),
+    "gradients_ns": ("gradients' reduction", text.duration),
+    "gradients_exposed_ns": ("of it exposed", text.duration),
 }
 # Measures by which a reader may call points better, and whether more of it is: all that can be goals, and some more.
 RATED: Mapping[str, bool] = {
