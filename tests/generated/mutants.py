@@ -190,7 +190,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def whole(path: Path) -> dict[str, Any]:
     """A scenario with what it includes and all that its profile says; the files that it names have absolute paths."""
-    values = {key: value for key, value in read_tree(str(path)).tree.values.items() if key != "measured"}
+    values = {
+        key: value for key, value in read_tree(str(path)).tree.values.items() if key not in ("measured", "published")
+    }
     return json.loads(json.dumps(values).replace('"twrw_f2.csv"', json.dumps(str(path.parent / "twrw_f2.csv"))))
 
 
