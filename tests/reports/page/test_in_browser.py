@@ -14,7 +14,7 @@ import pytest
 
 from reports import report
 from reports.analysis.frames import KEYS, STEP
-from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step
+from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step, utilisation_of
 from reports.compare.comparison import compare
 from reports.page.timeline import address
 from reports.run import Run
@@ -195,9 +195,13 @@ def test_the_numbers_at_a_glance_are_those_of_the_frames(browser: Browser, typic
     parts = ("compute", "exposed transfer", "waiting for other ranks", "idle", "hidden communication")
     step_ns, rate = float(steady["step_ns"].median()), float(steady["samples_per_s"].median())
     memory, load = typical.rank_memory["used_share"].max(), typical.links["utilisation"].max()
+    done = utilisation_of(typical)
+    assert done is not None
     assert facts(browser) == {
         "step time": (step_ns, text.duration(step_ns)),
         "samples/s": (rate, text.number(rate)),
+        "arithmetic": (done.flops_per_s, text.flop_rate(done.flops_per_s)),
+        "MFU": (done.mfu, text.percent(done.mfu)),
         **{part: (spent[part], text.duration(spent[part])) for part in parts},
         "fullest memory": (memory, text.percent(memory)),
         "hottest link": (load, text.percent(load)),

@@ -54,9 +54,11 @@ def busiest(rows: tuple[PlanRow, ...]) -> float:
 def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
     found = planned(described(), asked())
     assert found.own == plan_tables(as_scenario()).rows
-    assert [replace(each, storage_bytes=0, perf_ms=0.0, ids_per_step=0.0) for each in found.rows] == [
+    costs = ("perf_ms", "ids_per_step", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes")
+    assert [replace(each, storage_bytes=0, **dict.fromkeys(costs, 0.0)) for each in found.rows] == [
         replace(row(name, 0), storage_bytes=0) for name in IDS
     ]
+    assert all(each.perf_ms > each.forward_ms > 0 and each.backward_ms > 0 for each in found.rows)
     assert [each.ids_per_step for each in found.rows] == [8 * BATCH * ids for ids in IDS.values()]
     assert busiest(found.rows) > busiest(found.own) > 0
     types = "data_parallel, table_wise, column_wise, table_column_wise, row_wise, table_row_wise, grid_shard"
