@@ -107,6 +107,7 @@ def test_after_ctrl_c_and_kill_the_same_command_goes_on_and_plays_nothing_twice(
 
 
 @pytest.mark.whole
+@pytest.mark.slow
 def test_a_search_goes_on_and_its_front_are_scenarios_that_run_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

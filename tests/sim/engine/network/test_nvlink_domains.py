@@ -61,6 +61,7 @@ def test_tcp_between_hosts_of_a_domain_takes_their_nics() -> None:
     assert [link.name for link in fabric.connection(0, 1).links] == ["gpu0.out", "gpu1.in"]
 
 
+@pytest.mark.slow
 def test_an_exchange_in_one_rack_goes_at_the_rate_of_nvlink() -> None:
     size_bytes = 1 << 30
     inside, across = (predict(racks(hosts), "all_to_all", size_bytes, fidelity="links") for hosts in (18, 36))
