@@ -25,8 +25,8 @@ class Kernel:
 
     `launches` are the operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is
     about one kernel. Views, metadata, memory without values and reading a single number count nothing, a function that
-    numba compiled counts one. With 0, what the program does beside the kernel is in the kernel's own time.
-    `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a cache; small operands (indices,
+    numba compiled counts one. With 0, what the program does beside the kernel is in the kernel's own time, if it has
+    any. `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a cache; small operands (indices,
     a number a row) may be left out. `bytes_reread` of those read are found in the device's L2 cache, where the kernel
     itself has read them before. `host_read` and `host_written` are bytes in the host's memory, which cross the GPU's
     path to it while the rest goes on.
@@ -49,6 +49,11 @@ class Kernel:
     dtype: str = "float32"
     launches: int = 1
     parts: tuple[Kernel, ...] = ()
+
+    @property
+    def has_its_verb(self) -> bool:
+        """Whether what the program does beside it is in its own time."""
+        return not self.launches and self.flops + self.lasts_ns > 0
 
     def times(self, count: int) -> Kernel:
         """This kernel so many times, one after the other: each is priced as if by itself."""

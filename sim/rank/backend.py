@@ -182,7 +182,7 @@ class SimBackend:
             if thread is None:
                 run()
             else:
-                thread.run(self.threads.tcp.verb_ns if kernel.launches else 0, run)
+                thread.run(0 if kernel.has_its_verb else self.threads.tcp.verb_ns, run)
 
         def run() -> None:
             work.start_ns = machine.clock.now_ns

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from real.calibration.network.fit import Seen, fit, observe
-from real.calibration.network.probes import VERBS, NetworkProbes, Probe, bulk_bytes, calls_timed, schedule
+from real.calibration.network.probes import NetworkProbes, Probe, bulk_bytes, calls_timed, schedule
 from scenarios.config.hardware import Cluster, Inside, Link, Nics
 from sim.hosts.tcp import SEGMENT_BYTES
 from sim.run import simulate
@@ -51,8 +51,6 @@ def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
 
     busy = 0.3
     recorded(("barrier", 0), issue=tcp.issue_ns / 1e9)
-    verbs = sight["verbs", 0]  # computations of nothing, which the simulator takes for nothing
-    sight["verbs", 0] = dataclasses.replace(verbs, whole_s=(VERBS * tcp.verb_ns / 1e9,) * len(verbs.whole_s))
     recorded(("idle", 0), busy_cores__0=busy, busy_cores__1=busy)
     sight["wake", 0] = Seen(
         Probe("wake", 0, 5),
