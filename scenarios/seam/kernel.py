@@ -26,10 +26,10 @@ class Kernel:
     `launches` are the operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is
     about one kernel. Views, metadata, memory without values and reading a single number count nothing, a function that
     numba compiled counts one. With 0, what the program does beside the kernel is in the kernel's own time, if it has
-    any. `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a cache; small operands (indices,
-    a number a row) may be left out. `bytes_reread` of those read are found in the device's L2 cache, where the kernel
-    itself has read them before. `host_read` and `host_written` are bytes in the host's memory, which cross the GPU's
-    path to it while the rest goes on.
+    any. `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a cache; small operands
+    (indices, a number a row) may be left out. `bytes_reread` of those read are found in the device's L2 cache, where
+    the kernel itself has read them before. `host_read` and `host_written` are bytes in the host's memory, which cross
+    the GPU's path to it while the rest goes on.
 
     `lasts_ns`: the work is done elsewhere, by a data loader's processes say, and takes so long by itself; nothing else
     is priced then. A real rank waits for what is left of it when its function is through.
