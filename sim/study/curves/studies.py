@@ -68,7 +68,7 @@ def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: 
     """
     file = scenario_file(path)
     if not os.path.isfile(file):
-        raise ScenarioError(expected_scenario(file))
+        raise ScenarioError(f"{file}: no such file; expected {expected_scenario(file)}")
     scenario = load(path, given)
     tree = read_tree(file, Overrides(given)).tree
     try:
