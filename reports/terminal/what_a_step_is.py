@@ -27,6 +27,7 @@ _WIDTH = text.WIDTH
 _LEAST_SHARE = 0.005
 _NOTHING = 0.0005
 _REST, _GAP = "the rest", "   "
+_STAND_STILL = "waiting: the path is on a rank that computes while most others stand still for it"
 # From here on the exposed transfer of gradients is worth compressing.
 _WORTH = 0.02
 # Gradients of tables that every rank has, and averages of replicas of tables, are not compressed.
@@ -47,9 +48,10 @@ def bar(run: Run, step: int, of: str = "") -> RenderableType:
     said = [f"{LETTERS[name]} {words}" for name, words in zip(named["what"], shares_said(named), strict=True)]
     rest = float(parts["share"].sum() - named["share"].sum())
     said += [f"{_REST} {text.percent(rest)}"] if rest >= _NOTHING else []
+    lines = [*_lines(said), *([_STAND_STILL] if by_what.WAITING in named["what"].tolist() else [])]
     title = f"Critical path of step {step}{of} by what it is, {whole}"
     drawn = Text(letters, no_wrap=True, overflow="crop")
-    return Group(Text(title, style="bold"), drawn, text.paragraph("\n".join(_lines(said))))
+    return Group(Text(title, style="bold"), drawn, text.paragraph("\n".join(lines)))
 
 
 def _lines(said: Sequence[str]) -> list[str]:

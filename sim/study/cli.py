@@ -174,7 +174,7 @@ def sweep_into(
     values = {key: study.values_of(key) for key in study.keys}
     with (
         opened(folder, about, study.file.read_bytes(), values, again=again) as rows,
-        SweepBar(study.goal, quiet=quiet) as bar,
+        SweepBar(study.goal, quiet=quiet, constraints=study.constraints) as bar,
     ):
         source = None
         if search and not _is_small(study):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 Goal = Literal[
     "samples_per_s", "step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples", "memory_spare_bytes", "world_size"
@@ -46,3 +48,25 @@ def told(rated: float, goal: Goal) -> str:
         goal = "step_ns"
     scale, unit = _UNITS[goal]
     return f"{abs(rated) / scale:,.5g} {unit}"
+
+
+def layers(costs: Sequence[Sequence[float]], enough: int) -> list[int]:
+    """Of each point the number of its front: 0 for the Pareto front, 1 for that of the others, and so on.
+
+    `costs` are [points, goals], less is better. Once `enough` points have a number, all others get the next one; with
+    one goal all have the same.
+    """
+    values = np.asarray(costs, float).reshape(len(costs), -1)
+    found = np.zeros(len(values), np.int64)
+    if not len(values) or values.shape[1] == 1:
+        return [0] * len(values)
+    left = np.lexsort(values.T[::-1])  # sorted so, only an earlier point can be as good in all goals and better in one
+    while len(left) > max(len(values) - enough, 0):
+        front: list[int] = []
+        for at in left:
+            kept = values[front]
+            if not ((kept <= values[at]).all(axis=1) & (kept < values[at]).any(axis=1)).any():
+                front.append(int(at))
+        left = left[~np.isin(left, front)]
+        found[left] += 1
+    return [int(each) for each in found]

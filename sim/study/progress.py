@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sim.progress import clock_text
+from sim.study.conditions import Bounds, violations
 from sim.study.goals import Goal, rating, told
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ _BETWEEN_S = 0.25
 class SweepBar:
     """A line where stderr is a terminal; nothing elsewhere, or if `quiet`."""
 
-    def __init__(self, goal: Goal, *, quiet: bool) -> None:
-        self._goal = goal
+    def __init__(self, goal: Goal, *, quiet: bool, constraints: Mapping[str, Bounds] | None = None) -> None:
+        self._goal, self._constraints = goal, constraints or {}
         is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._due_s = 0.0 if is_seen else math.inf
         self._progress: Progress | None = None
@@ -49,7 +50,7 @@ class SweepBar:
         self._ended += 1
         self._played += bool(row["played"])
         self._failed += row["status"] != "done"
-        if row["status"] == "done":
+        if row["status"] == "done" and not any(violations(row, self._constraints).values()):
             self._best = min(self._best, (rating(row, self._goal), row["index"]))
 
     def tick(self, workers: int) -> None:

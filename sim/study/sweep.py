@@ -13,8 +13,9 @@ from typing import Any, Protocol
 from distributed import Client
 
 from scenarios.seam.versions import version_of
+from sim.study.conditions import violations
 from sim.study.engine import Call, Died, Where, play_all, workers
-from sim.study.goals import Goal, rating
+from sim.study.goals import layers, rating
 from sim.study.points import BASELINE, Point, Resolved, points_of, resolve
 from sim.study.study_file import Stage, Study
 from sim.study.task import Result, Task
@@ -110,7 +111,7 @@ class Sweep:
                     for key, result in play_all(client, self.player, chain([first], calls), self.watch.tick):
                         of_stage.take(key, result)
                 whole += of_stage.rows
-                source = Listed(chosen(of_stage.rows, stage, self.study.goal))
+                source = Listed(chosen(of_stage.rows, stage, self.study))
         return whole
 
     def row(self, resolved: Resolved, fidelity: str, result: Result) -> dict[str, Any]:
@@ -193,11 +194,18 @@ def _batch(point: Point) -> tuple[bool, str]:
     return point.index != BASELINE, str([point.values.get(key) for key in ("run.seed", "run.batch_size")])
 
 
-def chosen(rows: Iterable[Row], stage: Stage, goal: Goal) -> list[Point]:
-    """The points that go on to the next stage: the best of a stage's, and beside them the baseline."""
+def chosen(rows: Iterable[Row], stage: Stage, study: Study) -> list[Point]:
+    """The points that go on to the next stage: the best of a stage's, and beside them the baseline.
+
+    Those first that keep the constraints, or break them least; then by fronts of the goals, and by the first goal.
+    """
     rows = list(rows)
     done = [row for row in rows if row["status"] == "done" and row["index"] != BASELINE]
-    best = sorted(done, key=lambda row: (rating(row, goal), row["index"]))
-    count = math.ceil(stage.keep * len(best)) if stage.keep < 1 else min(stage.keep, len(best))
-    kept = {row["index"] for row in best[: int(count)]} | {BASELINE}
+    count = int(math.ceil(stage.keep * len(done)) if stage.keep < 1 else min(stage.keep, len(done)))
+    costs = [[rating(row, goal) for goal in study.goals] for row in done]
+    broken = [sum(violations(row, study.constraints).values()) for row in done]
+    sound = [at for at, by in enumerate(broken) if not by]
+    front = dict(zip(sound, layers([costs[at] for at in sound], count), strict=True))
+    best = sorted(range(len(done)), key=lambda at: (broken[at], front.get(at, 0), costs[at], done[at]["index"]))
+    kept = {done[at]["index"] for at in best[:count]} | {BASELINE}
     return [Point(row["index"], row["values"]) for row in rows if row["index"] in kept]

@@ -14,8 +14,8 @@ from reports.store import replace as replacing
 from reports.study.frame import study_frame
 from reports.study.rows import opened, stored
 from sim.study.engine import Died, Where
-from sim.study.study_file import Study, read_study
-from sim.study.sweep import Sweep
+from sim.study.study_file import Stage, Study, read_study
+from sim.study.sweep import Sweep, chosen
 from sim.study.task import Result, Task
 from tests.sim.study.players import play_in_this_process, quick
 
@@ -169,3 +169,21 @@ def test_stages_pass_the_best_on_and_the_baseline() -> None:
     assert len(frame) == 7
     assert len(study_frame(Path("out"), stages=True)) == 7 + 3 + 2
     assert swept(text + stages)[1].played == 0
+
+
+def test_several_goals_and_constraints_choose_whole_fronts_first() -> None:
+    rates = {1: (100.0, 8), 2: (300.0, 16), 3: (90.0, 8), 4: (300.0, 24), 5: (400.0, 32), 6: (500.0, 64)}
+    rows = [
+        {"index": at, "status": "done", "values": {}, "samples_per_s": rate, "world_size": gpus}
+        for at, (rate, gpus) in rates.items()
+    ]
+    text = STUDY.replace(
+        "[vary]", 'goals = ["samples_per_s", "world_size"]\n[constraints]\nworld_size = {at_most = 32}\n[vary]', 1
+    )
+    Path("study.toml").write_text(text)
+    study = read_study("study.toml")
+
+    def kept(count: int) -> list[int]:
+        return [point.index for point in chosen(rows, Stage("links", count), study)]
+
+    assert [kept(count) for count in (1, 3, 4, 5, 6)] == [[5], [1, 2, 5], [1, 2, 4, 5], [1, 2, 3, 4, 5], list(rates)]
