@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from scenarios.config.scenario import QComms, Scenario
 from scenarios.config.toml.tree import Tree
+from sim.study.curves.parameters import scaled
 
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
 _RANK = 4
 # What PowerSGD needs until it compresses, and steps in which it does.
 _FROM, _STEPS = 2, 8
@@ -87,9 +86,5 @@ def _found(tree: Tree, key: str) -> Any:
 
 def _doubled(tree: Tree, keys: list[str]) -> dict[str, object]:
     """Twice the quantities that the scenario or its profile has under these keys."""
-    found: dict[str, object] = {}
-    for key in keys:
-        value = _found(tree, key)
-        if isinstance(value, str) and (parts := _QUANTITY.fullmatch(value)) is not None:
-            found[key] = f"{2 * float(parts[1]):.15g} {parts[2]}"
-    return found
+    doubled = {key: scaled(_found(tree, key), 2) for key in keys}
+    return {key: value for key, value in doubled.items() if value is not None}
