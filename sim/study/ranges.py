@@ -28,7 +28,7 @@ def values_of(value: object) -> tuple[object, ...]:
         raise ValueError(EXPECTED)
     if ("step" in value) == ("times" in value):
         raise ValueError("either step or times in a range")
-    ends = {name: _number(value[name]) for name in ("from", "to", "step") if name in value}
+    ends = {name: number_of(value[name]) for name in ("from", "to", "step") if name in value}
     if len({unit for _, unit in ends.values()}) > 1:
         raise ValueError("the same unit in all of a range")
     (first, unit), (last, _) = ends["from"], ends["to"]
@@ -38,8 +38,12 @@ def values_of(value: object) -> tuple[object, ...]:
     return tuple(f"{number:g} {unit}" if unit else number for number in numbers)
 
 
-def _number(value: object) -> tuple[int | float, str]:
-    """A number, or a quantity's, and its unit."""
+def number_of(value: object) -> tuple[int | float, str]:
+    """A number, or a quantity's, and its unit.
+
+    Raises:
+        ValueError: it is neither, as a phrase.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return value, ""
     found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -11,10 +10,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, IntD
 
 from sim.study.conditions import same
 from sim.study.points import combined
+from sim.study.ranges import number_of
 from sim.study.study_file import Axis, Study
 
 Params = Mapping[str, int]
-_QUANTITY = re.compile(r"\s*([0-9][0-9_.]*(?:[eE][+-]?[0-9]+)?)\s*([^\d\s].*)")
 
 
 class Space:
@@ -64,7 +63,7 @@ def _is_ordered(rows: Sequence[Sequence[object]]) -> bool:
 
 def _number(value: object) -> tuple[float, str | None]:
     """A number and its unit, "" where it has none; None instead of a unit: it is no number."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value, ""
-    found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-    return (0.0, None) if found is None else (float(found[1].replace("_", "")), found[2].strip())
+    try:
+        return number_of(value)
+    except ValueError:
+        return 0.0, None
