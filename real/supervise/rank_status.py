@@ -95,6 +95,7 @@ class RankStatusTable:
     sees_exits: bool
     start_s: float = START_S
     members: list[RankStatus] = field(init=False)
+    _is_begun: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.members = [RankStatus(rank, moved_s=self.began_s) for rank in range(self.size)]
@@ -119,12 +120,14 @@ class RankStatusTable:
             member.lost = message["lost"]
             member.tell(now_s)
         member.is_done = member.is_done or "bye" in message
+        self._see_whether_begun(now_s)
 
     def see(self, steps: Sequence[int | None], now_s: float) -> None:
         """Take in the step of each rank from shared memory; None: unknown."""
         for member, step in zip(self.members, steps, strict=True):
             if step is not None and step != member.step:
                 member.step, member.moved_s = step, now_s
+        self._see_whether_begun(now_s)
 
     def came(self, rank: int, now_s: float) -> None:
         """Note that a rank's control channel is open."""
@@ -187,11 +190,17 @@ class RankStatusTable:
                     return self._did_not_reach(late[0], waits)
         return self._all_wait(going, now_s)
 
+    def _see_whether_begun(self, now_s: float) -> None:
+        """All begin together, so if one plays, all have started; what some waited for the last to be ready is over."""
+        if not self._is_begun and any(member.step is not None or _stage(member) >= PLAYING for member in self.members):
+            self._is_begun = True
+            for member in self.members:
+                member.moved_s = now_s
+
     @property
     def _within_s(self) -> float:
-        """How long a rank may stand still now: all begin together, so if one plays, all have started."""
-        is_begun = any(member.step is not None or _stage(member) >= PLAYING for member in self.members)
-        return self.timeout_s if is_begun else max(self.start_s, self.timeout_s)
+        """How long a rank may stand still now."""
+        return self.timeout_s if self._is_begun else max(self.start_s, self.timeout_s)
 
     def _late(self, waits: Waits, stage: int) -> list[RankStatus]:
         """The ranks that have not made this call, or are not at this stage; first those that wait for nobody."""

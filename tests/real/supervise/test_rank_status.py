@@ -93,6 +93,19 @@ def test_a_cut_line_is_the_end_where_no_parent_watches() -> None:
     assert watched.verdict(5.3) == "rank 1 was lost in step 0"
 
 
+def test_ranks_that_waited_for_the_last_to_be_ready_have_only_just_begun() -> None:
+    watched = table()
+    for rank in range(2):
+        watched.hear(rank, at(1, stage=READY), 2.0)
+    watched.hear(2, at(2, stage=PLAYING), 50.0)
+    assert watched.verdict(50.0) is None
+    assert watched.verdict(79.9) is None
+    assert watched.verdict(80.0) == (
+        "ranks 0, 1 and 2 did not move for 30 s: rank 0 before its first step, rank 1 before its first step,"
+        " rank 2 before its first step"
+    )
+
+
 def test_a_lost_connection_is_told_when_nothing_better_is_known() -> None:
     watched = table()
     watched.hear(0, {"lost": "rank 0: x failed: Connection closed"}, 5.0)
@@ -165,8 +178,9 @@ def test_ranks_have_another_time_to_start_than_to_move_once_one_plays() -> None:
     )
     watched.hear(1, at(0, waits=everyone(READY), stage=READY), 63.0)
     watched.hear(0, at(1, last="compute 'a' in step 0", stage=PLAYING), 63.5)
-    assert watched.verdict(92.0) is None
-    assert watched.verdict(93.0) == "rank 1 did not move for 30 s: rank 1 in the start of the run"
+    watched.hear(0, at(2, last="compute 'a' in step 0", stage=PLAYING), 64.0)
+    assert watched.verdict(93.0) is None
+    assert watched.verdict(93.5) == "rank 1 did not move for 30 s: rank 1 in the start of the run"
 
 
 def test_a_rank_that_gathers_or_merges_is_one_that_moves_while_it_is_heard_of() -> None:
