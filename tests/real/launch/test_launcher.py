@@ -145,7 +145,7 @@ def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
 
 
 def test_starting_and_writing_may_take_longer_than_a_run_may_stand_still(tmp_path: Path) -> None:
-    given = job(tmp_path / "run", "starts_late", timeout_s=2.0)
+    given = job(tmp_path / "run", "starts_late", timeout_s=3.0)
     launch(dataclasses.replace(given, writer="tests.real.programs:write_late"))
     assert store.load(given.out).info.complete
 
