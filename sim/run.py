@@ -24,6 +24,7 @@ from sim.engine.machine import Machine
 from sim.library import library_of
 from sim.nccl.folded import Leaves
 from sim.rank.backend import SimBackend
+from sim.rank.balance import Balance
 from sim.rank.operation import Operation
 from sim.rank.world import World, raised
 
@@ -82,20 +83,22 @@ def play(
     """
     started, begin_s = datetime.now(UTC), time.perf_counter()
     classes = program.host_classes
-    hosts = None if classes is None else classes.representatives
     counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
-    machine = Machine(
-        scenario.cluster,
-        f"{scenario.seed}/{draw}" if draw else None,
-        hosts,
-        has_host_lanes=scenario.uses_host_path,
-    )
 
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
-    world = World(scenario, machine, library_of(scenario.library), take_ended, classes=classes)
-    error = _play_to_end(world, program, stop, ended)
+    error, balance = "", None
+    if scenario.balanced:
+        first = _world(scenario, classes, lambda _: None)
+        balance = Balance(scenario.cluster.host.gpu, first.machine.fabric.network.domain, first.rank_counts)
+        first.balance = balance
+        error = _play_to_end(first, program, stop, lambda: None)
+        balance.settle()
+    world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
+    world.balance = balance
+    error = error or _play_to_end(world, program, stop, ended)
+    machine = world.machine
     links = _links(machine, classes, counts)
     with _rare_collections():
         loads = machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)
@@ -111,6 +114,17 @@ def play(
         kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
     )
+
+
+def _world(
+    scenario: Scenario,
+    classes: HostClasses | None,
+    take: Callable[[list[Operation]], None],
+    draw: str | None = None,
+) -> World:
+    hosts = None if classes is None else classes.representatives
+    machine = Machine(scenario.cluster, draw, hosts, has_host_lanes=scenario.uses_host_path)
+    return World(scenario, machine, library_of(scenario.library), take, classes=classes)
 
 
 def _play_to_end(

@@ -59,6 +59,8 @@ def headline(run: Run, spread: str = "") -> list[str]:
     lines = [", ".join([f"{info.name}: {WORLDS.get(info.world, info.world)}", where, *playing])]
     if info.world == "sim" and (times := info.scenario.get("compute_times")):
         lines.append(f"compute times: measured ones from {text.printable(times['path'])}, roofline for the rest")
+    if info.world == "sim" and info.scenario.get("balanced"):
+        lines.append("balanced: each rank does the mean of all ranks' work (run.balanced)")
     if figures := rests_on(info):
         lines.append(text.printable(figures))
     lines += [text.printable(note) for note in info.plan_notes if note.startswith(_OF_SEARCH)]

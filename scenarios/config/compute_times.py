@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -55,12 +55,26 @@ class ComputeTimes:
     rows: tuple[ComputeTime, ...]
 
 
+class Ordinals:
+    """Counts what each rank does of a kind in each of its steps."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, Hashable], tuple[int, int]] = {}
+
+    def next(self, rank: int, step: int, kind: Hashable) -> int:
+        """Which one of its kind in the step the next one is, from 1."""
+        last_step, count = self._last.get((rank, kind), (step, 0))
+        number = count + 1 if last_step == step else 1
+        self._last[rank, kind] = step, number
+        return number
+
+
 class Calls:
     """Counts the computations of each rank, stream and step, and finds their times."""
 
     def __init__(self, times: ComputeTimes | None) -> None:
         self._times = {(row.label, row.call): row for row in times.rows} if times else {}
-        self._last: dict[tuple[int, str, str], tuple[int, int]] = {}
+        self._ordinals = Ordinals()
 
     def next(self, rank: int, stream: str, step: int, label: str, *, cost: Costed) -> ComputeTime | None:
         """That of the next computation, in the order of issue; None outside steps, of what is not in the file, and of
@@ -68,10 +82,7 @@ class Calls:
         """
         if not self._times or step < 0:
             return None
-        key = rank, stream, label
-        last_step, count = self._last.get(key, (step, 0))
-        call = count + 1 if last_step == step else 1
-        self._last[key] = step, call
+        call = self._ordinals.next(rank, step, (stream, label))
         if not (cost.flops or cost.bytes_read or cost.bytes_written):
             return None
         return self._times.get((label, call)) or self._times.get((label, None))

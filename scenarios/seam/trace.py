@@ -12,7 +12,9 @@ SCHEMA_VERSION = 1
 
 # Keys of a scenario that change how it is simulated or priced, but not what it computes and sends. Its digest, and so
 # whether two runs can be compared, leaves them out.
-PLAYING = frozenset({"path", "payload", "fidelity", "timeout_s", "compute_times", "ranks", "rests_on", "known_errors"})
+PLAYING = frozenset(
+    {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
+)
 
 
 # `MemoryRow.phases` of a part that is there all the time, and of one that is in the host's memory.

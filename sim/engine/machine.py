@@ -85,23 +85,24 @@ class Machine:
         kernel: Kernel,
         run_on_core: Callable[[float, Callable[[], None]], None] | None = None,
         *,
+        price: Cost | None = None,
         measured_ns: int | None = None,
         launched_ns: Callable[[int, int], tuple[int, int]] | None = None,
         launching: Callable[[int], None] = lambda _: None,
     ) -> Signal[None]:
         """Run a kernel on a rank's GPU, sharing it with what else runs there; where the GPU is a core, `run_on_core`.
 
-        On an idle GPU it takes what its roofline says, or `measured_ns` from its first launch; both longer by as much
-        as this GPU is slow. `launched_ns` says of so many launches of so many ns each when the first and the last are
-        through; without it, and on CPUs, they begin now and come first. `launching` is told, once or twice, how long
-        the kernel waits for them. Bytes in the host's memory are flows on the GPU's path to it, beside what the GPU
-        does; the kernel ends with the last of them. One that `lasts` so long is a pause.
+        On an idle GPU it takes what its roofline says, or `price` in place of that, or `measured_ns` from its first
+        launch; all longer by as much as this GPU is slow. `launched_ns` says of so many launches of so many ns each
+        when the first and the last are through; without it, and on CPUs, they begin now and come first. `launching` is
+        told, once or twice, how long the kernel waits for them. Bytes in the host's memory are flows on the GPU's path
+        to it, beside what the GPU does; the kernel ends with the last of them. One that `lasts` so long is a pause.
         """
         if kernel.lasts_ns:
             return self.sleep(kernel.lasts_ns)
         gpu = self.fabric.cluster.host.gpu
         varied = self._kernels.next() if self._kernels.varies else 1.0
-        price = cost(kernel, gpu)
+        price = price or cost(kernel, gpu)
         if gpu.kind == "cpu" or not kernel.launches:
             launched_ns = None
         is_ahead = launched_ns is not None

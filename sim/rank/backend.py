@@ -166,9 +166,8 @@ class SimBackend:
         """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
         world, machine = self.shared, self.shared.machine
         work = self._operation("compute", label)
-        work.kernel = kernel
-        measured = world.computations.next(self.rank, self.stream, STEP.get(), label, cost=kernel)
-        measured_ns = None if measured is None else measured.time_ns
+        priced = world.priced(self.rank, self.stream, STEP.get(), label, kernel)
+        work.kernel = priced.kernel
         mine: Signal[None] = Signal()
         before, records = self._computed, torch.is_grad_enabled()
         self._computed = mine
@@ -182,16 +181,17 @@ class SimBackend:
             if thread is None:
                 run()
             else:
-                thread.run(0 if kernel.has_its_verb else self.threads.tcp.verb_ns, run)
+                thread.run(0 if priced.kernel.has_its_verb else self.threads.tcp.verb_ns, run)
 
         def run() -> None:
             work.start_ns = machine.clock.now_ns
             core = None if thread is None else thread.run
             done = machine.kernel(
                 self.rank,
-                kernel,
+                priced.kernel,
                 core,
-                measured_ns=measured_ns,
+                price=priced.price,
+                measured_ns=priced.measured_ns,
                 launched_ns=launched_ns,
                 launching=work.launching,
             )
@@ -216,9 +216,11 @@ class SimBackend:
         member = group.ranks.index(self.rank)
         work = self._operation(call.op, call.label or call.op)
         work.call, work.rendezvous = call, rendezvous
-        met = call
+        met, travels = call, None
         if group is call.group:
             work.index = rendezvous.index
+            if world.balance is not None:
+                work.call = travels = world.balance.call(self.stream, STEP.get(), call)
         else:
             met = call.met_in(group)
         payload = COLLECTIVES[call.op].payload(call, issue)
@@ -227,7 +229,7 @@ class SimBackend:
             work.start_ns = self.clock.now_ns
             through: Signal[None] = Signal()
             through.then(lambda: end(through))
-            rendezvous.enter(member, met, payload, through)
+            rendezvous.enter(member, met, payload, through, travels)
             if not (through.done or rendezvous.is_wrong):
                 world.transport.play(rendezvous, member, self.thread)
 

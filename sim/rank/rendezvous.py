@@ -15,39 +15,48 @@ from sim.clock import Signal
 class Rendezvous:
     """One collective: the `index`-th of its group (or of a pair, for send and recv).
 
-    `formula_ns` is the library's own figure for it, which the transport may set; -1 without one.
+    `calls` are the members' as they travel, by group rank. `formula_ns` is the library's own figure for it, which the
+    transport may set; -1 without one.
     """
 
-    __slots__ = ("_forget", "_payloads", "calls", "formula_ns", "group", "index", "is_complete", "is_wrong", "through")
+    __slots__ = (
+        *("_forget", "_made", "_payloads"),
+        *("calls", "formula_ns", "group", "index", "is_complete", "is_wrong", "through"),
+    )
 
     def __init__(self, group: Group, index: int, reduce: Reduce, forget: Callable[[Rendezvous], None]) -> None:
         """`forget` is called when all members have entered, with calls that fit."""
         self.group = group
         self.index = index
         self.calls: dict[int, Call] = {}
+        self._made: dict[int, Call] = {}
         self.through: dict[int, Signal[None]] = {}
         self.is_complete = self.is_wrong = False
         self.formula_ns = -1
         self._forget = forget
         self._payloads = Payloads(reduce)
 
-    def enter(self, member: int, call: Call, payload: Payload, through: Signal[None]) -> None:
+    def enter(
+        self, member: int, call: Call, payload: Payload, through: Signal[None], travels: Call | None = None
+    ) -> None:
         """A member (a group rank) is here; `through` is fired when it is through, or if the calls do not fit.
 
         Of calls that do not fit nothing more is delivered, and all members are told when the last of them is here.
+        `travels`: what the transport carries in place of the call.
         """
-        self.calls[member] = call
+        self._made[member] = call
+        self.calls[member] = travels or call
         self._payloads[member] = payload
         self.through[member] = through
-        first = next(iter(self.calls))
+        first = next(iter(self._made))
         if first != member or call.mistake:
-            self.is_wrong = self.is_wrong or disagreement({first: self.calls[first], member: call}) is not None
+            self.is_wrong = self.is_wrong or disagreement({first: self._made[first], member: call}) is not None
         if len(self.calls) == len(self.group.ranks):
             self._all_here()
 
     def sentence(self) -> str | None:
         """What is wrong with the calls of those who are here."""
-        return disagreement(self.calls)
+        return disagreement(self._made)
 
     @property
     def in_order(self) -> list[Call]:
@@ -63,7 +72,7 @@ class Rendezvous:
         """This member is through: its outputs hold what they should."""
         if self.is_wrong or self.through[member].done:
             return
-        deliver(self.calls[member], self._payloads)
+        deliver(self._made[member], self._payloads)
         self.through[member].fire()
         if len(self.through) == len(self.group.ranks) and all(signal.done for signal in self.through.values()):
             self._payloads.clear()

@@ -14,9 +14,11 @@ from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, told, users_traceback
 from scenarios.seam.group import Group
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
 from sim.library import Library
+from sim.rank.balance import Balance, Computation
 from sim.rank.operation import Operation
 from sim.rank.rendezvous import GroupRendezvous, Rendezvous
 from sim.rank.step_ledger import StepLedger
@@ -71,7 +73,8 @@ class World:
         self.has_computed = [False] * size  # since its step began
         self.launches_from_ns = [0] * size  # since its step began, or its host waited for its GPU
         self.streams = {rank: ["main"] for rank in self.ranks}
-        self.computations = Calls(scenario.compute_times)
+        self.balance: Balance | None = None  # of the ranks' work, where that is asked for
+        self._measured = Calls(scenario.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)
         self.metrics: list[Metric] = []
         self.outstanding: dict[Operation, None] = {}
@@ -128,6 +131,12 @@ class World:
         """Raise CollectiveError, at the end, if the ranks have made any group or stream differently."""
         for one in self._group_rendezvous:
             one.check_at_end(has_ended=has_ended)
+
+    def priced(self, rank: int, stream: str, step: int, label: str, kernel: Kernel) -> Computation:
+        """What a rank's next computation is priced by."""
+        measured = self._measured.next(rank, stream, step, label, cost=kernel)
+        own = Computation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
+        return own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
 
     def start(self, rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine of a rank; what it raises ends the run, and names the rank."""

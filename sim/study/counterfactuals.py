@@ -39,7 +39,7 @@ def _of_hardware(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, dict[str
     yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
     yield _launching_free(scenario, tree)
     if scenario.cluster.faults:
-        yield "no faults", {"cluster.faults": []}
+        yield "no faults", {"cluster.slow": []}
     yield "twice the hosts", {"cluster.hosts": 2 * scenario.cluster.hosts}
 
 
@@ -51,6 +51,8 @@ def _launching_free(scenario: Scenario, tree: Tree) -> tuple[str, dict[str, obje
 
 
 def _of_program(scenario: Scenario) -> Iterator[tuple[str, dict[str, object]]]:
+    if scenario.cluster.world_size > 1 and not scenario.balanced:
+        yield "work perfectly balanced", {"run.balanced": True}
     if scenario.batch_size:
         yield "twice the batch of a rank", {"run.batch_size": 2 * scenario.batch_size}
     if scenario.program != "dlrm" or (model := scenario.model) is None:

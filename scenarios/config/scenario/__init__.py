@@ -103,6 +103,7 @@ class Scenario:
     library: LibraryName
     timeout_s: float
     ranks: Literal["each", "alike"] = "each"
+    balanced: bool = False  # each rank does the mean of all ranks' work, in predictions only
     rests_on: str = ""  # where the figures of its hardware come from
     measured: Measured | None = None  # the same of its profile, if that was calibrated
     known_errors: KnownErrors = KnownErrors()  # how far off the hardware's figures are

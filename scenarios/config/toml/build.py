@@ -39,6 +39,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
         fidelity=run.fidelity or "flows",
         library=run.library or default_library(cluster.host.gpu.kind),
         ranks=run.ranks or "each",
+        balanced=bool(run.balanced),
         timeout_s=run.timeout / 1e9 if run.timeout else DEFAULT_TIMEOUT_S,
         **program.build(document, mistakes),
         compute_times=_compute_times(run.compute_times, mistakes) if run.compute_times else None,

@@ -43,6 +43,10 @@ class RunSection(Section):
     compute_times: File | None = about(
         "CSV of measured times of computations, which the prediction takes. Relative to this file. Default: none."
     )
+    balanced: bool | None = about(
+        "Whether the prediction gives each rank the mean of all ranks' work, as if it were perfectly balanced. Default"
+        " false."
+    )
 
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tests.commands import command
 
 SCENARIO = """program = "dlrm"
 run = {steps = 2, batch_size = 128, payload = "sizes", fidelity = "links"}
-cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2}
+cluster = {profile = "dgx_h100", hosts = 2, gpus_per_host = 2, slow = [{host = 1, gpu = 0, speed = 0.9}]}
 [model]
 dense_features = 16
 bottom = [64]
@@ -51,7 +51,8 @@ for _ in range(3):
 """
 CHANGED = {
     *("as it is", "GPUs twice as fast", "network twice as fast", "links within hosts twice as fast"),
-    *("no latency of links", "launching free (CUDA graphs)", "twice the hosts", "twice the batch of a rank"),
+    *("no latency of links", "launching free (CUDA graphs)", "no faults", "twice the hosts"),
+    *("work perfectly balanced", "twice the batch of a rank"),
     *("no skew of ids", "dense part in bfloat16 (autocast)", "gradients by PowerSGD of rank 4"),
     "embeddings exchanged in 16 bits",
     *("next batch's ids sent beside the step", "plan by simulation"),
@@ -78,7 +79,10 @@ def test_each_change_is_what_the_command_with_its_options_predicts(scenario: Pat
     assert (found[0]["change"], found[0]["gain"]) == ("as it is", 0)
     by_name = {row["change"]: row for row in found}
     assert by_name["network twice as fast"]["options"] == "--set 'cluster.nic.rate=800 Gbit/s'"
-    for name in ("as it is", "network twice as fast", "no skew of ids", "gradients by PowerSGD of rank 4"):
+    for name in (
+        *("as it is", "network twice as fast", "no faults", "work perfectly balanced", "no skew of ids"),
+        "gradients by PowerSGD of rank 4",
+    ):
         out = tmp_path / name.replace(" ", "-")
         options = shlex.split(by_name[name]["options"])
         played = command("sim", "--quiet", "--out", out, scenario, "--seed", "3", *options)

@@ -42,7 +42,7 @@ def sentences(text: str, **others: str) -> list[str]:
         (
             EXCHANGE + '[run]\n"<number>" = 3\n',
             "run.'<number>' = 3",
-            "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times",
+            "steps, seed, batch_size, payload, fidelity, ranks, library, timeout, compute_times, balanced",
         ),
         (DLRM + 'ids = {zipf = 1, "<zipf>" = 3}\n', "model.tables[0].ids.'<zipf>' = 3", "zipf, order, bags"),
         (DLRM + "ids = {zipf = 1, word = 3}\n", "model.tables[0].ids.word = 3", "zipf, order, bags"),

@@ -1,0 +1,183 @@
+"""What each rank would do if all did the same: the mean of their work, from a first simulation of the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from scenarios.config.compute_times import Ordinals
+from scenarios.config.gpu import Gpu
+from scenarios.seam.calls import Call
+from scenarios.seam.kernel import Kernel
+from sim.engine.roofline import Cost, cost
+
+# Input and output of collectives whose members all give as much, in shares: 1, or as many as there are members.
+_SHARES: dict[str, tuple[bool, bool]] = {
+    "all_reduce": (False, False),
+    "reduce_scatter_tensor": (True, False),
+    "all_gather_into_tensor": (False, True),
+}
+_EXCHANGES = ("all_to_all", "all_to_all_single")
+_AMOUNTS = ("flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written", "lasts_ns", "launches")
+_COSTS = tuple(one.name for one in fields(Cost))
+_WHOLE = ("lasts_ns", "launches", "launch_ns", "ramp_ns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computation:
+    """A computation as it is priced: by `price` in place of its kernel's own, `measured_ns` in place of a roofline."""
+
+    kernel: Kernel
+    measured_ns: int | None = None
+    price: Cost | None = None
+
+
+class Balance:
+    """Sums up what all ranks compute and send; once `settled`, gives each rank the mean in place of its own.
+
+    Means are over the ranks' computations of one label, and calls of one operation and label in groups of one size,
+    that are the n-th of their kind on their stream in their step: a rank that makes no such call is none of theirs. Of
+    an all-to-all each pair of ranks gets the mean of all pairs like it: a rank with itself, two of one NVLink domain,
+    two of different ones. What has a root or a peer, and tensors that are reduced together, stay as they are. Slow GPUs
+    and links stay slow: it is work that is balanced.
+    """
+
+    def __init__(self, gpu: Gpu, domain: Callable[[int], int], rank_counts: Mapping[int, int]) -> None:
+        """`domain`: of a rank; `rank_counts`: how many ranks each simulated one represents."""
+        self.settled = False
+        self._gpu, self._domain, self._counts = gpu, domain, rank_counts
+        self._ordinals = Ordinals()
+        self._computations: dict[Hashable, _Work] = {}
+        self._sizes: dict[Hashable, _Mean] = {}
+
+    def settle(self) -> None:
+        """All has been summed up: the same run follows, from its start."""
+        self.settled, self._ordinals = True, Ordinals()
+
+    def computation(self, rank: int, stream: str, step: int, label: str, own: Computation) -> Computation:
+        """What the rank computes next."""
+        kind = "compute", stream, label
+        key = step, kind, self._ordinals.next(rank, step, kind)
+        if self.settled:
+            return self._computations[key].each(own)
+        self._computations.setdefault(key, _Work(own)).add(self._counts[rank], own, self._gpu)
+        return own
+
+    def call(self, stream: str, step: int, own: Call) -> Call:
+        """What the rank sends and receives next."""
+        if own.mistake or (own.op not in _SHARES and own.op not in _EXCHANGES):
+            return own
+        kind = own.op, stream, own.label, own.group.size
+        key = step, kind, self._ordinals.next(own.rank, step, kind)
+        if own.op in _SHARES:
+            return self._shares(key, own)
+        return self._folded_exchange(key, own) if own.expected_send else self._exchange(key, own)
+
+    def _shares(self, key: Hashable, own: Call) -> Call:
+        mean = self._sizes.setdefault(key, _Mean())
+        if not self.settled:
+            mean.add(min(own.bytes_in, own.bytes_out), self._counts[own.rank])
+            return own
+        share = mean.rounded(own.element_size)
+        given, got = (share * (own.group.size if is_all else 1) for is_all in _SHARES[own.op])
+        return replace(own, bytes_in=given, bytes_out=got, bytes_sent=given)
+
+    def _exchange(self, key: Hashable, own: Call) -> Call:
+        means = [self._sizes.setdefault((key, self._likeness(own.rank, peer)), _Mean()) for peer in own.group.ranks]
+        if not self.settled:
+            for mean, size_bytes in zip(means, own.send_bytes, strict=True):
+                mean.add(size_bytes, self._counts[own.rank])
+            return own
+        sizes = tuple(mean.rounded(own.element_size) for mean in means)
+        total = sum(sizes)
+        sent = total - sizes[own.group.index(own.rank)]
+        return replace(own, bytes_in=total, bytes_out=total, bytes_sent=sent, send_bytes=sizes, recv_bytes=sizes)
+
+    def _folded_exchange(self, key: Hashable, own: Call) -> Call:
+        """Of representatives: which of those that a peer represents are near is not known, so pairs are all alike."""
+        mean = self._sizes.setdefault(key, _Mean())
+        if not self.settled:
+            for size_bytes, count in zip(own.expected_send, own.group.counts, strict=True):
+                mean.add(size_bytes, self._counts[own.rank] * count)
+            return own
+        sizes = (mean.value,) * len(own.group.ranks)
+        total = own.group.total(sizes)
+        return replace(
+            own,
+            bytes_in=round(total),
+            bytes_out=round(total),
+            bytes_sent=round(total - mean.value),
+            expected_send=sizes,
+            expected_recv=sizes,
+        )
+
+    def _likeness(self, rank: int, peer: int) -> str:
+        if rank == peer:
+            return "itself"
+        return "near" if self._domain(rank) == self._domain(peer) else "far"
+
+
+@dataclass(slots=True)
+class _Mean:
+    """A mean, exact where all are the same whole number."""
+
+    total: float = 0
+    weight: int = 0
+
+    def add(self, value: float, weight: int) -> None:
+        self.total += value * weight
+        self.weight += weight
+
+    @property
+    def value(self) -> float:
+        return self.total / self.weight
+
+    def rounded(self, unit: int = 1) -> int:
+        """To a multiple of `unit`."""
+        return round(self.value / unit) * unit
+
+
+@dataclass(slots=True)
+class _Work:
+    """Computations of all ranks that are one in a balanced run."""
+
+    first: Computation
+    is_same: bool = True
+    amounts: dict[str, _Mean] = field(default_factory=lambda: {name: _Mean() for name in _AMOUNTS})
+    costs: dict[str, _Mean] = field(default_factory=lambda: {name: _Mean() for name in _COSTS})
+    measured: _Mean = field(default_factory=_Mean)
+    is_measured: bool = False
+    _mean: Computation | None = None
+
+    def add(self, count: int, own: Computation, gpu: Gpu) -> None:
+        """That of a rank, which represents so many."""
+        self.is_same = self.is_same and own == self.first
+        self.is_measured = self.is_measured or own.measured_ns is not None
+        if not self.first.kernel.launches:  # it has nothing to do: another says what kind of work it is
+            self.first = own
+        for name, mean in self.amounts.items():
+            mean.add(getattr(own.kernel, name), count)
+        price = cost(own.kernel, gpu)
+        for name, mean in self.costs.items():
+            mean.add(getattr(price, name), count)
+        self.measured.add(own.measured_ns or 0, count)
+
+    def each(self, own: Computation) -> Computation:
+        """What each rank computes."""
+        if self.is_same:
+            return own
+        if self._mean is None:
+            self._mean = self._shared()
+        return self._mean
+
+    def _shared(self) -> Computation:
+        amounts: dict[str, Any] = {name: mean.value for name, mean in self.amounts.items()}
+        costs: dict[str, Any] = {name: mean.value for name, mean in self.costs.items()}
+        for whole in (amounts, costs):
+            whole.update({name: round(value) for name, value in whole.items() if name in _WHOLE})
+        if self.amounts["launches"].total:
+            amounts["launches"] = max(amounts["launches"], 1)
+        measured_ns = self.measured.rounded() if self.is_measured else None
+        kernel = replace(self.first.kernel, **amounts, parts=())
+        return Computation(kernel=kernel, measured_ns=measured_ns, price=Cost(**costs))
