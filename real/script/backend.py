@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Token
 from functools import cached_property
 from itertools import count
@@ -44,6 +44,17 @@ class Underway:
             self._pending.wait()
         finally:
             self._journal.wait_ends(self._entry, has_waited=not was_over)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its end is noted."""
+        return self._entry.end is not None
+
+    def settle(self) -> None:
+        """Note its end, if it has ended: the library's thread may have told others of that, and not us yet."""
+        with suppress(RuntimeError):  # no future, or it failed, of which whoever waits is told
+            if not self.has_ended and self.work.get_future().done():
+                self._pending.wait()
 
     def __await__(self) -> Generator[Any, Any, None]:
         self.wait()
@@ -88,6 +99,7 @@ class WatchingBackend:
         self._token: Token[int] | None = None
         self._step = -1
         self._asked: tuple[Asked, Any] | None = None
+        self._underway: list[Underway] = []
 
     @property
     def _here(self) -> _Here:
@@ -155,6 +167,8 @@ class WatchingBackend:
     def settle(self) -> None:
         """What nobody has waited for ends now, at the latest."""
         self.lane.overtakes()
+        for underway in self._underway:
+            underway.settle()
         self.lane.settle()
 
     def knows(self, group: Group) -> bool:
@@ -173,7 +187,9 @@ class WatchingBackend:
         self.journal.keep(entry)
         name, given = asked.native
         work = getattr(inner, name)(*given)
-        return Underway(self.journal, entry, work, self.lane.follow(entry, work, None, issue))
+        underway = Underway(self.journal, entry, work, self.lane.follow(entry, work, None, issue))
+        self._underway = [*(one for one in self._underway if not one.has_ended), underway]
+        return underway
 
     def refuse(self, call: Call, group: Group) -> None:
         """See `Backend.refuse`; the others see this rank's end."""

@@ -70,6 +70,22 @@ def test_both_worlds_make_the_same_calls(
     pd.testing.assert_frame_equal(*losses, rtol=1e-5)
 
 
+def test_a_call_that_is_over_when_the_script_ends_is_a_row(tmp_path: Path) -> None:
+    """Also where the library's thread, which says when it ended, has not had its turn yet."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(torch.ones(4))\n"
+        "future = dist.all_reduce(torch.ones(4), async_op=True).get_future()\n"
+        "while not future.done():\n"
+        "    pass\n"
+    )
+    found = run("real", tmp_path, script, ranks=(2, 1))
+    assert [len(calls(found, rank)) for rank in range(2)] == [2, 2]
+
+
 @pytest.mark.parametrize("script", ["ddp.py", pytest.param("parts.py", marks=pytest.mark.slow)])
 def test_what_is_between_two_calls_is_computed(script: str, tmp_path: Path) -> None:
     """On each rank, in both worlds at the same places, for the same modules; and the rank's log has what it printed."""
