@@ -16,9 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, get_args
 
-from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of, end
-from scenarios.workloads.script.command import add_options, load_given, split_at_script
 
 if TYPE_CHECKING:
     from real.launch.job import Job
@@ -42,6 +40,7 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     from real.launch.placement import JOB, place
     from reports.errors import ReportError
     from scenarios.seam.errors import ProgramError, ScenarioError, show_notes
+    from scenarios.workloads.script.command import split_at_script
 
     show_notes()
     if JOB in os.environ:
@@ -114,6 +113,8 @@ def _place_if_known() -> Place | None:
 def _parser(prog: str) -> argparse.ArgumentParser:
     from real.launch.job import Check
     from scenarios.config.interconnect import LIBRARIES
+    from scenarios.config.overrides.option import add_set
+    from scenarios.workloads.script.command import add_options
 
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -160,8 +161,10 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     from real.launch.launcher import job_of
     from real.launch.placement import place
     from real.machine import cores, cpu_name
+    from scenarios.config.overrides.option import given_by
     from scenarios.config.warnings import print_notes_of_measuring
     from scenarios.seam.errors import ScenarioError
+    from scenarios.workloads.script.command import load_given
 
     overrides = {name: getattr(options, name) for name in ("library", "steps", "seed", "profile", "timeout")}
     overrides |= given_by(options.sets)

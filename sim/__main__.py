@@ -1,4 +1,7 @@
-"""The command `predict`: loads a scenario file, simulates it, stores the run and shows it."""
+"""The command `predict`: loads a scenario file, simulates it, stores the run and shows it.
+
+What takes long to load is imported inside functions, so that Ctrl-C is quiet while it loads, too.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of, end
-from scenarios.workloads.script.command import add_options, load_given, split_at_script, tree_given
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
     """Runs the command. 0: done; 1: the program went wrong; 2: the user's mistake; 128 + n: ended by signal n."""
     try:
+        from scenarios.workloads.script.command import split_at_script
+
         words = sys.argv[1:] if arguments is None else arguments
         given, of_script = split_at_script(words)
         command = words[0] if words[:1] and words[0] in _COMMANDS else ""
@@ -61,6 +64,9 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
+    from scenarios.config.overrides.option import add_set
+    from scenarios.workloads.script.command import add_options
+
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Predict how long a scenario's steps take; '%(prog)s sweep STUDY' plays many variations of one,"
@@ -110,6 +116,7 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
 
 def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
     from scenarios.config.load import report_mistakes
+    from scenarios.config.overrides.option import given_by
     from scenarios.config.warnings import print_notes
     from scenarios.seam.errors import ScenarioError
 
@@ -164,6 +171,8 @@ class _Asked:
 
     def load(self, values: Mapping[str, object]) -> Scenario:
         """The scenario, with these values besides."""
+        from scenarios.workloads.script.command import load_given
+
         options = self.options
         return load_given(
             options.scenario,
@@ -268,6 +277,7 @@ def _change(job: _Job, asked: _Asked, run: Run) -> Run:
     from reports.store import run_folder as store
     from reports.study.measures import measures_of
     from scenarios.seam.trace import ChangeRow
+    from scenarios.workloads.script.command import tree_given
     from sim.study.what_if import changes_of
 
     scenario = asked.load({})  # as it was before it had a plan
