@@ -163,8 +163,11 @@ class Search:
         Where a rank's memory has no room for what is placed there, no rank gets more from then on than the fullest one
         of the planner's own plan.
         """
-        found = [each for each in map(self._proposal, rules) if each is not None and _key(each.plan) not in self._seen]
-        for each in sorted(found, key=lambda each: each.expected_ms)[:most]:
+        found: dict[bytes, Proposal] = {}
+        for each in map(self._proposal, rules):
+            if each is not None and (key := _key(each.plan)) not in self._seen:
+                found.setdefault(key, each)
+        for each in sorted(found.values(), key=lambda each: each.expected_ms)[:most]:
             try:
                 if self._play(str(each.rule), each.plan):
                     self._best = each

@@ -15,7 +15,7 @@ from scenarios.planner.types import Shard, ShardingOption, ShardingType, known_p
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.run_length import runs_of
 from scenarios.workloads.dlrm.ids.distinct import expected_ids
-from scenarios.workloads.dlrm.tables.shard_price import shard_kernels
+from scenarios.workloads.dlrm.tables.shard_price import shard_fill_kernel, shard_kernels
 from sim.engine.roofline import cost
 from sim.plan_choice.placing import Floats, Shards
 
@@ -157,13 +157,15 @@ class Ways:
         if key not in self._kernels_ms:
             rows, columns = range(first, first + count), range(width)
             look_up, update = shard_kernels(self._scenario, table, kind, rows, columns)
-            self._kernels_ms[key] = self._ms(look_up), self._ms(update)
+            fill = shard_fill_kernel(self._scenario, table, kind, rows, columns)
+            filled_ms = 0.0 if fill is None else self._ms(fill)
+            self._kernels_ms[key] = filled_ms + self._ms(look_up), self._ms(update)
         return self._kernels_ms[key]
 
     def _ms(self, kernel: Kernel) -> float:
         """Without launch, which a pass over all shards has once."""
         price = cost(kernel, self._gpu)
-        host_ms = (price.host_read + price.host_written) / self._topology.hbm_to_ddr_mem_bw
+        host_ms = max(price.host_read, price.host_written) / self._topology.hbm_to_ddr_mem_bw
         return max(1e3 * price.arithmetic_s, 1e3 * price.memory_bytes / self._gpu.memory_bytes_per_s, host_ms)
 
 

@@ -29,9 +29,8 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.embedding import Features, Piece, Rows
-from scenarios.workloads.dlrm.tables.shard_price import RowLaws
+from scenarios.workloads.dlrm.tables.shard_price import RowLaws, row_cache
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
 Group = ShardedGroup | SequenceGroup
@@ -248,7 +247,6 @@ class SparsePart:
             )
             for part, by_feature in groupby(group.lookups(self.here.place))
         ]
-        cached = [self._cached(piece) for piece in pieces if piece.kernel == "fused_uvm_caching"]
         return Rows(
             pieces,
             self._seed,
@@ -259,14 +257,9 @@ class SparsePart:
             travels_as=getattr(torch, self.model.dtype),
             distinct=self._laws.distinct,
             fetched=self._laws.fetched if self._laws.has_l2 else None,
-            cache=RowCache(cached, self._scenario.batch_size * self._scenario.sharding_ranks) if cached else None,
+            cache=row_cache(pieces, self._scenario),
             sorts_all=self._scenario.cluster.host.gpu.kind == "cuda",
         )
-
-    def _cached(self, piece: Piece) -> CachedPiece:
-        table, dtype = self.model.tables[piece.table], getattr(torch, self.model.embedding_dtype)
-        row_bytes = len(piece.columns) * dtype.itemsize
-        return CachedPiece(table=table, rows=piece.rows, row_bytes=row_bytes, load_factor=table.cache_load_factor)
 
 
 class SparsePass:

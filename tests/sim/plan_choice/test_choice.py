@@ -67,6 +67,16 @@ def test_it_is_quicker_than_the_planners_own(tmp_path: Path) -> None:
         assert planned == (scenario, ())
 
 
+def test_what_caches_are_filled_with_is_levelled_too(tmp_path: Path) -> None:
+    """Rows in host memory, of which tables with many ids miss many."""
+    cached = 'kernel = "fused_uvm_caching"\nids_per_sample ='
+    file = file_of(tmp_path)
+    file.write_text(file.read_text().replace("ids_per_sample =", cached))
+    choice = choose_plan(load(file, {"model.tables[*].cache_load_factor": 0.1}), tmp_path)
+    assert choice.best.name.startswith("levelled")
+    assert choice.gain > 0.1
+
+
 def test_pinned_tables_stay_where_they_are(tmp_path: Path) -> None:
     file = file_of(tmp_path)
     file.write_text(file.read_text().replace('name = "t3"\n', 'name = "t3"\nranks = [1, 2]\n'))

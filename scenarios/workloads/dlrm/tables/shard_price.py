@@ -14,6 +14,7 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.run_length import Runs
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
+from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.embedding import Piece, Rows
 from scenarios.workloads.dlrm.tables.l2 import rows_fetched
 
@@ -69,13 +70,45 @@ def _moved_bytes(kernel: Kernel) -> float:
 
 def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[Kernel, Kernel]:
     """The look-up and the update of a shard of table `number`, whose rank gets the ids that are expected."""
+    held, features = _held(scenario, number, kind, rows, columns)
+    update = held.dense_gradients_kernel if kind == ShardingType.DATA_PARALLEL else held.update_kernel
+    return held.look_up_kernel(features), update(features)
+
+
+def shard_fill_kernel(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> Kernel | None:
+    """The filling of the shard's cache before the look-up, as if no other table shared it; None without a cache."""
+    held, features = _held(scenario, number, kind, rows, columns)
+    return held.fill_kernel(features)
+
+
+def row_cache(pieces: Sequence[Piece], scenario: Scenario) -> RowCache | None:
+    """The cache of those of a rank's pieces that have one; None if none has."""
+    assert scenario.model is not None, "there are tables"
+    tables, element_bytes = scenario.model.tables, getattr(torch, scenario.model.embedding_dtype).itemsize
+    cached = [
+        CachedPiece(
+            table=tables[piece.table],
+            rows=piece.rows,
+            row_bytes=len(piece.columns) * element_bytes,
+            load_factor=tables[piece.table].cache_load_factor,
+        )
+        for piece in pieces
+        if piece.kernel == "fused_uvm_caching"
+    ]
+    return RowCache(cached, scenario.batch_size * scenario.sharding_ranks) if cached else None
+
+
+def _held(scenario: Scenario, number: int, kind: str, rows: range, columns: range) -> tuple[Rows, ExpectedJagged]:
+    """A shard of table `number` by itself, and the ids that are expected of a batch."""
     model, laws = scenario.model, RowLaws(scenario)
     assert model is not None, "there are tables"
     table = model.tables[number]
-    is_copy = kind == ShardingType.DATA_PARALLEL
-    samples = scenario.batch_size * (1 if is_copy else scenario.sharding_ranks)
+    samples = scenario.batch_size * (1 if kind == ShardingType.DATA_PARALLEL else scenario.sharding_ranks)
+    piece = Piece(
+        table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature)
+    )
     held = Rows(
-        [Piece(table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature))],
+        [piece],
         scenario.seed,
         _NOWHERE,
         getattr(torch, model.embedding_dtype),
@@ -84,6 +117,7 @@ def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, colum
         travels_as=getattr(torch, model.dtype),
         distinct=laws.distinct,
         fetched=laws.fetched if laws.has_l2 else None,
+        cache=row_cache([piece], scenario),
         sorts_all=scenario.cluster.host.gpu.kind == "cuda",
     )
     features = ExpectedJagged(
@@ -94,5 +128,4 @@ def shard_kernels(scenario: Scenario, number: int, kind: str, rows: range, colum
         ids_dtype=getattr(torch, model.ids_dtype),
         lengths_dtype=getattr(torch, model.lengths_dtype),
     )
-    update = held.dense_gradients_kernel if is_copy else held.update_kernel
-    return held.look_up_kernel(features), update(features)
+    return held, features
