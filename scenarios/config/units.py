@@ -75,6 +75,17 @@ def parse(text: str, kind: Quantity) -> Fraction:
     return Fraction(match[1]) * factor
 
 
+@lru_cache(maxsize=1024)
+def quantity_of(text: str) -> tuple[Fraction, str] | None:
+    """A quantity of whatever kind, and the unit in which code counts it; None: it is none."""
+    for kind in (RATE, SIZE, TIME, FLOP_RATE, FLOPS):
+        try:
+            return parse(text, kind), kind.unit
+        except ValueError:
+            continue
+    return None
+
+
 def parse_rate(text: str) -> float:
     """Bytes per second of "400 Gbit/s" or "25 GB/s"; ValueError as in `parse`."""
     return float(parse(text, RATE))

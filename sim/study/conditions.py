@@ -6,19 +6,18 @@ And bounds on the measures of a point that was played, its constraints.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, TypeGuard
+
+from scenarios.config.units import quantity_of
 
 Values = Mapping[str, object]
 Bounds = Mapping[str, float]
 
-_BOUNDS = {
-    "above": lambda value, bound: value > bound,
-    "at_least": lambda value, bound: value >= bound,
-    "below": lambda value, bound: value < bound,
-    "at_most": lambda value, bound: value <= bound,
-}
+_BOUNDS = {"above": operator.gt, "at_least": operator.ge, "below": operator.lt, "at_most": operator.le}
 _TINY = 1e-9
 EXPECTED_BOUNDS = f"a table with some of {', '.join(_BOUNDS)}, each a number"
 EXPECTED = "a value, an array of values, or a table with some of not, above, at_least, below, at_most"
@@ -45,15 +44,20 @@ def is_constraint(expected: object) -> bool:
     return is_bounds(expected) and all(name in _BOUNDS and _is_number(bound) for name, bound in expected.items())
 
 
-def mistakes_of(condition: Values) -> Iterator[tuple[str, str]]:
-    """The keys of a condition whose value is none, each with what was expected."""
+def mistakes_of(condition: Values, varied: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, str]]:
+    """The keys of a condition whose value is none, each with what was expected; `varied`: values of the varied keys."""
     for key, expected in condition.items():
         if not isinstance(expected, dict):
             continue
         if not is_bounds(expected):
             yield key, EXPECTED
-        elif any(not _is_number(bound) for name, bound in expected.items() if name != "not"):
-            yield key, "numbers as bounds"
+            continue
+        bounds = [_amount(bound) for name, bound in expected.items() if name != "not"]
+        units = {found[1] for found in map(_amount, varied.get(key, ())) if found is not None}
+        if None in bounds:
+            yield key, "numbers or quantities as bounds"
+        elif any(bound is not None and bound[1] not in units for bound in bounds) and key in varied:
+            yield key, "bounds of the kind that its values are"
 
 
 def violations(row: Values, constraints: Mapping[str, Bounds]) -> dict[str, float]:
@@ -84,12 +88,22 @@ def _fulfils(value: object, expected: object) -> bool:
 def _keeps(value: object, name: str, bound: object) -> bool:
     if name == "not":
         return not _fulfils(value, bound)
-    return _is_number(value) and bool(_BOUNDS[name](value, bound))
+    found, least = _amount(value), _amount(bound)
+    return found is not None and least is not None and found[1] == least[1] and _BOUNDS[name](found[0], least[0])
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two TOML values are equal; true is not 1."""
+    """Whether two TOML values are equal; true is not 1, and 1 MiB is 1024 KiB."""
+    if isinstance(one, str) and isinstance(other, str):
+        return one == other or (_amount(one) is not None and _amount(one) == _amount(other))
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _amount(value: object) -> tuple[float | Fraction, str] | None:
+    """A number, or a quantity in the unit of its kind, and that unit; None: neither."""
+    if isinstance(value, str):
+        return quantity_of(value)
+    return (value, "") if _is_number(value) else None
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

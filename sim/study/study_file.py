@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -144,7 +144,7 @@ class Study:
 
     def values_of(self, key: str) -> list[object]:
         """All values that a key has."""
-        return [row[axis.keys.index(key)] for axis in self.axes if key in axis.keys for row in axis.rows]
+        return _varied(self.axes).get(key, [])
 
 
 def read_study(path: str | os.PathLike[str], *, most_points: float = MOST_POINTS) -> Study:
@@ -162,7 +162,7 @@ def read_study(path: str | os.PathLike[str], *, most_points: float = MOST_POINTS
     mistakes.tree.lay_under(values, file)
     read = read_section(mistakes, _StudyFile)
     axes = _axes(mistakes, read.vary)
-    conditions = _conditions(mistakes, read.skip or [], {key for axis in axes for key in axis.keys})
+    conditions = _conditions(mistakes, read.skip or [], _varied(axes))
     shared = {key: value for _, key, value in _flat(read.set or {}, ("set",))}
     for path_, key, _ in _flat(read.set or {}, ("set",)):
         if path_of(key) is None:
@@ -269,6 +269,10 @@ def _check_keys(mistakes: Mistakes, axes: list[Axis]) -> None:
         for key in axis.only_if.keys if axis.only_if is not None else ():
             if key not in keys or key in axis.keys:
                 mistakes.say(f"{mistakes.tree.root}: vary.{axis.keys[0]}.only_if: {key}: expected another varied key")
+        for key, expected in (
+            mistakes_of_condition(axis.only_if.keys, _varied(axes)) if axis.only_if is not None else ()
+        ):
+            mistakes.say(f"{mistakes.tree.root}: vary.{axis.keys[0]}.only_if: {key}: expected {expected}")
     if not keys:
         mistakes.say(f"{mistakes.tree.root}: vary: expected keys with their values")
 
@@ -283,15 +287,22 @@ def _conditioned(condition: Mapping[str, Any], above: _Path = ()) -> Iterator[tu
             yield (*above, name), name, value
 
 
-def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], keys: set[str]) -> tuple[Condition, ...]:
+def _varied(axes: Sequence[Axis]) -> dict[str, list[object]]:
+    """The values of each varied key."""
+    return {key: [row[at] for row in axis.rows] for axis in axes for at, key in enumerate(axis.keys)}
+
+
+def _conditions(
+    mistakes: Mistakes, skip: list[dict[str, Any]], varied: Mapping[str, Sequence[object]]
+) -> tuple[Condition, ...]:
     found = []
     for at, table in enumerate(skip):
         condition = {key: value for _, key, value in _conditioned(table)}
         for key in condition:
-            if key not in keys:
-                known = ", ".join(sorted(keys))
+            if key not in varied:
+                known = ", ".join(sorted(varied))
                 mistakes.say(f"{mistakes.tree.root}: skip[{at}]: {key}: expected a varied key: one of {known}")
-        for key, expected in mistakes_of_condition(condition):
+        for key, expected in mistakes_of_condition(condition, varied):
             mistakes.say(f"{mistakes.tree.root}: skip[{at}]: {key}: expected {expected}")
         if not condition:
             mistakes.say(f"{mistakes.tree.root}: skip[{at}]: expected varied keys with values")

@@ -12,7 +12,6 @@ from scenarios.config.provenance import Measured
 from scenarios.config.toml.tree import Tree
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(\S.*?)\s*")
-_KINDS = (units.RATE, units.TIME, units.FLOP_RATE, units.SIZE)
 _TABLES = ("cluster", "launching")
 # Sizes that bound what fits, not how long it takes; and figures of money and energy.
 _NO_TIME = frozenset({"memory", "host_memory", "context", "fragmentation", "cost"})
@@ -73,17 +72,9 @@ def scaled(value: object, factor: float) -> object:
     if isinstance(value, float):
         return float(f"{value * factor:.12g}") if value > 0 else None
     parts = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-    if parts is None or not float(parts[1]) or not any(_is(parts[0], kind) for kind in _KINDS):
+    if parts is None or not float(parts[1]) or units.quantity_of(parts[0]) is None:
         return None
     return f"{float(parts[1]) * factor:.12g} {parts[2]}"
-
-
-def _is(text: str, kind: units.Quantity) -> bool:
-    try:
-        units.parse(text, kind)
-    except ValueError:
-        return False
-    return True
 
 
 def _uncertainty(key: str, tree: Tree, errors: Mapping[str, float]) -> tuple[float, str, str]:

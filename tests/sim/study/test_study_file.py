@@ -90,6 +90,31 @@ compression.matrix_approximation_rank = [4, 8]
     ]
 
 
+def test_conditions_compare_quantities_as_what_they_are(write: Write) -> None:
+    study = read_study(
+        write(
+            """
+scenario = "all_to_all_4x2"
+baseline = false
+[vary]
+"cluster.nic.rate" = ["90 GB/s", "100 Gbit/s", "400 Gbit/s", "0.8 Tbit/s"]
+"exchange.size" = ["1 MiB", "2 MiB"]
+[[skip]]
+"cluster.nic.rate" = {above = "400 Gbit/s"}
+[[skip]]
+"cluster.nic.rate" = "50 GB/s"
+"exchange.size" = "1024 KiB"
+"""
+        )
+    )
+    rate, size = "cluster.nic.rate", "exchange.size"
+    assert values(study) == [
+        {rate: "100 Gbit/s", size: "1 MiB"},
+        {rate: "100 Gbit/s", size: "2 MiB"},
+        {rate: "400 Gbit/s", size: "2 MiB"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -133,7 +158,18 @@ def test_a_range_has_both_ends_and_keeps_its_unit(given: object, expected: tuple
         ),
         ("", "vary: expected keys with their values"),
         ("run.seed = [1]\n[[skip]]\nrun.steps = 3", "skip[0]: run.steps: expected a varied key: one of run.seed"),
-        ("run.seed = [1]\n[[skip]]\nrun.seed = {above = 'x'}", "skip[0]: run.seed: expected numbers as bounds"),
+        (
+            "run.seed = [1]\n[[skip]]\nrun.seed = {above = 'x'}",
+            "skip[0]: run.seed: expected numbers or quantities as bounds",
+        ),
+        (
+            "cluster.nic.rate = ['1 GB/s']\n[[skip]]\ncluster.nic.rate = {above = 100}",
+            "skip[0]: cluster.nic.rate: expected bounds of the kind that its values are",
+        ),
+        (
+            "run.seed = {values = [1], only_if = {'run.steps' = {below = '3 s'}}}\nrun.steps = [2, 3]",
+            "vary.run.seed.only_if: run.steps: expected bounds of the kind that its values are",
+        ),
         (
             "run.seed = [1]\n[[stages]]\nfidelity = 'flow'",
             "stages[0].fidelity = 'flow': expected 'estimate', 'links' or",
