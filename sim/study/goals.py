@@ -56,10 +56,10 @@ def layers(costs: Sequence[Sequence[float]], enough: int) -> list[int]:
     `costs` are [points, goals], less is better. Once `enough` points have a number, all others get the next one; with
     one goal all have the same.
     """
-    values = np.asarray(costs, float).reshape(len(costs), -1)
+    if not costs or len(costs[0]) == 1:
+        return [0] * len(costs)
+    values = np.asarray(costs, float)
     found = np.zeros(len(values), np.int64)
-    if not len(values) or values.shape[1] == 1:
-        return [0] * len(values)
     left = np.lexsort(values.T[::-1])  # sorted so, only an earlier point can be as good in all goals and better in one
     while len(left) > max(len(values) - enough, 0):
         front: list[int] = []

@@ -23,7 +23,7 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.gpu.pretend import SeenGpu
-from scenarios.workloads.script.process.children import end
+from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.player import main
 from scenarios.workloads.script.requests import Request
 
@@ -38,6 +38,7 @@ class Start:
         self.context = multiprocessing.get_context("forkserver")
         self.is_on_gpu = scenario.cluster.host.gpu.kind == "cuda"
         of_gpus = [f"{__package__}.gpu.play"] if self.is_on_gpu else []
+        allow_children()  # workers of a study are daemons
         self.context.set_forkserver_preload([f"{__package__}.process.player", *of_gpus])
 
     @cached_property

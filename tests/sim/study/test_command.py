@@ -171,6 +171,28 @@ def test_the_command_and_reports_write_the_page(
     ]
 
 
+@pytest.mark.whole
+def test_a_script_is_varied_as_a_scenario_is(tmp_path: Path) -> None:
+    """Its ranks are processes that workers start."""
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "for _ in range(3):\n"
+        "    dist.all_reduce(torch.ones(1 << 20))\n"
+    )
+    (tmp_path / "script.toml").write_text(
+        'program = "script"\nscript.path = "train.py"\n'
+        'cluster = {profile = "emulated_200mbit", hosts = 2, gpus_per_host = 1}\n'
+    )
+    (tmp_path / "study.toml").write_text(
+        'scenario = "script.toml"\ngoals = ["step_ns"]\nbaseline = false\nvary."cluster.hosts" = [2, 3]\n'
+    )
+    done = command("sim", "sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--jobs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["status"] for row in json.loads(done.stdout)["points"]] == ["done", "done"]
+
+
 def test_mistakes_are_said_before_anything_starts(study: Path, tmp_path: Path) -> None:
     study.write_text(STUDY.replace("exchange.size", "exchange.sice"))
     done = command("sim", "sweep", study, "--out", tmp_path / "out")

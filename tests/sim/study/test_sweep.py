@@ -171,6 +171,15 @@ def test_stages_pass_the_best_on_and_the_baseline() -> None:
     assert swept(text + stages)[1].played == 0
 
 
+def test_where_no_point_comes_out_there_is_no_next_stage() -> None:
+    stages = '[[stages]]\nfidelity = "links"\nkeep = 2\n[[stages]]\nfidelity = "flows"\n'
+    text = "baseline = false\n" + STUDY.replace("[1024, 13, 17, 0]", "[13, 17]") + stages
+    assert swept(text)[1].played == 6
+    frame = study_frame(Path("out"))
+    assert frame["status"].tolist() == ["scenario error", "program error"] * 3
+    assert (frame["fidelity"] == "links").all()
+
+
 def test_several_goals_and_constraints_choose_whole_fronts_first() -> None:
     rates = {1: (100.0, 8), 2: (300.0, 16), 3: (90.0, 8), 4: (300.0, 24), 5: (400.0, 32), 6: (500.0, 64)}
     rows = [

@@ -13,7 +13,11 @@ def stand_alone() -> None:
     """Let this process start others, and as it would if it were the first one; `end` ends them with it."""
     os.setpgid(0, 0)
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
-    # A daemon, which ends with the process that started it, is not allowed to start others.
+    allow_children()
+
+
+def allow_children() -> None:
+    """Let this process start others, though it may be a daemon, which ends with the process that started it."""
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
 
 
