@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.toml.include import read_tree
 from scenarios.config.toml.mistakes import UNKNOWN
 from scenarios.seam.errors import ScenarioError
-from scenarios.workloads.script.command import load_given
+from scenarios.workloads.script.command import is_script, load_given
 from sim.study.study_file import Axis, Study
 
 BASELINE = 0
@@ -94,16 +93,16 @@ def resolve(study: Study, point: Point) -> Resolved:
 
 
 def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
-    if os.path.isfile(study.scenario):
-        scenario = load(study.scenario, overrides, overrides_file=study.overrides_file)
-    else:  # the run folder of a script
+    if is_script(Path(study.scenario)):
         scenario = load_given(Path(study.scenario), overrides)
+    else:
+        scenario = load(study.scenario, overrides, overrides_file=study.overrides_file)
     return replace(scenario, named_in=scenario.program_folder.resolve())  # workers may be elsewhere
 
 
 def as_it_is(study: Study) -> dict[str, object]:
     """What the scenario itself says of the varied keys; without those of which its file says nothing, or several."""
-    if not os.path.isfile(study.scenario):
+    if is_script(Path(study.scenario)):
         return {}
     tree = read_tree(study.scenario, Overrides(study.shared, str(study.file))).tree
     found = {}

@@ -79,13 +79,18 @@ def load_given(
     return load(given, overrides)
 
 
+def is_script(given: Path) -> bool:
+    """Whether that is a script, or the run folder of one, and no scenario's file or name."""
+    return given.suffix == ".py" or (given / NAME).is_file()
+
+
 def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario) -> Tree:
     """The keys of what `load_given` made a scenario of, as they are written, its profile's too; a script's cluster."""
     from scenarios.config.catalogue import scenario_file  # noqa: PLC0415
     from scenarios.config.overrides.overrides import Overrides  # noqa: PLC0415
     from scenarios.config.toml.include import read_tree  # noqa: PLC0415
 
-    if given.suffix != ".py" and not (given / NAME).is_file():
+    if not is_script(given):
         return read_tree(scenario_file(given), Overrides(overrides)).tree
     profile = overrides.get("profile") or scenario.cluster.profile
     of_cluster = {key: value for key, value in overrides.items() if key.startswith("cluster.")}
@@ -107,25 +112,8 @@ def scenario_of_recording(folder: Path, overrides: Mapping[str, object]) -> Scen
     Raises:
         ScenarioError: as `load` does.
     """
-    lines, script = lines_of_recording(folder, overrides.get("profile"))
+    lines, script = _of_recording(folder, overrides.get("profile"))
     return _loaded(lines, folder, Path(script).stem, overrides)
-
-
-def lines_of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
-    """The scenario file of a run folder's recording, on the profile of then if none is given; and its script's path.
-
-    Raises:
-        ScenarioError: the recording cannot be read.
-    """
-    from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
-
-    try:
-        recorded = read(folder / NAME)
-    except ValueError as error:
-        raise ScenarioError(f"{folder}: expected {error}") from None
-    lines = _cluster(profile or recorded.profile, recorded.hosts, recorded.gpus_per_host)
-    lines += ["[run]", f"steps = {recorded.steps}"]
-    return [*lines, "[script]", f"recording = {json.dumps(os.path.abspath(folder))}"], recorded.script
 
 
 def scenario_of(
@@ -136,9 +124,42 @@ def scenario_of(
     Raises:
         ScenarioError: as `load` does.
     """
-    lines = _cluster(overrides.get("profile") or PROFILE, 1 if hosts is None else hosts, gpus_per_host)
-    lines += ["[script]", f"path = {json.dumps(os.path.abspath(script))}", f"args = {json.dumps(list(args))}"]
-    return _loaded(lines, script, script.stem, overrides)
+    return _loaded(
+        _of_script(script, args, overrides.get("profile"), hosts, gpus_per_host), script, script.stem, overrides
+    )
+
+
+def lines_of(given: Path) -> list[str]:
+    """The scenario file of what `is_script`, without arguments on one host, or as it was recorded.
+
+    Raises:
+        ScenarioError: the recording cannot be read.
+    """
+    return _of_script(given) if given.suffix == ".py" else _of_recording(given)[0]
+
+
+def _of_script(
+    script: Path,
+    args: Sequence[str] = (),
+    profile: object = None,
+    hosts: int | None = None,
+    gpus_per_host: int | None = None,
+) -> list[str]:
+    lines = _cluster(profile or PROFILE, 1 if hosts is None else hosts, gpus_per_host)
+    return [*lines, "[script]", f"path = {json.dumps(os.path.abspath(script))}", f"args = {json.dumps(list(args))}"]
+
+
+def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
+    """Its lines, and its script's path."""
+    from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
+
+    try:
+        recorded = read(folder / NAME)
+    except ValueError as error:
+        raise ScenarioError(f"{folder}: expected {error}") from None
+    lines = _cluster(profile or recorded.profile, recorded.hosts, recorded.gpus_per_host)
+    lines += ["[run]", f"steps = {recorded.steps}"]
+    return [*lines, "[script]", f"recording = {json.dumps(os.path.abspath(folder))}"], recorded.script
 
 
 def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str]:

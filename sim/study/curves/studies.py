@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scenarios.config.catalogue import expected_scenario, scenario_file
-from scenarios.config.load import load
 from scenarios.config.overrides.keys import path_of
-from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.scenario import Scenario
-from scenarios.config.toml.include import read_tree
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.config.toml.tree import Tree
 from scenarios.planner.plan_file import PLAN_FILE, plan_json
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.locate import imported
 from scenarios.workloads.registry import find
+from scenarios.workloads.script.command import is_script, load_given, tree_given
 from sim.study.curves.parameters import Parameter
 from sim.study.study_file import Axis, Study
 
@@ -67,10 +65,10 @@ def start(path: str | os.PathLike[str], given: Mapping[str, object], batch_key: 
         ScenarioError: mistakes in it, or `batch_key` has no whole number.
     """
     file = scenario_file(path)
-    if not os.path.isfile(file):
+    if not os.path.isfile(file) and not is_script(Path(file)):
         raise ScenarioError(f"{file}: no such file; expected {expected_scenario(file)}")
-    scenario = load(path, given)
-    tree = read_tree(file, Overrides(given)).tree
+    scenario = load_given(Path(file), given)
+    tree = tree_given(Path(file), given, scenario)
     try:
         batch = tree.at(path_of(batch_key) or ())
     except (LookupError, TypeError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scenarios.config.catalogue import library_files
-from scenarios.workloads.script.command import lines_of_recording
+from scenarios.workloads.script.command import is_script, lines_of
 from sim.study.study_file import Study
 
 FOLDER = "front"
@@ -45,10 +45,10 @@ def _text(study: Study, point: Best, into: Path) -> str:
     if study.stages[-1].fidelity and point.fidelity in ("links", "flows"):
         values["run.fidelity"] = point.fidelity
     lines = [f"# Point {point.index} of {study.file.name}: {point.words}", ""]
-    if os.path.isfile(study.scenario):
-        lines += [f"include = {_toml(_included(study.scenario, into))}"]
+    if is_script(Path(study.scenario)):
+        lines += lines_of(Path(study.scenario))
     else:
-        lines += lines_of_recording(Path(study.scenario))[0]
+        lines += [f"include = {_toml(_included(study.scenario, into))}"]
     moved = {key: _moved(value, study.file.parent, into) for key, value in values.items()}
     lines += ["", "[set]", *(f"{_toml(key)} = {_toml(value)}" for key, value in moved.items())]
     return "\n".join(lines) + "\n"

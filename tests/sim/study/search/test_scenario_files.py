@@ -32,6 +32,13 @@ scenario = "parts/mine.toml"
 run.compute_times = ["times.csv"]
 cluster.profile = ["./slow.toml"]
 """
+SCRIPT = """
+scenario = "parts/train.py"
+[vary]
+"script.args" = [["--dim", "256"]]
+"cluster.hosts" = [2]
+"cluster.profile" = ["emulated_200mbit"]
+"""
 
 
 def plain(made: Any) -> dict[str, Any]:
@@ -39,7 +46,7 @@ def plain(made: Any) -> dict[str, Any]:
     return {**made.as_dict(), "name": "", "path": "", "fidelity": ""}
 
 
-@pytest.mark.parametrize("text", [READY, OWN], ids=["ready", "own"])
+@pytest.mark.parametrize("text", [READY, OWN, SCRIPT], ids=["ready", "own", "script"])
 def test_a_file_is_the_scenario_of_its_point(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "a" / "studies"
     (folder / "parts").mkdir(parents=True)
@@ -51,6 +58,7 @@ def test_a_file_is_the_scenario_of_its_point(text: str, tmp_path: Path, monkeypa
         'program = "all_to_all"\n[run]\nsteps = 1\nlibrary = "gloo"\n[cluster]\nprofile = "cpu_local"\nhosts = 2\n'
         'gpus_per_host = 1\n[exchange]\nsize = "1 MiB"\n'
     )
+    (folder / "parts" / "train.py").write_text("import torch.distributed\n")
     (folder / "study.toml").write_text(text)
     monkeypatch.chdir(tmp_path)
     study = read_study("a/studies/study.toml")
