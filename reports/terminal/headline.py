@@ -59,8 +59,6 @@ def headline(run: Run, spread: str = "") -> list[str]:
     lines = [", ".join([f"{info.name}: {WORLDS.get(info.world, info.world)}", where, *playing])]
     if info.world == "sim" and (times := info.scenario.get("compute_times")):
         lines.append(f"compute times: measured ones from {text.printable(times['path'])}, roofline for the rest")
-    if info.world == "sim" and info.scenario.get("balanced"):
-        lines.append("balanced: each rank does the mean of all ranks' work (run.balanced)")
     if figures := rests_on(info):
         lines.append(text.printable(figures))
     lines += [text.printable(note) for note in info.plan_notes if note.startswith(_OF_SEARCH)]
@@ -94,9 +92,14 @@ def fits(run: Run) -> str:
 
 
 def rests_on(info: RunInfo) -> str:
-    """Where the figures come from that a prediction was made of; "" of a measurement, or where a run does not say."""
+    """Where the figures come from that a prediction was made of, and that its work is balanced if it is; "" of a
+    measurement, or where a run does not say.
+    """
+    if info.world != "sim":
+        return ""
     known = info.scenario.get("rests_on")
-    return known if info.world == "sim" and isinstance(known, str) else ""
+    balanced = "work perfectly balanced (run.balanced)" if info.scenario.get("balanced") else ""
+    return "; ".join(words for words in (known, balanced) if isinstance(words, str) and words)
 
 
 def folded(info: RunInfo) -> str:

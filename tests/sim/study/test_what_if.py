@@ -12,6 +12,7 @@ import twinstep
 from reports.page.blocks import Table
 from reports.page.run import what_a_step_is
 from reports.study.measures import measures_of
+from reports.terminal.headline import rests_on
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
@@ -87,7 +88,9 @@ def test_each_change_is_what_the_command_with_its_options_predicts(scenario: Pat
         options = shlex.split(by_name[name]["options"])
         played = command("sim", "--quiet", "--out", out, scenario, "--seed", "3", *options)
         assert played.returncode == 0, played.stderr
-        measures = measures_of(twinstep.load(out))
+        loaded = twinstep.load(out)
+        assert (name == "work perfectly balanced") == ("perfectly balanced" in rests_on(loaded.info))
+        measures = measures_of(loaded)
         assert [by_name[name][key] for key in ("step_ns", "transfer_ns")] == [
             measures["step_ns"],
             measures["transfer_ns"],
