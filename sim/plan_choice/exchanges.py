@@ -12,7 +12,7 @@ from scenarios.planner.types import ShardingType
 from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording, Span
 from sim.plan_choice.placing import Floats
-from sim.plan_choice.ways import LOOK_UP, PHASES, TYPES, UPDATE, Ways, ids_phase, rows_phase
+from sim.plan_choice.ways import AVERAGING, LOOK_UP, PHASES, TYPES, UPDATE, Ways, ids_phase, rows_phase
 
 _SHARDED = tuple(kind for kind in TYPES if kind is not ShardingType.DATA_PARALLEL)
 
@@ -35,7 +35,7 @@ class Exchanges:
     @property
     def weights(self) -> Floats:
         weights = np.zeros(PHASES)
-        weights[[LOOK_UP, UPDATE]] = 1.0
+        weights[[LOOK_UP, UPDATE, AVERAGING]] = 1.0
         for phase_of in ids_phase, rows_phase:
             known = {kind: self._found[phase_of(kind)] for kind in _SHARDED if phase_of(kind) in self._found}
             for kind in _SHARDED:

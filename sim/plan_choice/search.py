@@ -27,6 +27,7 @@ from scenarios.planner.plan import plan_tables
 from scenarios.planner.types import ShardingOption, ShardingType, perf_ms, write_ranks_in_order
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.run_length import runs_of
+from scenarios.seam.trace import Recording
 from scenarios.workloads.build import build_simulation
 from sim.plan_choice.exchanges import Exchanges
 from sim.plan_choice.placing import Ranks, Shards, place
@@ -134,14 +135,11 @@ class Search:
         if key in self._seen:
             return False
         self._seen.add(key)
-        steps = min(self._scenario.steps, _STEPS)
-        played = dataclasses.replace(with_plan(self._scenario, plan, self._folder), steps=steps)
-        recording = simulate(played, build_simulation(played))
-        lasts = [one for one in recording.spans if one.kind == "step" and one.step == steps - 1]
-        step_ns = max(one.end_ns for one in lasts) - min(one.start_ns for one in lasts)
+        played = with_plan(self._scenario, plan, self._folder)
+        recording, last, step_ns = _simulated(played)
         is_best = all(step_ns < tried.step_ns for tried in self.tried)
         self.tried.append(Tried(name=name, expected_ms=max(plan.perf_ms), step_ns=step_ns, plan=plan))
-        self._exchanges.learn(plan, recording, steps - 1)
+        self._exchanges.learn(plan, recording, last)
         return is_best
 
     def _play_alone(self, most_ms: float) -> None:
@@ -254,6 +252,30 @@ class Search:
             assert shard.rank is not None, "all are placed"
             perf[shard.rank : shard.rank + count] += perf_ms(shard)
         return plan_of(options, perf.tolist(), self._scenario)
+
+
+def _simulated(scenario: Scenario) -> tuple[Recording, int, int]:
+    """The run of a few steps, the step of it that is looked at, and how long a step takes in the mean of those from one
+    averaging of replicas to the next.
+    """
+    replication = scenario.replication
+    if replication is None or replication.sync_every == 1:
+        steps = min(scenario.steps, _STEPS)
+        recording = _recording(dataclasses.replace(scenario, steps=steps))
+        return recording, steps - 1, _step_ns(recording, steps - 1)
+    seldom = dataclasses.replace(replication, sync_every=2)
+    recording = _recording(dataclasses.replace(scenario, steps=_STEPS + 1, replication=seldom))
+    alone_ns, averaging_ns = _step_ns(recording, _STEPS - 1), _step_ns(recording, _STEPS)
+    return recording, _STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
+
+
+def _recording(scenario: Scenario) -> Recording:
+    return simulate(scenario, build_simulation(scenario))
+
+
+def _step_ns(recording: Recording, index: int) -> int:
+    ranks = [one for one in recording.spans if one.kind == "step" and one.step == index]
+    return max(one.end_ns for one in ranks) - min(one.start_ns for one in ranks)
 
 
 def _alone(kind: ShardingType, table: Table) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -22,10 +23,10 @@ from sim.plan_choice.placing import Floats, Shards
 BY_COLUMNS = (ShardingType.TABLE_WISE, ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE)
 TYPES = tuple(ShardingType)
 
-# Phases of a step, which all ranks end together: an exchange is over when its busiest rank is. Two of computing, and of
-# each sharding type the exchange of ids and those of rows and their gradients.
-LOOK_UP, UPDATE = 0, 1
-PHASES = 2 + 2 * len(TYPES)
+# Phases of a step, which all ranks end together: an exchange is over when its busiest rank is. Two of computing, the
+# averaging of replicas, and of each sharding type the exchange of ids and those of rows and their gradients.
+LOOK_UP, UPDATE, AVERAGING = 0, 1, 2
+PHASES = 3 + 2 * len(TYPES)
 
 # What a look-up kernel reads of a row at least, as the planner has it: narrower cuts gain nothing.
 _NARROWEST = 32
@@ -36,12 +37,12 @@ _ONE_BY_ONE = 256
 
 def ids_phase(kind: str) -> int:
     """The phase in which a sharding type's ids are exchanged, measured in ids."""
-    return 2 + 2 * TYPES.index(ShardingType(kind))
+    return 3 + 2 * TYPES.index(ShardingType(kind))
 
 
 def rows_phase(kind: str) -> int:
     """The phase in which its rows and gradients are, measured in ms that the planner expects."""
-    return 3 + 2 * TYPES.index(ShardingType(kind))
+    return 4 + 2 * TYPES.index(ShardingType(kind))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +135,19 @@ class Ways:
             samples = self._scenario.batch_size * self._scenario.sharding_ranks
             rows = range(shard.offset[0], shard.offset[0] + shard.size[0])
             loads[ids_phase(kind)] = sum(expected_ids(self._tables[table], rows, samples))
+            loads[AVERAGING] = known_storage(shard).hbm * self._averaged_ms_per_byte
         return loads
+
+    @cached_property
+    def _averaged_ms_per_byte(self) -> float:
+        """What averaging the replicas of a shard takes of each step in the mean: an all-reduce round a ring."""
+        cluster, replication = self._scenario.cluster, self._scenario.replication
+        if replication is None:
+            return 0.0
+        replicas = cluster.world_size // replication.sharding_group_size
+        is_inside = not replication.inter_host_allreduce and replicas <= cluster.host.gpus
+        rate = self._topology.intra_host_bw if is_inside else self._topology.inter_host_bw
+        return 2 * (replicas - 1) / replicas / rate / replication.sync_every
 
     def _way(self, table: int, kind: str, width: int) -> Way | None:
         key = table, kind, width

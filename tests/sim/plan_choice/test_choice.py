@@ -77,6 +77,20 @@ def test_what_caches_are_filled_with_is_levelled_too(tmp_path: Path) -> None:
     assert choice.gain > 0.1
 
 
+def test_where_replicas_are_averaged_seldom_the_mean_step_counts(tmp_path: Path) -> None:
+    """From one averaging to the next, however few steps the scenario has."""
+    scenario = load(
+        file_of(tmp_path), {"replication.sharding_group_size": 4, "replication.sync_every": 4, "run.steps": 2}
+    )
+    choice = choose_plan(scenario, tmp_path)
+    whole = dataclasses.replace(scenario, steps=8)
+    spans = [one for one in simulate(whole, build(whole)).spans if one.kind == "step" and one.step >= 4]
+    period_ns = max(one.end_ns for one in spans) - min(one.start_ns for one in spans)
+    assert choice.tried[0].step_ns == pytest.approx(period_ns / 4, rel=0.03)  # ids differ from step to step
+    assert choice.tried[0].step_ns > 1.5 * step_ns(scenario)  # whose second step averages nothing
+    assert choice.best.step_ns == min(tried.step_ns for tried in choice.tried)
+
+
 def test_pinned_tables_stay_where_they_are(tmp_path: Path) -> None:
     file = file_of(tmp_path)
     file.write_text(file.read_text().replace('name = "t3"\n', 'name = "t3"\nranks = [1, 2]\n'))
