@@ -188,7 +188,7 @@ class WatchingBackend:
         name, given = asked.native
         work = getattr(inner, name)(*given)
         underway = Underway(self.journal, entry, work, self.lane.follow(entry, work, None, issue))
-        self._underway = [*(one for one in self._underway if not one.has_ended), underway]
+        self._underway = [one for one in (*self._underway, underway) if not one.has_ended]
         return underway
 
     def refuse(self, call: Call, group: Group) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeGuard
@@ -44,8 +44,8 @@ def is_constraint(expected: object) -> bool:
     return is_bounds(expected) and all(name in _BOUNDS and _is_number(bound) for name, bound in expected.items())
 
 
-def mistakes_of(condition: Values, varied: Mapping[str, Sequence[object]]) -> Iterator[tuple[str, str]]:
-    """The keys of a condition whose value is none, each with what was expected; `varied`: values of the varied keys."""
+def mistakes_of(condition: Values, values_of: Callable[[str], Sequence[object]]) -> Iterator[tuple[str, str]]:
+    """The keys of a condition whose value is none, each with what was expected; `values_of`: a varied key."""
     for key, expected in condition.items():
         if not isinstance(expected, dict):
             continue
@@ -53,10 +53,11 @@ def mistakes_of(condition: Values, varied: Mapping[str, Sequence[object]]) -> It
             yield key, EXPECTED
             continue
         bounds = [_amount(bound) for name, bound in expected.items() if name != "not"]
-        units = {found[1] for found in map(_amount, varied.get(key, ())) if found is not None}
+        values = values_of(key)
+        units = {found[1] for found in map(_amount, values) if found is not None}
         if None in bounds:
             yield key, "numbers or quantities as bounds"
-        elif any(bound is not None and bound[1] not in units for bound in bounds) and key in varied:
+        elif values and any(bound is not None and bound[1] not in units for bound in bounds):
             yield key, "bounds of the kind that its values are"
 
 

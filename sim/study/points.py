@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
-from scenarios.config.load import load
 from scenarios.config.overrides.keys import path_of, places
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.scenario import Scenario
@@ -93,10 +92,7 @@ def resolve(study: Study, point: Point) -> Resolved:
 
 
 def _load(study: Study, overrides: Mapping[str, object]) -> Scenario:
-    if is_script(Path(study.scenario)):
-        scenario = load_given(Path(study.scenario), overrides)
-    else:
-        scenario = load(study.scenario, overrides, overrides_file=study.overrides_file)
+    scenario = load_given(Path(study.scenario), overrides, overrides_file=study.overrides_file)
     return replace(scenario, named_in=scenario.program_folder.resolve())  # workers may be elsewhere
 
 

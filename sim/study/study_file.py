@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -144,7 +145,7 @@ class Study:
 
     def values_of(self, key: str) -> list[object]:
         """All values that a key has."""
-        return _varied(self.axes).get(key, [])
+        return _values_of(self.axes, key)
 
 
 def read_study(path: str | os.PathLike[str], *, most_points: float = MOST_POINTS) -> Study:
@@ -162,7 +163,7 @@ def read_study(path: str | os.PathLike[str], *, most_points: float = MOST_POINTS
     mistakes.tree.lay_under(values, file)
     read = read_section(mistakes, _StudyFile)
     axes = _axes(mistakes, read.vary)
-    conditions = _conditions(mistakes, read.skip or [], _varied(axes))
+    conditions = _conditions(mistakes, read.skip or [], axes)
     shared = {key: value for _, key, value in _flat(read.set or {}, ("set",))}
     for path_, key, _ in _flat(read.set or {}, ("set",)):
         if path_of(key) is None:
@@ -266,13 +267,14 @@ def _check_keys(mistakes: Mistakes, axes: list[Axis]) -> None:
     for key in {key for key in keys if keys.count(key) > 1}:
         mistakes.say(f"{mistakes.tree.root}: vary: {key}: expected once")
     for axis in axes:
-        for key in axis.only_if.keys if axis.only_if is not None else ():
+        if axis.only_if is None:
+            continue
+        place = f"{mistakes.tree.root}: vary.{axis.keys[0]}.only_if"
+        for key in axis.only_if.keys:
             if key not in keys or key in axis.keys:
-                mistakes.say(f"{mistakes.tree.root}: vary.{axis.keys[0]}.only_if: {key}: expected another varied key")
-        for key, expected in (
-            mistakes_of_condition(axis.only_if.keys, _varied(axes)) if axis.only_if is not None else ()
-        ):
-            mistakes.say(f"{mistakes.tree.root}: vary.{axis.keys[0]}.only_if: {key}: expected {expected}")
+                mistakes.say(f"{place}: {key}: expected another varied key")
+        for key, expected in mistakes_of_condition(axis.only_if.keys, partial(_values_of, axes)):
+            mistakes.say(f"{place}: {key}: expected {expected}")
     if not keys:
         mistakes.say(f"{mistakes.tree.root}: vary: expected keys with their values")
 
@@ -287,22 +289,20 @@ def _conditioned(condition: Mapping[str, Any], above: _Path = ()) -> Iterator[tu
             yield (*above, name), name, value
 
 
-def _varied(axes: Sequence[Axis]) -> dict[str, list[object]]:
-    """The values of each varied key."""
-    return {key: [row[at] for row in axis.rows] for axis in axes for at, key in enumerate(axis.keys)}
+def _values_of(axes: Sequence[Axis], key: str) -> list[object]:
+    return [row[axis.keys.index(key)] for axis in axes if key in axis.keys for row in axis.rows]
 
 
-def _conditions(
-    mistakes: Mistakes, skip: list[dict[str, Any]], varied: Mapping[str, Sequence[object]]
-) -> tuple[Condition, ...]:
+def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], axes: Sequence[Axis]) -> tuple[Condition, ...]:
+    keys = {key for axis in axes for key in axis.keys}
     found = []
     for at, table in enumerate(skip):
         condition = {key: value for _, key, value in _conditioned(table)}
         for key in condition:
-            if key not in varied:
-                known = ", ".join(sorted(varied))
+            if key not in keys:
+                known = ", ".join(sorted(keys))
                 mistakes.say(f"{mistakes.tree.root}: skip[{at}]: {key}: expected a varied key: one of {known}")
-        for key, expected in mistakes_of_condition(condition, varied):
+        for key, expected in mistakes_of_condition(condition, partial(_values_of, axes)):
             mistakes.say(f"{mistakes.tree.root}: skip[{at}]: {key}: expected {expected}")
         if not condition:
             mistakes.say(f"{mistakes.tree.root}: skip[{at}]: expected varied keys with values")

@@ -53,11 +53,12 @@ def load_given(
     hosts: int | None = None,
     gpus_per_host: int | None = None,
     play: str | None = None,
+    overrides_file: str = "",
 ) -> Scenario:
     """What is given to a command: a scenario's file or name, a script with its arguments, or a script's run folder.
 
     Raises:
-        ScenarioError: as `load` does, of which `overrides` are.
+        ScenarioError: as `load` does, of which `overrides` and `overrides_file` are.
     """
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
@@ -68,15 +69,17 @@ def load_given(
         given_here = {"--hosts": hosts, "--gpus-per-host": gpus_per_host, "--profile": overrides.get("profile")}
         _say_what_is_the_scripts([name for name, value in given_here.items() if value is None], args or ())
         payload = {} if play is None else {"payload": PLAYS[play]}
-        return scenario_of(given, args or (), {**overrides, **payload}, hosts, gpus_per_host)
+        values = {**overrides, **payload}
+        return scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
     if play is not None:
         raise ScenarioError(f"--play = {play}: expected a script; a scenario says run.payload = '{PLAYS[play]}'")
     for name, value in (("hosts", hosts), ("gpus-per-host", gpus_per_host)):
         if value is not None:
             raise ScenarioError(f"--{name}: expected a script, which says nothing of it")
     if (given / NAME).is_file():
-        return scenario_of_recording(given, overrides)
-    return load(given, overrides)
+        lines, script = _of_recording(given, overrides.get("profile"))
+        return _loaded(lines, given, Path(script).stem, overrides, overrides_file)
+    return load(given, overrides, overrides_file=overrides_file)
 
 
 def is_script(given: Path) -> bool:
@@ -106,27 +109,22 @@ def _say_what_is_the_scripts(missing: Sequence[str], args: Sequence[str]) -> Non
         print(f"note: {' and '.join(found)} behind the script is its own; ours stand before it", file=sys.stderr)
 
 
-def scenario_of_recording(folder: Path, overrides: Mapping[str, object]) -> Scenario:
-    """The scenario of a run folder's recording, on the profile of then if none is given; `overrides` as in `load`.
-
-    Raises:
-        ScenarioError: as `load` does.
-    """
-    lines, script = _of_recording(folder, overrides.get("profile"))
-    return _loaded(lines, folder, Path(script).stem, overrides)
-
-
 def scenario_of(
-    script: Path, args: Sequence[str], overrides: Mapping[str, object], hosts: int | None, gpus_per_host: int | None
+    script: Path,
+    args: Sequence[str],
+    overrides: Mapping[str, object],
+    hosts: int | None,
+    gpus_per_host: int | None,
+    *,
+    overrides_file: str = "",
 ) -> Scenario:
-    """The scenario of a script on so many hosts; `overrides` as in `load`.
+    """The scenario of a script on so many hosts; `overrides` and `overrides_file` as in `load`.
 
     Raises:
         ScenarioError: as `load` does.
     """
-    return _loaded(
-        _of_script(script, args, overrides.get("profile"), hosts, gpus_per_host), script, script.stem, overrides
-    )
+    lines = _of_script(script, args, overrides.get("profile"), hosts, gpus_per_host)
+    return _loaded(lines, script, script.stem, overrides, overrides_file)
 
 
 def lines_of(given: Path) -> list[str]:
@@ -167,7 +165,9 @@ def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str
     return lines if gpus_per_host is None else [*lines, f"gpus_per_host = {gpus_per_host}"]
 
 
-def _loaded(lines: Sequence[str], given: Path, name: str, overrides: Mapping[str, object]) -> Scenario:
+def _loaded(
+    lines: Sequence[str], given: Path, name: str, overrides: Mapping[str, object], overrides_file: str
+) -> Scenario:
     """A scenario of these lines, which is called by what was given."""
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
@@ -176,7 +176,8 @@ def _loaded(lines: Sequence[str], given: Path, name: str, overrides: Mapping[str
         file = Path(folder, f"{name}.toml")
         file.write_text("\n".join(lines) + "\n")
         try:
-            made = load(file, {name: value for name, value in overrides.items() if name != "profile"})
+            of_keys = {name: value for name, value in overrides.items() if name != "profile"}
+            made = load(file, of_keys, overrides_file=overrides_file)
         except ScenarioError as error:
             raise ScenarioError([line.replace(f"{file}: ", f"{given}: ") for line in error.sentences]) from None
     return replace(made, path=given)
