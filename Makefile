@@ -10,8 +10,11 @@ STAMP := $(VENV)/.installed
 BENCH := .venv-benchmarks
 BENCH_STAMP := $(BENCH)/.installed
 SIMGRID_STAMP := $(BENCH)/.simgrid
+BENCH_PIP := -m pip install --quiet --constraint benchmarks/constraints.txt
+# TorchRec and SimGrid come without what they ask for: TorchRec wants fbgemm's build for CUDA.
+BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptools wheel pybind11
 
-.PHONY: run test check check-fast torchrec benchmarks scale mutations format clean
+.PHONY: run test check check-fast resolve torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
 	$(BIN)/python -m sim scenarios/library/mlperf_dcnv2.toml
@@ -35,6 +38,12 @@ check-fast: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/python -m tests --hypothesis-profile quick \
 		-m "not real and not emulated and not browser and not whole and not slow"
+
+# Pins that exclude each other fail here, in CI, not in a user's `make torchrec`. `constraints.txt` needs no dry run:
+# .venv is installed from it.
+resolve: $(STAMP)
+	$(BIN)/python $(BENCH_PIP) --dry-run $(BENCH_NEEDS)
+	$(BIN)/python $(BENCH_PIP) --dry-run --no-deps torchrec
 
 # Scripts of TorchRec against this project's own programs.
 torchrec: $(BENCH_STAMP)
@@ -68,13 +77,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt
 	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt "torch==2.13.0"
-	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt --editable ".[dev,torchrec]"
-	$(BENCH)/bin/python -m pip install --quiet --no-deps --constraint benchmarks/constraints.txt torchrec
-	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt matplotlib
+	$(BENCH)/bin/python $(BENCH_PIP) $(BENCH_NEEDS)
+	$(BENCH)/bin/python $(BENCH_PIP) --no-deps torchrec
 	touch $@
 
 $(SIMGRID_STAMP): $(BENCH_STAMP)
-	$(BENCH)/bin/python -m pip install --quiet --constraint benchmarks/constraints.txt setuptools wheel pybind11
-	$(BENCH)/bin/python -m pip install --quiet --no-build-isolation --constraint benchmarks/constraints.txt simgrid
+	$(BENCH)/bin/python $(BENCH_PIP) --no-deps --no-build-isolation simgrid
 	touch $@
