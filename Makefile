@@ -10,6 +10,7 @@ STAMP := $(VENV)/.installed
 BENCH := .venv-benchmarks
 BENCH_STAMP := $(BENCH)/.installed
 SIMGRID_STAMP := $(BENCH)/.simgrid
+HAS_BOOST := echo '\#include <boost/version.hpp>' | c++ -E -x c++ - >/dev/null 2>&1 && command -v cmake >/dev/null
 BENCH_PIP := -m pip install --quiet --constraint benchmarks/constraints.txt
 # TorchRec and SimGrid come without what they ask for: TorchRec wants fbgemm's build for CUDA.
 BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptools wheel pybind11
@@ -82,5 +83,7 @@ $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt
 	touch $@
 
 $(SIMGRID_STAMP): $(BENCH_STAMP)
+	$(HAS_BOOST) || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq --no-install-recommends cmake g++ libboost-dev; } || true
+	$(HAS_BOOST) || { echo "SimGrid is built from C++: install cmake, a C++ compiler and Boost's headers (Debian: libboost-dev)"; exit 1; }
 	$(BENCH)/bin/python $(BENCH_PIP) --no-deps --no-build-isolation simgrid
 	touch $@
