@@ -26,7 +26,11 @@ class Seat:
 
 
 def environment_of(script: Script, rank: Rank | Seat, *, address: str, port: int) -> dict[str, str]:
-    """The variables that torchrun sets for a rank, and those of the script; the ranks meet at `address` and `port`."""
+    """Return the variables that torchrun sets for a rank, and the script's own; ranks meet at `address`:`port`.
+
+    Variables of torch's store and error files are left out: whoever starts the processes serves the store.
+    """
+    hosts = rank.world_size // rank.local_world_size
     return {
         **dict(script.env),
         "RANK": str(rank.rank),
@@ -34,6 +38,13 @@ def environment_of(script: Script, rank: Rank | Seat, *, address: str, port: int
         "WORLD_SIZE": str(rank.world_size),
         "LOCAL_WORLD_SIZE": str(rank.local_world_size),
         "GROUP_RANK": str(rank.host),
+        "GROUP_WORLD_SIZE": str(hosts),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank.rank),
+        "ROLE_WORLD_SIZE": str(rank.world_size),
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
