@@ -25,7 +25,7 @@ class Program(ABC):
         plan_notes: on what the two plans' expected times rest, and why there are none, in sentences.
         memory: what each rank holds on its GPU, checked against the GPU's memory before the run; empty: not checked.
         host_classes: the host classes of which one representative each is simulated; None: every rank is.
-        effort: what simulating a step takes of the machine; None: not known.
+        effort: what simulating a step of every rank takes of the machine; None: not known.
 
     All are known before anything runs. Ranks in verbs (`src`, `dst`, `ranks`) are global ranks.
 

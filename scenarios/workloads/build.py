@@ -11,6 +11,8 @@ from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits
 from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import BUILT_IN, factory
 
+_LEAST_OPERATIONS = 2  # of a rank in a step
+
 
 def build(scenario: Scenario) -> Program:
     """The scenario's program.
@@ -60,13 +62,18 @@ def build_simulation(scenario: Scenario) -> Program:
         ScenarioError: as `build` does, or the simulation takes more memory than this machine has.
     """
     program = build(scenario)
-    check_memory(f"{scenario.path}: run.ranks = '{scenario.ranks}'", effort_of(scenario, program))
+    check_memory(scenario, effort_of(scenario, program))
     return program
 
 
 def effort_of(scenario: Scenario, program: Program) -> Effort:
-    """What simulating a step takes; with payload, all that the ranks hold is there."""
-    effort = program.effort or Effort()
+    """Return what simulating a step takes; with payload, all that the ranks hold is there.
+
+    Of a program that does not state it, a barrier and a call of each rank count, which is the least.
+    """
+    effort = program.effort or Effort(operations=_LEAST_OPERATIONS * scenario.cluster.world_size)
+    if program.host_classes is not None:
+        effort = effort.of_share(len(program.host_classes.ranks) / scenario.cluster.world_size)
     tensors = (row.size_bytes for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
     held = sum(tensors) if scenario.payload == "values" else 0
     return replace(effort, held_bytes=effort.held_bytes + held)

@@ -10,10 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenarios.config.scenario import DenseOptimizer, Optimizer, OptimizerKind, Replication, Scenario, ShardingType
+from scenarios.config.scenario import (
+    Bag,
+    DenseOptimizer,
+    Optimizer,
+    OptimizerKind,
+    Replication,
+    Scenario,
+    ShardingType,
+)
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.sim.test_dlrm_bags import mixed
 from tests.sim.test_dlrm_host_memory import hosted
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
 from tests.small import cluster
@@ -137,6 +147,48 @@ def test_every_optimizer_moves_rows_by_its_formula(
 ) -> None:
     made = trained(training(types), own(kind, weight_decay=decay))
     assert losses(played(made)) == pytest.approx(Moving(made).losses(), rel=TOLERANCE)
+
+
+CUT_BY_ROWS: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard", "column_wise")
+# Fewer than ranks; blocks of two, so that the last rank has none; and as many as ranks.
+FEW_ROWS = (1, 5, 3, 4)
+
+
+def with_few_rows(kind: OptimizerKind, types: tuple[ShardingType, ...], bags: tuple[Bag, ...]) -> Scenario:
+    """Return a training whose tables leave some of the four ranks without rows."""
+    made = mixed(bags, types)
+    assert made.model is not None
+    tables = [dataclasses.replace(one, rows=rows) for one, rows in zip(made.model.tables, FEW_ROWS, strict=True)]
+    made = dataclasses.replace(made, model=dataclasses.replace(made.model, tables=tuple(tables)), steps=2)
+    if kind in WITH_MOMENTS:
+        return trained(made, own(kind))
+    return trained(made, Optimizer(kind=kind, learning_rate=0.5), dense=None)
+
+
+@pytest.mark.parametrize("kind", get_args(OptimizerKind))
+@pytest.mark.parametrize(
+    ("types", "bags"),
+    [
+        (CUT_BY_ROWS, ("pooled",)),
+        pytest.param(("row_wise",), ("distinct", "sequence", "weighted"), marks=pytest.mark.slow),
+        *(pytest.param((one,), ("pooled",), marks=pytest.mark.slow) for one in get_args(ShardingType)),
+    ],
+    ids=str,
+)
+def test_tables_with_fewer_rows_than_ranks_train_as_others(
+    kind: OptimizerKind, types: tuple[ShardingType, ...], bags: tuple[Bag, ...]
+) -> None:
+    made = with_few_rows(kind, types, bags)
+    reference = (Moving if kind in WITH_MOMENTS else Reference)(made)
+    assert losses(played(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["adam", pytest.param("partial_rowwise_lamb", marks=pytest.mark.slow)])
+def test_tables_with_fewer_rows_than_ranks_train_alike_in_both_worlds(kind: OptimizerKind) -> None:
+    made = with_few_rows(kind, CUT_BY_ROWS, ("pooled", "sequence"))
+    found = [losses(play(DlrmProgram(made), made)) for play in WORLDS.values()]
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "decay"), [("adam", 0.0), ("partial_rowwise_adam", 0.1)])

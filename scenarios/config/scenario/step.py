@@ -91,6 +91,12 @@ class Pipeline:
         """How many batches are on the GPU besides that, where they are copied there."""
         return STAGES[self.kind].ahead("copy")
 
+    @property
+    def depth(self) -> int:
+        """How many batches are in the stages beside the one that is trained on, at most."""
+        stages = STAGES[self.kind]
+        return max((ahead for _, ahead in (*stages.before, *stages.between)), default=0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
@@ -102,6 +108,10 @@ class Data:
     copies: bool = False
     samples_per_s: float | None = None
     prefetch: int = 1
+
+    def held_batches(self, batches: int) -> int:
+        """Return how many batches a loader holds ahead at most, in a run that trains on so many; 0 without a loader."""
+        return 0 if self.samples_per_s is None else min(self.prefetch, batches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

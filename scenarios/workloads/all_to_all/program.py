@@ -38,7 +38,7 @@ class AllToAllProgram(Program):
         self._splits = Splits(scenario.exchange, scenario.cluster.world_size, scenario.seed)
         self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
-        self.effort = step_effort(scenario) if self.host_classes is None else None
+        self.effort = step_effort(scenario)
 
     async def __call__(self, rank: Rank) -> None:
         elements, dtype = self._splits.elements, self._splits.dtype

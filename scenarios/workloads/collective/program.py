@@ -36,7 +36,7 @@ class CollectiveProgram(Program):
         self.host_classes = uniform_host_classes(scenario)
         self._splits = _splits(scenario)
         self.memory = self._memory()
-        self.effort = step_effort(scenario) if self.host_classes is None else None
+        self.effort = step_effort(scenario)
 
     async def __call__(self, rank: Rank) -> None:
         buffers = self._buffers(rank)

@@ -55,6 +55,7 @@ CUT_BY_ROWS = frozenset({"row_wise", "table_row_wise", "grid_shard"})
 # Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
 # share of the reduction.
 EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
+NUMBER_BYTES = 8  # of an id or a bag's length in a batch that waits to be trained on
 
 
 def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
@@ -214,10 +215,13 @@ def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effor
     ids = sum(feature.ids_per_sample for feature in model.features if feature.name in read)
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
     passes = scenario.pipeline.accumulation
+    held = scenario.data.held_batches(scenario.steps * passes + scenario.pipeline.depth)
+    numbers = len(model.features) + sum(feature.ids_per_sample for feature in model.features)
     return Effort(
         entries=passes * ranks * scenario.batch_size * (len(model.features) + ids),
         pairs=passes * ranks * scenario.sharding_ranks * groups * EXCHANGES_OF_GROUP,
         operations=passes * ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
+        loaded_bytes=held * ranks * scenario.batch_size * numbers * NUMBER_BYTES,
     )
 
 

@@ -165,15 +165,16 @@ class Loader(Drawn):
     """Batches of a data loader, on a stream of its own: one after the other, each of which takes `lasts_ns`.
 
     It is `prefetch` batches ahead of those that were taken, and is waited for at the end of a step: a step is as long
-    as loading a batch if that takes longer.
+    as loading a batch if that takes longer. Of what it loads, the run takes the first `taken`: only they are drawn,
+    and no more than they and the one after them are loaded ahead.
     """
 
-    def __init__(self, drawer: Drawer, rank: Rank, *, lasts_ns: int, prefetch: int) -> None:
+    def __init__(self, drawer: Drawer, rank: Rank, *, lasts_ns: int, prefetch: int, taken: int) -> None:
         super().__init__(drawer)
-        self._rank, self._prefetch = rank.stream("loader"), prefetch
+        self._rank, self._prefetch, self._taken = rank.stream("loader"), min(prefetch, taken + 1), taken
         self._cost = Kernel(kind=LOADING, lasts_ns=lasts_ns, launches=0, dtype="")
         self._begun = 0
-        self._coming: deque[Work[MicroBatch]] = deque()
+        self._coming: deque[Work[MicroBatch | None]] = deque()
 
     async def fill(self, count: int) -> list[MicroBatch]:
         """See `Drawn`; the one after these is there then, too."""
@@ -193,24 +194,30 @@ class Loader(Drawn):
 
     async def wait(self) -> None:
         """See `Drawn`."""
-        self._ready.append(await self._coming.popleft())
+        batch = await self._coming.popleft()
+        if batch is not None:
+            self._ready.append(batch)
 
     async def close(self) -> None:
         """See `Drawn`."""
         while self._coming:
             await self._coming.popleft()
 
-    async def _load(self, number: int) -> MicroBatch:
-        return await self._rank.compute(self._cost, self._drawer.draw, number, label="data.load")
+    async def _load(self, number: int) -> MicroBatch | None:
+        return await self._rank.compute(self._cost, self._draw, number, label="data.load")
+
+    def _draw(self, number: int) -> MicroBatch | None:
+        """Draw the batch of that number; None for one that nobody takes, which is loaded as in a longer run."""
+        return self._drawer.draw(number) if number < self._taken else None
 
 
-def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank) -> Drawn:
-    """What brings a rank its batches; every rank calls this in one order."""
+def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> Drawn:
+    """Return what brings a rank its batches, of which it takes so many; every rank calls this in one order."""
     data = scenario.data
     if data.samples_per_s is None:
         return Drawn(drawer)
     lasts_ns = max(1, round(1e9 * scenario.batch_size / data.samples_per_s))
-    return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch)
+    return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch, taken=taken)
 
 
 def moved(batch: MicroBatch, move: Callable[[Tensor], Tensor]) -> MicroBatch:

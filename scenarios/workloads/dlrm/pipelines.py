@@ -136,7 +136,8 @@ class Loop:
         every = [*self._before, *self._between]
         self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes those further ahead first
         self._depth = max((stage.ahead for stage in every), default=0)
-        self._loader = loader_of(parts.scenario, parts.drawer, parts.rank)
+        taken = parts.scenario.steps * self._micro_batches + self._depth
+        self._loader = loader_of(parts.scenario, parts.drawer, parts.rank, taken)
         self._flight: list[MicroBatch] = []  # the first one is trained on
         self._begun: list[tuple[int, Work[MicroBatch]]] = []  # by place there
 

@@ -85,12 +85,12 @@ class DlrmProgram(Program):
         parts = self._trace()
         self.features: Mapping[Bag, ExpectedJagged] | None = None  # of every rank, where they are not drawn
         expected: tuple[ExpectedInput, ...] = ()
+        read = {name for group in self.groups if group.reads_ids for name in group.features}
+        self.effort = step_effort(scenario, read, len(self.groups))
         if scenario.ranks == "alike":
             expected = expected_inputs(self.groups, self.model, scenario.batch_size)
             self._expect(plan, parts, bags, expected)
         else:
-            read = {name for group in self.groups if group.reads_ids for name in group.features}
-            self.effort = step_effort(scenario, read, len(self.groups))
             self.plan = _on_all_ranks(plan, scenario)
             self.memory = memory_rows(scenario, self.plan, parts)
         self.placed = Placed(groups=self.groups, bags=bags, expected=expected)

@@ -43,7 +43,7 @@ class PowerSGDProgram(Program):
         self._pool_numel = max(self._forward_work.pool_numel, self._backward_work.pool_numel)
         self.host_classes = uniform_host_classes(scenario)
         self.memory = self._memory()
-        self.effort = step_effort(scenario) if self.host_classes is None else None
+        self.effort = step_effort(scenario)
         check_compression(scenario, scenario.gradients.shapes, self._dtype)
 
     async def __call__(self, rank: Rank) -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from scenarios.__main__ import check_files
 from scenarios.config.load import load
+from scenarios.config.scenario import Data
 from scenarios.config.warnings import notes
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build, build_simulation, effort_of
 from scenarios.workloads.dlrm import batches
 from scenarios.workloads.effort import Effort, check_memory
 from sim.run import simulate
+from tests.small import scenario
 
 DLRM = """
 program = "dlrm"
@@ -76,23 +78,62 @@ def test_more_work_takes_more(tmp_path: Path) -> None:
     least = effort(tables=8, hosts=2)
     for more in (effort(tables=16, hosts=2), effort(tables=8, hosts=4), effort(tables=8, hosts=2, sharding="row_wise")):
         assert more.seconds(3) > least.seconds(3)
-        assert more.size_bytes > least.size_bytes
+        assert more.size_bytes(3) > least.size_bytes(3)
 
 
 def test_tensors_with_values_are_held(tmp_path: Path) -> None:
     made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16), {"payload": "values"})
-    held = effort_of(made, build(made)).size_bytes - effort_of(load(made.path), build(load(made.path))).size_bytes
+    held = effort_of(made, build(made)).step_bytes - effort_of(load(made.path), build(load(made.path))).step_bytes
     assert held > 2 * 100_000 * 64 * 4
 
 
-def test_what_does_not_fit_into_free_memory_is_refused_before_it_begins() -> None:
-    check_memory("big.toml: run.ranks = 'each'", Effort(held_bytes=6e9), free_bytes=8e9)
+@pytest.mark.parametrize(
+    ("effort", "key", "takes"),
+    [
+        (Effort(held_bytes=64 * 2**30), "run.ranks = 'each'", "64 GiB"),
+        (Effort(loaded_bytes=64 * 2**30), "data.prefetch = 7", "64 GiB, 64 GiB of it batches that are loaded ahead"),
+        (Effort(operations=4), "run.steps = 4000000", "30 GiB; 1,867,199 steps fit"),
+    ],
+    ids=["tensors", "batches", "steps"],
+)
+def test_what_does_not_fit_into_free_memory_is_refused_before_it_begins(effort: Effort, key: str, takes: str) -> None:
+    made = scenario(path=Path("big.toml"), steps=4_000_000, data=Data(samples_per_s=1.0, prefetch=7))
+    check_memory(made, Effort(held_bytes=6e9), free_bytes=8e9)
     with pytest.raises(ScenarioError) as refused:
-        check_memory("big.toml: run.ranks = 'each'", Effort(held_bytes=64 * 2**30), free_bytes=16 * 2**30)
+        check_memory(made, effort, free_bytes=16 * 2**30)
     assert refused.value.sentences == (
-        "big.toml: run.ranks = 'each': expected a simulation that fits into this machine's 16 GiB of free memory; this"
-        " one takes about 64 GiB",
+        f"big.toml: {key}: expected a simulation that fits into this machine's 16 GiB of free memory; this one takes"
+        f" about {takes}",
     )
+
+
+def test_batches_that_are_loaded_ahead_count_up_to_those_that_a_run_takes(tmp_path: Path) -> None:
+    file, loaded = dlrm(tmp_path, tables=2, hosts=1), []
+    ids = 8 * 4096 * 2 * (1 + 3)  # of a batch: ranks, samples, tables, a length and three ids
+    for prefetch, steps in ((1, 3), (10_000, 3), (10_000, 10**6)):
+        file.write_text(f"{file.read_text().split('[data]')[0]}[data]\nsamples_per_s = 1e6\nprefetch = {prefetch}\n")
+        made = load(file, {"ranks": "each", "steps": steps})
+        loaded.append(effort_of(made, build(made)).loaded_bytes)
+    assert loaded == [8 * ids, 3 * 8 * ids, 10_000 * 8 * ids]
+
+
+@pytest.mark.parametrize("ranks", ["each", "alike"])
+def test_a_billion_steps_are_refused_with_the_number_that_fits(
+    ranks: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "long.toml"
+    cluster = '{profile = "dgx_h100", hosts = 4}'
+    file.write_text(
+        f'program = "collective"\ncollective = {{op = "all_reduce", size = "1 MiB"}}\ncluster = {cluster}\n'
+        f'run = {{steps = 1_000_000_000, ranks = "{ranks}"}}\n'
+    )
+    assert check_files([str(file)]) == 2
+    said = capsys.readouterr().err
+    assert re.fullmatch(
+        rf"{file}: run.steps = 1000000000: expected a simulation that fits into this machine's \S+ GiB of free memory;"
+        r" this one takes about [\d,]+ GiB; [\d,]+ steps fit\n",
+        said,
+    ), said
 
 
 def test_the_check_and_the_simulator_refuse_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

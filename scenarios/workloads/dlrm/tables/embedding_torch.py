@@ -120,9 +120,10 @@ def adagrad_all(rows: Storage, gradients: Tensor, rate: float) -> None:
 
 
 def tables_of(flat: Tensor, places: Places) -> list[Tensor]:
-    """Each piece's part, [rows, columns]."""
+    """Return each piece's part, [rows, columns]; a piece may have no rows."""
     parts = flat.split_with_sizes((places.rows * places.dims).tolist())
-    return [part.view(rows, -1) for part, rows in zip(parts, places.rows.tolist(), strict=True)]
+    shapes = zip(places.rows.tolist(), places.dims.tolist(), strict=True)
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _states(rows: Storage) -> list[Tensor]:

@@ -12,6 +12,7 @@ from scenarios.config.hardware import Inside
 from scenarios.config.scenario import Data, Feature, Pipeline, Scenario, ShardingType
 from scenarios.config.scenario.step import STAGES
 from scenarios.seam.trace import COPYING, LOADING, Recording, Span
+from scenarios.workloads.dlrm.loader import Drawer
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
@@ -233,6 +234,17 @@ def test_times_do_not_depend_on_the_payload() -> None:
     with_values, without = played(made), played(dataclasses.replace(made, payload="sizes"))
     assert without.spans == with_values.spans
     assert without.links == with_values.links
+
+
+def test_a_loader_far_ahead_draws_and_loads_what_the_run_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, draw = [], Drawer.draw
+    monkeypatch.setattr(Drawer, "draw", lambda self, number: drawn.append(number) or draw(self, number))
+    made = on_nvlink(training(ALL, payload="sizes", pipeline=SEMI_SYNC), data=Data(samples_per_s=1e5, prefetch=10_000))
+    far, ahead, steps = played(made), STAGES["semi_sync"].ahead("exchange"), made.steps
+    assert sorted(drawn) == sorted(made.cluster.world_size * list(range(steps + ahead)))
+    assert len(of_label(far, "data.load")) <= made.cluster.world_size * 2 * (steps + ahead + 1)
+    enough = played(dataclasses.replace(made, data=Data(samples_per_s=1e5, prefetch=steps + ahead + 1)))
+    assert far.spans == enough.spans
 
 
 # Memory
