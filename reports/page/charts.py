@@ -41,9 +41,8 @@ _NUMBERS = "0,0.[0000]"
 _SKEWED = 60
 # A phone is so many letters wide, of which a legend's mark with its gaps takes some.
 _LEGEND_LETTERS, _MARK_LETTERS = 54, 4
-_LEGEND_LINE = 20  # px
 _ROW = 24  # px of a bar with its gap
-_FRAME = 76  # px of axis and toolbar
+_MARGIN = 26  # px above and below bars
 # A name beside a bar is cut in its middle to so many letters; on a phone to fewer, so that there is room for the bar.
 _NAME, _NAME_ON_PHONE = 44, 20
 _CUT = f"""
@@ -67,9 +66,10 @@ def figure(
     tooltips: Sequence[tuple[str, str]] = (),
     **options: Any,
 ) -> Any:
-    """An empty figure as wide as the page; `zooms` along "width", "height" or "both", or not at all.
+    """Return an empty figure as wide as the page; `zooms` along "width", "height" or "both", or not at all.
 
-    A drag zooms, the wheel does so with shift, so that the page still scrolls.
+    `height` is that of the plot in px: axes, legend and colour bar come on top and take nothing from it. A drag zooms,
+    the wheel does so with shift, so that the page still scrolls.
     """
     tools: list[Any] = []
     if zooms:
@@ -77,7 +77,7 @@ def figure(
         tools = [zoom, PanTool(dimensions=zooms), WheelZoomTool(dimensions=zooms, modifiers="shift")]
         tools += [ResetTool(), SaveTool()]
     drawn = bokeh_figure(
-        height=height,
+        frame_height=height,
         sizing_mode="stretch_width",
         min_width=260,
         tools=tools,
@@ -120,8 +120,7 @@ def legend(drawn: Any, place: str = "above") -> None:
     made = drawn.legend[0]
     drawn.add_layout(made, place)
     made.orientation = "horizontal"
-    made.ncols, lines = _columns([item.label.value for item in made.items])
-    drawn.height += _LEGEND_LINE * (lines - 1)  # which takes nothing from the drawing
+    made.ncols = _columns([item.label.value for item in made.items])
     made.background_fill_color = made.border_line_color = None
     made.label_text_color = theme.LIGHT.muted
     made.label_text_font, made.label_text_font_size = theme.FONT, "12px"
@@ -131,13 +130,13 @@ def legend(drawn: Any, place: str = "above") -> None:
     made.click_policy = "hide"
 
 
-def _columns(labels: Sequence[str]) -> tuple[int, int]:
-    """Into how many columns labels go, each as wide as its longest, and how many lines that makes."""
+def _columns(labels: Sequence[str]) -> int:
+    """Return how many columns of labels a phone has room for, each as wide as its longest."""
     for columns in range(len(labels), 1, -1):
         widths = [max(map(len, labels[at::columns])) + _MARK_LETTERS for at in range(columns)]
         if sum(widths) <= _LEGEND_LETTERS:
-            return columns, -(-len(labels) // columns)
-    return 1, len(labels)
+            return columns
+    return 1
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -172,7 +171,7 @@ def stacked_bars(
     data: dict[str, Any] = {"row": short, "name": list(names), **(columns or {})}
     left = np.zeros(len(names))
     drawn = figure(
-        height=_ROW * max(len(names), 1) + _FRAME,
+        height=_ROW * max(len(names), 1) + _MARGIN,
         x=x,
         y_range=FactorRange(factors=short[::-1]),
         tooltips=tooltips or [("", "@name"), *((title, f"@{{{title}}}{{0.000}}") for title in layers)],
@@ -239,7 +238,7 @@ def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: in
     is_skewed = counts.max() > _SKEWED * counts[filled].min()
     source = ColumnDataSource(data)
     tooltips = [("", "@left{0.000} to @right{0.000}"), (y, "@count{0,0}")]
-    drawn = figure(height=220, x=x, y=y, tooltips=tooltips, y_axis_type="log" if is_skewed else "auto")
+    drawn = figure(height=170, x=x, y=y, tooltips=tooltips, y_axis_type="log" if is_skewed else "auto")
     bars = drawn.quad(
         left="left", right="right", top="count", bottom=0.5 if is_skewed else 0, source=source, fill_color=color,
         line_color=theme.LIGHT.surface,
@@ -267,7 +266,7 @@ def heat_map(values: Any, rows: Sequence[str], columns: Sequence[str], words: An
     most = float(np.nanmax(values)) if len(row) else 0.0
     mapper = LinearColorMapper(palette=list(theme.LIGHT.sequential), low=0.0, high=most or 1.0, tags=["sequential"])
     drawn = figure(
-        height=min(max(14 * len(rows), 180), 560) + 90,
+        height=min(max(14 * len(rows), 180), 560),
         x=x,
         y=y,
         x_range=Range1d(0, len(columns)),

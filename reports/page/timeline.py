@@ -150,7 +150,7 @@ def _frame(source: ColumnDataSource, lanes: _Lanes) -> Any:
     left, right = float(np.min(source.data["left"])), float(np.max(source.data["right"]))
     margin = (right - left) * 0.005 or 0.001
     drawn = charts.figure(
-        height=min(_LANE, max(_LEAST_LANE, _HEIGHT // len(lanes.names))) * len(lanes.names) + 70,
+        height=min(_LANE, max(_LEAST_LANE, _HEIGHT // len(lanes.names))) * len(lanes.names) + 20,
         x="ms from the beginning of the run",
         y="rank and stream",
         zooms="width",

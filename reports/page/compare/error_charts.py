@@ -60,7 +60,7 @@ def scatter(points: pd.DataFrame, colors: Mapping[str, str]) -> Any:
     """
     low, high = _bounds(points)
     drawn = charts.figure(
-        height=460, x="measured", y="predicted", zooms="both", x_axis_type="log", y_axis_type="log",
+        height=400, x="measured", y="predicted", zooms="both", x_axis_type="log", y_axis_type="log",
         x_range=Range1d(low, high), y_range=Range1d(low, high),
     )  # fmt: skip
     _draw_bands(drawn, low / 1e3, high * 1e3)
@@ -169,7 +169,7 @@ def error_bars(names: Sequence[str], errors: Any, colors: Sequence[str], columns
             **{title: list(words) for title, words in columns.items()},
         }
     )
-    drawn = charts.figure(height=_ROW * max(len(names), 1) + 60, x="error", y_range=FactorRange(factors=short[::-1]))
+    drawn = charts.figure(height=_ROW * max(len(names), 1) + 10, x="error", y_range=FactorRange(factors=short[::-1]))
     bars = drawn.hbar(y="row", left=0, right="ratio", height=0.7, source=source, fill_color="color", line_color=None)
     drawn.x_range = Range1d(*error_axis(drawn.xaxis[0], ratios, most=8, most_narrow=4))
     charts.cut_names(drawn.yaxis[0])
@@ -183,7 +183,7 @@ def errors_over_sizes(calls: pd.DataFrame, medians: Mapping[str, Sequence[tuple[
     """A dot for each call's `name`, kind, size and error, and a line through the medians of each part by its sizes."""
     kinds = list(dict.fromkeys(calls["kind"].tolist()))
     places = {at: _place(at) for at in sorted(set(calls["size_from_bytes"].tolist()))}
-    drawn = charts.figure(height=400, x="size of one call", y="error", x_range=_size_range(places))
+    drawn = charts.figure(height=330, x="size of one call", y="error", x_range=_size_range(places))
     calls = calls.assign(ratio=log_ratio(calls["error"]))
     drawn.y_range = Range1d(*error_axis(drawn.yaxis[0], calls["ratio"].to_numpy(float)))
     _name_sizes(drawn.xaxis[0], places)
@@ -263,7 +263,7 @@ def step_errors(steps: pd.DataFrame) -> tuple[Any, str]:
         ("measured", "@measured_words"),
         ("error", "@error"),
     ]
-    times = charts.figure(height=260, y="ms", zooms="width", tooltips=tooltips)
+    times = charts.figure(height=210, y="ms", zooms="width", tooltips=tooltips)
     is_dotted = len(shown) <= _MOST_DOTS
     for side, color in (("measured", theme.MEASURED), ("predicted", theme.PREDICTED)):
         if is_dotted:
@@ -280,7 +280,7 @@ def step_errors(steps: pd.DataFrame) -> tuple[Any, str]:
 
 
 def _errors(source: ColumnDataSource, steps: Any, is_dotted: bool, tooltips: Any) -> Any:
-    drawn = charts.figure(height=180, x="step", y="error", x_range=steps, tooltips=tooltips)
+    drawn = charts.figure(height=130, x="step", y="error", x_range=steps, tooltips=tooltips)
     drawn.y_range = Range1d(*error_axis(drawn.yaxis[0], source.data["ratio"], most=5, most_narrow=5))
     charts.rule(drawn, 0.0, across="width")
     if is_dotted:

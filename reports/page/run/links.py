@@ -65,7 +65,7 @@ def _over_time(run: Run, step: int | None) -> list[Block]:
     if not len(frame):
         return [Words(f"Load over time: no time passed {where}.")]
     tooltips = [("", "@name"), ("from", "@left{0.000} ms"), ("load", "@load{0.0 %}")]
-    drawn = charts.figure(height=240, x="ms from the beginning of the run", y="load", zooms="width", tooltips=tooltips)
+    drawn = charts.figure(height=180, x="ms from the beginning of the run", y="load", zooms="width", tooltips=tooltips)
     for (name, own), color in zip(frame.groupby("link_class", sort=True), theme.EVERY, strict=False):
         drawn.step(
             x="left", y="load", mode="after", source=ColumnDataSource(_points(own, str(name), outline.first_ns)),

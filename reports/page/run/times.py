@@ -73,7 +73,7 @@ def _over_steps(frame: pd.DataFrame) -> Any:
     columns = {"step_ns": "took", "fastest_rank_ns": "low", "slowest_rank_ns": "high"}
     times = frame.assign(**{name: charts.ms(frame[column]) for column, name in columns.items()})
     tooltips = [("step", "@step"), ("took", "@took{0.000} ms"), ("ranks", "@low{0.000} to @high{0.000} ms")]
-    drawn = charts.over_steps(height=240, y="ms", tooltips=tooltips)
+    drawn = charts.over_steps(height=190, y="ms", tooltips=tooltips)
     charts.line_and_band(drawn, times, ("took", "low", "high"), theme.COMPUTE)
     drawn.y_range.start = 0
     return drawn
@@ -226,6 +226,6 @@ def metrics(run: Run) -> Section:
 
 def _over_time(own: pd.DataFrame) -> Any:
     tooltips = [("step", "@step"), ("mean", "@mean{0.000000}"), ("ranks", "@min{0.000000} to @max{0.000000}")]
-    drawn = charts.over_steps(height=200, tooltips=tooltips)
+    drawn = charts.over_steps(height=150, tooltips=tooltips)
     charts.line_and_band(drawn, own, ("mean", "min", "max"), theme.MEASURED)
     return drawn

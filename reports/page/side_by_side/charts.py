@@ -16,7 +16,7 @@ from reports.terminal import text
 
 _LEGEND = 22  # letters
 _ROW = 26  # px of a row of dots
-_FRAME = 84  # px of axis and legend
+_MARGIN = 20  # px above and below rows
 # Not those of compute and communication.
 _COLORS = [
     *(theme.COOL[2], theme.WARM[2], theme.COOL[1], theme.WARM[1]),
@@ -51,7 +51,7 @@ def dots(
     table = np.array(list(values.values()), float).reshape(len(values), len(rows)) * scale
     most = float(table[~np.isnan(table)].max(initial=0.0)) or 1.0
     drawn = charts.figure(
-        height=_ROW * max(len(rows), 1) + _FRAME,
+        height=_ROW * max(len(rows), 1) + _MARGIN,
         x=x,
         y_range=FactorRange(factors=rows[::-1]),
         x_range=Range1d(-0.02 * most, 1.05 * most),  # a dot at 0 is seen whole
@@ -89,7 +89,7 @@ def _ties(drawn: Any, rows: Sequence[str], table: Any) -> None:
 def over_steps(frames: Mapping[str, pd.DataFrame], colored: Mapping[str, str]) -> Any:
     """The time of each step, a line for each run; of many steps each point is a median of neighbours."""
     tooltips = [("", "@run"), ("step", "@step"), ("took", "@took{0.000} ms")]
-    drawn = charts.over_steps(height=300, y="ms", tooltips=tooltips)
+    drawn = charts.over_steps(height=240, y="ms", tooltips=tooltips)
     for label, frame in frames.items():
         shown = charts.thinned(frame, {"step": "first", "step_ns": "median"})
         data = {"step": shown["step"].to_numpy(), "took": charts.ms(shown["step_ns"]), "run": [label] * len(shown)}

@@ -12,7 +12,7 @@ from reports.page import charts, theme
 
 def figure() -> Any:
     """Points that are filtered out stay faint; a click on one of the others chooses it."""
-    drawn = charts.figure(height=420, x=" ", y=" ", zooms="both")
+    drawn = charts.figure(height=360, x=" ", y=" ", zooms="both")
     points = ColumnDataSource({"x": [], "y": [], "words": []}, name="front-points")
     out, shown = (CDSView(filter=IndexFilter(indices=[], name=f"front-{name}")) for name in ("faint", "shown"))
     faint = drawn.scatter(

@@ -42,12 +42,13 @@ SECTIONS = """[...document.querySelectorAll("main > section")].map(section => [
     section.querySelector(".reason")?.innerText.trim() ?? "",
     [...section.querySelectorAll("figure, table, dl, p, pre")].filter(one => one.clientHeight > 0).length,
 ])"""
-# Of each chart in sight, how high it is and whether something is drawn in it, in each of its figures.
+# Of each chart in sight, how high it is and whether each of its figures has its whole plot, with something drawn in it.
 CHARTS = """[...document.querySelectorAll("[data-chart]")].filter(one => !one.closest("details:not([open])"))
 .map(one => {
     const root = [...Bokeh.index].find(view => one.contains(view.el));
     const figures = (root.model.type == "Figure" ? [root] : root.child_views).filter(view => view.frame);
-    const isDrawn = (view) => view.frame.bbox.width > 100 && view.model.renderers.length > 0;
+    const isWhole = ({bbox}, model) => bbox.width > 100 && bbox.height >= Math.max(model.frame_height, 50);
+    const isDrawn = (view) => isWhole(view.frame, view.model) && view.model.renderers.length > 0;
     return [one.dataset.chart, one.clientHeight, figures.length > 0 && figures.every(isDrawn)];
 })"""
 TIMELINE = """((figure) => ({
