@@ -98,7 +98,7 @@ class Entry:
             call.group.name if self.call else "", self.index,
             self.issued, start, max(start, end), waited[0], waited[1],
             call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
-            kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1, 0,
+            kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1, 0, kernel.recomputed_flops,
         )
         # fmt: on
 

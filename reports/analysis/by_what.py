@@ -28,8 +28,8 @@ WHATS = (
     *(DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER, COMPRESSION, PACKING, INPUT, OTHER),
     *(IDS, EMBEDDINGS, GRADIENTS, EXCHANGES, REDUCTIONS, TRANSFERS, LAUNCHING, WAITING, HOST),
 )
-FLOP_COLUMNS = ["kind", "kernel", "label", "step", "rank_count", "flops", "dtype"]
-FLOPS = {"dtype": "str", "flops": "float"}
+FLOP_COLUMNS = ["kind", "kernel", "label", "step", "rank_count", "flops", "recomputed_flops", "dtype"]
+FLOPS = {"dtype": "str", "flops": "float", "recomputed_flops": "float"}
 BY_WHAT = {"what": "str", "duration_ns": "int", "share": "float"}
 
 # What a label says, the first that is found in it: of communications, and of computations.
@@ -107,24 +107,31 @@ def by_what(path: pd.DataFrame) -> pd.DataFrame:
 
 
 class Utilisation(NamedTuple):
-    """The model's arithmetic in a step of a GPU: FLOP/s, and their share of what it could do at its peak (MFU).
+    """A GPU's arithmetic in a step: FLOP/s, and their shares of what it could do at its peak.
 
-    `peak_flops_per_s` is that of the dtypes used, `dtypes` names them. nan: not known.
+    `flops_per_s` and `mfu` (model FLOPs utilization) are of the model, which needs each product once;
+    `hardware_flops_per_s` and `hfu` (hardware FLOPs utilization) also count what is computed again for the backward
+    pass, as by activation checkpointing. `peak_flops_per_s` is that of the dtypes used, `dtypes` names them. nan: not
+    known.
     """
 
     flops_per_s: float
+    hardware_flops_per_s: float
     mfu: float
+    hfu: float
     peak_flops_per_s: float
     dtypes: tuple[str, ...]
 
 
 def flops(parts: Iterable[Part]) -> pd.DataFrame:
-    """A frame of `FLOPS`: those of the model that a rank does in a step, in the mean, by dtype; nothing where none are.
+    """Return a frame of `FLOPS`: what a rank computes in a step, in the mean, by dtype; nothing where none are.
 
     Counted are the spans that are dense and have products in them, forward and backward, as their kernels state them:
-    no look-ups, no optimizers, no compression.
+    no look-ups, no optimizers, no compression. `recomputed_flops` of `flops` compute again what the forward pass has
+    computed; the others are the model's.
     """
-    found: dict[str, float] = {}
+    amounts = ["flops", "recomputed_flops"]
+    found: dict[str, npt.NDArray[np.float64]] = {}
     steps = 0
     for part in parts:
         spans = part.owned()
@@ -134,21 +141,30 @@ def flops(parts: Iterable[Part]) -> pd.DataFrame:
             inside["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool) & (inside["flops"] > 0).to_numpy(bool)
         ]
         model = model[np.equal(whats(model), DENSE).astype(bool)]
-        summed = (model["flops"] * model["rank_count"]).groupby(model["dtype"]).sum()
-        for dtype, amount in summed.items():
-            found[str(dtype)] = found.get(str(dtype), 0.0) + float(amount)
+        summed = model[amounts].mul(model["rank_count"], axis=0).groupby(model["dtype"]).sum()
+        for dtype, *of_dtype in summed.itertuples(name=None):
+            found[str(dtype)] = found.get(str(dtype), np.zeros(len(amounts))) + of_dtype
     known = sorted(found)
-    return fixed({"dtype": known, "flops": np.array([found[name] for name in known], float) / max(steps, 1)}, FLOPS)
+    by_dtype = np.array([found[name] for name in known], float).reshape(-1, len(amounts)) / max(steps, 1)
+    return fixed({"dtype": known, **dict(zip(amounts, by_dtype.T, strict=True))}, FLOPS)
 
 
 def utilisation(done: pd.DataFrame, step_ns: float, scenario: Mapping[str, Any]) -> Utilisation | None:
-    """What `flops` are of a step, on the GPU that a scenario has; None where nothing is known to be computed."""
-    total = float(done["flops"].sum())
-    if not total or not step_ns > 0:
+    """Return what `flops` are of a step, on the GPU that a scenario has; None where nothing is known to be computed."""
+    executed = done["flops"].to_numpy(float)
+    of_model = executed - done["recomputed_flops"].to_numpy(float)
+    if not of_model.sum() > 0 or not step_ns > 0:
         return None
-    peaks = [_peak(scenario, dtype) for dtype in done["dtype"]]
-    least_s = float((done["flops"] / np.array(peaks, float)).sum(skipna=False))
-    return Utilisation(total * 1e9 / step_ns, least_s * 1e9 / step_ns, total / least_s, tuple(done["dtype"]))
+    peaks = np.array([_peak(scenario, dtype) for dtype in done["dtype"]], float)
+    least_s, busy_s = float((of_model / peaks).sum()), float((executed / peaks).sum())
+    return Utilisation(
+        flops_per_s=float(of_model.sum()) * 1e9 / step_ns,
+        hardware_flops_per_s=float(executed.sum()) * 1e9 / step_ns,
+        mfu=least_s * 1e9 / step_ns,
+        hfu=busy_s * 1e9 / step_ns,
+        peak_flops_per_s=float(of_model.sum()) / least_s,
+        dtypes=tuple(done["dtype"]),
+    )
 
 
 def _peak(scenario: Mapping[str, Any], dtype: str) -> float:

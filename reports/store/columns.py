@@ -28,7 +28,7 @@ TABLES: dict[str, type] = {
 # Tables and columns that earlier releases did not write.
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if"})
 _LATER = {
-    Span: {"formula_ns", "launch_ns"},
+    Span: {"formula_ns", "launch_ns", "recomputed_flops"},
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
     MemoryRow: {"rank_count", "phases"},
     LinkRow: {"link_count"},

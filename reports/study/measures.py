@@ -23,7 +23,7 @@ _ADDED = (
     *("exposed_share", "memory_spare_bytes", "median_step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples"),
     *("uncertainty_share", "gradients_ns", "gradients_exposed_ns"),
 )
-_ARITHMETIC = ("flops_per_s", "mfu")
+_ARITHMETIC = ("flops_per_s", "mfu", "hfu")
 # In "label stream" of collectives that reduce gradients.
 _GRADIENTS = r"gradients|powersgd|data_parallel\.all_reduce|\.reduce \S+\.shards"
 # Columns that hold a measure, all of them numbers; steps are those that count for the headline.
@@ -38,6 +38,7 @@ SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "uncertainty_share": ("±", text.percent),
     "flops_per_s": ("FLOP/s", text.flop_rate),
     "mfu": ("MFU", text.percent),
+    "hfu": ("HFU", text.percent),
     "memory_spare_bytes": ("spare", text.size),
     "world_size": ("GPUs", text.number),
     "steps": ("steady steps", text.number),
@@ -83,6 +84,7 @@ def measures_of(run: Run) -> dict[str, float]:
         "uncertainty_share": np.nan if known is None else known.share,
         "flops_per_s": np.nan if done is None else done.flops_per_s,
         "mfu": np.nan if done is None else done.mfu,
+        "hfu": np.nan if done is None else done.hfu,
         **_of_gradients(run, steps),
     }
     return {name: float(value) for name, value in measures.items()}

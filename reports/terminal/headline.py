@@ -148,13 +148,18 @@ def _step_time(steady: pd.DataFrame, run: Run) -> list[str]:
 
 
 def arithmetic(run: Run) -> list[str]:
-    """The model's FLOP/s of a GPU and their share of its peak, in a line; [] where nothing says them."""
+    """Return the model's FLOP/s of a GPU, MFU and HFU in a line; [] where nothing says them."""
     found = utilisation_of(run)
     if found is None:
         return []
     gpu = "rank" if run.info.world == "real" else "GPU"
-    peak = "" if np.isnan(found.mfu) else f", MFU {text.percent(found.mfu)} of {text.flop_rate(found.peak_flops_per_s)}"
-    return [f"{text.flop_rate(found.flops_per_s)} of the model per {gpu}{peak} ({', '.join(found.dtypes)})"]
+    shares = (
+        f", MFU {text.percent(found.mfu)}, HFU {text.percent(found.hfu)} of {text.flop_rate(found.peak_flops_per_s)}"
+    )
+    peak = "" if np.isnan(found.mfu) else shares
+    executed = text.flop_rate(found.hardware_flops_per_s)
+    again = f"; {executed} with recomputation" if found.hardware_flops_per_s > found.flops_per_s else ""
+    return [f"{text.flop_rate(found.flops_per_s)} of the model per {gpu}{peak} ({', '.join(found.dtypes)}{again})"]
 
 
 def sync_words(run: Run) -> list[str]:

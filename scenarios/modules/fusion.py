@@ -94,6 +94,7 @@ def _kernel(operators: Sequence[Operator]) -> Kernel:
         bytes_read=float(sum(read.values())),
         bytes_written=float(sum(written.values())),
         dtype=lead.dtype,
+        recomputed_flops=sum(operator.kernel.recomputed_flops for operator in operators),
     )
 
 

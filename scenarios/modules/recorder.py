@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -19,6 +21,11 @@ from scenarios.modules.fake import users_line
 from scenarios.modules.operators import price, size_bytes, touched
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
+
+# Who asks autograd's engine for a backward pass, and says in `create_graph` whether it is differentiated in turn.
+_ASKS_ENGINE = (torch.autograd.backward.__code__, torch.autograd.grad.__code__)
+_CALLS_MODULE = nn.Module._call_impl.__code__
+_OF_CHECKPOINTS = torch.utils.checkpoint.__file__
 
 _DEPENDS = (DataDependentOutputException, DynamicOutputShapeException)
 
@@ -125,6 +132,8 @@ class Recorder(TorchDispatchMode):
             made = torch.autograd._get_sequence_nr() - 1  # type: ignore[attr-defined]
             self._nodes[made] = self._running[-1]
         kernel, is_known = price(func, args, kwargs, result, on_gpu=self._on_gpu)
+        if kernel is not None and kernel.flops and is_recomputed():
+            kernel = replace(kernel, recomputed_flops=kernel.flops)
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
                 self._hold(leaf)
@@ -223,3 +232,20 @@ class Recorder(TorchDispatchMode):
             f"{module}{func.overloadpacket.__name__}{users_line()}: expected operators whose results' sizes, and what"
             " the program does next, do not depend on values"
         )
+
+
+def is_recomputed() -> bool:
+    """Return whether the operator that runs now is part of a forward pass that a backward pass runs again.
+
+    Autograd's engine then evaluates a graph, and calls torch.utils.checkpoint, a module, or a function that records a
+    graph of its own although none of the backward pass was asked for, as backward passes of anyone's own checkpointing
+    do under `torch.enable_grad`.
+    """
+    if torch._C._current_graph_task_id() == -1:
+        return False
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code not in _ASKS_ENGINE:
+        if frame.f_code is _CALLS_MODULE or frame.f_code.co_filename == _OF_CHECKPOINTS:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return torch.is_grad_enabled() and not (frame is not None and frame.f_locals["create_graph"])

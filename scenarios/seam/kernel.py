@@ -31,6 +31,9 @@ class Kernel:
     the kernel itself has read them before. `host_read` and `host_written` are bytes in the host's memory, which cross
     the GPU's path to it while the rest goes on.
 
+    `recomputed_flops` of `flops` compute again, for a backward pass, what the forward pass has computed and not kept,
+    as activation checkpointing does.
+
     `lasts_ns`: the work is done elsewhere, by a data loader's processes say, and takes so long by itself; nothing else
     is priced then. A real rank waits for what is left of it when its function is through.
 
@@ -48,6 +51,7 @@ class Kernel:
     lasts_ns: int = 0
     dtype: str = "float32"
     launches: int = 1
+    recomputed_flops: float = 0.0
     parts: tuple[Kernel, ...] = ()
 
     @property
@@ -67,6 +71,7 @@ class Kernel:
             host_written=self.host_written * count,
             lasts_ns=self.lasts_ns * count,
             launches=self.launches * count,
+            recomputed_flops=self.recomputed_flops * count,
         )
 
 
@@ -92,6 +97,7 @@ def together(kernels: Iterable[Kernel]) -> Kernel:
         lasts_ns=sum(part.lasts_ns for part in parts),
         dtype=max(dtypes, key=dtypes.__getitem__, default="float32"),
         launches=sum(part.launches for part in parts),
+        recomputed_flops=sum(part.recomputed_flops for part in parts),
         parts=parts,
     )
 

@@ -42,6 +42,7 @@ class Span:
     other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
     `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
     `launch_ns` is the part of a simulated computation in which it waits for the host to launch its kernels.
+    `recomputed_flops` are those of `flops` that are a kernel's `recomputed_flops`.
     """
 
     rank: int
@@ -69,6 +70,7 @@ class Span:
     rank_count: int = 1
     formula_ns: int = -1
     launch_ns: int = 0
+    recomputed_flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,10 @@ _SHARES: dict[str, tuple[bool, bool]] = {
     "all_gather_into_tensor": (False, True),
 }
 _EXCHANGES = ("all_to_all", "all_to_all_single")
-_AMOUNTS = ("flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written", "lasts_ns", "launches")
+_AMOUNTS = (
+    *("flops", "recomputed_flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"),
+    *("lasts_ns", "launches"),
+)
 _COSTS = tuple(one.name for one in fields(Cost))
 _WHOLE = ("lasts_ns", "launches", "launch_ns", "ramp_ns")
 

@@ -136,4 +136,5 @@ class Operation(Signal[Any]):
             rank_count=self.backend.shared.rank_counts[self.rank],
             formula_ns=self.formula_ns,
             launch_ns=self.launch_ns,
+            recomputed_flops=kernel.recomputed_flops if kernel else 0.0,
         )

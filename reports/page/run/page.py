@@ -100,7 +100,9 @@ def _facts(run: Run) -> list[Fact]:
         note = f"per GPU, of the model; {', '.join(done.dtypes)}"
         facts.append(Fact("arithmetic", text.flop_rate(done.flops_per_s), note, done.flops_per_s))
         if not np.isnan(done.mfu):
-            facts.append(Fact("MFU", text.percent(done.mfu), f"of {text.flop_rate(done.peak_flops_per_s)}", done.mfu))
+            peak = text.flop_rate(done.peak_flops_per_s)
+            facts.append(Fact("MFU", text.percent(done.mfu), f"of {peak}, without recomputation", done.mfu))
+            facts.append(Fact("HFU", text.percent(done.hfu), f"of {peak}, with recomputation", done.hfu))
     period = sync_period(run)
     if period is not None and period.steps:
         note = f"mean over {period.every:,}, of which one averages replicas in {text.duration(period.sync_ns)}"

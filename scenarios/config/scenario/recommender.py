@@ -37,10 +37,11 @@ Bag = Literal["pooled", "weighted", "sequence", "distinct"]
 class Ids:
     """How a table's ids are drawn.
 
-    "uniform": every row alike. "zipf": the k-th most frequent row with a weight of k ** -exponent, rows shuffled
-    unless `order = "by_frequency"` (then id 0 is the most frequent). "file": bags of ids read from `path` in order,
-    sample after sample over ranks and steps, from the start again at the end. With `bags = "by_first"` the first id of
-    a bag is drawn so, and each of the others is uniform over rows, but always the same for the same first id.
+    "uniform": every row alike. "zipf": the k-th most frequent row with a weight of k ** -exponent, rows shuffled as
+    follows from the table's name unless `order = "by_frequency"` (then id 0 is the most frequent). "file": bags of ids
+    read from `path` in order, sample after sample over ranks and steps, from the start again at the end. With
+    `bags = "by_first"` the first id of a bag is drawn so, and each of the others is uniform over rows, but always the
+    same for the same first id.
     """
 
     kind: Literal["uniform", "zipf", "file"] = "uniform"
@@ -74,7 +75,8 @@ class Table:
     TorchRec's; on CPU processes, which have one memory, every table is "fused" (`Scenario.kernel_of`).
 
     With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
-    and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference.
+    and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference:
+    there `feature_of` is the table's name.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Table:
     kernel: LookUpKernel = "fused"
     cache_load_factor: float = CACHE_LOAD_FACTOR
     features: tuple[Feature, ...] = ()
+    feature_of: str = dataclasses.field(default="", metadata={"is_of_playing": True})
 
     @property
     def by_feature(self) -> tuple[Table, ...]:
@@ -102,6 +105,7 @@ class Table:
             dataclasses.replace(
                 self,
                 name=feature.name,
+                feature_of=self.name,
                 ids_per_sample=feature.ids_per_sample,
                 ids_per_sample_kind=feature.ids_per_sample_kind,
                 ids=feature.ids,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,12 +15,9 @@ from torch import Tensor
 from scenarios.config.scenario import Model, Scenario, Table
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.ids.kept import DRAWN
+from scenarios.workloads.dlrm.ids.shuffle import Shuffle, table_seed
 
 Ints = npt.NDArray[np.int64]
-
-# Rank k of a Zipf distribution becomes row k * step mod rows: the golden ratio spreads neighbours evenly over a table
-# (Knuth, TAOCP vol. 3, 6.4), as hashing does with real ids, so that the frequent rows do not share one block.
-_GOLDEN = (math.sqrt(5) - 1) / 2
 
 _ALL_BITS = (1 << 64) - 1
 
@@ -59,7 +55,7 @@ def draw_bags(
         first = (step * scenario.cluster.world_size + rank) * scenario.batch_size
         return _read_bags(table, first, scenario.batch_size)
     seeds, batch = (scenario.seed, rank, step, number, *_further(feature)), scenario.batch_size
-    law = table.rows, table.ids, table.ids_per_sample, table.ids_per_sample_kind
+    law = table.rows, table_seed(table), table.ids, table.ids_per_sample, table.ids_per_sample_kind
     return Bags(*DRAWN.get((seeds, law, batch, with_ids), lambda: _drawn(table, seeds, batch, with_ids=with_ids)))
 
 
@@ -82,9 +78,12 @@ def places_in(lengths: Ints) -> Ints:
 
 
 def bags_of_firsts(table: Table, firsts: Ints, places: Ints) -> Ints:
-    """The ids at these places of bags with these first ids: those themselves at place 0, else fixed uniform ones."""
+    """Return the ids at these places of bags with these first ids: the first ids themselves at place 0, else uniform
+    ones, which follow from the table's name, the first id and the place.
+    """
     with np.errstate(over="ignore"):
-        mixed = _mix(_mix(firsts.astype(np.uint64)) + places.astype(np.uint64)) % np.uint64(table.rows)
+        seeds = firsts.astype(np.uint64) + np.uint64(table_seed(table))
+        mixed = _mix(_mix(seeds) + places.astype(np.uint64)) % np.uint64(table.rows)
     return np.where(places == 0, firsts, mixed.astype(np.int64))
 
 
@@ -95,15 +94,7 @@ def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:
     ranks = draw_zipf(generator, table.rows, table.ids.exponent, count)
     if table.ids.order == "by_frequency":
         return ranks
-    return _scattered(ranks, table.rows)
-
-
-def _scattered(ranks: Ints, rows: int) -> Ints:
-    """`ranks * coprime_step(rows) % rows` in two parts, so that int64 holds their products up to 2**41 rows."""
-    step, low = coprime_step(rows), 21
-    high: Ints = (ranks >> low) * step % rows
-    scattered: Ints = ((high << low) + (ranks & ((1 << low) - 1)) * step) % rows
-    return scattered
+    return Shuffle.of(table)(ranks)
 
 
 def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count: int) -> Ints:
@@ -200,14 +191,6 @@ def _inverse(height: npt.NDArray[np.float64] | float, exponent: float) -> npt.ND
         return np.asarray(np.exp(height))
     with np.errstate(divide="ignore"):  # of steep ones the far end rounds to infinity, which is clipped
         return np.asarray(np.exp(np.log1p((1 - exponent) * height) / (1 - exponent)))
-
-
-def coprime_step(rows: int) -> int:
-    """Distance in rows from an id of a shuffled table to the next most frequent one, modulo the rows."""
-    step = max(1, round(rows * _GOLDEN))
-    while math.gcd(step, rows) != 1:
-        step += 1
-    return step
 
 
 def _read_bags(table: Table, first: int, count: int) -> Bags:

@@ -10,6 +10,9 @@ from reports.analysis import by_what as names
 from reports.analysis.by_what import WHATS, by_what, utilisation, what
 from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
+from reports.study.measures import measures_of
+from reports.terminal import run_tables
+from reports.terminal.headline import arithmetic
 from reports.terminal.what_a_step_is import LETTERS
 from scenarios.seam.trace import Recording, Span
 from scenarios.sparse import input_dist, output_dist
@@ -128,15 +131,21 @@ def test_by_hand() -> None:
     assert found[["what", "duration_ns"]].to_numpy().tolist() == [["dense", 60], ["reductions", 35], ["waiting", 5]]
 
 
-def computing(**scenario: object) -> Run:
-    """Two ranks: the model's 3000 FLOPs in float32 and 2000 in bfloat16 in the mean, and others that do not count."""
+def computing(again: float = 0.0, **scenario: object) -> Run:
+    """Two ranks: the model's 3000 FLOPs in float32 and 2000 in bfloat16 in the mean, and others that do not count.
+
+    `again` more in bfloat16 are recomputed.
+    """
     spans = []
     for rank, flops in ((0, 2000.0), (1, 4000.0)):
         spans += [
             span(rank, "step", 0, 1000),
             span(rank, "compute", 0, 100, label="dense.forward.0", kernel="gemm", dtype="float32", flops=flops),
             span(
-                rank, "compute", 100, 200, label="dense.backward.0", kernel="attention", dtype="bfloat16", flops=2000.0
+                rank,
+                *("compute", 100, 200),
+                **{"label": "dense.backward.0", "kernel": "attention", "dtype": "bfloat16"},
+                **{"flops": 2000.0 + again, "recomputed_flops": again},
             ),
             span(rank, "compute", 200, 300, label="powersgd.compress", kernel="gemm", dtype="float32", flops=7e6),
             span(rank, "compute", 300, 400, label="t.lookup", kernel="embedding_lookup", dtype="float32", flops=7e6),
@@ -152,6 +161,26 @@ def test_mfu_is_the_time_of_the_model_s_products_at_the_peak_over_the_step() -> 
     assert found.mfu == pytest.approx((3000 / 50e9 + 2000 / 200e9) / 1000e-9)
     assert found.peak_flops_per_s == pytest.approx(found.flops_per_s / found.mfu)
     assert found.dtypes == ("bfloat16", "float32")
+    assert (found.hfu, found.hardware_flops_per_s) == (found.mfu, found.flops_per_s)
+
+
+def test_hfu_counts_recomputation_and_mfu_does_not() -> None:
+    once, again = utilisation_of(computing()), utilisation_of(computing(again=1000.0))
+    assert once is not None
+    assert again is not None
+    assert (again.mfu, again.flops_per_s, again.peak_flops_per_s) == pytest.approx(
+        (once.mfu, once.flops_per_s, once.peak_flops_per_s)
+    )
+    assert again.hfu == pytest.approx((3000 / 50e9 + 3000 / 200e9) / 1000e-9)
+    assert again.hardware_flops_per_s == pytest.approx(6000 / 1000e-9)
+    (line,) = arithmetic(computing(again=1000.0))
+    assert line == (
+        "5.00 GFLOP/s of the model per GPU, MFU 7.0 %, HFU 7.5 % of 71.4 GFLOP/s"
+        " (bfloat16, float32; 6.00 GFLOP/s with recomputation)"
+    )
+    said = run_tables.as_json(computing(again=1000.0))["arithmetic"]
+    assert said == {**again._asdict(), "dtypes": list(again.dtypes)}
+    assert measures_of(computing(again=1000.0))["hfu"] == again.hfu
 
 
 def test_without_a_peak_there_is_no_mfu_and_without_products_nothing() -> None:

@@ -203,6 +203,7 @@ def test_the_numbers_at_a_glance_are_those_of_the_frames(browser: Browser, typic
         "samples/s": (rate, text.number(rate)),
         "arithmetic": (done.flops_per_s, text.flop_rate(done.flops_per_s)),
         "MFU": (done.mfu, text.percent(done.mfu)),
+        "HFU": (done.hfu, text.percent(done.hfu)),
         **{part: (spent[part], text.duration(spent[part])) for part in parts},
         "fullest memory": (memory, text.percent(memory)),
         "hottest link": (load, text.percent(load)),

@@ -19,12 +19,11 @@ from scenarios.config.scenario import Ids, Table
 from scenarios.sparse.expected import Floats, Moments
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import Ints, file_bags
-from scenarios.workloads.dlrm.ids.distribution import kept, zipf_of
+from scenarios.workloads.dlrm.ids.distribution import Zipf, kept, zipf_of
 
 # So many of the most frequent rows are counted one by one.
 _ALONE = 1 << 12
 
-# Tables of the same rows and ids share theirs.
 _CACHED = 128
 
 # A feature, as the table is seen by it, and how many ids it draws, or first ids of bags.
@@ -112,7 +111,7 @@ def _rates(drawn: Sequence[_Drawn], rows: range) -> tuple[Floats, Floats]:
         each = [np.full(inside.size, count / max(everything, 1)) for count, inside, everything in of_files]
         rates: Floats = np.bincount(which, np.concatenate(each), named.size).astype(np.float64)
         return rates, np.ones(named.size)
-    found = [(count, *_row_shares(feature.ids, feature.rows, rows)) for feature, count in drawn]
+    found = [(count, *_row_shares(feature, rows)) for feature, count in drawn]
     rates = found[0][0] * found[0][1]
     for count, shares, _ in found[1:]:
         rates = rates + count * shares
@@ -143,7 +142,7 @@ def _further_ids(drawn: Sequence[_Drawn]) -> list[tuple[float, float]]:
 
 def _ids_per_drawn(feature: Table, rows: range) -> float:
     """Ids in a block for each that is drawn: of bags, their first one."""
-    shares, counts = _row_shares(feature.ids, feature.rows, rows)
+    shares, counts = _row_shares(feature, rows)
     return float(shares @ counts) + _others(feature) * len(rows) / feature.rows
 
 
@@ -153,30 +152,36 @@ def _others(feature: Table) -> float:
 
 
 @lru_cache(maxsize=_CACHED)
-def _row_shares(ids: Ids, table_rows: int, rows: range) -> tuple[Floats, Floats]:
-    """Probabilities of a block's rows, and how many there are of each.
+def _row_shares(table: Table, rows: range) -> tuple[Floats, Floats]:
+    """Return probabilities of a block's rows, and how many rows there are of each.
 
-    Zipf's most frequent ones one by one; of the others those whose ranks are 2 % apart are alike, and of shuffled ones
-    a block has its part.
+    Zipf's most frequent rows count one by one; of the others those whose ranks are 2 % apart are alike, and of shuffled
+    ones a block has its part.
     """
-    if ids.kind == "file":
-        inside, everything = _of_file(ids, rows)
+    if table.ids.kind == "file":
+        inside, everything = _of_file(table.ids, rows)
         times, many = np.unique(np.bincount(inside), return_counts=True)
         return kept(times / max(everything, 1)), kept(many.astype(np.float64))
-    zipf = zipf_of(ids, table_rows, 1)
+    zipf = zipf_of(table, 1)
     if zipf is None:
-        return kept(np.full(1, 1 / table_rows)), kept(np.full(1, float(len(rows))))
-    zipf = dataclasses.replace(zipf, head=min(_ALONE, table_rows))
+        return kept(np.full(1, 1 / table.rows)), kept(np.full(1, float(len(rows))))
+    zipf = dataclasses.replace(zipf, head=min(_ALONE, table.rows))
     where = zipf.firsts()
     alone = zipf.probabilities()[(where >= rows.start) & (where < rows.stop)]
-    within = range(table_rows) if zipf.shuffled else rows
-    first, last = max(within.start, zipf.head) + 1, within.stop + 1
+    within = range(table.rows) if zipf.shuffle else rows
+    alike, counts = _alike(dataclasses.replace(zipf, shuffle=None), max(within.start, zipf.head) + 1, within.stop + 1)
+    part = len(rows) / table.rows if zipf.shuffle else 1.0
+    return kept(np.append(alone, alike)), kept(np.append(np.ones(alone.size), counts * part))
+
+
+@lru_cache(maxsize=_CACHED)
+def _alike(zipf: Zipf, first: int, last: int) -> tuple[Floats, Floats]:
+    """Return the probabilities of ranks from `first` to before `last`, of those 2 % apart one, and how many have it."""
     if first >= last:
-        return kept(alone), kept(np.ones(alone.size))
+        return kept(np.empty(0)), kept(np.empty(0))
     edges = np.unique(np.append(np.geomspace(first, last, 1000).astype(np.int64), last))
-    alike = np.sqrt(edges[:-1] * (edges[1:] - 1.0)) ** -ids.exponent / zipf.total()
-    counts = np.diff(edges) * (len(rows) / table_rows if zipf.shuffled else 1.0)
-    return kept(np.append(alone, alike)), kept(np.append(np.ones(alone.size), counts))
+    alike = np.sqrt(edges[:-1] * (edges[1:] - 1.0)) ** -zipf.exponent / zipf.total()
+    return kept(alike), kept(np.diff(edges).astype(np.float64))
 
 
 def _of_file(ids: Ids, rows: range) -> tuple[Ints, int]:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from scenarios.config.scenario import Ids, Table
 from scenarios.sparse.expected import Draws, Floats, Moments
 from scenarios.sparse.input_dist import block_size
-from scenarios.workloads.dlrm.batches import bags_of_firsts, coprime_step, file_bags
+from scenarios.workloads.dlrm.batches import bags_of_firsts, file_bags
+from scenarios.workloads.dlrm.ids.shuffle import Shuffle
 
 Ints = npt.NDArray[np.int64]
 
@@ -24,7 +25,7 @@ _HEAD_PER_BLOCK = 4
 # Of bags that their first ids decide, so many ids of the most frequent ones are looked at one by one.
 _BAG_IDS = 1 << 20
 
-# Of 131,072 blocks a MiB each: tables of the same rows and ids share theirs.
+# Of 131,072 blocks a MiB each.
 _CACHED = 128
 
 
@@ -34,12 +35,12 @@ def block_shares(table: Table, blocks: int) -> Floats:
     Exact but for rounding (1e-12); of shuffled Zipf ids of large tables within `block_share_error`. Time and memory
     grow with the blocks, not with the rows.
     """
-    return _shares(table.ids, table.rows, blocks)
+    return _shares(table.ids, table.rows, blocks, _shuffle_of(table))
 
 
 def block_share_error(table: Table, blocks: int) -> float:
     """What no block's share is off by more than, but for rounding; 0 where shares are exact."""
-    zipf = zipf_of(table.ids, table.rows, blocks)
+    zipf = zipf_of(table, blocks)
     return 0.0 if zipf is None else zipf.share_error(blocks)
 
 
@@ -92,7 +93,7 @@ def _moments_of_bag(table: Table, blocks: int, joined: int) -> Moments:
     if parts == 1:
         return Moments(kept(np.full(1, float(length))), kept(np.zeros(1)))
     head = min(table.rows, max(_HEAD // 16, _BAG_IDS // length))
-    zipf = Zipf(table.rows, table.ids.exponent, table.ids.order == "shuffled", head)
+    zipf = Zipf(table.rows, table.ids.exponent, _shuffle_of(table), head)
     often = zipf.probabilities()
     ids = bags_of_firsts(table, np.repeat(zipf.firsts(), length), np.tile(np.arange(length), head))
     where, count = np.unique(
@@ -128,22 +129,20 @@ class FileDraws:
 class Zipf:
     """`rows` rows, the k-th most frequent with a weight of k ** -exponent; the `head` first are counted one by one.
 
-    Those after it (the tail) are integrated over a block where rows lie by frequency, and spread evenly over the table
-    where they are shuffled.
+    Those after it (the tail) are integrated over a block where rows lie by frequency, `shuffle` being None, and spread
+    evenly over the table where they are shuffled.
     """
 
     rows: int
     exponent: float
-    shuffled: bool
+    shuffle: Shuffle | None
     head: int
 
     def shares(self, blocks: int) -> Floats:
         """The probability of each block, [blocks]."""
         bounds = _bounds(self.rows, blocks)
-        first = np.arange(self.head)
-        where = first * coprime_step(self.rows) % self.rows if self.shuffled else first
-        weights = np.bincount(where // block_size(self.rows, blocks), _powers(self.head, self.exponent), blocks)
-        if self.shuffled:
+        weights = np.bincount(self.firsts() // block_size(self.rows, blocks), _powers(self.head, self.exponent), blocks)
+        if self.shuffle:
             tail = self._tail(np.array([self.head, self.rows])) * (np.diff(bounds) / self.rows)
         else:
             tail = self._tail(np.maximum(bounds, self.head))
@@ -158,9 +157,9 @@ class Zipf:
         such q, of the next convergent's for as many times as fit (Ostrowski), which bounds how far the number of ids
         in a block is from even, for every n; and weights fall with n (Abel's summation).
         """
-        if not self.shuffled or self.head >= self.rows or blocks == 1:
+        if self.shuffle is None or self.head >= self.rows or blocks == 1:
             return 0.0
-        arcs = _convergents(coprime_step(self.rows), self.rows)
+        arcs = _convergents(self.shuffle.step, self.rows)
         longest = block_size(self.rows, blocks)
         coarsest = max(q for q, _ in arcs if q * longest <= self.rows)
         tail = self.rows - self.head
@@ -174,7 +173,7 @@ class Zipf:
     def firsts(self) -> Ints:
         """The most frequent ids."""
         ranks = np.arange(self.head)
-        return ranks * coprime_step(self.rows) % self.rows if self.shuffled else ranks
+        return self.shuffle(ranks) if self.shuffle else ranks
 
     def probabilities(self) -> Floats:
         """Theirs."""
@@ -197,12 +196,21 @@ class Zipf:
         return np.asarray(area + self.exponent / 24 * (high ** (power - 2) - low ** (power - 2)))
 
 
-def zipf_of(ids: Ids, rows: int, blocks: int) -> Zipf | None:
-    """How Zipf ids fall; None for others, and where all rows are equally frequent."""
+def zipf_of(table: Table, blocks: int) -> Zipf | None:
+    """Return how Zipf ids fall; None for others, and where all rows are equally frequent."""
+    return _zipf(table.ids, table.rows, blocks, _shuffle_of(table))
+
+
+def _zipf(ids: Ids, rows: int, blocks: int, shuffle: Shuffle | None) -> Zipf | None:
     if ids.kind != "zipf" or ids.exponent == 0:
         return None
     head = min(rows, max(_HEAD, _HEAD_PER_BLOCK * blocks))
-    return Zipf(rows, ids.exponent, ids.order == "shuffled", head)
+    return Zipf(rows, ids.exponent, shuffle, head)
+
+
+def _shuffle_of(table: Table) -> Shuffle | None:
+    """Return where rows of Zipf ids lie; None by frequency, and of other ids."""
+    return Shuffle.of(table) if table.ids.kind == "zipf" and table.ids.order == "shuffled" else None
 
 
 @lru_cache(maxsize=_CACHED)
@@ -212,12 +220,12 @@ def _powers(count: int, exponent: float) -> Floats:
 
 
 @lru_cache(maxsize=_CACHED)
-def _shares(ids: Ids, rows: int, blocks: int) -> Floats:
+def _shares(ids: Ids, rows: int, blocks: int, shuffle: Shuffle | None) -> Floats:
     if ids.kind == "file":
         assert ids.path is not None
         counts = np.bincount(file_bags(ids.path)[1] // block_size(rows, blocks), minlength=blocks)
         return kept(counts / counts.sum())
-    zipf = zipf_of(ids, rows, blocks)
+    zipf = _zipf(ids, rows, blocks, shuffle)
     return kept(np.diff(_bounds(rows, blocks)) / rows if zipf is None else zipf.shares(blocks))
 
 

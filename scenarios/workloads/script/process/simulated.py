@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Variable
 
+from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.shadows import Shadows, is_meta
 from scenarios.workloads.script.process.labels import Labels
@@ -108,6 +110,8 @@ class SimulatedLink:
         """The script's GPU is given a kernel."""
         assert self.launched is not None, "a CPU runs what it is given"
         assert self.labels is not None, "there is a GPU"
+        if kernel.flops and is_recomputed():
+            kernel = replace(kernel, recomputed_flops=kernel.flops)
         with self._lock:
             self.launched.append(Launched(self.stream, kernel, self.labels.now()))
 

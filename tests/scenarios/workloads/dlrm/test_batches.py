@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from scenarios.config.scenario import Ids, Table
-from scenarios.workloads.dlrm.batches import coprime_step, draw_ids, draw_zipf
+from scenarios.workloads.dlrm.batches import draw_ids, draw_zipf
+from scenarios.workloads.dlrm.ids.shuffle import Shuffle
 
 
 @pytest.mark.parametrize("rows", [7, 40_000_000, 10**10, 1 << 41])
@@ -15,7 +16,8 @@ def test_shuffled_rows_of_huge_tables_do_not_overflow(rows: int) -> None:
     table = Table(name="huge", rows=rows, dim=4, ids_per_sample=1.0, ids=ids, sharding=("row_wise",))
     found = draw_ids(np.random.default_rng(1), table, 1000)
     ranks = draw_zipf(np.random.default_rng(1), rows, 0.2, 1000)
-    assert found.tolist() == [int(rank) * coprime_step(rows) % rows for rank in ranks]
+    shuffle = Shuffle.of(table)
+    assert found.tolist() == [(shuffle.offset + int(rank) * shuffle.step) % rows for rank in ranks]
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 60.0, 100.0])

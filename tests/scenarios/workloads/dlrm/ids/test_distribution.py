@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
-from scenarios.workloads.dlrm.batches import coprime_step, draw_bags, draw_ids
+from scenarios.workloads.dlrm.batches import draw_bags, draw_ids
 from scenarios.workloads.dlrm.ids.distribution import Zipf, block_share_error, block_shares, draws_of
+from scenarios.workloads.dlrm.ids.shuffle import Shuffle
 from tests.lanes import examples
 from tests.small import cluster, scenario
 
@@ -27,9 +28,12 @@ ORDERS = st.sampled_from(["shuffled", "by_frequency"])
 EXPONENTS = st.one_of(st.floats(0.01, 4), st.sampled_from([1.0, 1 + 1e-9, 1.05]))
 
 
-def table(rows: int, ids: Ids, ids_per_sample: float = 1.0, kind: str = "fixed") -> Table:
+NAMES = st.text("abc_019", max_size=4)
+
+
+def table(rows: int, ids: Ids, ids_per_sample: float = 1.0, kind: str = "fixed", *, name: str = "t") -> Table:
     return Table(
-        name="t",
+        name=name,
         rows=rows,
         dim=1,
         ids_per_sample=ids_per_sample,
@@ -44,11 +48,12 @@ def training(tables: tuple[Table, ...], hosts: int, gpus: int, batch_size: int) 
     return scenario(cluster(hosts, gpus), model=model, batch_size=batch_size)
 
 
-def every_row(rows: int, exponent: float, order: str) -> Floats:
+def every_row(one: Table) -> Floats:
     """The probability of each row, one by one."""
-    weights = np.arange(1.0, rows + 1) ** -exponent
-    if order == "shuffled":
-        weights = weights[np.argsort(np.arange(rows) * coprime_step(rows) % rows)]
+    weights = np.arange(1.0, one.rows + 1) ** -one.ids.exponent
+    if one.ids.order == "shuffled":
+        shuffle = Shuffle.of(one)
+        weights = weights[np.argsort((shuffle.offset + np.arange(one.rows) * shuffle.step) % one.rows)]
     return np.asarray(weights / math.fsum(weights))
 
 
@@ -64,13 +69,13 @@ def random_ids(draw: st.DrawFn) -> Ids:
     return Ids(kind="zipf", exponent=draw(EXPONENTS), order=draw(ORDERS))
 
 
-@given(st.integers(1, 3000), random_ids(), st.integers(1, 300))
-def test_shares_are_sums_over_the_rows(rows: int, ids: Ids, blocks: int) -> None:
-    one = table(rows, ids)
+@given(st.integers(1, 3000), random_ids(), st.integers(1, 300), NAMES)
+def test_shares_are_sums_over_the_rows(rows: int, ids: Ids, blocks: int, name: str) -> None:
+    one = table(rows, ids, name=name)
     shares = block_shares(one, blocks)
     assert shares.shape == (blocks,)
     assert shares.sum() == pytest.approx(1, abs=EXACT)
-    assert shares == pytest.approx(by_block(every_row(rows, ids.exponent, ids.order), blocks), abs=EXACT)
+    assert shares == pytest.approx(by_block(every_row(one), blocks), abs=EXACT)
     assert block_share_error(one, blocks) == 0
 
 
@@ -78,9 +83,10 @@ def test_shares_are_sums_over_the_rows(rows: int, ids: Ids, blocks: int) -> None
 @given(rows=st.integers(1 << 12, 1 << 17), exponent=EXPONENTS, blocks=st.integers(1, 300))
 @example(rows=1 << 17, exponent=100.0, blocks=7)
 def test_a_tail_by_frequency_is_summed_exactly(rows: int, exponent: float, blocks: int) -> None:
-    wanted = by_block(every_row(rows, exponent, "by_frequency"), blocks)
+    one = table(rows, Ids(kind="zipf", exponent=exponent, order="by_frequency"))
+    wanted = by_block(every_row(one), blocks)
     for head in (1 << 12, 1 << 16):
-        shares = Zipf(rows, exponent, shuffled=False, head=min(head, rows)).shares(blocks)
+        shares = Zipf(rows, exponent, shuffle=None, head=min(head, rows)).shares(blocks)
         assert shares == pytest.approx(wanted, abs=EXACT)
 
 
@@ -89,19 +95,20 @@ def test_a_tail_by_frequency_is_summed_exactly(rows: int, exponent: float, block
 def test_a_shuffled_tail_is_within_its_bound(data: st.DataObject) -> None:
     rows, head = data.draw(st.integers(257, 20_000)), data.draw(st.integers(256, 600))
     exponent, blocks = data.draw(EXPONENTS), data.draw(st.integers(1, 600))
-    zipf = Zipf(rows, exponent, shuffled=True, head=min(head, rows))
+    one = table(rows, Ids(kind="zipf", exponent=exponent), name=data.draw(NAMES))
+    zipf = Zipf(rows, exponent, Shuffle.of(one), head=min(head, rows))
     shares = zipf.shares(blocks)
     assert shares.sum() == pytest.approx(1, abs=EXACT)
-    off = np.abs(shares - by_block(every_row(rows, exponent, "shuffled"), blocks)).max()
+    off = np.abs(shares - by_block(every_row(one), blocks)).max()
     assert off <= zipf.share_error(blocks) + EXACT
 
 
 @examples(12)
-@given(rows=st.integers(1 << 18, 1 << 20), exponent=EXPONENTS, blocks=st.integers(2, 600))
-@example(rows=1 << 18, exponent=100.0, blocks=7)
-def test_large_shuffled_tables_are_within_their_bound(rows: int, exponent: float, blocks: int) -> None:
-    one = table(rows, Ids(kind="zipf", exponent=exponent))
-    off = np.abs(block_shares(one, blocks) - by_block(every_row(rows, exponent, "shuffled"), blocks)).max()
+@given(rows=st.integers(1 << 18, 1 << 20), exponent=EXPONENTS, blocks=st.integers(2, 600), name=NAMES)
+@example(rows=1 << 18, exponent=100.0, blocks=7, name="t")
+def test_large_shuffled_tables_are_within_their_bound(rows: int, exponent: float, blocks: int, name: str) -> None:
+    one = table(rows, Ids(kind="zipf", exponent=exponent), name=name)
+    off = np.abs(block_shares(one, blocks) - by_block(every_row(one), blocks)).max()
     assert off <= block_share_error(one, blocks) + EXACT
 
 
@@ -154,9 +161,9 @@ def chi_square_sigmas(found: Floats, expected: Floats) -> float:
 
 
 @examples(40, derandomize=True)
-@given(st.one_of(st.integers(1, 3000), st.integers(10**5, 10**9)), random_ids(), st.integers(1, 100))
-def test_drawn_ids_fall_into_blocks_as_shares_say(rows: int, ids: Ids, blocks: int) -> None:
-    number, one = 100_000, table(rows, ids)
+@given(st.one_of(st.integers(1, 3000), st.integers(10**5, 10**9)), random_ids(), st.integers(1, 100), NAMES)
+def test_drawn_ids_fall_into_blocks_as_shares_say(rows: int, ids: Ids, blocks: int, name: str) -> None:
+    number, one = 100_000, table(rows, ids, name=name)
     drawn = draw_ids(np.random.default_rng([rows, blocks]), one, number)
     found = np.bincount(drawn // -(-rows // blocks), minlength=blocks)
     assert chi_square_sigmas(found, number * block_shares(one, blocks)) < SIGMAS

@@ -1,0 +1,69 @@
+"""Where the rows of a shuffled table lie: a bijection that follows from the table's name, in both worlds alike."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from scenarios.config.scenario import Table
+
+Ints = npt.NDArray[np.int64]
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+# Partial quotients of a step's fraction of the rows, each of 1 to 3, before those of the golden ratio, which are all 1.
+_QUOTIENTS = 8
+
+_CACHED = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """A bijection of a table's rows: the k-th most frequent one, from 0, is row (offset + k * step) mod rows.
+
+    The step is coprime to the rows. Its fraction of the rows has a continued fraction of small quotients, as the golden
+    ratio has, so that consecutive ranks are spread evenly over the table (Knuth, TAOCP vol. 3, 6.4) as hashing spreads
+    real ids. Offset and step depend on the table's name, so that the most frequent rows of many tables do not lie in
+    the same place of each, which would load the GPU that holds this place more than hashing does.
+    """
+
+    rows: int
+    step: int
+    offset: int
+
+    @staticmethod
+    def of(table: Table) -> Shuffle:
+        """Return the bijection of a table, or of a feature of it: features of one table share its frequent rows."""
+        return _of_name(table.feature_of or table.name, table.rows)
+
+    def __call__(self, ranks: Ints) -> Ints:
+        """Return the rows [n] of these ranks [n], in two parts: int64 holds the products of up to 2**41 rows."""
+        low = 21
+        high = (ranks >> low) * self.step % self.rows
+        moved: Ints = ((high << low) + (ranks & ((1 << low) - 1)) * self.step) % self.rows
+        return (moved + self.offset) % self.rows
+
+
+def table_seed(table: Table) -> int:
+    """Return 64 bits that follow from a table's name, or from that of a feature's table, in every process alike."""
+    return int.from_bytes(_digest(table.feature_of or table.name)[:8], "big")
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+@lru_cache(maxsize=_CACHED)
+def _of_name(name: str, rows: int) -> Shuffle:
+    digest = _digest(name)
+    fraction = _GOLDEN
+    for byte in digest[8 : 8 + _QUOTIENTS]:
+        fraction = 1 / (1 + byte % 3 + fraction)
+    step = max(1, int(rows * fraction))
+    while math.gcd(step, rows) != 1:
+        step += 1
+    return Shuffle(rows, step, int.from_bytes(digest[16:24], "big") % rows)
