@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real.libraries.library import Library
-from real.libraries.moves import EXCHANGE, Joined, Sent, split
+from real.libraries.moves import EXCHANGE, Joined, Sent, Several, split
 from scenarios.seam.payload import as_bytes
 
 _ON_CPU = dist.BarrierOptions()
@@ -35,6 +35,11 @@ class Gloo(Library):
     def barrier(self, joined: Joined) -> Sent:
         """gloo's own."""
         return Sent(joined.handle.barrier(_ON_CPU))
+
+    def monitored_barrier(self, joined: Joined) -> Sent:
+        """Call gloo's own, which blocks until it is over."""
+        joined.handle.monitored_barrier()  # type: ignore[attr-defined]
+        return Sent(Several())
 
     def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
         """Through one buffer each way: gloo's own list form wants equal sizes."""

@@ -8,22 +8,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from real.libraries.moves import (
     COALESCED_REDUCTIONS,
+    OPS,
     REDUCTIONS,
     Joined,
     Sent,
+    all_gather_lists,
     arithmetic_of,
     as_real,
     divide,
     product,
     scattered,
     starts_of,
+    together,
 )
 from real.rank.lanes import Lane
-from scenarios.seam.payload import resolved, without_grad
+from scenarios.seam.arguments import Issue
+from scenarios.seam.calls import Call
+from scenarios.seam.payload import as_bytes, resolved, without_grad
 
 
 class Library:
@@ -107,6 +113,62 @@ class Library:
                 without_grad(own).view(-1).copy_(piece)
 
         return Sent(sent.work, finish, flat)
+
+    def reduce(self, joined: Joined, call: Call, tensor: Tensor) -> Sent:
+        """Reduce into the root's tensor, or by way of a wider type; torch writes over the others', too."""
+        if tensor.is_complex() and call.reduce == "product":
+            return product(joined, tensor)
+        arithmetic, is_root = arithmetic_of(tensor), joined.group.ranks[call.root] == call.rank
+        is_copy = arithmetic.data_ptr() != tensor.data_ptr()
+        divides = call.reduce == "avg" and not self.has_averages
+        options = dist.ReduceOptions()
+        options.reduceOp = OPS["sum" if divides else call.reduce]
+        options.rootRank = joined.order.index(call.root)
+        work = joined.handle.reduce([arithmetic], options)
+
+        def finish() -> None:
+            if divides and is_root:
+                divide(arithmetic, joined.group.size)
+            if is_copy and is_root:
+                as_real(tensor).copy_(arithmetic)
+
+        return Sent(work, finish, arithmetic)
+
+    def monitored_barrier(self, joined: Joined) -> Sent:
+        """Call a barrier, as the library has no monitored one."""
+        return self.barrier(joined)
+
+    def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> Sent:
+        """Gather everyone's input, each in a tensor of its own; tensors of several sizes by an exchange."""
+        if call.parts:
+            return self.exchange(joined, issue.output, [issue.input] * joined.group.size)
+        return all_gather_lists(joined, [[output] for output in issue.output], [issue.input])
+
+    def all_gather_coalesced(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """Gather everyone's inputs through one buffer, as torch's gloo does it."""
+        size = joined.group.size
+        rows = [as_bytes(output).view(size, -1) for output in outputs]
+        return all_gather_lists(joined, [[row[place] for row in rows] for place in range(size)], inputs)
+
+    def reduce_scatter_list(self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str) -> Sent:
+        """Give this member its sum: by hand, an all-reduce of each tensor, as torch's gloo does it."""
+        wholes = [resolved(each).clone() for each in inputs]
+        reduced = together([self.all_reduce(joined, whole, reduce) for whole in wholes])
+        mine = wholes[joined.order[joined.handle.rank()]]
+
+        def finish() -> None:
+            assert reduced.finish is not None, "several have one"
+            reduced.finish()
+            output.detach().view(-1).copy_(mine.view(-1))
+
+        return Sent(reduced.work, finish, wholes)
+
+    def reduce_scatter_coalesced(
+        self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
+    ) -> Sent:
+        """Give this member's share of each reduced input, one after the other."""
+        both = zip(outputs, inputs, strict=True)
+        return together([self.reduce_scatter(joined, output, input, reduce) for output, input in both])
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
         """Give this member's share of the reduced input: by hand, an all-reduce of the whole."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scenarios.seam.arguments import REDUCE_OPS, Issue
 from scenarios.seam.calls import Call
-from scenarios.seam.collectives import exchange, reduction, rooted
+from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
 from scenarios.seam.group import Group
 from scenarios.seam.payload import as_bytes, without_grad
 
@@ -52,6 +52,44 @@ class Sent:
     held: object = None
 
 
+class Several(dist.Work):
+    """Works that began one after the other, as one."""
+
+    def __init__(self, works: Sequence[dist.Work] = ()) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Wait until all have ended; RuntimeError if one failed."""
+        for work in self._works:
+            work.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        """Return whether all have ended."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Return whether all have ended well."""
+        return all(work.is_success() for work in self._works)
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return what is done when all are."""
+        return torch.futures.collect_all([work.get_future() for work in self._works])
+
+
+def together(sents: Sequence[Sent]) -> Sent:
+    """Make one of several collectives on their way."""
+
+    def finish() -> None:
+        for sent in sents:
+            if sent.finish is not None:
+                sent.finish()
+
+    works = [sent.work for sent in sents]
+    return Sent(Several(works), finish, [sent.held for sent in sents])
+
+
 # How a collective begins, from the checked call and what its verb was given.
 Start = Callable[[Joined, Call, Issue], Sent]
 
@@ -67,6 +105,12 @@ WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torc
 # torch 2.13 renamed these three, and warns about the old names of the first two.
 ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+GATHER_COALESCED: Callable[..., Any] = getattr(
+    dist.ProcessGroup, "all_gather_single_coalesced", dist.ProcessGroup.allgather_into_tensor_coalesced
+)
+SCATTER_COALESCED: Callable[..., Any] = getattr(
+    dist.ProcessGroup, "reduce_scatter_single_coalesced", dist.ProcessGroup.reduce_scatter_tensor_coalesced
+)
 EXCHANGE: Callable[..., Any] = getattr(dist.ProcessGroup, "all_to_all_single", dist.ProcessGroup.alltoall_base)
 
 
@@ -97,13 +141,30 @@ def starts_of(library: Library) -> dict[str, Start]:
         reduction.ALL_GATHER_INTO_TENSOR.name: lambda joined, _, issue: all_gather(joined, issue.output, issue.input),
         rooted.BROADCAST.name: lambda joined, call, issue: broadcast(joined, issue.output, call.group.ranks[call.root]),
         reduction.ALL_REDUCE.name: lambda joined, call, issue: library.all_reduce(joined, issue.output, call.reduce),
-        reduction.ALL_REDUCE_COALESCED.name: lambda joined, call, issue: library.all_reduce_coalesced(
+        coalesced.ALL_REDUCE_COALESCED.name: lambda joined, call, issue: library.all_reduce_coalesced(
             joined, issue.output, call.reduce
         ),
+        coalesced.REDUCE_SCATTER_TENSOR_COALESCED.name: lambda joined, call, issue: library.reduce_scatter_coalesced(
+            joined, issue.output, issue.input, call.reduce
+        ),
+        coalesced.ALL_GATHER_INTO_TENSOR_COALESCED.name: lambda joined, _, issue: library.all_gather_coalesced(
+            joined, issue.output, issue.input
+        ),
+        coalesced.ALL_GATHER_COALESCED.name: lambda joined, _, issue: all_gather_lists(
+            joined, issue.output, issue.input
+        ),
+        lists.ALL_GATHER.name: library.all_gather_list,
+        lists.REDUCE_SCATTER.name: lambda joined, call, issue: library.reduce_scatter_list(
+            joined, issue.output, issue.input, call.reduce
+        ),
+        rooted.REDUCE.name: lambda joined, call, issue: library.reduce(joined, call, issue.output),
+        rooted.GATHER.name: gather,
+        rooted.SCATTER.name: scatter,
         reduction.REDUCE_SCATTER_TENSOR.name: lambda joined, call, issue: library.reduce_scatter(
             joined, issue.output, issue.input, call.reduce
         ),
         rooted.BARRIER.name: lambda joined, _, __: library.barrier(joined),
+        rooted.MONITORED_BARRIER.name: lambda joined, _, __: library.monitored_barrier(joined),
         rooted.SEND.name: lambda joined, _, issue: send(joined, issue.input, issue.root),
         rooted.RECV.name: lambda joined, _, issue: recv(joined, issue.output, issue.root),
     }
@@ -123,6 +184,38 @@ def all_gather(joined: Joined, output: Tensor, input: Tensor) -> Sent:
             rows[place].copy_(row)
 
     return Sent(work, finish, source)
+
+
+def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> Sent:
+    """Gather everyone's inputs through one buffer, whose parts are then cut into each member's list."""
+    source = torch.cat([as_bytes(tensor) for tensor in inputs])
+    gathered = source.new_empty(joined.group.size * source.numel())
+    work = started(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
+
+    def finish() -> None:
+        for place, row in zip(joined.order, gathered.view(joined.group.size, -1), strict=True):
+            targets = [as_bytes(tensor) for tensor in outputs[place]]
+            for target, piece in zip(targets, split(row, [target.numel() for target in targets]), strict=True):
+                target.copy_(piece)
+
+    return Sent(work, finish, source)
+
+
+def gather(joined: Joined, call: Call, issue: Issue) -> Sent:
+    """Gather on one member, which has a list."""
+    options = dist.GatherOptions()
+    options.rootRank = joined.order.index(call.root)
+    targets = [[as_bytes(issue.output[place]) for place in joined.order]] if issue.output else []
+    source = [as_bytes(issue.input)]
+    return Sent(joined.handle.gather(targets, source, options), held=source)
+
+
+def scatter(joined: Joined, call: Call, issue: Issue) -> Sent:
+    """Scatter from one member, which has a list."""
+    options = dist.ScatterOptions()
+    options.rootRank = joined.order.index(call.root)
+    sources = [[as_bytes(issue.input[place]) for place in joined.order]] if issue.input else []
+    return Sent(joined.handle.scatter([as_bytes(issue.output)], sources, options), held=sources)
 
 
 def broadcast(joined: Joined, tensor: Tensor, src: int) -> Sent:

@@ -10,9 +10,23 @@ import torch.distributed as dist
 from torch import Tensor
 
 from real.libraries.library import Library
-from real.libraries.moves import OPS, REDUCE_SCATTER, REDUCTIONS, WIDER, Joined, Sent, as_real, overlap, started
+from real.libraries.moves import (
+    GATHER_COALESCED,
+    OPS,
+    REDUCE_SCATTER,
+    REDUCTIONS,
+    SCATTER_COALESCED,
+    WIDER,
+    Joined,
+    Sent,
+    as_real,
+    overlap,
+    started,
+)
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.lanes import Lane
+from scenarios.seam.arguments import Issue
+from scenarios.seam.calls import Call
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.payload import as_bytes, resolved
 
@@ -76,10 +90,49 @@ class Nccl(Library):
         work = started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True))
         return Sent(work, held=(targets, sources))
 
+    def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> Sent:
+        """Call torch's own: a broadcast of each tensor in one group where they have several sizes."""
+        source, targets = as_bytes(issue.input), [as_bytes(issue.output[place]) for place in joined.order]
+        source = source.clone() if any(overlap(target, source) for target in targets) else source
+        return Sent(started(dist.all_gather(targets, source, group=joined.handle, async_op=True)), held=source)
+
+    def all_gather_coalesced(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Sent:
+        """Call NCCL's own in one group where the order allows it."""
+        sources, targets = [as_bytes(each) for each in inputs], [as_bytes(each) for each in outputs]
+        if not joined.is_sorted or any(overlap(target, source) for target in targets for source in sources):
+            return super().all_gather_coalesced(joined, outputs, inputs)
+        return Sent(GATHER_COALESCED(joined.handle, targets, sources), held=sources)
+
+    def reduce_scatter_list(self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str) -> Sent:
+        """Call NCCL's own where the type allows it."""
+        if not self._is_plain(output, reduce):
+            return super().reduce_scatter_list(joined, output, inputs, reduce)
+        sources = [as_real(resolved(inputs[place])) for place in joined.order]
+        own = as_real(output)
+        work = dist.reduce_scatter(own, sources, op=OPS[reduce], group=joined.handle, async_op=True)
+        return Sent(started(work), held=sources)
+
+    def reduce_scatter_coalesced(
+        self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
+    ) -> Sent:
+        """Call NCCL's own in one group where the type and the order allow it."""
+        if not (joined.is_sorted and self._is_plain(inputs[0], reduce)):
+            return super().reduce_scatter_coalesced(joined, outputs, inputs, reduce)
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = OPS[reduce]
+        sources = [as_real(resolved(each)) for each in inputs]
+        return Sent(
+            SCATTER_COALESCED(joined.handle, [as_real(each) for each in outputs], sources, options), held=sources
+        )
+
+    @staticmethod
+    def _is_plain(tensor: Tensor, reduce: str) -> bool:
+        """Return whether NCCL can add such tensors as they are."""
+        return tensor.dtype not in WIDER and not (tensor.is_complex() and reduce == "product")
+
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> Sent:
         """NCCL's own where the type and the order allow it."""
-        is_plain = input.dtype not in WIDER and not (input.is_complex() and reduce == "product")
-        if is_plain and joined.is_sorted:
+        if self._is_plain(input, reduce) and joined.is_sorted:
             own, source = as_real(output), as_real(resolved(input))
             work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)
             return Sent(started(work), held=source)

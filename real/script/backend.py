@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from real.libraries.moves import Several
 from real.libraries.nccl import Nccl
 from real.rank.journal import STEP, Entry, Journal
 from real.rank.lanes import Lane, Mark, Pending
@@ -186,7 +187,7 @@ class WatchingBackend:
             entry.index = self.journal.next_call(group.name)
         self.journal.keep(entry)
         name, given = asked.native
-        work = getattr(inner, name)(*given)
+        work = getattr(inner, name)(*given) or Several()  # a call without a work is over
         underway = Underway(self.journal, entry, work, self.lane.follow(entry, work, None, issue))
         self._underway = [one for one in (*self._underway, underway) if not one.has_ended]
         return underway

@@ -28,8 +28,13 @@ class WatchedGroup(ScriptGroup):
     ) -> None:
         super().__init__(options, backends)
         self._backend, self._rank, self._group = backend, rank, group
+        # As torch makes one: of a group's calls some are the group's own, which it makes of its backends'.
+        self._inner: Any = dist.ProcessGroup(options.store, self.rank(), self.size())
         made = {name: self._make(name, options) for name in dict.fromkeys(backends.values())}
-        self._inner = {kind: made[name] for kind, name in backends.items()}
+        for kind, name in backends.items():
+            own = getattr(dist.ProcessGroup.BackendType, name.upper())
+            self._inner._register_backend(torch.device(kind), own, made[name])
+            self._inner._set_default_backend(own)
 
     def _make(self, name: str, options: Any) -> Any:
         store = dist.PrefixStore(f"{name}/", options.store)
@@ -43,9 +48,8 @@ class WatchedGroup(ScriptGroup):
 
     def issue(self, asked: Asked) -> WatchedWork:
         """Begin a call for real."""
-        backend, tensors = self._backend, [*asked.inputs, *asked.targets]
-        inner = self._inner[tensors[0].device.type] if tensors else next(iter(self._inner.values()))
-        with backend.between(), backend.asked(asked, inner):
+        backend = self._backend
+        with backend.between(), backend.asked(asked, self._inner):
             underway = issue(
                 self._rank,
                 asked.verb,

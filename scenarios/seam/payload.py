@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.calls import Call
-from scenarios.seam.group import Group
 
-# The name of a reduction, the members' inputs in group order, and their group; the result has an input's shape.
-Reduce = Callable[[str, Sequence[Tensor], Group], Tensor]
+# A call that reduces, and the members' inputs in group order; the result has an input's shape.
+Reduce = Callable[[Call, Sequence[Tensor]], Tensor]
 
 
 class Payload(NamedTuple):
@@ -31,19 +30,19 @@ class Payloads(dict[int, Payload]):
     def __init__(self, reduce: Reduce) -> None:
         super().__init__()
         self._reduce = reduce
-        self._total: Tensor | None = None
+        self._totals: dict[int, Tensor] = {}
 
-    def total(self, call: Call) -> Tensor:
-        """Reduce the inputs of all members; computed once, as all get the same."""
-        if self._total is None:
-            inputs = [self[member].inputs[0] for member in range(call.group.size)]
-            self._total = self._reduce(call.reduce, inputs, call.group)
-        return self._total
+    def total(self, call: Call, part: int = 0) -> Tensor:
+        """Reduce that one of all members' inputs; computed once, as all get the same."""
+        if part not in self._totals:
+            inputs = [self[member].inputs[part] for member in range(call.group.size)]
+            self._totals[part] = self._reduce(call, inputs)
+        return self._totals[part]
 
     def clear(self) -> None:
         """Let go of all tensors."""
         super().clear()
-        self._total = None
+        self._totals.clear()
 
 
 def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:

@@ -19,7 +19,7 @@ from torch.distributed import ReduceOp
 from scenarios.seam.arguments import Issue, check_label
 from scenarios.seam.backend import Backend, Done, Work
 from scenarios.seam.calls import MISTAKES
-from scenarios.seam.collectives import Collective, exchange, reduction, refused, rooted
+from scenarios.seam.collectives import Collective, coalesced, exchange, lists, reduction, refused, rooted
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group, Groups
 from scenarios.seam.kernel import Kernel
@@ -159,7 +159,7 @@ class Rank:
         label: str = "",
     ) -> Work[list[Tensor]]:
         """Reduce several tensors of one dtype over all members, in place, as one call: one launch, one latency."""
-        return self._issue(reduction.ALL_REDUCE_COALESCED, group, label, input=tensors, output=tensors, reduce=op)
+        return self._issue(coalesced.ALL_REDUCE_COALESCED, group, label, input=tensors, output=tensors, reduce=op)
 
     def reduce_scatter_tensor(
         self,
@@ -179,13 +179,108 @@ class Rank:
         """Gather the inputs of all members, one after the other in group order."""
         return self._issue(reduction.ALL_GATHER_INTO_TENSOR, group, label, input=input_tensor, output=output_tensor)
 
+    def all_gather(
+        self, tensor_list: list[Tensor], tensor: Tensor, group: Group | None = None, *, label: str = ""
+    ) -> Work[list[Tensor]]:
+        """Gather the inputs of all members, each in a tensor of its own; members' may differ in size."""
+        return self._issue(lists.ALL_GATHER, group, label, input=tensor, output=tensor_list)
+
+    def reduce_scatter(
+        self,
+        output: Tensor,
+        input_list: list[Tensor],
+        op: ReduceOp.RedOpType = ReduceOp.SUM,
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[Tensor]:
+        """Reduce a tensor for each member, which gets its own; members' may differ in size."""
+        return self._issue(lists.REDUCE_SCATTER, group, label, input=input_list, output=output, reduce=op)
+
+    def all_gather_into_tensor_coalesced(
+        self,
+        output_tensors: list[Tensor],
+        input_tensors: list[Tensor],
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[list[Tensor]]:
+        """Gather several inputs as `all_gather_into_tensor` does, as one call."""
+        gather = coalesced.ALL_GATHER_INTO_TENSOR_COALESCED
+        return self._issue(gather, group, label, input=input_tensors, output=output_tensors)
+
+    def all_gather_coalesced(
+        self,
+        output_tensor_lists: list[list[Tensor]],
+        input_tensor_list: list[Tensor],
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[list[list[Tensor]]]:
+        """Gather several inputs as one call; the output has a list of tensors for each member."""
+        gather = coalesced.ALL_GATHER_COALESCED
+        return self._issue(gather, group, label, input=input_tensor_list, output=output_tensor_lists)
+
+    def reduce_scatter_tensor_coalesced(
+        self,
+        output_tensors: list[Tensor],
+        input_tensors: list[Tensor],
+        op: ReduceOp.RedOpType = ReduceOp.SUM,
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[list[Tensor]]:
+        """Reduce and scatter several inputs as `reduce_scatter_tensor` does, as one call."""
+        scatter = coalesced.REDUCE_SCATTER_TENSOR_COALESCED
+        return self._issue(scatter, group, label, input=input_tensors, output=output_tensors, reduce=op)
+
     def broadcast(self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "") -> Work[Tensor]:
         """Copy the tensor of a global rank to all members."""
         return self._issue(rooted.BROADCAST, group, label, input=tensor, output=tensor, root=src)
 
+    def reduce(
+        self,
+        tensor: Tensor,
+        dst: int,
+        op: ReduceOp.RedOpType = ReduceOp.SUM,
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[Tensor]:
+        """Reduce a tensor over all members into that of a global rank; the others' tensors are undefined then."""
+        return self._issue(rooted.REDUCE, group, label, input=tensor, output=tensor, reduce=op, root=dst)
+
+    def gather(
+        self,
+        tensor: Tensor,
+        gather_list: list[Tensor] | None,
+        dst: int,
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[list[Tensor] | None]:
+        """Gather the tensors of all members on a global rank, which alone gives a list."""
+        return self._issue(rooted.GATHER, group, label, input=tensor, output=gather_list, root=dst)
+
+    def scatter(
+        self,
+        tensor: Tensor,
+        scatter_list: list[Tensor] | None,
+        src: int,
+        group: Group | None = None,
+        *,
+        label: str = "",
+    ) -> Work[Tensor]:
+        """Give each member its tensor of the list of a global rank, which alone gives one."""
+        return self._issue(rooted.SCATTER, group, label, input=scatter_list, output=tensor, root=src)
+
     def barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
         """Wait until all members are here."""
         return self._issue(rooted.BARRIER, group, label)
+
+    def monitored_barrier(self, group: Group | None = None, *, label: str = "") -> Work[None]:
+        """Wait until all members are here, by way of the first one, which would name those that are not."""
+        return self._issue(rooted.MONITORED_BARRIER, group, label)
 
     def send(self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "") -> Work[None]:
         """Send a tensor to a global rank."""

@@ -10,12 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sim.gloo import closed_forms
+from sim.gloo.closed_forms import exchanged, reduced_parts
 from sim.gloo.script import Copy, Reduce, Script, Totals, WaitRecv, WaitSend, Writer
 from sim.gloo.script import totals as schedule_totals
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 
 if TYPE_CHECKING:
     from scenarios.seam.calls import Call
+
+# A monitored barrier's messages are of one int32 (torch 2.13, as the kernel counts them).
+MONITORED_BYTES = 4
 
 
 def script(call: Call) -> Script:
@@ -49,10 +53,14 @@ def totals(calls: Sequence[Call]) -> Totals:
 
 def _all_reduce(writer: Writer, call: Call, rank: int) -> None:
     """Reduce-scatter, then all-gather of the reduced chunks, both to the left."""
+    _all_reduce_part(writer, call, rank, call.bytes_in)
+
+
+def _all_reduce_part(writer: Writer, call: Call, rank: int, size_bytes: int) -> None:
     ranks = len(call.group.ranks)
-    if ranks == 1 or call.bytes_in == 0:
+    if ranks == 1 or size_bytes == 0:
         return
-    parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
+    parts = all_reduce_segments(size_bytes, call.element_size, ranks)
     steps = parts.count - parts.per_chunk
     _ring_left(writer, parts, rank, rank + 1, steps=steps, reduces=True)
     _ring_left(writer, parts, rank, rank, steps=steps, reduces=False)
@@ -62,6 +70,17 @@ def _all_reduce_of_copy(writer: Writer, call: Call, rank: int) -> None:
     """Of a reduce_scatter one share is kept; tensors of a coalesced call are put into one buffer, and back."""
     writer.work(Copy(call.bytes_in))
     _all_reduce(writer, call, rank)
+    writer.work(Copy(call.bytes_out))
+
+
+def _all_reduces(writer: Writer, call: Call, rank: int) -> None:
+    """Several all-reduces of copies, as torch's gloo reduces and scatters lists: one for each tensor.
+
+    torch hands them to two threads; here they come one after the other.
+    """
+    writer.work(Copy(call.bytes_in))
+    for size_bytes in reduced_parts(call):
+        _all_reduce_part(writer, call, rank, size_bytes)
     writer.work(Copy(call.bytes_out))
 
 
@@ -124,6 +143,14 @@ def _all_gather(writer: Writer, call: Call, rank: int) -> None:
     for waits in flying:
         writer.wait(*waits)
     writer.work(Copy(ranks * own_bytes))
+
+
+def _all_gather_list(writer: Writer, call: Call, rank: int) -> None:
+    """As `_all_gather`; tensors of several sizes, which torch's gloo refuses, as an exchange (`real.libraries`)."""
+    if call.parts:
+        _all_to_all(writer, exchanged(call), rank)
+    else:
+        _all_gather(writer, call, rank)
 
 
 def _broadcast(writer: Writer, call: Call, rank: int) -> None:
@@ -192,12 +219,29 @@ def _barrier(writer: Writer, call: Call, rank: int) -> None:
         writer.wait(arrival, departure)
 
 
+def _monitored_barrier(writer: Writer, call: Call, rank: int) -> None:
+    """The first member hears of all, one after the other, and answers them."""
+    others = range(1, len(call.group.ranks))
+    if rank:
+        writer.wait(writer.send(0, MONITORED_BYTES))
+        writer.wait(writer.recv(0, MONITORED_BYTES))
+        return
+    for peer in others:
+        writer.wait(writer.recv(peer, MONITORED_BYTES))
+    for peer in others:
+        writer.wait(writer.send(peer, MONITORED_BYTES))
+
+
 _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_reduce": _all_reduce,
     "all_reduce_coalesced": _all_reduce_of_copy,
+    "reduce_scatter": _all_reduces,
     "reduce_scatter_tensor": _all_reduce_of_copy,
+    "reduce_scatter_tensor_coalesced": _all_reduces,
     "all_gather_into_tensor": _all_gather,
-    "all_gather": _all_gather,
+    "all_gather_into_tensor_coalesced": _all_gather,
+    "all_gather_coalesced": _all_gather,
+    "all_gather": _all_gather_list,
     "broadcast": _broadcast,
     "reduce": _reduce,
     "gather": _gather,
@@ -205,7 +249,16 @@ _WRITERS: dict[str, Callable[[Writer, Call, int], None]] = {
     "all_to_all": _all_to_all,
     "all_to_all_single": _all_to_all_single,
     "barrier": _barrier,
+    "monitored_barrier": _monitored_barrier,
     "send": lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)),
     "recv": lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)),
 }
-RINGS = frozenset(op for op, writer in _WRITERS.items() if writer in (_all_reduce, _all_reduce_of_copy, _all_gather))
+_RINGS = (_all_reduce, _all_reduce_of_copy, _all_reduces, _all_gather, _all_gather_list, _reduce)
+
+
+def rings(call: Call) -> int:
+    """How many rings a member goes round, one after the other; 0: it is no ring."""
+    writer = _WRITERS[call.op]
+    if writer is _all_reduces:
+        return len(reduced_parts(call))
+    return int(writer in _RINGS and not (writer is _all_gather_list and call.parts))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from sim.gloo.script import Totals
-from sim.gloo.segments import all_reduce_segments
+from sim.gloo.segments import all_reduce_segments, reduce_segments
 
 if TYPE_CHECKING:
     from scenarios.seam.calls import Call
@@ -26,24 +27,56 @@ def totals(calls: Calls) -> Totals | None:
 
 def _all_reduce(sums: Totals, calls: Calls) -> None:
     """Rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
+    _all_reduce_part(sums, calls, calls[0].bytes_in)
+
+
+def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
     ranks, call = len(calls), calls[0]
-    if ranks == 1 or call.bytes_in == 0:
+    if ranks == 1 or size_bytes == 0:
         return
-    parts = all_reduce_segments(call.bytes_in, call.element_size, ranks)
+    parts = all_reduce_segments(size_bytes, call.element_size, ranks)
     filled = [parts.filled(chunk * parts.per_chunk, parts.per_chunk) for chunk in range(ranks)]
     every = sum(filled)
     for rank in range(ranks):
         left = (rank - 1) % ranks
         count = 2 * every - filled[rank] - filled[left]
-        size_bytes = 2 * parts.total_bytes - parts.chunk_bytes(rank) - parts.chunk_bytes(left)
-        sums.messages(rank, left, count, size_bytes)
-        sums.reduce_bytes[rank] = parts.total_bytes - parts.chunk_bytes(rank + 1)
-        sums.latency_steps[rank] = 2 * _ring_steps(parts.count - parts.per_chunk)
+        sent_bytes = 2 * parts.total_bytes - parts.chunk_bytes(rank) - parts.chunk_bytes(left)
+        sums.messages(rank, left, count, sent_bytes)
+        sums.reduce_bytes[rank] += parts.total_bytes - parts.chunk_bytes(rank + 1)
+        sums.latency_steps[rank] += 2 * _ring_steps(parts.count - parts.per_chunk)
 
 
 def _all_reduce_of_copy(sums: Totals, calls: Calls) -> None:
     _all_reduce(sums, calls)
     sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
+
+
+def _all_reduces(sums: Totals, calls: Calls) -> None:
+    for size_bytes in reduced_parts(calls[0]):
+        _all_reduce_part(sums, calls, size_bytes)
+    sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
+
+
+def reduced_parts(call: Call) -> tuple[int, ...]:
+    """The bytes of each all-reduce of which a reduce-scatter of several tensors is made."""
+    ranks = len(call.group.ranks)
+    return call.parts or (call.bytes_in // ranks,) * ranks
+
+
+def _reduce(sums: Totals, calls: Calls) -> None:
+    """Rank r sends all segments but the last two of chunk r round the ring, then chunk r to the root."""
+    ranks, call = len(calls), calls[0]
+    if ranks == 1 or call.bytes_in == 0:
+        return
+    parts = reduce_segments(call.bytes_in, call.element_size, ranks)
+    every, last = parts.filled(0, parts.count), [(rank + 1) * parts.per_chunk - 2 for rank in range(ranks)]
+    for rank in range(ranks):
+        left, kept_bytes = (rank - 1) % ranks, parts.span_bytes(last[rank], 2)
+        sums.messages(rank, left, every - parts.filled(last[rank], 2), parts.total_bytes - kept_bytes)
+        sums.reduce_bytes[rank] = parts.total_bytes - parts.span_bytes(last[(rank + 1) % ranks], 2)
+        if rank != call.root and parts.chunk_bytes(rank):
+            sums.messages(rank, call.root, 1, parts.chunk_bytes(rank))
+        sums.latency_steps[rank] = _ring_steps(parts.count - 2) + (2 if rank == call.root else 1)
 
 
 def _ring_steps(messages: int) -> int:
@@ -60,6 +93,19 @@ def _all_gather(sums: Totals, calls: Calls) -> None:
         sums.latency_steps = [_ring_steps(2 * (ranks - 1))] * ranks
 
 
+def _all_gather_list(sums: Totals, calls: Calls) -> None:
+    if calls[0].parts:
+        _all_to_all(sums, [exchanged(call) for call in calls])
+    else:
+        _all_gather(sums, calls)
+
+
+def exchanged(call: Call) -> Call:
+    """An all-gather of tensors of several sizes as the all-to-all in which a member gives its own to each."""
+    sends = (call.bytes_in,) * len(call.parts)
+    return replace(call, bytes_in=sum(sends), send_bytes=sends, recv_bytes=call.parts)
+
+
 def _broadcast(sums: Totals, calls: Calls) -> None:
     """A rank's place, counted from the root, has as many hops behind it as it has bits set."""
     ranks, root = len(calls), calls[0].root
@@ -69,6 +115,22 @@ def _broadcast(sums: Totals, calls: Calls) -> None:
         sums.messages((parent + root) % ranks, rank, 1, size_bytes)
         sums.latency_steps[rank] = 1 + place.bit_count()
     sums.latency_steps[root] = min(1, ranks - 1)
+
+
+def _gather(sums: Totals, calls: Calls) -> None:
+    root, share_bytes = calls[0].root, calls[0].bytes_in
+    for rank in range(len(calls)):
+        if rank != root:
+            sums.message(rank, root, share_bytes)
+    sums.copy_bytes[root] = (len(calls) + 1) * share_bytes
+
+
+def _scatter(sums: Totals, calls: Calls) -> None:
+    root, share_bytes = calls[0].root, calls[0].bytes_out
+    for rank in range(len(calls)):
+        if rank != root:
+            sums.message(root, rank, share_bytes)
+    sums.copy_bytes[root] = share_bytes
 
 
 def _all_to_all_single(sums: Totals, calls: Calls) -> None:
@@ -102,9 +164,16 @@ def _point_to_point(sums: Totals, calls: Calls) -> None:
 _ADDERS: dict[str, Callable[[Totals, Calls], None]] = {
     "all_reduce": _all_reduce,
     "all_reduce_coalesced": _all_reduce_of_copy,
+    "reduce_scatter": _all_reduces,
     "reduce_scatter_tensor": _all_reduce_of_copy,
+    "reduce_scatter_tensor_coalesced": _all_reduces,
     "all_gather_into_tensor": _all_gather,
-    "all_gather": _all_gather,
+    "all_gather_into_tensor_coalesced": _all_gather,
+    "all_gather_coalesced": _all_gather,
+    "all_gather": _all_gather_list,
+    "reduce": _reduce,
+    "gather": _gather,
+    "scatter": _scatter,
     "broadcast": _broadcast,
     "all_to_all": _all_to_all,
     "all_to_all_single": _all_to_all_single,

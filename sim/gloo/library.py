@@ -11,7 +11,7 @@ from sim.engine.link_load import load
 from sim.engine.machine import Machine
 from sim.engine.network import Path
 from sim.engine.slow_start import SlowStarts
-from sim.gloo.algorithms import RINGS, broadcast_children, totals
+from sim.gloo.algorithms import broadcast_children, rings, totals
 from sim.gloo.flows import GlooFlows, local, local_kernel
 from sim.gloo.reduction import in_rings
 from sim.gloo.script import HEADER_BYTES
@@ -55,7 +55,8 @@ class GlooLinks:
         lost_ns = self._slow_starts.lost_ns(rendezvous.group, pairs)
         latency_ns = max(sums.latency_steps, default=0) * carried.latency_ns
         # A ring has two messages in flight: but for the first round, one travels while the other is on the wire.
-        first_ns = min(latency_ns, _RING_FILL * carried.latency_ns) if rendezvous.calls[0].op in RINGS else latency_ns
+        count = rings(rendezvous.calls[0])
+        first_ns = min(latency_ns, count * _RING_FILL * carried.latency_ns) if count else latency_ns
         work = zip(rendezvous.group.ranks, sums.reduce_bytes, sums.copy_bytes, strict=True)
         parts = [self._machine.sleep(latency_ns)]
         parts += [local(self._machine, rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]

@@ -7,31 +7,34 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from scenarios.seam.group import Group
+from scenarios.seam.calls import Call
 from scenarios.seam.payload import resolved
-from sim.gloo.segments import all_reduce_segments
+from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 from sim.rank.reduction import in_group_order
 
 
-def in_rings(name: str, inputs: Sequence[Tensor], group: Group) -> Tensor:
+def in_rings(call: Call, inputs: Sequence[Tensor]) -> Tensor:
     """Reduce to the bit as gloo does (torch 2.13): each chunk goes round the ring of the members, by rank.
 
     So sums are rounded as there, and max and min keep a NaN only of the member that a chunk ends at.
     """
+    name, group = call.reduce, call.group
     if not inputs[0].is_floating_point() and not (inputs[0].is_complex() and name != "product"):
-        return in_group_order(name, inputs, group)  # whole numbers are exact in any order
+        return in_group_order(call, inputs)  # whole numbers are exact in any order
     order = sorted(range(group.size), key=group.ranks.__getitem__)
     parts = [_as_real(inputs[member]).reshape(-1) for member in order]
-    total = _round_the_ring(_RING[name], parts)
+    total = _round_the_ring(_RING[name], parts, reduce_segments if call.op == "reduce" else all_reduce_segments)
     if name == "avg":
         total /= group.size
     return total.view(inputs[0].dtype if inputs[0].is_complex() else total.dtype).view(inputs[0].shape)
 
 
-def _round_the_ring(combine: Callable[[Tensor, Tensor], Tensor], parts: Sequence[Tensor]) -> Tensor:
+def _round_the_ring(
+    combine: Callable[[Tensor, Tensor], Tensor], parts: Sequence[Tensor], cut: Callable[[int, int, int], Segments]
+) -> Tensor:
     """Chunk c starts as that of member c - 1, goes to the left, and ends at member c, who hands it on."""
     ranks, numel, width = len(parts), parts[0].numel(), parts[0].element_size()
-    segments = all_reduce_segments(numel * width, width, ranks)
+    segments = cut(numel * width, width, ranks)
     chunk = segments.per_chunk * segments.segment_bytes // width
     padded = torch.stack([torch.nn.functional.pad(part, (0, ranks * chunk - numel)) for part in parts])
     chunks = torch.arange(ranks)

@@ -42,6 +42,7 @@ Layout: TypeAlias = Sequence[int]
 LL_PAYLOAD_SHARE = 0.5  # 4 bytes of data, 4 of a flag
 _PAYLOAD_SHARES: Mapping[Protocol, float] = {"LL": LL_PAYLOAD_SHARE, "LL128": 120 / 128, "Simple": 1.0}
 BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one float
+BARRIERS = ("barrier", "monitored_barrier")  # NCCL has no monitored one: on real ranks, too, it is a barrier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,14 +94,19 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
     if len(layout) == 1:
         return NO_PLAN
     group = _group_of(layout, costs, gpus)
-    if call.op in _GROUPED:
-        return _grouped(_GROUPED[call.op](calls), layout, group, costs)
+    if call.op in GROUPED:
+        return _grouped(GROUPED[call.op](calls), layout, group, costs)
     return pipeline(call, group, costs)
 
 
 def pipeline(call: Call, group: Placed, costs: NcclCosts) -> NcclPlan:
     """What NCCL would do for a collective that is no exchange, or several; all members make this same call."""
-    size_bytes = BARRIER_BYTES if call.op == "barrier" else max(call.bytes_in, call.bytes_out)
+    if call.op in _UNEVEN and call.parts:  # with a root each, in one group (ProcessGroupNCCL.cpp of torch 2.13)
+        of_each = [
+            (Operation(function=_UNEVEN[call.op], size_bytes=size), root) for root, size in enumerate(call.parts)
+        ]
+        return _in_one_kernel([_pipeline(each, root, group, costs) for each, root in of_each if each.size_bytes])
+    size_bytes = BARRIER_BYTES if call.op in BARRIERS else max(call.bytes_in, call.bytes_out)
     made = [
         _pipeline(_operation(call.op, alike, group, costs), call.root, group, costs)
         for alike in runs(call.parts or (size_bytes,))
@@ -220,13 +226,15 @@ def _group_of(layout: Layout, costs: NcclCosts, gpus: Sequence[int] | None) -> P
 _COLLECTIVES: dict[str, Function] = {
     "all_reduce": "all_reduce",
     "all_reduce_coalesced": "all_reduce",
-    "barrier": "all_reduce",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "all_gather_into_tensor": "all_gather",
-    "all_gather": "all_gather",
+    **dict.fromkeys(BARRIERS, "all_reduce"),
+    **dict.fromkeys(["reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"], "reduce_scatter"),
+    **dict.fromkeys(["all_gather", "all_gather_into_tensor", "all_gather_into_tensor_coalesced"], "all_gather"),
+    "all_gather_coalesced": "all_gather",
     "broadcast": "broadcast",
     "reduce": "reduce",
 }
+# Of tensors of several sizes for the members.
+_UNEVEN: dict[str, Function] = {"all_gather": "broadcast", "reduce_scatter": "reduce"}
 
 
 def _loads(op: Function, choice: Choice, group: Placed, costs: NcclCosts, *, root: int) -> paths.Loads:
@@ -298,7 +306,7 @@ def _point_to_point(calls: Calls) -> Transfers:
     return [(sender.group.index(sender.rank), sender.root, sender.bytes_in)]
 
 
-_GROUPED: dict[str, Callable[[Calls], Transfers]] = {
+GROUPED: dict[str, Callable[[Calls], Transfers]] = {
     "all_to_all": _exchange,
     "all_to_all_single": _exchange,
     "gather": lambda calls: ((rank, call.root, call.bytes_in) for rank, call in enumerate(calls)),

@@ -129,7 +129,7 @@ class NcclPhases:
             folded = self._folded if group.counts else None
             found = nccl.channels(*self._places(group.ranks)) if folded is None else folded.channels(group)
             self._connected[group.name] = Connections(group, found)
-        self._connected[group.name].note(exchanges=op.startswith("all_to_all") or op in ("send", "recv"))
+        self._connected[group.name].note(exchanges=op in nccl.GROUPED)
 
     def _take_multiprocessors(self, rendezvous: Rendezvous, member: int) -> None:
         fabric, group = self._machine.fabric, rendezvous.group

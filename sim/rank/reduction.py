@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from scenarios.seam.group import Group
+from scenarios.seam.calls import Call
 
 
-def in_group_order(name: str, inputs: Sequence[Tensor], group: Group) -> Tensor:
+def in_group_order(call: Call, inputs: Sequence[Tensor]) -> Tensor:
     """Reduce the inputs one after the other; the result has an input's shape."""
     arithmetic = _WIDER.get(inputs[0].dtype, inputs[0].dtype)
-    total = functools.reduce(_COMBINE[name], (given.to(arithmetic) for given in inputs))
-    if name != "avg":
+    total = functools.reduce(_COMBINE[call.reduce], (given.to(arithmetic) for given in inputs))
+    if call.reduce != "avg":
         return total
     if total.is_complex():
-        return torch.view_as_complex(torch.view_as_real(total) / group.size)
-    return torch.div(total, group.size, rounding_mode=None if total.is_floating_point() else "trunc")
+        return torch.view_as_complex(torch.view_as_real(total) / call.group.size)
+    return torch.div(total, call.group.size, rounding_mode=None if total.is_floating_point() else "trunc")
 
 
 # Types that torch does not add on a CPU.

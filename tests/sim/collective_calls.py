@@ -70,8 +70,21 @@ def all_to_all(sizes: list[list[int]], op: str = "all_to_all_single") -> list[Ca
     ]
 
 
-def barrier(ranks: int) -> list[Call]:
-    return [Call(op="barrier", group=group_of(ranks), rank=rank) for rank in range(ranks)]
+def in_parts(op: str, sizes: list[int], ranks: int, element_size: int = 4) -> list[Call]:
+    """Tensors of these bytes: of a list, one for each member."""
+    is_even, of_list = sizes.count(sizes[0]) == len(sizes), op in ("reduce_scatter", "all_gather")
+    parts, total = () if of_list and is_even else tuple(sizes), sum(sizes)
+    gathers, made = op.startswith("all_gather"), []
+    for rank in range(ranks):
+        own = sizes[rank] if of_list else total // ranks
+        given, got = (own, total) if gathers else (total, own)
+        fields = {"element_size": element_size, "parts": parts}
+        made.append(Call(op=op, group=group_of(ranks), rank=rank, bytes_in=given, bytes_out=got, **fields))
+    return made
+
+
+def barrier(ranks: int, op: str = "barrier") -> list[Call]:
+    return [Call(op=op, group=group_of(ranks), rank=rank) for rank in range(ranks)]
 
 
 def send_recv(size_bytes: int, ranks: int, source: int, target: int) -> list[Call]:

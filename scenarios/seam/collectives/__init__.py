@@ -2,7 +2,18 @@
 on, and what their outputs hold. `Rank` has a verb for each; libraries know them by name.
 """
 
-from scenarios.seam.collectives import exchange, reduction, rooted
+from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
 from scenarios.seam.collectives.collective import COLLECTIVES, Collective, deliver, disagreement, refused
 
-__all__ = ["COLLECTIVES", "Collective", "deliver", "disagreement", "exchange", "reduction", "refused", "rooted"]
+__all__ = [
+    "COLLECTIVES",
+    "Collective",
+    "coalesced",
+    "deliver",
+    "disagreement",
+    "exchange",
+    "lists",
+    "reduction",
+    "refused",
+    "rooted",
+]

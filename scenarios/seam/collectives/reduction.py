@@ -1,11 +1,9 @@
-"""All-reduces, reduce-scatter and all-gather: every member gives as many bytes."""
+"""All-reduce, reduce-scatter and all-gather of one tensor: every member gives as many bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from zlib import crc32
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from scenarios.seam.arguments import (
@@ -15,13 +13,12 @@ from scenarios.seam.arguments import (
     check_same_kind,
     check_target,
     check_tensor,
-    check_tensors,
     size_bytes,
 )
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, as_bytes, poison
+from scenarios.seam.payload import Payloads, as_bytes
 
 
 class _Equal(Collective):
@@ -40,42 +37,6 @@ class _AllReduce(_Equal):
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         outputs[0].copy_(payloads.total(call))
-
-
-class _AllReduceCoalesced(_Equal):
-    """Several tensors in place, as one call; members' are of the same sizes."""
-
-    def check(self, issue: Issue) -> Call:
-        tensors = check_tensors(issue, "tensors", issue.output, check_target)
-        check_same_kind(issue, tensors)
-        reduce, parts = check_reduce(issue, issue.reduce, tensors[0]), tuple(map(size_bytes, tensors))
-        size, layout = sum(parts), crc32(repr(parts).encode())
-        sizes = {"bytes_in": size, "bytes_out": size, "bytes_sent": size, "parts": parts, "layout": layout}
-        return Call.of(issue, tensors[0], **sizes, reduce=reduce)
-
-    def misfit(self, calls: Mapping[int, Call]) -> str | None:
-        first = calls[min(calls)]
-        for member in sorted(calls):
-            other = calls[member]
-            if other.layout != first.layout:
-                return (
-                    f"group {first.group.name}: {first.name}: rank {first.rank} and rank {other.rank} give"
-                    f" {first.bytes_in} bytes each, in tensors of other sizes"
-                )
-        return None
-
-    def payload(self, call: Call, issue: Issue) -> Payload:
-        if issue.output[0].is_meta:
-            return NO_PAYLOAD
-        flat = torch.cat([tensor.detach().reshape(-1) for tensor in issue.output])
-        for tensor in issue.output:
-            poison(tensor)
-        return Payload((flat,), tuple(issue.output))
-
-    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
-        pieces = payloads.total(call).split_with_sizes([output.numel() for output in outputs])
-        for output, piece in zip(outputs, pieces, strict=True):
-            output.view(-1).copy_(piece)
 
 
 class _ReduceScatter(_Equal):
@@ -128,6 +89,5 @@ def _check_share(issue: Issue, times: int, parts: int) -> None:
 
 
 ALL_REDUCE = _AllReduce("all_reduce")
-ALL_REDUCE_COALESCED = _AllReduceCoalesced("all_reduce_coalesced")
 REDUCE_SCATTER_TENSOR = _ReduceScatter("reduce_scatter_tensor")
 ALL_GATHER_INTO_TENSOR = _AllGather("all_gather_into_tensor")

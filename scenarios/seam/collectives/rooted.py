@@ -1,4 +1,4 @@
-"""Broadcast, send and recv, whose bytes come from one member; and the barrier, which has none."""
+"""Calls with one member that gives or gets: broadcast, reduce, gather, scatter, send, recv; and barriers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from numbers import Integral
 
 from torch import Tensor
 
-from scenarios.seam.arguments import Issue, check_rank, check_target, check_tensor, size_bytes
+from scenarios.seam.arguments import (
+    Issue,
+    check_list,
+    check_output,
+    check_rank,
+    check_reduce,
+    check_same_kind,
+    check_target,
+    check_tensor,
+    size_bytes,
+)
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
-from scenarios.seam.errors import CollectiveError
+from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.payload import Payload, Payloads, as_bytes, take
 
@@ -25,9 +35,7 @@ class _Rooted(Collective):
 
     def check(self, issue: Issue) -> Call:
         tensor = self._check(issue, "tensor", issue.input if issue.output is None else issue.output)
-        root, group = check_rank(issue, self._root, issue.root), issue.group
-        if root not in group:
-            raise CollectiveError(f"{issue}: rank {root} is not in group {group.name} of {list(group.ranks)}")
+        root = check_root(issue, self._root)
         size, gives = size_bytes(tensor), self._gives(issue, root)
         return Call.of(
             issue,
@@ -35,7 +43,7 @@ class _Rooted(Collective):
             bytes_in=size if gives else 0,
             bytes_out=0 if gives else size,
             bytes_sent=size if gives else 0,
-            root=group.index(root),
+            root=issue.group.index(root),
         )
 
     def _gives(self, issue: Issue, root: int) -> bool:
@@ -51,6 +59,102 @@ class _Broadcast(_Rooted):
 
     def payload(self, call: Call, issue: Issue) -> Payload:
         return take((issue.output,), ()) if call.group.ranks[call.root] == call.rank else take((), (issue.output,))
+
+
+class _Reduce(Collective):
+    """The root's tensor gets the sum of all, in place; what the others' hold then is undefined."""
+
+    def check(self, issue: Issue) -> Call:
+        tensor = check_target(issue, "tensor", issue.output)
+        root, size = check_root(issue, "dst"), size_bytes(tensor)
+        return Call.of(
+            issue,
+            tensor,
+            bytes_in=size,
+            bytes_out=size if issue.rank == root else 0,
+            bytes_sent=size,
+            reduce=check_reduce(issue, issue.reduce, tensor),
+            root=issue.group.index(root),
+        )
+
+    def agreed_bytes(self, call: Call) -> int:
+        return call.bytes_in
+
+    def payload(self, call: Call, issue: Issue) -> Payload:
+        return take((issue.output,), (issue.output,) if call.group.ranks[call.root] == call.rank else ())
+
+    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
+        outputs[0].copy_(payloads.total(call))
+
+
+class _Listed(Collective):
+    """A tensor of each member's, and on the root a list of one for each member, all of one size."""
+
+    def __init__(self, name: str, root: str, listed: str) -> None:
+        """`root` and `listed` are what the arguments are called."""
+        super().__init__(name)
+        self._root, self._listed = root, listed
+
+    def _checked(self, issue: Issue, own: Tensor, listed: object, check: Callable[..., Tensor]) -> tuple[int, int, int]:
+        """The root's place, this member's bytes and those of its list.
+
+        Raises:
+            TypeError, ValueError, CollectiveError: the root has no such list, or another member has one.
+            ProgramError: members represent several ranks, of which only one could be the root.
+        """
+        root, group, size = check_root(issue, self._root), issue.group, size_bytes(own)
+        if group.counts:
+            raise ProgramError(f"{issue}: expected run.ranks = 'each', which plays all its ranks")
+        if issue.rank != root:
+            if listed:
+                raise ValueError(f"{issue}: {self._listed} is for rank {root} alone, expected None")
+            return group.index(root), size, 0
+        tensors = check_list(issue, self._listed, listed, check)
+        check_same_kind(issue, [own, *tensors])
+        for place, tensor in enumerate(tensors):
+            if size_bytes(tensor) != size:
+                raise CollectiveError(
+                    f"{issue}: {self._listed}[{place}] has {size_bytes(tensor)} bytes, expected {size} as tensor"
+                )
+        return group.index(root), size, size * len(tensors)
+
+
+class _Gather(_Listed):
+    """The root gets everyone's tensor."""
+
+    def check(self, issue: Issue) -> Call:
+        tensor = check_tensor(issue, "tensor", issue.input)
+        root, size, whole = self._checked(issue, tensor, issue.output, check_output)
+        return Call.of(issue, tensor, bytes_in=size, bytes_out=whole, bytes_sent=0 if whole else size, root=root)
+
+    def agreed_bytes(self, call: Call) -> int:
+        return call.bytes_in
+
+    def payload(self, call: Call, issue: Issue) -> Payload:
+        return take((issue.input,), issue.output or ())
+
+    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
+        for source, output in enumerate(outputs):
+            as_bytes(output).copy_(as_bytes(payloads[source].inputs[0]))
+
+
+class _Scatter(_Listed):
+    """Everyone gets its tensor of the root's."""
+
+    def check(self, issue: Issue) -> Call:
+        tensor = check_output(issue, "tensor", issue.output)
+        root, size, whole = self._checked(issue, tensor, issue.input, check_tensor)
+        sent = whole - size if whole else 0
+        return Call.of(issue, tensor, bytes_in=whole, bytes_out=size, bytes_sent=sent, root=root)
+
+    def agreed_bytes(self, call: Call) -> int:
+        return call.bytes_out
+
+    def payload(self, call: Call, issue: Issue) -> Payload:
+        return take(issue.input or (), (issue.output,))
+
+    def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
+        as_bytes(outputs[0]).copy_(as_bytes(payloads[call.root].inputs[call.group.index(call.rank)]))
 
 
 class _Message(_Rooted):
@@ -92,7 +196,19 @@ class _Barrier(Collective):
         return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label)
 
 
+def check_root(issue: Issue, name: str) -> int:
+    """The other side's global rank, which `name` names; CollectiveError unless it is in the group."""
+    root, group = check_rank(issue, name, issue.root), issue.group
+    if root not in group:
+        raise CollectiveError(f"{issue}: rank {root} is not in group {group.name} of {list(group.ranks)}")
+    return root
+
+
 BROADCAST = _Broadcast("broadcast", "src")
+REDUCE = _Reduce("reduce")
+GATHER = _Gather("gather", "dst", "gather_list")
+SCATTER = _Scatter("scatter", "src", "scatter_list")
 BARRIER = _Barrier("barrier")
+MONITORED_BARRIER = _Barrier("monitored_barrier")
 SEND = _Message("send", "dst", check_tensor)
 RECV = _Message("recv", "src")

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
@@ -245,6 +245,8 @@ class _Played:
             return []
         found = await work
         outputs = [] if found is None else found if isinstance(found, Sequence) else [found]
+        if outputs and isinstance(outputs[0], Sequence):  # lists of tensors
+            outputs = [*chain.from_iterable(outputs)]
         return [Packed.shape_of(each) if each.is_meta else Packed.of(each) for each in outputs]
 
     async def _wait_for_gradients(self, stream: int) -> None:

@@ -19,7 +19,7 @@ A request is (what was computed since the last answer, kind, argument):
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -104,8 +104,28 @@ Spent = Sequence[Computed | Launched]
 # What was computed since the last one, its kind and its argument.
 Request = tuple[Spent, str, Any]
 
-# Verbs that take a list of tensors.
-_LISTS = frozenset({"all_reduce_coalesced"})
+Tensors = list[Tensor]
+# What verbs take, of the tensors that they read and those that they fill; others take each by itself, these first.
+_ARGUMENTS: dict[str, Callable[[Tensors, Tensors], Sequence[Any]]] = {
+    "all_reduce_coalesced": lambda inputs, targets: [inputs],
+    "all_gather": lambda inputs, targets: [targets, *inputs],
+    "reduce_scatter": lambda inputs, targets: [*targets, inputs],
+    "gather": lambda inputs, targets: [*inputs, targets or None],
+    "scatter": lambda inputs, targets: [*targets, inputs or None],
+    "all_gather_coalesced": lambda inputs, targets: [_rows(targets, len(inputs)), inputs],
+    **dict.fromkeys(
+        ("all_to_all", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"),
+        lambda inputs, targets: [targets, inputs],
+    ),
+}
+
+
+def _one_by_one(inputs: Tensors, targets: Tensors) -> Sequence[Any]:
+    return [*targets, *inputs]
+
+
+def _rows(tensors: Tensors, width: int) -> list[Tensors]:
+    return [tensors[start : start + width] for start in range(0, len(tensors), width)]
 
 
 def issue(
@@ -122,8 +142,7 @@ def issue(
     given = dict(options)
     if "op" in given:
         given["op"] = getattr(ReduceOp, given["op"])
-    tensors: list[Any] = [list(inputs)] if verb in _LISTS else list(inputs)
-    if targets:
-        tensors = [list(targets), list(inputs)] if verb == "all_to_all" else [*targets, *inputs]
+    arguments = _ARGUMENTS.get(verb, _one_by_one)
+    tensors = arguments(list(inputs), list(targets))
     work: Work[Any] = getattr(rank, verb)(*tensors, group=group, label=label, **given)
     return work

@@ -17,7 +17,7 @@ from scenarios.workloads.script.gpu.shadows import Shadows
 _NAMESPACE = "_c10d_functional"
 _SINGLE = ("all_reduce", "broadcast", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 _WRAP = "_wrap_tensor_autograd"
-_NAMES = {"wait_tensor", _WRAP, *(name + end for name in _SINGLE for end in ("", "_", "_coalesced"))}
+_NAMES = {"wait_tensor", _WRAP, *(name + end for name in _SINGLE for end in ("", "_", "_coalesced", "_coalesced_"))}
 
 
 def is_functional(func: Any) -> bool:
@@ -48,9 +48,8 @@ class Functional:
             return AsyncCollectiveTensor(args[0])
         if name == "wait_tensor":
             return self._wait(args[0])
-        if name.endswith("_coalesced"):
-            single = name.removesuffix("_coalesced")
-            return [self.call(single, (each, *args[1:])) for each in args[0]]
+        if name.removesuffix("_").endswith("_coalesced"):
+            return self._together(name.removesuffix("_").removesuffix("_coalesced"), name.endswith("_"), args)
         tensor, group = args[0], torch._C._distributed_c10d._resolve_process_group(args[-1])
         size = group.size()
         match name.removesuffix("_"):
@@ -78,10 +77,37 @@ class Functional:
                 work = group.alltoall_base(made, tensor.contiguous(), outputs, inputs)
             case _:
                 raise AssertionError(f"{name} is none of them")
+        self._begun(made, work)
+        return made
+
+    def _together(self, name: str, in_place: bool, args: tuple[Any, ...]) -> list[Tensor]:
+        """Several tensors as one call."""
+        tensors, group = args[0], torch._C._distributed_c10d._resolve_process_group(args[-1])
+        size, given = group.size(), [tensor.contiguous() for tensor in tensors]
+        match name:
+            case "all_reduce":
+                made = given if in_place else [each.clone() for each in given]
+                options = dist.AllreduceCoalescedOptions()
+                options.reduceOp = _op(args[1])
+                work = group.allreduce_coalesced(made, options)
+            case "all_gather_into_tensor":
+                made = [each.new_empty([each.shape[0] * size, *each.shape[1:]]) for each in given]
+                work = group.allgather_into_tensor_coalesced(made, given)
+            case "reduce_scatter_tensor":
+                made = [each.new_empty([each.shape[0] // size, *each.shape[1:]]) for each in given]
+                scatter = dist.ReduceScatterOptions()
+                scatter.reduceOp = _op(args[1])
+                work = group.reduce_scatter_tensor_coalesced(made, given, scatter)
+            case _:
+                raise AssertionError(f"{name} is none of them")
+        for each in made:
+            self._begun(each, work)
+        return made
+
+    def _begun(self, made: Tensor, work: Any) -> None:
         key = made.untyped_storage()._cdata
         self._works[key] = work
         weakref.finalize(made.untyped_storage(), self._works.pop, key, None)
-        return made
 
     def _wait(self, tensor: Tensor) -> Tensor:
         work = self._works.pop(tensor.untyped_storage()._cdata, None)

@@ -18,8 +18,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from scenarios.workloads.script.gpu.pretend import SeenGpu
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.gradients import watch_gradients
+from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
-from scenarios.workloads.script.process.process_group import Link, install
+from scenarios.workloads.script.process.process_group import Link
 from scenarios.workloads.script.process.saved import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found

@@ -15,6 +15,7 @@ import sysconfig
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -24,6 +25,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 BACKEND = "twinstep"
+# torch 2.13 renamed these, too.
+_GATHER_COALESCED, _SCATTER_COALESCED = (
+    new if hasattr(dist.ProcessGroup, new) else old
+    for new, old in (
+        ("all_gather_single_coalesced", "allgather_into_tensor_coalesced"),
+        ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
+    )
+)
 # Where code lies that is not the user's.
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real")
@@ -85,6 +94,7 @@ class ScriptGroup(dist.ProcessGroup):
         ranks = list(options.global_ranks_in_group) or range(options.group_size)
         super().__init__(options.group_rank, len(ranks))
         self._ranks, self._backends = tuple(ranks), backends
+        self._begun: list[dist.Work] | None = None  # since coalescing started
 
     def issue(self, asked: Asked) -> dist.Work:
         """Begin a call."""
@@ -127,9 +137,9 @@ class ScriptGroup(dist.ProcessGroup):
         return self._own("all_reduce_coalesced", tensors, ("allreduce_coalesced", (tensors,)), opts, op=_op(opts))
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        """As an all-reduce of which one rank keeps the result."""
         outputs, native = tensors if self.rank() == opts.rootRank else [], ("reduce", (tensors,))
-        return self._issue("all_reduce", tensors, [], outputs, tensors, native, opts, op=_op(opts))
+        root = self._ranks[opts.rootRank]
+        return self._issue("reduce", tensors, [], outputs, tensors, native, opts, op=_op(opts), dst=root)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         return self._own("broadcast", tensors, ("broadcast", (tensors,)), opts, src=self._ranks[opts.rootRank])
@@ -138,22 +148,28 @@ class ScriptGroup(dist.ProcessGroup):
         return self._own("barrier", [], ("barrier", ()), opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        self.barrier().wait()
+        native = "monitored_barrier", (*([] if timeout is None else [timeout]), wait_all_ranks)
+        self._own("monitored_barrier", [], native, None).wait()
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
-        flat = inputs[0].detach().reshape(-1)
-        target = flat.new_empty(self.size() * flat.numel())
-        native = "allgather", (outputs, inputs)
-        return self._issue("all_gather_into_tensor", [flat], [target], outputs[0], outputs, native, opts)
+        self._check_sizes("all_gather", outputs[0], inputs[0])
+        return self._issue(
+            "all_gather", inputs, outputs[0], outputs[0], outputs, ("allgather", (outputs, inputs)), opts
+        )
+
+    def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
+        if self._backend_of(inputs[0]) != "gloo":
+            raise RuntimeError(f"all_gather_coalesced: torch's {self._backend_of(inputs[0])} has none, expected gloo")
+        targets, native = [*chain.from_iterable(outputs)], ("allgather_coalesced", (outputs, inputs))
+        return self._issue("all_gather_coalesced", inputs, targets, targets, outputs, native, opts)
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         native = "_allgather_base", (output, input)
         return self._issue("all_gather_into_tensor", [input], [output], [output], [output], native, opts)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> dist.Work:
-        flat = torch.cat([each.detach().reshape(-1) for each in inputs[0]])
         native = "reduce_scatter", (outputs, inputs)
-        return self._issue("reduce_scatter_tensor", [flat], outputs, outputs, outputs, native, opts, op=_op(opts))
+        return self._issue("reduce_scatter", inputs[0], outputs, outputs, outputs, native, opts, op=_op(opts))
 
     def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
         native, made = ("_reduce_scatter_base", (output, input)), [output]
@@ -162,14 +178,20 @@ class ScriptGroup(dist.ProcessGroup):
     def allgather_into_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        """As functional collectives call it, of one tensor too."""
-        return _Together([self._allgather_base(*each, opts) for each in zip(outputs, inputs, strict=True)])
+        """Issue one call; functional collectives call this of one tensor, too."""
+        if len(inputs) == 1:
+            return self._allgather_base(outputs[0], inputs[0], opts)
+        native = _GATHER_COALESCED, (outputs, inputs)
+        return self._issue("all_gather_into_tensor_coalesced", inputs, outputs, outputs, outputs, native, opts)
 
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> dist.Work:
-        """Likewise."""
-        return _Together([self._reduce_scatter_base(*each, opts) for each in zip(outputs, inputs, strict=True)])
+        """Issue one call; functional collectives call this of one tensor, too."""
+        if len(inputs) == 1:
+            return self._reduce_scatter_base(outputs[0], inputs[0], opts)
+        verb, native = "reduce_scatter_tensor_coalesced", (_SCATTER_COALESCED, (outputs, inputs))
+        return self._issue(verb, inputs, outputs, outputs, outputs, native, opts, op=_op(opts))
 
     def alltoall_base(
         self, output: Tensor, input: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
@@ -182,24 +204,12 @@ class ScriptGroup(dist.ProcessGroup):
         return self._issue("all_to_all", inputs, outputs, outputs, outputs, ("alltoall", (outputs, inputs)), opts)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
-        """As an exchange in which all send to one."""
-        flat, is_root = inputs[0].detach().reshape(-1), self.rank() == opts.rootRank
-        sends = [flat.numel() if member == opts.rootRank else 0 for member in range(self.size())]
-        receives = [flat.numel() if is_root else 0] * self.size()
-        target, parts = flat.new_empty(sum(receives)), outputs[0] if is_root else []
-        splits = {"output_split_sizes": receives, "input_split_sizes": sends}
-        native = "gather", (outputs, inputs)
-        return self._issue("all_to_all_single", [flat], [target], parts, outputs, native, opts, **splits)
+        native, parts = ("gather", (outputs, inputs)), outputs[0] if self.rank() == opts.rootRank else []
+        return self._issue("gather", inputs, parts, parts, outputs, native, opts, dst=self._ranks[opts.rootRank])
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
-        """As an exchange in which one sends to all."""
-        count, is_root = outputs[0].numel(), self.rank() == opts.rootRank
-        parts = [each.detach().reshape(-1) for each in inputs[0]] if is_root else [outputs[0].new_empty(0)]
-        receives = [count if member == opts.rootRank else 0 for member in range(self.size())]
-        sends = [count if is_root else 0] * self.size()
-        splits = {"output_split_sizes": receives, "input_split_sizes": sends}
-        given, target, native = [torch.cat(parts)], [outputs[0].new_empty(count)], ("scatter", (outputs, inputs))
-        return self._issue("all_to_all_single", given, target, outputs, outputs, native, opts, **splits)
+        native, parts = ("scatter", (outputs, inputs)), inputs[0] if self.rank() == opts.rootRank else []
+        return self._issue("scatter", parts, outputs, outputs, outputs, native, opts, src=self._ranks[opts.rootRank])
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> dist.Work:
         native = "send", (tensors, dst, tag)
@@ -208,6 +218,34 @@ class ScriptGroup(dist.ProcessGroup):
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> dist.Work:
         native = "recv", (tensors, src, tag)
         return self._issue("recv", [], tensors, tensors, tensors, native, None, src=self._ranks[src])
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> dist.Work:
+        raise RuntimeError("recv without src: expected the source, as which message comes first is not simulated")
+
+    def merge_remote_group(self, *_: Any, **__: Any) -> dist.ProcessGroup:
+        raise RuntimeError("merge_remote_group: expected new_group, as groups of other worlds are not simulated")
+
+    def split_group(self, *_: Any, **__: Any) -> dist.ProcessGroup:
+        raise RuntimeError("ProcessGroup.split_group: expected torch.distributed.split_group or new_group")
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Keep the works of calls from now on, which begin one by one."""
+        self._begun = []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        begun, self._begun = self._begun, None
+        return _Together(begun or [])
+
+    def _backend_of(self, tensor: Tensor) -> str:
+        return self._backends.get(tensor.device.type, self.name())
+
+    def _check_sizes(self, verb: str, listed: Sequence[Tensor], own: Tensor) -> None:
+        """Raise RuntimeError where torch's gloo raises one: tensors of several sizes."""
+        sizes = {tuple(each.shape) for each in (own, *listed)}
+        if self._backend_of(own) == "gloo" and len({each.numel() for each in (own, *listed)}) > 1:
+            raise RuntimeError(
+                f"{verb} over gloo: expected tensors of one size, got {', '.join(map(str, sorted(sizes)))}"
+            )
 
     # The names of torch 2.13.
     all_gather_single = _allgather_base
@@ -246,8 +284,8 @@ class ScriptGroup(dist.ProcessGroup):
         asked = Asked(
             verb=verb,
             label=_label(verb),
-            inputs=inputs,
-            targets=targets,
+            inputs=[_plain(each) for each in inputs],
+            targets=[_room(each) for each in targets],
             options=options,
             outputs=outputs,
             result=result,
@@ -255,7 +293,10 @@ class ScriptGroup(dist.ProcessGroup):
             is_async=bool(getattr(opts, "asyncOp", True)),
             of_reducer=of_reducer,
         )
-        return self.issue(asked)
+        work = self.issue(asked)
+        if self._begun is not None:
+            self._begun.append(work)
+        return work
 
 
 class _Together(dist.Work):
@@ -283,63 +324,6 @@ class _Together(dist.Work):
         return [work.result() for work in self._works]
 
 
-def install(link: Link) -> None:
-    """Have torch.distributed make groups of `link`, which go by the names of the backends that a script asks for."""
-    world, named = dist.distributed_c10d._world, [_UNNAMED]
-
-    def create(options: Any, _: Any) -> dist.ProcessGroup:
-        return link.join(options, _backends(named[0]))
-
-    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu", "cuda", "meta"])
-    begin, new_group = dist.init_process_group, dist.new_group
-
-    def made(group: Any) -> Any:
-        if group in world.pg_map:
-            world.pg_map[group] = named[0], world.pg_map[group][1]
-            world.pg_backend_config[group] = str(dist.BackendConfig(dist.Backend(named[0])))
-        return group
-
-    def init_process_group(backend: str | None = None, *given: Any, **more: Any) -> None:
-        for key, there in (("world_size", os.environ["WORLD_SIZE"]), ("rank", os.environ["RANK"])):
-            if more.get(key, -1) not in (-1, int(there)):
-                raise ValueError(f"init_process_group: {key} = {more[key]}: expected {there}, as the environment says")
-        named[0] = str(backend or _UNNAMED).lower()
-        link.begin()
-        begin(BACKEND, *given, **{key: value for key, value in more.items() if key not in _OF_BACKEND})
-        made(dist.group.WORLD)
-
-    def new_group_of(
-        ranks: Sequence[int] | None = None, timeout: Any = None, backend: str | None = None, *_: Any, **more: Any
-    ) -> Any:
-        members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
-        named[0] = str(backend or dist.get_backend()).lower()
-        link.ask("new_group", members)
-        return made(
-            new_group(
-                members, timeout, BACKEND, **{key: value for key, value in more.items() if key not in _OF_BACKEND}
-            )
-        )
-
-    for module in [each for name, each in sys.modules.items() if name.startswith("torch.distributed")]:
-        if getattr(module, "init_process_group", None) is begin:
-            module.init_process_group = init_process_group
-        if getattr(module, "new_group", None) is new_group:
-            module.new_group = new_group_of
-
-
-# What torch calls the backend where a script names none.
-_UNNAMED = "undefined"
-
-
-def _backends(named: str) -> dict[str, str]:
-    """By type of device, the backend that torch's would take."""
-    return {kind: str(backend) for kind, backend in dist.BackendConfig(dist.Backend(named)).device_backend_map.items()}
-
-
-# What only the backend that a script names would understand.
-_OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
-
-
 def users_line(frame: FrameType | None) -> str:
     """ "train.py:31": the innermost line of the user's that leads to this frame; "" without."""
     while frame is not None:
@@ -348,6 +332,20 @@ def users_line(frame: FrameType | None) -> str:
             return f"{os.path.basename(name)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Return what a call reads: the same memory if it is contiguous."""
+    return tensor.detach().contiguous()
+
+
+def _room(tensor: Tensor) -> Tensor:
+    """Return what a call fills: the same memory if it is contiguous, else some of that shape."""
+    return (
+        tensor.detach()
+        if tensor.is_contiguous()
+        else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    )
 
 
 def _is_of_reducer(tensors: Sequence[Tensor], caller: FrameType | None) -> bool:

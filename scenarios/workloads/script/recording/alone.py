@@ -115,23 +115,33 @@ def _alike(
     call: Collective, given: Sequence[Tensor], shapes: Sequence[Packed], size: int, place: int
 ) -> Sequence[Tensor] | None:
     """What a collective gives where all members give the same; None: it cannot be told."""
+    found = list[Tensor]()
     match call.verb:
-        case "all_reduce" | "all_reduce_coalesced":
-            return [_reduced(each, call.options["op"], size) for each in given]
-        case "all_gather_into_tensor":
-            return [given[0].reshape(-1).repeat(size).view(shapes[0].shape)]
-        case "reduce_scatter_tensor":
-            own = given[0].reshape(size, -1)[place].view(shapes[0].shape)
-            return [_reduced(own, call.options["op"], size)]
+        case "all_reduce" | "all_reduce_coalesced" | "reduce":
+            found = [_reduced(each, call.options["op"], size) for each in given]
+        case "all_gather_into_tensor" | "all_gather_into_tensor_coalesced":
+            both = zip(given, shapes, strict=True)
+            found = [each.reshape(-1).repeat(size).view(shape.shape) for each, shape in both]
+        case "all_gather" | "gather":
+            found = [given[0]] * len(shapes)
+        case "all_gather_coalesced":
+            found = list(given) * size
+        case "reduce_scatter_tensor" | "reduce_scatter_tensor_coalesced":
+            both = zip(given, shapes, strict=True)
+            owns = [each.reshape(size, -1)[place].view(shape.shape) for each, shape in both]
+            found = [_reduced(each, call.options["op"], size) for each in owns]
+        case "reduce_scatter":
+            found = [_reduced(given[place], call.options["op"], size)]
+        case "scatter":
+            found = [given[place]] if given else []
         case "all_to_all":
-            own = given[place]
-            return [own] * size if all(each.shape == tuple(own.shape) for each in shapes) else None
+            found = [given[place]] * size
         case "all_to_all_single":
             splits = call.options.get("input_split_sizes")
             own = (given[0].split(splits) if splits else given[0].chunk(size))[place]
-            received = torch.cat([own] * size)
-            return [received] if tuple(received.shape) == shapes[0].shape else None
-    return []
+            found = [torch.cat([own] * size)]
+    is_whole = [tuple(each.shape) for each in found] == [each.shape for each in shapes[: len(found)]]
+    return found if is_whole and (found or not shapes) else None
 
 
 def _reduced(tensor: Tensor, op: str, size: int) -> Tensor:

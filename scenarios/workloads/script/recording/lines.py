@@ -185,11 +185,12 @@ class Members:
         return min(alike, key=lambda each: abs(each - number))
 
     def options(self, number: int, options: dict[str, Any]) -> dict[str, Any]:
-        """Of a call on the recorded rank's group: a source has the same place in this one's."""
-        if "src" not in options or (own := self.group(number)) == number:
+        """Of a call on the recorded rank's group: a root has the same place in this one's."""
+        if not {"src", "dst"} & options.keys() or (own := self.group(number)) == number:
             return options
-        place = self._groups[number].index(options["src"])
-        return {**options, "src": self._groups[own][place]}
+        ranks, others = self._groups[number], self._groups[own]
+        roots: dict[str, int] = {key: others[ranks.index(options[key])] for key in ("src", "dst") if key in options}
+        return {**options, **roots}
 
 
 _NO_GROUP = (

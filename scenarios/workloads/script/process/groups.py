@@ -1,0 +1,111 @@
+"""How torch.distributed makes groups in a script's process: by way of a link, under the names that the script gives.
+
+What makes groups in a way that cannot be followed is refused.
+"""
+
+# mypy: disable-error-code="attr-defined"
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from scenarios.workloads.script.process.process_group import BACKEND, Link
+
+# What torch calls the backend where a script names none.
+_UNNAMED = "undefined"
+# What only the backend that a script names would understand.
+_OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchronization"})
+
+
+def install(link: Link) -> None:
+    """Have torch.distributed make groups of `link`, which go by the names of the backends that a script asks for."""
+    made = _Groups(link)
+    dist.Backend.register_backend(BACKEND, made.create, extended_api=True, devices=["cpu", "cuda", "meta"])
+    own = {"init_process_group": made.init_process_group, "new_group": made.new_group}
+    own |= {"split_group": made.split_group, "shrink_group": _shrink_group}
+    usual = {name: getattr(dist, name) for name in own if hasattr(dist, name)}
+    for module in [each for name, each in sys.modules.items() if name.startswith("torch.distributed")]:
+        for name, function in usual.items():
+            if getattr(module, name, None) is function:
+                setattr(module, name, own[name])
+
+
+class _Groups:
+    """Functions of torch.distributed that make groups."""
+
+    def __init__(self, link: Link) -> None:
+        self._link, self._named, self._world = link, _UNNAMED, dist.distributed_c10d._world
+        self._begin, self._new_group = dist.init_process_group, dist.new_group
+        self._split_group = getattr(dist, "split_group", None)
+
+    def create(self, options: Any, _: Any) -> dist.ProcessGroup:
+        """The group that torch is making."""
+        return self._link.join(options, _backends(self._named))
+
+    def init_process_group(self, backend: str | None = None, *given: Any, **more: Any) -> None:
+        """The group of all ranks, which the environment names."""
+        for key, there in (("world_size", os.environ["WORLD_SIZE"]), ("rank", os.environ["RANK"])):
+            if more.get(key, -1) not in (-1, int(there)):
+                raise ValueError(f"init_process_group: {key} = {more[key]}: expected {there}, as the environment says")
+        self._named = str(backend or _UNNAMED).lower()
+        self._link.begin()
+        self._begin(BACKEND, *given, **_without_backends(more))
+        self._made(dist.group.WORLD)
+
+    def new_group(
+        self,
+        ranks: Sequence[int] | None = None,
+        timeout: Any = None,
+        backend: str | None = None,
+        *_: Any,
+        **more: Any,
+    ) -> Any:
+        """A further group."""
+        members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
+        self._named = str(backend or dist.get_backend()).lower()
+        self._link.ask("new_group", members)
+        return self._made(self._new_group(members, timeout, BACKEND, **_without_backends(more)))
+
+    def split_group(
+        self, parent_pg: Any = None, split_ranks: Sequence[Sequence[int]] | None = None, *given: Any, **more: Any
+    ) -> Any:
+        """The part of all ranks that this one is in, or None: made as `new_group` makes each of them.
+
+        Raises:
+            RuntimeError: the parent is not the group of all ranks; or what torch says on CPUs, where it splits none.
+        """
+        if not torch.accelerator.is_available():
+            assert self._split_group is not None, "it was there"
+            return self._split_group(parent_pg, split_ranks, *given, **more)
+        if parent_pg not in (None, dist.group.WORLD):
+            raise RuntimeError("split_group: expected the group of all ranks as parent; new_group makes any group")
+        if not split_ranks:
+            raise ValueError("split_group: expected split_ranks, a list of lists of ranks")
+        found = [(ranks, self.new_group(ranks)) for ranks in map(sorted, split_ranks)]
+        return next((group for ranks, group in found if dist.get_rank() in ranks), None)
+
+    def _made(self, group: Any) -> Any:
+        world = self._world
+        if group in world.pg_map:
+            world.pg_map[group] = self._named, world.pg_map[group][1]
+            world.pg_backend_config[group] = str(dist.BackendConfig(dist.Backend(self._named)))
+        return group
+
+
+def _shrink_group(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("shrink_group: expected new_group of the ranks that stay, as ranks that fail are not simulated")
+
+
+def _without_backends(more: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in more.items() if key not in _OF_BACKEND}
+
+
+def _backends(named: str) -> dict[str, str]:
+    """By type of device, the backend that torch's would take."""
+    return {kind: str(backend) for kind, backend in dist.BackendConfig(dist.Backend(named)).device_backend_map.items()}
