@@ -14,8 +14,9 @@ def bar(found: Uncertainty | None) -> str:
 
 
 def why(found: Uncertainty | None) -> str:
-    """Each contribution with its share, in a line; "" where nothing is known of any."""
+    """Return each contribution with its share, in a line, or what of them is not known; "" of a measurement."""
     if found is None:
         return ""
-    of = [f"{'' if math.isnan(one.share) else f'{text.percent(one.share)} '}{one.words}" for one in found.contributions]
+    unknown = [one.words for one in found.contributions if math.isnan(one.share)]
+    of = unknown or [f"{text.percent(one.share)} {one.words}" for one in found.contributions]
     return f"uncertainty: {'; '.join(of)}"

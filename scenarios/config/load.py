@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scenarios.config.catalogue import scenario_file
@@ -17,18 +17,17 @@ from scenarios.config.toml.checks import check, check_profile
 from scenarios.config.toml.derive import frozen
 from scenarios.config.toml.document import read_document
 from scenarios.config.toml.hardware.build import build_cluster
+from scenarios.config.toml.hardware.own_figures import BETWEEN_HOSTS, SWITCHES, own_figures
 from scenarios.config.toml.include import read_profile_tree, read_tree
 from scenarios.config.toml.mistakes import report_mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.tree import Tree
+from scenarios.config.toml.tree import KeyPath, Tree
 from scenarios.workloads import locate
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "load_published", "report_mistakes"]
 
-# Keys of [cluster] on which no time rests.
-_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow", "cost"})
 _KEYS_NAMED = 4
 
 
@@ -52,9 +51,10 @@ def load(
     mistakes.raise_any()
     made = build(document, have(program), mistakes, Path(file))
     measured = frozen(Measured, document.measured) if document.measured is not None else None
-    own = _own_figures(mistakes.tree)
+    own = own_figures(document, mistakes.tree)
     rests_on = _rests_on(document, own, made.cluster.profile, measured)
-    errors = _known_errors(document, measured, sets_figures=bool(own))
+    counting = [path for path in own if path[0] not in BETWEEN_HOSTS or made.cluster.hosts > 1]
+    errors = _known_errors(document, measured, sets_figures=bool(set(counting) - SWITCHES))
     folder, sources = _code(mistakes.tree, have(program))
     cluster = _with_own_prices(made.cluster, mistakes.tree)
     return dataclasses.replace(
@@ -89,11 +89,6 @@ def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
     return folder, locate.sources(program.name, program.factory, folder)
 
 
-def _own_figures(tree: Tree) -> list[str]:
-    """The figures of hardware that a scenario sets beside its profile."""
-    return [".".join(map(str, path)) for path in tree.beside_profile if path[0] not in _NOT_FIGURES]
-
-
 def _known_errors(document: Document, measured: Measured | None, *, sets_figures: bool) -> KnownErrors:
     return KnownErrors(
         published=frozen(Published, document.published) if document.published is not None else None,
@@ -102,11 +97,12 @@ def _known_errors(document: Document, measured: Measured | None, *, sets_figures
     )
 
 
-def _rests_on(document: Document, own: list[str], profile: str, measured: Measured | None) -> str:
+def _rests_on(document: Document, own: Sequence[KeyPath], profile: str, measured: Measured | None) -> str:
     """Where the figures of a scenario's hardware come from, in a sentence without a full stop."""
     if not have(document.cluster).profile:
         return "the scenario's own hardware figures, not calibrated"
-    set_here = f"; set by the scenario: {', '.join(own[:_KEYS_NAMED])}" if own else ""
+    named = [".".join(map(str, path)) for path in own[:_KEYS_NAMED]]
+    set_here = f"; set by the scenario: {', '.join(named)}" if own else ""
     set_here += f" and {len(own) - _KEYS_NAMED} more" if len(own) > _KEYS_NAMED else ""
     return f"profile {profile}: {come_from(measured)}{set_here}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from scenarios.config.keys import Key
 from scenarios.config.toml.values import Count, Duration, Error, Machines, NotNegative, Size, Text
@@ -61,6 +61,27 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedConfiguration:
+    """One configuration of which others have published step times: its kind, and how far its prediction is off."""
+
+    scenario: Annotated[Text, Key("scenario", "The ready scenario that is simulated for it. Required.")]
+    program: Annotated[Text, Key("program", "The scenario's program. Required.")]
+    launching: Annotated[
+        Literal["eager", "cuda_graphs"],
+        Key("launching", "How kernels are launched: 'eager' or 'cuda_graphs'. Required."),
+    ]
+    hosts: Annotated[Count, Key("hosts", "How many hosts. Required.")]
+    gpus_per_host: Annotated[Count, Key("gpus_per_host", "GPUs of each. Required.")]
+    error: Annotated[Error, Key("error", "Predicted over the median of all systems' measured times, less 1. Required.")]
+    fitted: Annotated[
+        bool,
+        Key(
+            "fitted", "Whether a figure of the profile was fitted to it, so that its error says nothing. Default false."
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """How far predictions with a profile are off step times that others have published; allowed in profiles only."""
 
@@ -69,6 +90,10 @@ class Published:
     worst_error: Annotated[Error, Key("worst_error", "The largest error, with its sign. Required.")]
     of: Annotated[Text, Key("of", "Whose steps, of what training. Required.")]
     command: Annotated[Text, Key("command", "What repeats it. Required.")]
+    configurations: Annotated[
+        tuple[PublishedConfiguration, ...],
+        Key("configurations", "What was predicted, each once however many systems ran it. Default: not known."),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +101,7 @@ class KnownErrors:
     """What is known of a prediction's error before it is made.
 
     `typical_errors` are those of a calibration's groups. `sets_figures`: the scenario sets figures of its hardware
-    beside its profile, which then was held against nothing.
+    other than its profile's, and was held against nothing with these.
     """
 
     published: Published | None = None

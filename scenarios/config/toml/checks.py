@@ -89,7 +89,11 @@ def _check_compute_times(name: str, mistakes: Mistakes) -> None:
 
 
 def _check_published(document: Document, look: Look) -> None:
-    look.need(("published",), document.published, "steps", "mean_error", "worst_error", "of", "command")
+    published = document.published
+    look.need(("published",), published, "steps", "mean_error", "worst_error", "of", "command")
+    for index, one in enumerate((published.configurations if published else None) or ()):
+        known = (key for key in type(one).model_fields if key != "fitted")
+        look.need(("published", "configurations", index), one, *known)
 
 
 def _check_measured(measured: MeasuredSection | None, look: Look) -> None:

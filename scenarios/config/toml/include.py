@@ -106,7 +106,7 @@ class _Reader:
         if file is None:
             self.mistakes.tree.lost.append(("cluster",))
             return
-        self.mistakes.tree.beside_profile = list(leaves(cluster))
+        self.mistakes.tree.beside_profile, self.mistakes.tree.profile = list(leaves(cluster)), file
         self.in_profile = True
         self.done.clear()  # what is laid under as a profile is checked as one
         self.read(file)

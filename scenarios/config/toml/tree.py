@@ -27,7 +27,8 @@ class Tree:
     """`origins` holds the file of each subtree's root that a file brought; what lies below has the same origin.
 
     `lost` holds the tables of which a part is lost with a file that is of no use, so that nobody calls its keys
-    missing; () is the whole tree. `beside_profile` are the keys of the cluster that do not come from its profile.
+    missing; () is the whole tree. `beside_profile` are the keys of the cluster that do not come from its profile,
+    whose file is `profile`.
     """
 
     root: str
@@ -35,6 +36,7 @@ class Tree:
     origins: dict[KeyPath, str] = field(default_factory=dict)
     lost: list[KeyPath] = field(default_factory=list)
     beside_profile: list[KeyPath] = field(default_factory=list)
+    profile: str = ""
 
     def lay_under(self, values: Mapping[str, Any], file: str) -> None:
         """Add what is not there yet."""

@@ -13,7 +13,8 @@ from reports.errors import ReportError
 from reports.published import step_tables, steps
 from reports.published.steps import StepPrediction, StepRow
 from scenarios.config.catalogue import profile_files
-from scenarios.config.load import load_published
+from scenarios.config.load import load, load_published
+from scenarios.config.provenance import PublishedConfiguration
 from scenarios.seam.errors import ScenarioError
 from sim.published import profile_of, ready_scenario, scenario_of_step
 
@@ -104,6 +105,26 @@ def test_mlperfs_step_times_are_predicted_as_the_docs_say(capsys: pytest.Capture
         assert published is not None
         assert published.steps == row["rows"]
         assert (published.mean_error, published.worst_error) == pytest.approx((row["mean"], row["worst"]), abs=1e-4)
+        assert {_kind(one): one.error for one in published.configurations} == pytest.approx(
+            _errors(pd.DataFrame(found["measurements"]), row["group"]), abs=1e-4
+        )
+    assert [one.scenario for one in said["dgx_h100"].configurations if one.fitted] == ["mlperf_dcnv2"]  # type: ignore[union-attr]
+
+
+def _kind(one: PublishedConfiguration) -> tuple[object, ...]:
+    return one.scenario, one.program, one.launching, one.hosts, one.gpus_per_host
+
+
+def _errors(measurements: pd.DataFrame, profile: str) -> dict[tuple[object, ...], float]:
+    """By configuration, whatever its rounds: predicted over the median of what its systems measured, less 1."""
+    found: dict[tuple[object, ...], float] = {}
+    own = measurements[measurements["profile"] == profile]
+    for (name, hosts, gpus), same in own.groupby(["scenario", "nodes", "gpus"]):
+        made = load(str(name))
+        launching = "cuda_graphs" if made.launching.cuda_graphs else "eager"
+        key = (name, made.program, launching, hosts, gpus // hosts)
+        found[key] = same["predicted_ms"].median() / same["step_ms"].median() - 1
+    return found
 
 
 def test_files_of_both_kinds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scenarios.__main__ import main
 from scenarios.config.catalogue import profile_file
 from scenarios.config.load import load, load_measured, load_profile, load_published
-from scenarios.config.provenance import KnownErrors, Published
+from scenarios.config.provenance import KnownErrors, Published, PublishedConfiguration
 from scenarios.config.warnings import notes_of_measuring
 from scenarios.seam.errors import ScenarioError
 
@@ -87,16 +87,28 @@ def test_how_far_off_published_steps_a_profile_is_changes_no_scenario(plain: str
     before = load("s.toml")
     said = (
         '\n[published]\nsteps = 3\nmean_error = 0.02\nworst_error = -0.05\nof = "a training"\ncommand = "a command"\n'
+        '[[published.configurations]]\nscenario = "s"\nprogram = "dlrm"\nlaunching = "eager"\nhosts = 1\n'
+        "gpus_per_host = 8\nerror = -0.05\n"
     )
     Path("mine.toml").write_text(plain + said)
     after = load("s.toml")
     assert load_published("mine.toml") == after.known_errors.published
+    one = PublishedConfiguration(scenario="s", program="dlrm", launching="eager", hosts=1, gpus_per_host=8, error=-0.05)
     assert after.known_errors == KnownErrors(
-        published=Published(steps=3, mean_error=0.02, worst_error=-0.05, of="a training", command="a command")
+        published=Published(
+            steps=3,
+            mean_error=0.02,
+            worst_error=-0.05,
+            of="a training",
+            command="a command",
+            configurations=(one,),
+        )
     )
     assert dataclasses.replace(after, known_errors=before.known_errors) == before
     assert after.digest() == before.digest()
-    assert load("s.toml", {"cluster.nic.rate": "1 GB/s"}).known_errors.sets_figures
+    Path("mine.toml").write_text(plain + said.replace("hosts = 1\n", ""))
+    lost = "mine.toml: published.configurations[0].hosts: missing; expected a whole number of at least 1"
+    assert sentences(load, "s.toml") == [lost]
     Path("mine.toml").write_text(plain + said.replace("steps = 3\n", ""))
     missing = "mine.toml: published.steps: missing; expected a whole number of at least 1"
     assert sentences(load, "s.toml") == sentences(load_published, "mine.toml") == [missing]
@@ -105,6 +117,28 @@ def test_how_far_off_published_steps_a_profile_is_changes_no_scenario(plain: str
     assert sentences(load, "s.toml") == [
         "s.toml: published = {steps = 3}: expected nothing published outside a profile"
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hosts", "is_own", "counts"),
+    [
+        ("nic.rate", "400 Gbit/s", 2, False, False),
+        ("nic.rate", "50 GB/s", 2, False, False),  # the profile's, in another unit
+        ("nic.latency", "1500 ns", 2, False, False),
+        ("gpu.efficiency.gemm", 0.8, 2, False, False),
+        ("network.sharp", False, 2, False, False),  # the default, of which the profile says nothing
+        ("network.sharp", True, 2, True, False),  # there or not: no figure
+        ("nic.rate", "25 GB/s", 2, True, True),
+        ("nic.rate", "25 GB/s", 1, True, False),  # nothing goes over it
+        ("network.latency", "1 ms", 1, True, False),
+        ("gpu.efficiency.gemm", 0.7, 1, True, True),
+        ("gpu.launches.gemm", "3 us", 1, True, True),
+    ],
+)
+def test_equal_values_are_equal(key: str, value: object, hosts: int, is_own: bool, counts: bool) -> None:
+    made = load("criteo_dlrm_2x4", {"cluster.hosts": hosts, f"cluster.{key}": value})
+    assert (f"set by the scenario: {key}" in made.rests_on) == is_own
+    assert made.known_errors.sets_figures == counts
 
 
 def test_what_is_missing_from_it_is_named(plain: str) -> None:

@@ -1,0 +1,65 @@
+"""Which figures of its hardware a scenario sets to other values than its profile has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scenarios.config.hardware import Cluster
+from scenarios.config.toml.document import read_document
+from scenarios.config.toml.hardware.build import build_cluster
+from scenarios.config.toml.hardware.checks import check_cluster
+from scenarios.config.toml.include import read_profile_tree
+from scenarios.config.toml.look import Look
+from scenarios.config.toml.section import Section
+from scenarios.config.toml.sections import Document
+from scenarios.config.toml.tree import KeyPath, Tree
+
+# Keys of [cluster] on which no time rests.
+_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow", "cost"})
+# Tables of [cluster] on which no time rests of one host alone.
+BETWEEN_HOSTS = frozenset({"nic", "network"})
+# What is there or not, and has no figure.
+SWITCHES = frozenset({("network", "sharp")})
+
+
+def own_figures(document: Document, tree: Tree) -> list[KeyPath]:
+    """Return the keys of [cluster] whose values differ from the profile's, as read: '50 GB/s' is '400 Gbit/s'.
+
+    A scenario without a profile has none, and neither has a key that says what the profile has by default.
+    """
+    asked = [path for path in tree.beside_profile if path[0] not in _NOT_FIGURES]
+    if not asked:
+        return []
+    profile, _ = read_document(read_profile_tree(tree.profile))
+    differing = [path for path in asked if _at(document.cluster, path) != _at(profile.cluster, path)]
+    there = {path: tree.at(("cluster", *path)) for path in asked if path in differing}
+    counts = [("cluster", key) for key in ("hosts", "gpus_per_host") if key in tree.values["cluster"]]
+    given = {path: tree.at(path) for path in counts}
+    plain = _built(tree.profile, given.items())
+    return [
+        path
+        for path, value in there.items()
+        if _at(profile.cluster, path) is not None
+        or plain is None
+        or _built(tree.profile, [*given.items(), (("cluster", *path), value)]) != plain
+    ]
+
+
+def _at(section: Section | None, path: KeyPath) -> object:
+    """Return the value of a key as it is read; None if it is absent."""
+    value: object = section
+    for key in path:
+        value = getattr(value, str(key), None)
+    return value
+
+
+def _built(profile: str, values: Iterable[tuple[KeyPath, object]]) -> Cluster | None:
+    """Return a profile's cluster with these values in it; None if they do not stand by themselves."""
+    mistakes = read_profile_tree(profile)
+    for path, value in values:
+        mistakes.tree.put(path, value, profile)
+    document, _ = read_document(mistakes)
+    if document.cluster is None:
+        return None
+    check_cluster(document.cluster, Look(mistakes=mistakes))
+    return None if mistakes.sentences() else build_cluster(document.cluster)
