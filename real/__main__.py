@@ -203,8 +203,10 @@ def _run(job: Job, options: argparse.Namespace) -> int:
 
 def _serve(job: Job, here: Place, options: argparse.Namespace | None) -> int:
     from real.launch.placement import check_world_size
+    from real.machine import allow_open_files
 
     check_world_size(job.scenario, here)
+    allow_open_files(job.scenario.cluster)
     from real.launch.worker import RankWorker  # only now, so that a mistake is said at once: it loads torch
 
     warnings.simplefilter("default")

@@ -127,6 +127,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(f"--draws = {options.draws}: expected at least 0")
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
+        folder = _free_folder(options.out, scenario)  # now, not when all is done
         # Only now, so that a bad file is reported at once: these load torch.
         from scenarios.workloads.build import build_simulation, effort_of
         from sim.plan_choice import with_simulated_plan
@@ -146,8 +147,6 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     from reports.store import run_folder as store
     from reports.terminal.present import output, present
 
-    folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
-    store.check_free(folder)  # now, not when all is done
     print_notes(scenario, classes, effort_of(scenario, program))
     with Bar(1 + options.draws, quiet=options.json or options.quiet) as bar:
         job = _Job(scenario, program, keeping, options.draws, folder, bar)
@@ -159,6 +158,16 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     with output():
         present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
     return 0
+
+
+def _free_folder(out: Path | None, scenario: Scenario) -> Path:
+    """Return the folder of the run, which nobody has or writes; name what killed runs have left, which is removed."""
+    from reports.store import run_folder as store
+
+    folder = out or store.fresh_folder("runs", f"{scenario.name}-sim")
+    for left in store.check_free(folder):
+        print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
+    return folder
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -229,9 +238,12 @@ def _record(job: _Job) -> Digest:
     from sim.run import Position, play
 
     notes, digest, keeping = NotesAfter(job.scenario), Digest(), job.keeping
+    ended = False
     with writing(job.folder, job.bar.say) as written:
 
         def take(spans: list[Span]) -> None:
+            nonlocal ended
+            ended = ended or any(span.kind == "step" for span in spans)
             notes.add(spans)
             if job.draws:
                 digest.add(spans)
@@ -247,6 +259,8 @@ def _record(job: _Job) -> Digest:
                 job.scenario, job.program, take, stop=stop, ended=partial(job.bar.say, "writing the run folder")
             )
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+        if not info.complete and not ended:
+            raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
         written.finish(dataclasses.replace(recording, info=info))
     if not info.complete:
         raise KeyboardInterrupt(f"{job.folder}: {info.error}; what had ended by then is in it")

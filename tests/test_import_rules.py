@@ -17,7 +17,14 @@ ALLOWED = {
     "scenarios": {"scenarios", "torch"},
     "sim": {"sim", "scenarios", "torch"},
     "real": {"real", "scenarios", "torch"},
-    "reports": {"reports", "scenarios.seam.memory", "scenarios.seam.trace", "pandas", "pyarrow"},
+    "reports": {
+        "reports",
+        "scenarios.owned_folder",
+        "scenarios.seam.memory",
+        "scenarios.seam.trace",
+        "pandas",
+        "pyarrow",
+    },  # of the first, the standard library's only
     "twinstep": {
         "twinstep",
         "sim",

@@ -74,19 +74,18 @@ def measure(path_or_scenario: Given, **overrides: Any) -> Run:
         ProgramError: the run ended early, such as by a rank that was lost; or this is a rank of torchrun or srun.
     """
     made = _scenario(path_or_scenario, overrides)
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
 
     from real.launch.launcher import RunEnded, job_of, launch
     from real.launch.placement import place
     from reports.store import run_folder
+    from scenarios.owned_folder import scratch_folder
     from scenarios.workloads.build import build
 
     if place() is not None:
         raise ProgramError("twinstep.measure: expected without torchrun or srun, as it starts the ranks itself")
     build(made)  # what does not fit the cluster is said before anything starts
-    with TemporaryDirectory(prefix="twinstep-") as folder:
-        job = job_of(made, Path(folder, "run"))
+    with scratch_folder() as folder:
+        job = job_of(made, folder / "run")
         try:
             launch(job)
         except RunEnded as ended:

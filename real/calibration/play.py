@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from real.progress import Bar
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import Scenario
+from scenarios.owned_folder import scratch_folder
 from scenarios.seam.trace import Recording
 
 _TIMEOUT_S = 120.0
@@ -42,7 +42,7 @@ def play(bar: Bar, scenario: Scenario, program: str, hosts: Hosts, *, steps: int
     Raises:
         RunEnded: it came to no end.
     """
-    with tempfile.TemporaryDirectory(prefix="twinstep-") as folder:
+    with scratch_folder() as folder:
         out = Path(folder, scenario.name)
         job = Job(
             scenario=dataclasses.replace(scenario, payload="values"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,11 +20,14 @@ from typing import ClassVar
 
 from real.launch.job import MEASURED, PROGRAM, WRITER, Check, Job
 from real.launch.placement import JOB, PARENT, STORE_FD, SUPERVISOR, TOKEN
+from real.machine import allow_open_files
 from real.supervise.rank_status import RankStatusTable
+from real.supervise.recovery import writer_of
 from real.supervise.spool import JOB_FILE, keep_what_there_is, lay_out, log_of, put_away
 from real.supervise.supervisor import Supervisor
 from scenarios.config.scenario import Scenario
 from scenarios.interruption import held
+from scenarios.seam.errors import ProgramError
 
 LOOPBACK = "127.0.0.1"
 _HEARING_S = 0.05
@@ -74,14 +79,31 @@ def launch(
     began_s = time.monotonic()
     hosts = hosts or Hosts()
     job = dataclasses.replace(job, played_on=hosts.kind)
+    try:
+        allow_open_files(job.scenario.cluster)
+    except ProgramError as error:
+        raise RunEnded(str(error), 2) from None
     with held() as signals:  # until all is written: a further Ctrl-C costs nothing
         job.spool.mkdir(parents=True)
+        _refuse_rivals(job)
         job.save(job.spool / JOB_FILE)
-        sentence, code = _Launch(job, began_s, hosts, heard, signals).run(command)
+        run = _Launch(job, began_s, hosts, heard, signals)
+        sentence, code = run.run(command)
         if sentence is None:
             put_away(job)
             return
+        if signals and not run.has_ended_a_step:
+            put_away(job)
+            raise RunEnded(f"{sentence} in step 0; nothing is kept of it", code)
         raise RunEnded(keep_what_there_is(job, sentence, time.monotonic() - began_s), code)
+
+
+def _refuse_rivals(job: Job) -> None:
+    """End the run if another one is about to write the same folder."""
+    for other in job.out.parent.glob(f".{glob.escape(job.out.name)}.*.spool"):
+        if other != job.spool and (writer := writer_of(other)) is not None:
+            shutil.rmtree(job.spool, ignore_errors=True)
+            raise RunEnded(f"{job.out}: process {writer} is writing it; give another folder", 2)
 
 
 class _Launch:
@@ -99,6 +121,11 @@ class _Launch:
         with hosts.control():
             self._supervisor = Supervisor(hosts.control_address, self._table, self._token)
         self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def has_ended_a_step(self) -> bool:
+        """Whether some rank has begun a step beyond the first, or ended the run."""
+        return any(step for step in self._steps.of_all()) or self._table.is_done
 
     def run(self, command: Sequence[str]) -> tuple[str | None, int]:
         """Why the run ended early, if it did, and the exit code."""

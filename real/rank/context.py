@@ -11,6 +11,7 @@ from real.launch.job import Check
 from real.libraries.errors import transport
 from real.libraries.library import Library
 from real.libraries.moves import Joined
+from real.machine import check_open_files
 from real.rank.agreement import GroupAgreement, GroupAgreements, PairAgreement
 from real.rank.call_checker import CHECKING, CallChecker, Held
 from real.rank.journal import Journal
@@ -46,6 +47,7 @@ class RankContext:
         self.journal = journal
         self.rank = journal.rank
         self.world_size = cluster.world_size
+        self._cluster = cluster
         self.hosts, self.local_world_size = cluster.hosts, cluster.host.gpus
         self.device = library.device
         self.library = library
@@ -71,6 +73,8 @@ class RankContext:
     def join(self, name: str, ranks: tuple[int, ...]) -> Group:
         """A group of global ranks; every rank of the world calls this in the same order, member or not."""
         group = Group(name, ranks)
+        if self.rank in group:
+            check_open_files(name, len(ranks), self._cluster)
         with transport(self.rank, f"new_group '{name}'"):
             handle = dist.new_group(sorted(ranks))
         self._groups[name] = group

@@ -19,7 +19,7 @@ _SPOOL = re.compile(r"\..+\.(\d+)\.spool", re.DOTALL)
 
 def left_behind(folder: Path) -> list[Path]:
     """The spool folders in a folder whose launcher, or rank 0, is gone from this machine."""
-    return [path for path in sorted(folder.glob(".*.spool")) if (path / JOB_FILE).is_file() and not _writer_of(path)]
+    return [path for path in sorted(folder.glob(".*.spool")) if (path / JOB_FILE).is_file() and not writer_of(path)]
 
 
 def recover(given: Path) -> tuple[Path, str]:
@@ -29,7 +29,7 @@ def recover(given: Path) -> tuple[Path, str]:
         ProgramError: there is none or several, it is still written to, or it cannot become a run.
     """
     spool = given if (given / JOB_FILE).is_file() else _beside(given)
-    if (writer := _writer_of(spool)) is not None:
+    if (writer := writer_of(spool)) is not None:
         raise ProgramError(f"{spool}: process {writer} is still writing it; expected a run whose launcher is gone")
     try:
         job = load(spool / JOB_FILE)
@@ -54,8 +54,8 @@ def _beside(given: Path) -> Path:
     raise ProgramError(f"{given}: {found}; expected the spool folder of a run whose launcher was killed")
 
 
-def _writer_of(spool: Path) -> int | None:
-    """The process that a spool folder is named after, if there is one of that number."""
+def writer_of(spool: Path) -> int | None:
+    """Return the process that a spool folder is named after; None if there is none of that number."""
     match = _SPOOL.fullmatch(spool.name)
     if match is None:
         return None

@@ -10,8 +10,6 @@ import dataclasses
 import json
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -29,6 +27,7 @@ from reports.run import Run
 from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
 from reports.store.parts import PART_ROWS, VERIFIED, Held, Spans, Stored, checked, unreadable
 from reports.store.replace import replaced
+from scenarios.owned_folder import OwnedError, clear, own
 from scenarios.seam.trace import SCHEMA_VERSION, ChangeRow, Recording, RunInfo, Span, Thinned
 
 RUN_FILE = "run.json"
@@ -178,40 +177,57 @@ def load(folder: Path | str) -> Run:
 
 @contextmanager
 def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
-    """A hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error leaves nothing behind.
+    """Give a hidden sibling to fill, which becomes `folder` at the end, synced to disk; an error leaves nothing behind.
 
-    Where the process may be killed meanwhile, `drafts` is a folder of the same disk that others remove: it lies there.
+    One process at a time can fill it. What a killed one has left is removed. `drafts` is a folder of the same disk in
+    which the sibling lies instead, and which others remove.
 
     Raises:
-        ReportError: `folder` exists already, or an OSError came up.
+        ReportError: `folder` exists already, another process fills it, or an OSError came up.
     """
     _refuse_taken(folder)
-    partial = _partial(folder) if drafts is None else _partial(drafts / folder.name)
+    with _owned(folder, drafts) as partial:
+        try:
+            yield partial
+            _sync(partial)
+            partial.rename(folder)
+            _sync_one(folder.parent)
+        except OSError as error:
+            raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+
+
+def check_free(folder: Path) -> list[Path]:
+    """Check before long work that `write` will be able to make this folder at its end.
+
+    Returns:
+        What killed processes have left beside it, which is removed.
+
+    Raises:
+        ReportError: it exists already, another process fills it, or nothing can be made there.
+    """
+    _refuse_taken(folder)
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        _sync(partial)
-        partial.rename(folder)
-        _sync_one(folder.parent)
+        left = [path for path in sorted(folder.parent.glob(".*.partial")) if path.is_dir() and clear(path)]
+    except OSError:
+        left = []
+    with _owned(folder):
+        pass
+    return left
+
+
+@contextmanager
+def _owned(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
+    """Own the hidden folder in which a run is written, which is gone in the end."""
+    try:
+        owned = own((drafts or folder.parent) / f".{folder.name}.partial")
+    except OwnedError:
+        raise ReportError(f"{folder}: another process is writing it; give another folder") from None
     except OSError as error:
         raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+    try:
+        yield owned.path
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def check_free(folder: Path) -> None:
-    """Before long work: whether `write` will be able to make this folder at its end.
-
-    Raises:
-        ReportError: it exists already, or nothing can be made there.
-    """
-    _refuse_taken(folder)
-    partial = _partial(folder)
-    try:
-        partial.mkdir(parents=True)
-        partial.rmdir()
-    except OSError as error:
-        raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+        owned.remove()
 
 
 def _refuse_name(folder: Path) -> None:
@@ -226,10 +242,6 @@ def _refuse_taken(folder: Path) -> None:
     _refuse_name(folder)
     if os.path.lexists(folder):
         raise ReportError(f"{folder}: exists already; nothing is ever overwritten, give another folder")
-
-
-def _partial(folder: Path) -> Path:
-    return folder.parent / f".{folder.name}.{secrets.token_hex(4)}.partial"
 
 
 def _sync(folder: Path) -> None:

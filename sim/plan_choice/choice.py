@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_ns
+from scenarios.owned_folder import scratch_folder
 from sim.plan_choice.search import Search
 from sim.plan_choice.tried import Tried, with_plan
 
@@ -54,12 +54,12 @@ def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda 
     if scenario.planner.choose == "estimated" or scenario.model is None:
         yield Planned(scenario)
         return
-    with TemporaryDirectory(prefix="twinstep-") as folder:
+    with scratch_folder() as folder:
         say("choosing a plan")
         begin = time.perf_counter()
-        choice = choose_plan(scenario, Path(folder))
+        choice = choose_plan(scenario, folder)
         note = f"{choice.sentence}; finding it took {time.perf_counter() - begin:.0f} s"
-        yield Planned(with_plan(scenario, choice.best.plan, Path(folder)), (note,))
+        yield Planned(with_plan(scenario, choice.best.plan, folder), (note,))
 
 
 def choose_plan(scenario: Scenario, folder: Path) -> Choice:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Literal
 
 from distributed import get_worker
@@ -19,6 +17,7 @@ from reports.run import Run
 from reports.store import run_folder
 from reports.study.measures import estimated, measures_of, with_draws
 from reports.writer import write
+from scenarios.owned_folder import scratch_folder
 from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
@@ -121,8 +120,8 @@ def _folder(task: Task, program: Program, recording: Recording) -> bytes:
     """The point's run folder, with the spans of its steps alone unless all are asked for; nothing if none is."""
     if task.keep == "rows":
         return b""
-    with tempfile.TemporaryDirectory(prefix="twinstep-study-") as base:
-        folder = Path(base, "run")
+    with scratch_folder() as base:
+        folder = base / "run"
         if task.keep == "spans":
             write(recording, folder)
         else:

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -187,7 +188,7 @@ def interrupted(folder: Path) -> subprocess.CompletedProcess[str]:
     process = subprocess.Popen(
         words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     )
-    while process.poll() is None and not list(folder.parent.glob(f".{folder.name}.*.partial/spans.parquet")):
+    while process.poll() is None and not list(folder.parent.glob(f".{folder.name}.partial/spans.parquet")):
         time.sleep(0.05)
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
@@ -217,6 +218,35 @@ def test_ctrl_c_while_the_run_is_written_leaves_nothing(tmp_path: Path, monkeypa
     monkeypatch.setattr(store.Writing, "finish", finish_late)
     assert main([str(FILE), "--out", str(tmp_path / "run")]) == 130
     assert os.listdir(tmp_path) == []
+
+
+def test_ctrl_c_before_a_step_has_ended_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sim.progress.Interrupt.__enter__", lambda self: SimpleNamespace(requested=True))
+    assert main([str(FILE), "--out", str(tmp_path / "run")]) == 130
+    assert capsys.readouterr().err.startswith(f"{tmp_path / 'run'}: not written: interrupted after 0 of ")
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_second_of_two_runs_into_one_folder_is_refused_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sim.run.play", lambda *_, **__: pytest.fail("it has begun"))
+    with store.writing(tmp_path / "run"):
+        assert main([str(FILE), "--out", str(tmp_path / "run")]) == 2
+        said = capsys.readouterr().err
+    assert said == f"{tmp_path / 'run'}: another process is writing it; give another folder\n"
+
+
+def test_what_a_killed_prediction_has_left_is_named_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = tmp_path / ".other.partial"
+    (left / "spans").mkdir(parents=True)
+    assert main([str(FILE), "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert f"note: {left}: left by a command that was killed; removed\n" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["run"]
 
 
 # Fewer spans by choice

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import sys
 import weakref
 from collections.abc import Iterator
@@ -12,12 +11,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any
 from unittest import mock
 
 from scenarios.config.scenario import Scenario
+from scenarios.owned_folder import scratch
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
@@ -44,9 +43,9 @@ class Start:
     @cached_property
     def folder(self) -> Path:
         """There once it is asked for, and gone with this object."""
-        made = mkdtemp(prefix="twinstep-")
-        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
-        return Path(made)
+        owned = scratch()
+        weakref.finalize(self, owned.remove)
+        return owned.path
 
 
 class LivePlayer:

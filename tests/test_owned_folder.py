@@ -1,0 +1,61 @@
+"""Folders in the making: whose they are, and what becomes of those that killed processes have left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scenarios import owned_folder
+from scenarios.owned_folder import OwnedError, clear, own, scratch_folder
+
+
+def test_a_folder_in_the_making_has_one_owner(tmp_path: Path) -> None:
+    mine = own(tmp_path / "deep" / ".run.partial")
+    (mine.path / "file").touch()
+    with pytest.raises(OwnedError, match="is being written by another process"):
+        own(mine.path)
+    assert not clear(mine.path)
+    mine.remove()
+    assert not mine.path.exists()
+    own(mine.path).remove()
+
+
+def test_a_folder_that_has_another_name_by_now_stays(tmp_path: Path) -> None:
+    mine = own(tmp_path / ".run.partial")
+    mine.path.rename(tmp_path / "run")
+    theirs = own(mine.path)
+    mine.remove()
+    assert theirs.path.is_dir()
+    assert (tmp_path / "run").is_dir()
+
+
+def test_what_a_killed_process_has_left_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / ".run.partial"
+    code = "import os, sys, pathlib; from scenarios.owned_folder import own; path = pathlib.Path(sys.argv[1]);"
+    code += "own(path); (path / 'half').touch(); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert (path / "half").exists()
+    mine = own(path)
+    assert list(path.iterdir()) == []
+    mine.remove()
+
+
+def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owned_folder.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(owned_folder.tempfile, "tempdir", str(tmp_path))
+    old, young = tmp_path / "twinstep-old", tmp_path / "twinstep-young"
+    for path in (old, young):
+        path.mkdir()
+    os.utime(old, (time.time() - 3600, time.time() - 3600))
+    with scratch_folder() as mine:
+        os.utime(mine, (time.time() - 3600, time.time() - 3600))
+        with scratch_folder():
+            assert mine.is_dir()
+        assert not old.exists()
+        assert young.is_dir()
+    assert not mine.exists()
