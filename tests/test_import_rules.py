@@ -40,6 +40,8 @@ WATCHED = (*ROOMS, "torch", "simpy", "pandas", "pyarrow")
 CROSSINGS = {
     "sim/__main__.py": {"reports"},
     "real/__main__.py": {"reports", "sim.run"},
+    "real/calibration/cli.py": {"reports"},
+    "real/calibration/kernels/cli.py": {"reports"},
     "real/validation/cli.py": {"reports", "sim.draws"},
     "real/regret/cli.py": {"reports", "sim.study"},
     "reports/__main__.py": {"scenarios.interruption"},

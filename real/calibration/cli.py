@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from rich.console import Console
-from rich.table import Table
-
 from real.calibration import program_cost as program
 from real.calibration.kernels import probes as kernels
 from real.calibration.kernels.cli import calibrate_kernels, check_kernels
@@ -36,6 +33,7 @@ from real.emulate.fabric import MOST_HOSTS, Fabric
 from real.emulate.ip_tc import burst_of
 from real.machine import cores, cpu_name
 from real.progress import Bar
+from reports.terminal import text
 from scenarios.config.hardware import Cluster, Link, Nics
 from scenarios.config.load import load_profile
 from scenarios.config.provenance import Group
@@ -251,14 +249,16 @@ def _network_group(residuals: Sequence[Residual]) -> Group:
 
 
 def _show(residuals: Sequence[Residual]) -> None:
-    table = Table("probe", "size", "measured", "p10 to p90", "model", "error", title="Calibration residuals")
-    for row in residuals:
-        table.add_row(
+    rows = [
+        [
             row.probe,
             f"{row.size_bytes:,} B",
             f"{row.measured_s * 1e3:.3f} ms",
             f"{row.low_s * 1e3:.3f} to {row.high_s * 1e3:.3f} ms",
             f"{row.predicted_s * 1e3:.3f} ms",
             f"{row.error:+.1%}",
-        )
-    Console().print(table)
+        ]
+        for row in residuals
+    ]
+    columns = ["probe", "size", "measured", "p10 to p90", "model", "error"]
+    text.show(text.table("Calibration residuals", columns, rows), sys.stdout)

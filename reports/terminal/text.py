@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -22,9 +23,14 @@ P = ParamSpec("P")
 WIDTH = 80
 _LEAST_WIDTH = 40
 _GAP = 2  # between columns
-_TEXT_LEAST = 8
+_TEXT_LEAST, _NAME_LEAST = 8, 20  # letters of a column of text, and of the first one
 _SEEN = 5  # letters that show at a glance that two names differ
 _PIECES = 5  # of a list of steps
+_NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
+# Numbers with their units, several with short words between them: "1,024", "+3.1 %", "7.90 ms to 8.41 ms".
+_FIGURE = re.compile(
+    r"(?:[-+±~<>(]*\d[\d.,]*(?:e[-+]?\d+)?[%A-Za-z/)]{0,7}[,;]?)(?: (?:\S{1,7}|[-+±~<>(]*\d[\d.,]*\S{0,7}))*"
+)
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _FLOP_RATES = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
@@ -129,12 +135,13 @@ def printable(name: object) -> str:
 
 
 def shortened(words: str, width: int) -> str:
-    """Text cut in its middle to fit, since labels differ at both ends."""
-    return words if cell_len(words) <= width else _cut(words, width, width - 1 - (width - 1) // 2)
+    """Return text cut in its middle to fit, since labels differ at both ends; the cut takes numbers whole."""
+    middle = width - 1 - (width - 1) // 2
+    return words if cell_len(words) <= width else _cut(words, width, _head(words, width, middle))
 
 
 def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
-    """Names cut to fit such that no two become the same: in the middle, else near it where they differ less.
+    """Return names cut to fit such that no two become the same: in the middle, else near it where they differ less.
 
     Where no one cut tells names apart, that stays which differs between two cuts; failing that they are numbered.
     """
@@ -164,6 +171,18 @@ def _alike(short: Mapping[str, str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
+def _head(words: str, width: int, middle: int) -> int:
+    """Return where a cut begins that no number touches, as near to the middle as there is one; else the middle."""
+    numbers = [match.span() for match in _NUMBER.finditer(words)]
+    tail = len(words) - (width - 1)  # of a cut that begins at 0
+    whole = (
+        at
+        for at in sorted(range(width), key=lambda at: abs(at - middle))
+        if not any(first < at <= last or first <= tail + at < last for first, last in numbers)
+    )
+    return next(whole, middle)
+
+
 def _cut(words: str, width: int, head: int) -> str:
     return f"{words[:head]}…{words[len(words) - (width - 1 - head) :]}"
 
@@ -176,7 +195,11 @@ def _around(words: str, width: int, place: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Fitted:
-    """A grid that shortens text, then headers, to fit the width it is given; rich alone would cut numbers off."""
+    """A grid that fits the width it is given, and cuts no figure; rich alone would cut numbers off.
+
+    Text gives way first, then headers. Columns of numbers for which there is no room follow below, beside the text
+    again; where not even one has room, each row is a list.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -184,38 +207,89 @@ class _Fitted:
     kept: Sequence[int] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        widths = self._widths(options.max_width)
+        room = options.max_width
+        for name in (_NAME_LEAST, _TEXT_LEAST):
+            if blocks := self._blocks(room, name):
+                break
+        else:
+            yield self._lists()
+        for at, columns in enumerate(blocks):
+            if at:
+                yield Text("")
+            yield self._grid(columns, self._widths(columns, room, name))
+
+    def _grid(self, columns: Sequence[int], widths: Sequence[int]) -> Table:
         grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="")
-        for at, (column, width) in enumerate(zip(self.columns, widths, strict=True)):
+        for at, width in zip(columns, widths, strict=True):
             justify: Literal["left", "right"] = "left" if at < self.left else "right"
-            grid.add_column(Text(column), justify=justify, width=width, no_wrap=True, overflow="ellipsis")
-        columns = [[row[at] for row in self.rows] for at in range(len(self.columns))]
-        short = [told_apart(dict.fromkeys(cells), width) for cells, width in zip(columns, widths, strict=True)]
+            grid.add_column(Text(shortened(self.columns[at], width)), justify=justify, width=width, no_wrap=True)
+        short = [
+            told_apart(dict.fromkeys(row[at] for row in self.rows), width)
+            for at, width in zip(columns, widths, strict=True)
+        ]
         for row in self.rows:
             # Text, so that a label such as "[red]" is not markup
-            grid.add_row(*(Text(words[cell]) for words, cell in zip(short, row, strict=True)))
-        yield grid
+            grid.add_row(*(Text(words[row[at]]) for words, at in zip(short, columns, strict=True)))
+        return grid
 
-    def _widths(self, room: int) -> list[int]:
-        contents = [max((cell_len(row[at]) for row in self.rows), default=1) for at in range(len(self.columns))]
-        widths = [max(pair) for pair in zip(map(cell_len, self.columns), contents, strict=True)]
-        shortest, numbers = [_TEXT_LEAST] * self.left, widths[self.left :]
+    def _lists(self) -> Text:
+        """Return each row as lines of column and cell, which are folded where they are too long."""
+        rows = [
+            "\n".join(f"{column}: {cell}" if column else cell for column, cell in zip(self.columns, row, strict=True))
+            for row in self.rows
+        ]
+        return Text("\n\n".join(rows), overflow="fold")
+
+    def _blocks(self, room: int, name: int) -> list[list[int]]:
+        """Return the columns of each grid, one below the other; none if a column has no room beside the text."""
+        every = [*range(len(self.columns))]
+        text, least = every[: max(self.left, 1)], [self._least(at, name) for at in every]
+        blocks = [[*text]]
+        for at in every[len(text) :]:
+            if len(blocks[-1]) > len(text) and _wide([least[one] for one in (*blocks[-1], at)]) > room:
+                blocks.append([*text])
+            blocks[-1].append(at)
+        return blocks if all(_wide([least[at] for at in block]) <= room for block in blocks) else []
+
+    def _widths(self, columns: Sequence[int], room: int, name: int) -> list[int]:
+        widths = [max(cell_len(self.columns[at]), self._content(at)) for at in columns]
+        shortest = [self._least(at, name) for at in columns]
+        kept = [max([own, *self.kept[at : at + 1]]) for at, own in zip(columns, shortest, strict=True)]
+        headers = [wide if at >= self.left else 0 for at, wide in zip(columns, widths, strict=True)]
         # text gives way before the headers of numbers
-        for least in ([*(self.kept or shortest), *numbers], [*shortest, *numbers], [*shortest, *contents[self.left :]]):
-            while sum(widths) + _GAP * (len(widths) - 1) > room:
-                spare = [at for at in range(len(widths)) if widths[at] > least[at]]
-                if not spare:
-                    break
-                widths[max(spare, key=lambda at: widths[at])] -= 1
+        for least in (kept, shortest):
+            _narrow(widths, [max(pair) for pair in zip(least, headers, strict=True)], room)
+        _narrow(widths, shortest, room)
         return widths
+
+    def _content(self, at: int) -> int:
+        return max((cell_len(row[at]) for row in self.rows), default=1)
+
+    def _least(self, at: int, name: int) -> int:
+        """Return how narrow a column may be: as wide as each figure in it, and its text still to be read."""
+        cells = [row[at] for row in self.rows]
+        figures = cells if at >= self.left else filter(_FIGURE.fullmatch, cells)
+        whole = max(cell_len(self.columns[at]), self._content(at))
+        return max([min(_TEXT_LEAST if at else name, whole), *map(cell_len, figures)])
+
+
+def _narrow(widths: list[int], least: Sequence[int], room: int) -> None:
+    """Take from the widest column that is above its least, until all have room or none is."""
+    while _wide(widths) > room and (spare := [at for at in range(len(widths)) if widths[at] > least[at]]):
+        widths[max(spare, key=lambda at: widths[at])] -= 1
+
+
+def _wide(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, kept: Sequence[int] = ()
 ) -> RenderableType:
-    """A table under its title; the first `left` columns are text, the others numbers on the right, never cut.
+    """Return a table under its title; the first `left` columns are text, the others numbers on the right.
 
-    Of text, what is wider than its column's width in `kept` is cut first. Labels may hold what would move the cursor.
+    No figure is ever cut, in a column of text neither: columns without room follow below, beside the text again. Of
+    text, what is wider than its column's width in `kept` is cut first. Labels may hold what would move the cursor.
     """
     head, *cells = [[printable(cell) for cell in row] for row in (columns, *rows)]
     return Group(Text(printable(title), style="bold"), _Fitted(head, cells, left, kept), Text(""))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from reports.analysis import by_what
@@ -22,7 +23,6 @@ LETTERS = {
     **{by_what.IDS: "i", by_what.EMBEDDINGS: "e", by_what.GRADIENTS: "g", by_what.EXCHANGES: "x", REDUCTIONS: "r"},
     **{by_what.TRANSFERS: "t", by_what.LAUNCHING: "=", by_what.WAITING: ".", by_what.HOST: "_"},
 }
-_WIDTH = text.WIDTH
 # What takes less of a step is not named by itself.
 _LEAST_SHARE = 0.005
 _NOTHING = 0.0005
@@ -43,23 +43,36 @@ def bar(run: Run, step: int, of: str = "") -> RenderableType:
         return Group()
     whole = text.duration(float(parts["duration_ns"].sum()))
     named = parts[(parts["share"] >= _LEAST_SHARE).to_numpy(bool)]
-    cells = _cells(parts["share"].to_numpy(float), _WIDTH)
-    letters = "".join(LETTERS[name] * count for name, count in zip(parts["what"], cells, strict=True))
     said = [f"{LETTERS[name]} {words}" for name, words in zip(named["what"], shares_said(named), strict=True)]
     rest = float(parts["share"].sum() - named["share"].sum())
     said += [f"{_REST} {text.percent(rest)}"] if rest >= _NOTHING else []
-    lines = [*_lines(said), *([_STAND_STILL] if by_what.WAITING in named["what"].tolist() else [])]
     title = f"Critical path of step {step}{of} by what it is, {whole}"
-    drawn = Text(letters, no_wrap=True, overflow="crop")
-    return Group(Text(title, style="bold"), drawn, text.paragraph("\n".join(lines)))
+    note = _STAND_STILL if by_what.WAITING in named["what"].tolist() else ""
+    return Group(Text(title, style="bold"), _Bar(parts["what"].tolist(), parts["share"].to_numpy(float), said, note))
 
 
-def _lines(said: Sequence[str]) -> list[str]:
-    """As few lines as hold these; a letter stays beside its name."""
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """A line of letters as wide as there is room, and below it what they stand for."""
+
+    whats: Sequence[str]
+    shares: np.ndarray
+    said: Sequence[str]
+    note: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = min(options.max_width, text.WIDTH)
+        cells = _cells(self.shares, room)
+        yield Text("".join(LETTERS[name] * count for name, count in zip(self.whats, cells, strict=True)))
+        yield text.paragraph("\n".join([*_lines(self.said, room), *filter(None, [self.note])]))
+
+
+def _lines(said: Sequence[str], room: int) -> list[str]:
+    """Return as few lines as hold these; a letter stays beside its name."""
     lines: list[str] = []
     for words in said:
         joined = f"{lines[-1]}{_GAP}{words}" if lines else words
-        lines[-1:] = [joined] if len(joined) <= _WIDTH else [*lines[-1:], words]
+        lines[-1:] = [joined] if len(joined) <= room else [*lines[-1:], words]
     return lines
 
 

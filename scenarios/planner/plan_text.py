@@ -17,6 +17,7 @@ from scenarios.seam.trace import PlanRow
 
 _MOST_LINES = 16
 _NAMED_TABLES = 3
+_RANKS, _CAUSES = 14, 48  # letters
 _EVEN = 1.01  # busiest rank / mean that nobody asks about
 _ON_ALL_RANKS = (ShardingType.DATA_PARALLEL, ShardingType.ROW_WISE)
 _ON_ONE_HOST = (ShardingType.TABLE_ROW_WISE, ShardingType.TABLE_COLUMN_WISE, ShardingType.GRID_SHARD)
@@ -83,7 +84,7 @@ def _table(table: PlannedTable) -> str:
     largest = max([shard for _, shard in runs], key=lambda shard: shard.rows * shard.columns)
     storage = format_bytes(sum(count * shard.storage_bytes for count, shard in runs))
     perf = max(shard.perf_ms for _, shard in runs)
-    ranks = _clip(rank_ranges(sorted(set().union(*[_on(run) for run in runs]))), 14)
+    ranks = _few(sorted(set().union(*[_on(run) for run in runs])))
     size = f"{largest.rows} x {largest.columns}"
     return f"{_clip(table.name, 20):<20} {table.sharding_type:<17} {ranks:<14} {size:>18} {storage:>11} {_ms(perf):>9}"
 
@@ -99,7 +100,7 @@ def _ranks(figures: _Figures) -> list[str]:
     if len(shown) > _MOST_LINES:
         shown = sorted(shown, key=lambda line: -figures.perf_ms[by_line[line][0]])[:_MOST_LINES]
     lines = [f"{'ranks':<14} {'storage':>11} {'of limit':>8} {'perf ms':>9}  most of it"]
-    lines += [f"{_clip(rank_ranges(by_line[line]), 14):<14} {line}".rstrip() for line in shown]
+    lines += [f"{_few(by_line[line]):<14} {line}".rstrip() for line in shown]
     hidden = len(figures.ranks) - sum(len(by_line[line]) for line in shown)
     return [*lines, f"{'...':<14} {hidden} more ranks, less busy"] if hidden else lines
 
@@ -201,7 +202,16 @@ def rank_ranges(ranks: Sequence[int]) -> str:
 
 def _causes(loads: dict[str, float]) -> str:
     worst = sorted(loads, key=lambda name: -loads[name])[:_NAMED_TABLES]
-    return _clip(", ".join(f"{_clip(name, 16)} {_ms(loads[name])}" for name in worst if loads[name] > 0), 48)
+    said = [f"{_clip(name, 16)} {_ms(loads[name])}" for name in worst if loads[name] > 0]
+    while len(", ".join(said)) > _CAUSES:
+        said.pop()
+    return ", ".join(said)
+
+
+def _few(ranks: Sequence[int]) -> str:
+    """Return sorted ranks in as few letters as their column has, with all their digits: how many, if not which."""
+    words = rank_ranges(ranks)
+    return words if len(words) <= _RANKS else f"{len(ranks):,} ranks"
 
 
 def _ms(perf_ms: float) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
+from rich.console import Group, RenderableType
 
 from real.calibration.kernels.device import Reached, between_events_ns, cpu_here, gpu_here, reached, with_launches
 from real.calibration.kernels.fit import KernelFit, fit, fit_to_peaks, observe
@@ -26,9 +26,10 @@ from real.emulate.cli import say
 from real.launch.launcher import Hosts
 from real.machine import cores
 from real.progress import Bar
+from reports.terminal import text
+from scenarios.config import provenance
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
-from scenarios.config.provenance import Group
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording
 
@@ -165,25 +166,26 @@ def _plain(found: _Found) -> dict[str, Any]:
 
 def _show(found: _Found) -> None:
     gpu = found.fit.gpu
-    console = Console()
-    console.print(_errors(found.fit.groups, f"Calibration residuals: kernels of {gpu.name}"))
-    rates = Table("of", "best kernel", "share of the peak", title="What is reached")
-    for one in found.reached:
-        rates.add_row(one.what, _rate(one), "" if one.share is None else f"{one.share:.1%}")
-    console.print(rates)
-    console.print(f"launch of an operator: {gpu.launch_ns / 1e3:,.1f} us")
+    rates = [[one.what, _rate(one), "" if one.share is None else f"{one.share:.1%}"] for one in found.reached]
+    tables = [
+        _errors(found.fit.groups, f"Calibration residuals: kernels of {gpu.name}"),
+        text.table("What is reached", ["of", "best kernel", "share of the peak"], rates),
+        text.paragraph(f"launch of an operator: {gpu.launch_ns / 1e3:,.1f} us"),
+    ]
+    text.show(Group(*tables), sys.stdout)
 
 
-def _errors(groups: Iterable[Group], title: str) -> Table:
-    table = Table("kernels", "bytes", "median error", "typical", "worst", "spread of repeats", title=title)
-    for group in groups:
-        spread = "" if group.spread is None else f"{group.spread:.1%}"
-        table.add_row(
+def _errors(groups: Iterable[provenance.Group], title: str) -> RenderableType:
+    columns = ["kernels", "bytes", "median error", "typical", "worst", "spread of repeats"]
+    rows = [
+        [
             group.name.removesuffix(" kernels"),
             f"{group.least_bytes:,} to {group.most_bytes:,}",
             f"{group.median_error:+.1%}",
             f"{group.typical_error:.1%}",
             f"{group.worst_error:+.1%}",
-            spread,
-        )
-    return table
+            "" if group.spread is None else f"{group.spread:.1%}",
+        ]
+        for group in groups
+    ]
+    return text.table(title, columns, rows)

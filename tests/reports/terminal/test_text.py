@@ -158,3 +158,61 @@ def test_colours_are_for_terminals(monkeypatch):
 def test_json_has_no_nan_and_no_numpy():
     content = {"one": [np.int64(3), np.float64("nan"), (np.bool_(True), float("inf"), {1: np.int64(2)})]}
     assert text.json_ready(lambda: content)() == {"one": [3, None, [True, None, {"1": 2}]]}
+
+
+DIGITS = st.integers(0, 10**60) | st.floats(1e-9, 1e12)
+FIGURES = st.builds(
+    lambda value, form: form.format(value), DIGITS, st.sampled_from(["{:,}", "{:+,} %", "{:,} B", "{:,} to 7 ms", "{}"])
+)
+
+
+@given(st.data(), st.integers(40, 200), st.integers(1, 3), st.integers(0, 7))
+def test_no_digit_is_ever_cut(data: st.DataObject, width: int, left: int, numbers: int):
+    words = [st.text("abc_.", max_size=60) | FIGURES] * left + [FIGURES | st.just("-")] * numbers
+    columns = data.draw(st.lists(st.text("abc d", min_size=1, max_size=30), min_size=len(words), max_size=len(words)))
+    rows = data.draw(st.lists(st.tuples(*words), max_size=4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        shown = text.as_text(text.table("Title", columns, rows, left=left))
+    lines = shown.splitlines()
+    assert max(map(cell_len, lines)) <= width
+    folded = "".join(shown.split())
+    for figure in (cell for row in rows for cell in row if cell[:1].isdigit() or cell[:1] == "+"):
+        assert figure.replace(" ", "") in folded
+        number = figure.split()[0]
+        assert len(number) > width or any(number in line for line in lines)
+
+
+def test_columns_without_room_follow_below_beside_the_names(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["dense.forward", "20,674,000", "31,415,926", "+12.5 %"], ["b", "1", "2", "-"]]
+    lines = text.as_text(text.table("Title", ["operation", "first", "second", "change"], rows)).splitlines()
+    assert [line.split() for line in lines if line.strip("─ ")] == [
+        ["Title"],
+        ["operation", "first", "second"],
+        ["dense.forward", "20,674,000", "31,415,926"],
+        ["b", "1", "2"],
+        ["operation", "change"],
+        ["dense.forward", "+12.5", "%"],
+        ["b", "-"],
+    ]
+
+
+def test_rows_are_lists_where_no_column_has_room(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["f" * 30, "1" * 30, "2" * 50]]
+    lines = text.as_text(text.table("Title", ["name", "one", "two"], rows)).splitlines()
+    assert lines[1:] == ["name: " + "f" * 30, "one: " + "1" * 30, "two: ", "2" * 40, "2" * 10, ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "short"),
+    [
+        ("20,674,000 ids of a table", 14, "20,674,000 …le"),
+        ("table of 20,674,000 ids", 16, "… 20,674,000 ids"),
+        ("layer.12.attention.34", 12, "layer.…on.34"),
+        ("1234567890", 8, "1234…890"),
+    ],
+)
+def test_a_cut_takes_numbers_whole_where_it_can(words, width, short):
+    assert text.shortened(words, width) == short
