@@ -35,7 +35,7 @@ MIXES = (
     ["table_row_wise", "table_column_wise", "table_wise"],
     ["grid_shard"],
 )
-REPRS = ("ShardingOptionGroup(", "Shard(size=", ", perf: P", "Unexpected length for sharding options")
+REPRS = ("ShardingOptionGroup(",)
 MENDED = ("IndexError",)  # a grid where there is no whole host: here it is a PlannerError
 COSTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "input_dist_comms", "prefetch_compute")
 

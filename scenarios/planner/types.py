@@ -90,7 +90,7 @@ class PlannerError(Exception):
     """No placement, or no plan.
 
     `kind` says why: uniform_shard_count, uniform_no_fit, device_no_fit, cw_kv_too_many_shards, cw_kv_no_fit, no_host,
-    no_hosts, grid_not_multiple_of_local, multi_host_group; no_options from the enumerator and no_plan from the planner.
+    no_hosts, grid_not_multiple_of_local, group_length; no_options from the enumerator and no_plan from the planner.
     """
 
     def __init__(
@@ -349,7 +349,7 @@ def known_perf(shard: Shard) -> Perf:
 
 def perf_ms(shard: Shard) -> float:
     """The shard's perf in one number; ValueError if nobody has estimated it."""
-    return float(shard.perf) if isinstance(shard.perf, int | float) else known_perf(shard).total
+    return shard.perf if isinstance(shard.perf, int | float) else known_perf(shard).total
 
 
 def write_ranks_in_order(shards: Sequence[Shard]) -> None:

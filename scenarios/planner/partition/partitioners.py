@@ -13,13 +13,12 @@ from copy import copy
 from dataclasses import replace
 from typing import cast
 
-from scenarios.planner.partition.walk import Group, Walk
+from scenarios.planner.partition.walk import Group, Walk, one_number
 from scenarios.planner.topology import DeviceHardware, Topology
 from scenarios.planner.types import (
     RELEASE,
     RELEASES,
     PartitionByType,
-    Perf,
     PlannerError,
     ShardingOption,
     SortBy,
@@ -121,8 +120,8 @@ def _check_estimates(options: Sequence[ShardingOption]) -> None:
 
 
 def _with_one_number(option: ShardingOption) -> ShardingOption:
-    """A copy whose shards have their perf in one number, as in releases before Perf."""
-    return replace(option, shards=[replace(shard, perf=Perf(perf_ms(shard), 0.0, 0.0, 0.0)) for shard in option.shards])
+    """Copy an option; its shards have their perf in one number, as in releases before Perf, whole if it was whole."""
+    return replace(option, shards=[replace(shard, perf=one_number(perf_ms(shard))) for shard in option.shards])
 
 
 def _copy_ranks(source: Sequence[ShardingOption], target: Sequence[ShardingOption]) -> None:

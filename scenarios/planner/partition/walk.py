@@ -23,6 +23,7 @@ from scenarios.planner.topology import DeviceHardware, Topology, next_device
 from scenarios.planner.types import (
     ComputeKernel,
     PartitionByType,
+    Perf,
     PlannerError,
     PlannerErrorType,
     Shard,
@@ -118,7 +119,7 @@ class Walk:
     def __init__(self, topology: Topology, hbm_per_device: int | None, old: bool) -> None:
         self._old = old
         self._modulus = 1 if old else topology.local_world_size
-        self._ranks = Ranks((count, _rank(device, hbm_per_device)) for count, device in runs_of(topology.devices))
+        self._ranks = Ranks((count, _rank(device, hbm_per_device, old)) for count, device in runs_of(topology.devices))
         self._hosts = Hosts(self._ranks, topology.local_world_size if old else topology.intra_group_size)
         self._queue: RankQueue  # all ranks, from `place` on
         self._placed: list[tuple[Sequence[Shard], Sequence[Rank]]] = []
@@ -215,8 +216,7 @@ class Walk:
         shards = list(chain.from_iterable([option.shards for option in options]))
         taken = self._queue.place(cast("list[Estimated]", shards))
         if len(taken) < len(shards):
-            start = "Device partition failed. Couldn't find a rank"
-            raise self._no_rank("device_no_fit", start, options, shards[len(taken)])
+            raise self._no_rank(options, shards[len(taken)])
         self._keep(shards, taken)
 
     def _each_apart(self, option: ShardingOption) -> None:
@@ -228,8 +228,12 @@ class Walk:
             )
         taken = self._queue.place_apart(_estimated(option))
         if len(taken) < option.num_shards:
-            start = "COLUMN_WISE partition failed. Couldn't find a suitable rank"
-            raise self._no_rank("cw_kv_no_fit", start, [option], option.shards[len(taken)])
+            shard, left = option.shards[len(taken)], self._ranks.count - len(taken)
+            raise _error(
+                "cw_kv_no_fit",
+                f"COLUMN_WISE partition failed. Couldn't find a suitable rank for shard {shard} of table"
+                f" {option.name}. Storage required: {shard.storage}, available devices: {left}",
+            )
         self._keep(option.shards, taken)
 
     def _host(self, group: Group) -> None:
@@ -300,7 +304,8 @@ class Walk:
         )
         return RuntimeError(message) if self._old else _error("uniform_shard_count", message)
 
-    def _no_rank(self, kind: str, start: str, options: Sequence[ShardingOption], shard: Shard) -> PlannerError:
+    def _no_rank(self, options: Sequence[ShardingOption], shard: Shard) -> PlannerError:
+        kind, start = "device_no_fit", "Device partition failed. Couldn't find a rank"
         if self._old:
             return _error(kind, f"{start} for shard {_old_shard(shard)}, devices: [{', '.join(self._old_devices())}]")
         table = next(option.name for option in options if any(shard is other for other in option.shards))
@@ -311,7 +316,7 @@ class Walk:
         """Every rank as it is now, in 0.2.0's words."""
         ranks = chain.from_iterable([rank] * count for count, rank in self._ranks.runs())
         for number, rank in enumerate(ranks):
-            yield f"DeviceHardware(rank={number}, storage={_old_storage(rank.free())}, perf={rank.total() or 0})"
+            yield f"DeviceHardware(rank={number}, storage={_old_storage(rank.free())}, perf={rank.fwd_compute})"
 
     def _text(self, storage: Storage) -> str:
         return _old_storage(storage) if self._old else str(storage)
@@ -323,7 +328,7 @@ def _old_storage(storage: Storage) -> str:
 
 def _old_shard(shard: Shard) -> str:
     place = f"size={list(shard.size)}, offset={list(shard.offset)}, storage={_old_storage(known_storage(shard))}"
-    return f"Shard({place}, perf={known_perf(shard).total}, rank={shard.rank})"
+    return f"Shard({place}, perf={known_perf(shard).fwd_compute}, rank={shard.rank})"
 
 
 def _starts(options: Sequence[Sequence[Shard]], ranks: int) -> Iterable[int]:
@@ -333,9 +338,14 @@ def _starts(options: Sequence[Sequence[Shard]], ranks: int) -> Iterable[int]:
     return chain.from_iterable(accumulate([count for count, _ in runs_of(shards)][:-1]) for shards in options)
 
 
-def _rank(device: DeviceHardware, hbm: int | None) -> Rank:
-    free = device.storage
-    return Rank(device.rank, Storage(hbm, free.ddr, free.ssd) if hbm else free, device.perf)
+def _rank(device: DeviceHardware, hbm: int | None, old: bool) -> Rank:
+    free, perf = device.storage, one_number(device.perf.total or 0) if old else device.perf
+    return Rank(device.rank, Storage(hbm, free.ddr, free.ssd) if hbm else free, perf)
+
+
+def one_number(ms: float) -> Perf:
+    """Return a perf as release 0.2.0 has it: all of it in `fwd_compute`, whose sums are as whole as their parts."""
+    return Perf(ms, 0, 0, 0, 0, 0)
 
 
 def _estimated(option: ShardingOption) -> Sequence[Estimated]:
@@ -353,5 +363,5 @@ def _error(kind: str, message: str) -> PlannerError:
 def _only(group: Group) -> ShardingOption:
     if len(group) != 1:
         message = f"Unexpected length for sharding options: {len(group)}. Length needs to be 1: {_named(group)}"
-        raise _error("multi_host_group", message)
+        raise _error("group_length", message)
     return group[0]

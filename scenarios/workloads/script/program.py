@@ -57,7 +57,7 @@ class ScriptProgram(Program):
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, Script)
         self.scenario, self.script = scenario, scenario.options
-        self.mail: defaultdict[tuple[int, int], deque[Packed]] = defaultdict(deque)
+        self.mail: defaultdict[tuple[int, ...], deque[Packed]] = defaultdict(deque)
         self._logs, self._start = Logs(), Start(scenario)
         self._replays = None if self.script.recording is None else Replays(read(self.script.recording))
         is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
@@ -171,7 +171,7 @@ class _Played:
         self._streams = Streams(rank)
         self._is_on_gpu = self._scenario.cluster.host.gpu.kind == "cuda"
         self._is_known: dict[int, bool] = {}
-        self._receives: dict[int, tuple[int, int]] = {}  # source and target of a message, by the call's number
+        self._receives: dict[int, tuple[int, ...]] = {}  # by the call's number, where its values are in the mail
         self._groups: list[Group] = [rank.world]
         self._exchange = Exchange(rank, program.scenario) if program.script.is_exchanged else None
         self._exchanged: set[int] = set()  # numbers of calls in whose place others are made
@@ -307,13 +307,9 @@ class _Played:
     def _issue(self, call: Collective) -> Work[Any]:
         """The verb on tensors of its own."""
         is_known = all(each.values is not None for each in call.inputs)
-        if self._is_on_gpu and call.verb in ("send", "recv"):
-            # Whether a message has values only its source knows, so they go beside it.
-            is_known, here = False, self._rank.rank
-            if call.verb == "send":
-                self._program.mail[here, call.options["dst"]].append(call.inputs[0])
-            else:
-                self._receives[call.number] = call.options["src"], here
+        if self._is_on_gpu and call.verb in ("send", "recv", "scatter"):
+            is_known = False
+            self._post(call)
         self._is_known[call.number] = is_known
         has_values = is_known and self._log is not None  # a recording has none, but waits for the same calls
         device = self._rank.control_device if has_values else self._rank.device
@@ -329,6 +325,21 @@ class _Played:
             label=call.label,
             options=call.options,
         )
+
+    def _post(self, call: Collective) -> None:
+        """Put values beside their call: only the source of a message, or the root of a scatter, knows if it has any.
+
+        A message's are by source and target, those of a scatter by its group, too.
+        """
+        here, mail = self._rank.rank, self._program.mail
+        if call.verb == "send":
+            mail[here, call.options["dst"]].append(call.inputs[0])
+        elif call.verb == "recv":
+            self._receives[call.number] = call.options["src"], here
+        else:
+            for target, packed in zip(self._groups[call.group].ranks, call.inputs, strict=False):  # others give none
+                mail[here, target, call.group].append(packed)
+            self._receives[call.number] = call.options["src"], here, call.group
 
 
 def _part(each: Computed | Launched) -> str | Launched | None:

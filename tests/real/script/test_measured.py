@@ -43,6 +43,7 @@ def calls(found: Any, rank: int) -> pd.DataFrame:
         pytest.param(SCRIPTS / "ddp.py", [], (2, 1), 9, marks=pytest.mark.slow, id="until it ends"),
         pytest.param(SCRIPTS / "ddp.py", ["powersgd"], (2, 1), 4, marks=pytest.mark.slow),
         pytest.param(SCRIPTS / "verbs.py", [], (2, 2), 4, marks=pytest.mark.slow),
+        pytest.param(SCRIPTS / "every_call.py", [], (1, 2), 4, marks=pytest.mark.slow, id="every call"),
         *(
             pytest.param(EXAMPLES / f"{name}.py", words, ranks, 3, marks=pytest.mark.slow)
             for name, words, ranks in [

@@ -22,7 +22,7 @@ _NAMES = {"wait_tensor", _WRAP, *(name + end for name in _SINGLE for end in ("",
 
 def is_functional(func: Any) -> bool:
     """Whether an operator is one of them."""
-    return func.namespace == _NAMESPACE and func.overloadpacket.__name__ in _NAMES
+    return bool(func.namespace == _NAMESPACE)
 
 
 class Functional:
@@ -43,7 +43,9 @@ class Functional:
         AsyncCollectiveTensor.__new__ = made  # type: ignore[method-assign,assignment]
 
     def call(self, name: str, args: tuple[Any, ...]) -> Any:
-        """What the operator gives."""
+        """Return what the operator gives; RuntimeError for one that is not simulated."""
+        if name not in _NAMES:  # for meta tensors torch would leave it out
+            raise RuntimeError(f"torch.ops.{_NAMESPACE}.{name} on a GPU: expected the function of torch.distributed")
         if name == _WRAP:  # whose kernel for meta tensors forgets what is to be waited for
             return AsyncCollectiveTensor(args[0])
         if name == "wait_tensor":

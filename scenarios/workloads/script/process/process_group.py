@@ -148,7 +148,9 @@ class ScriptGroup(dist.ProcessGroup):
         return self._own("barrier", [], ("barrier", ()), opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        native = "monitored_barrier", (*([] if timeout is None else [timeout]), wait_all_ranks)
+        if "gloo" not in self._backends.values():
+            raise RuntimeError(f"monitored_barrier: torch's {self.name()} has none, expected gloo")
+        native = "monitored_barrier", () if timeout is None else (timeout, wait_all_ranks)
         self._own("monitored_barrier", [], native, None).wait()
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:

@@ -210,6 +210,29 @@ def test_0_2_0_names_a_shard_that_fits_nowhere_and_what_every_rank_has_left() ->
     )
 
 
+@pytest.mark.parametrize(
+    ("perf", "shard", "charged"),
+    [
+        (Perf(0, 0, 0, 0, 0, 0), "0", "0"),
+        (Perf(0.0, 0, 0, 0, 0, 0), "0.0", "0.0"),
+        (Perf(3, 0, 0, 1, 0, 0), "4", "4"),
+        (Perf(1, 2.5, 0, 0, 0, 0), "3.5", "3.5"),
+    ],
+)
+def test_0_2_0_prints_a_perf_as_whole_as_it_was_given(perf: Perf, shard: str, charged: str) -> None:
+    """A rank's is 0 until it is charged (TorchRec 0.2.0, planner/types.py)."""
+    proposal = [option("t0", "column_wise", [(4, 0, 0.0)] * 2)]
+    for each in proposal[0].shards:
+        each.perf = perf
+    with pytest.raises(PlannerError) as caught:
+        GreedyPerfPartitioner(release="0.2.0").partition(proposal, Topology(1, "cuda", hbm_cap=5, ddr_cap=0, ssd_cap=0))
+    assert str(caught.value) == (
+        "Device partition failed. Couldn't find a rank for shard Shard(size=[1, 1], offset=[0, 0],"
+        f" storage=Storage(hbm=4, ddr=0), perf={shard}, rank=None), devices: [DeviceHardware(rank=0,"
+        f" storage=Storage(hbm=1, ddr=0), perf={charged})]"
+    )
+
+
 def test_only_host_groups_may_have_several_options() -> None:
     proposal = [option(name, "table_wise", [(1, 0, 1.0)], dependency="tower") for name in ("t0", "t1")]
     with pytest.raises(AssertionError) as assertion:
@@ -221,7 +244,7 @@ def test_only_host_groups_may_have_several_options() -> None:
     proposal = [option(name, "grid_shard", [(1, 0, 1.0)], dependency="tower") for name in ("t0", "t1")]
     with pytest.raises(PlannerError) as error:
         GreedyPerfPartitioner().partition(proposal, Topology(1, "cuda"))
-    assert error.value.kind == "multi_host_group"
+    assert error.value.kind == "group_length"
     assert str(error.value) == (
         "Unexpected length for sharding options: 2. Length needs to be 1: ebc.t0, ebc.t1 of"
         " Storage(hbm=2, ddr=0, ssd=0)"
