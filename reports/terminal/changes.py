@@ -30,6 +30,7 @@ RANGE_NOTE = (
     "A range in place of a gain: the change cannot be told apart from none, as this is the interval in which its gain"
     " lies over the steps of all draws, and it has both signs."
 )
+_DRAWS_NOTE = "Gains are medians over the steps of all draws; step and samples/s are of the mean draw."
 # Below this a gain is shown as it is, though its interval has both signs.
 _NO_GAIN = 0.0005
 _MAY_LACK = {"samples/s": "samples_per_s", "$": "usd_per_1e9_samples"}
@@ -39,7 +40,7 @@ _SHARES = ("transfer", "waiting")
 def ranked(run: Run) -> pd.DataFrame:
     """Return `what_if` with shares of a step and gains: the scenario as it is, then by group, the best first.
 
-    `transfer_share` and `wait_share` are of a step; `gain`, of samples a second or of steps where there are no samples,
+    `transfer_share` and `wait_share` are of a step, `ratio` is speed over that of the first row; `gain`, of samples a second or of steps where there are no samples,
     lies between `gain_low` and `gain_high`, and `is_clear` unless these have both signs. What was not played, and
     unknown prices, are nan.
     """
@@ -54,6 +55,7 @@ def ranked(run: Run) -> pd.DataFrame:
         frame[f"{name}_share"] = frame[f"{name}_ns"] / frame["step_ns"]
     quickness = frame["samples_per_s"] if frame["samples_per_s"].head(1).notna().any() else 1 / frame["step_ns"]
     ratio = quickness / (quickness.iloc[0] if len(quickness) else np.nan)
+    frame["ratio"] = ratio
     for bound in ("", "_low", "_high"):  # releases without intervals had the ratio alone
         frame[f"gain{bound}"] = frame.pop(f"speed{bound}").fillna(ratio) - 1
     is_within = (frame["gain_low"] <= 0) & (frame["gain_high"] >= 0)
@@ -118,6 +120,8 @@ def notes(changes: pd.DataFrame) -> list[str]:
     """Return what the numbers are, and which changes have moved tables, a paragraph each."""
     done = changes[(changes["status"] == "done").to_numpy(bool)]
     said = [_COST_NOTE] if done["usd_per_1e9_samples"].notna().any() else []
+    if ((done["gain"] - done["ratio"] + 1).abs() >= _NO_GAIN).any():
+        said.append(_DRAWS_NOTE)
     if not done["is_clear"].all():
         said.append(RANGE_NOTE)
     anew = [row for row in records(done.iloc[1:]) if row["tables_moved"]]

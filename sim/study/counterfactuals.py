@@ -56,7 +56,7 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
         yield _setting("dense part in bfloat16 (autocast)", {"model.autocast": "bfloat16"})
     if scenario.compression.kind != "none":
         yield _setting("gradients not compressed", {"compression.kind": "none"})
-    elif scenario.cluster.world_size > 1:
+    elif scenario.cluster.world_size > 1 and not scenario.launching.grouped_all_reduce:
         values: dict[str, object] = {
             "compression.kind": "batched_powersgd",
             "compression.matrix_approximation_rank": _RANK,
@@ -64,7 +64,7 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
             "run.steps": max(scenario.steps, _STEPS),
         }
         yield _setting(f"gradients by PowerSGD of rank {_RANK}", values)
-    if scenario.qcomms == QComms() and scenario.cluster.world_size > 1:
+    if scenario.qcomms == QComms() and model.dtype == "float32" and scenario.cluster.world_size > 1:
         yield _setting(
             "embeddings exchanged in 16 bits", {f"qcomms.{way}_precision": of for way, of in _HALVES.items()}
         )
